@@ -53,7 +53,7 @@ class GroupCost:
     def dollars(self, model: StoreModel) -> float:
         """A day, for one member."""
         rates = {kind: number / self.seconds for kind, number in self.billed.items()}
-        return model.dollars_for_requests(rates) / self.members
+        return model.prices.dollars_for_requests(rates) / self.members
 
 
 def measure_costs(plan: GroupsPlan, sizes: Sequence[int]) -> list[GroupCost]:

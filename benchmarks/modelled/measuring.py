@@ -46,7 +46,7 @@ def measure_modelled(plan: ModelledPlan, report: Report) -> Modelled:
             cell = pool.submit(_measure_stream, stream, plan.model, plan.seed).result()
         cell = replace(cell, others_cores=others.cores())
         cells.append(cell)
-        dollars = plan.model.dollars_for_requests(cell.requests_per_s)
+        dollars = plan.model.prices.dollars_for_requests(cell.requests_per_s)
         report(f"  p99 {cell.arrived.p99:,.0f} ms, {dollars:.2f} $ a day for requests, {cell.verdict}")
     return Modelled(plan, tuple(cells))
 

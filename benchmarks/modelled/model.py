@@ -1,4 +1,4 @@
-"""The model of a store: how long its requests take, and what they cost. Pure."""
+"""The model of a store: how long its requests take, with the price list of the product. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from deltaq.tools import prices
+from deltaq.tools.prices import DAY_S, PriceList
+
 __all__ = ["DAYS_KEPT", "S3_STANDARD", "RequestLatency", "StoreModel"]
 
-DAY_S = 86_400
-MONTH_DAYS = 365 / 12
 DAYS_KEPT = 7
 """As in `retention.ms`'s default."""
 
@@ -32,22 +33,17 @@ class RequestLatency:
 
 @dataclass(frozen=True, slots=True)
 class StoreModel:
-    """A store by kind of request (PUT, GET, LIST, DELETE): latencies, `mb_per_s` of the content of one request, dollars
-    per million requests, and dollars a month per gigabyte kept."""
+    """A store by kind of request (PUT, GET, LIST, DELETE): latencies, `mb_per_s` of the content of one request, and
+    prices."""
 
     name: str
     latencies: Mapping[str, RequestLatency]
     mb_per_s: float
-    per_million: Mapping[str, float]
-    gb_month: float
-
-    def dollars_for_requests(self, per_s: Mapping[str, float]) -> float:
-        """Dollars a day for so many requests of each kind a second."""
-        return sum(rate * DAY_S * self.per_million[kind] / 1e6 for kind, rate in per_s.items())
+    prices: PriceList
 
     def dollars_for_keeping(self, mb_per_s: float, days: float = DAYS_KEPT) -> float:
         """Dollars a day for keeping what has been written in so many days, at a steady rate."""
-        return mb_per_s * DAY_S * days / 1000 * self.gb_month / MONTH_DAYS
+        return self.prices.dollars_for_bytes(mb_per_s * 1e6 * DAY_S * days)
 
 
 S3_STANDARD = StoreModel(
@@ -64,8 +60,5 @@ S3_STANDARD = StoreModel(
     # Of a message's way through one PUT and one GET, a survey reckons 236 ms more at p50 for objects of 2 to 8 MiB than
     # for small ones: 10 MiB in 236 ms.
     mb_per_s=44.4,
-    # AWS' questions and answers on S3, but for the price of keeping, which was not re-checked. That refused requests
-    # and those for what is missing are paid for like any is an assumption too. Deleting costs nothing.
-    per_million={"PUT": 5.0, "GET": 0.40, "LIST": 5.0, "DELETE": 0.0},
-    gb_month=0.023,
+    prices=prices.S3_STANDARD,
 )

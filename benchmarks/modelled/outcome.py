@@ -74,7 +74,7 @@ class Modelled:
 
     def request_dollars(self, cell: Cell) -> float:
         """A day."""
-        return self.plan.model.dollars_for_requests(cell.requests_per_s)
+        return self.plan.model.prices.dollars_for_requests(cell.requests_per_s)
 
     def kept_dollars(self, cell: Cell) -> float:
         """A day."""

@@ -55,10 +55,11 @@ class GroupCalls:
 
     def topic_heads(self, topics: Iterable[str]) -> dict[str, TopicHead]:
         """The heads of those of the topics that exist. Raises Unavailable, Corrupt, Incompatible."""
-        found = in_parallel(self.clock, self._topic_head, sorted(set(topics)))
+        found = in_parallel(self.clock, self.topic_head, sorted(set(topics)))
         return {topic: head for topic, head in found if head is not None}
 
-    def _topic_head(self, topic: str) -> tuple[str, TopicHead | None]:
+    def topic_head(self, topic: str) -> tuple[str, TopicHead | None]:
+        """A topic with its head; None if it does not exist. Raises Unavailable, Corrupt, Incompatible."""
         try:
             log = TopicLog(self.store, topic, self.clock)
         except InvalidConfig:  # no topic can have an invalid name
@@ -79,7 +80,7 @@ class GroupCalls:
             except KafkaException as error:
                 return error
 
-        found = in_parallel(self.clock, read, self._names())
+        found = in_parallel(self.clock, read, self.names())
         groups = [entry for entry in found if isinstance(entry, ConsumerGroupListing)]
         return ListConsumerGroupsResult(
             [
@@ -101,11 +102,11 @@ class GroupCalls:
             except KafkaException as error:
                 return GroupMetadata(broker, name, error.error, "", "", "", [])
 
-        wanted = self._names() if group is None else [group]
+        wanted = self.names() if group is None else [group]
         found = in_parallel(self.clock, read, wanted)
         return [entry for entry in found if entry.state != "Dead"]
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
         """The names of all groups, and of those that were deleted. Raises Unavailable."""
         folders = reading(lambda: self.store.list_folders(names.GROUPS_FOLDER))
         return [folder for folder in folders if names.is_name(folder)]
@@ -186,7 +187,11 @@ class GroupCalls:
 
     def lag(self, group: str) -> ConsumerGroupLag:
         """How far a group is behind in each partition that it has committed or subscribes to."""
-        state, head = self.read(group)  # before the topics: a committed offset is not above the end that is read later
+        # Before the topics: a committed offset is not above the end that is read later.
+        return self.lag_at(group, *self.read(group))
+
+    def lag_at(self, group: str, state: TableState, head: GroupHead) -> ConsumerGroupLag:
+        """The lag of a group whose table and head were read before."""
         offsets, heads = self.committed(state)
         heads |= self.topic_heads(head.partitions.keys() - heads.keys())
         committed = {(offset.topic, offset.partition): offset.offset for offset in offsets}

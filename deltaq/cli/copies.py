@@ -8,7 +8,8 @@ from typing import Annotated
 
 from deltaq.cli.command import Argument, Command, Option, fail
 from deltaq.cli.session import Session, settings_of_file
-from deltaq.cli.table import Column, as_count, counted
+from deltaq.cli.table import Column
+from deltaq.units import as_count, counted
 
 Topics = Annotated[
     list[str] | None,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from deltaq.cli.arguments import complete_group, complete_topic
 from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
 from deltaq.cli.session import Session
-from deltaq.cli.table import Column, as_count
+from deltaq.cli.table import Column
 from deltaq.errors import KafkaException
+from deltaq.units import as_count
 
 if TYPE_CHECKING:
     from deltaq.tools.offset_resets import Shift

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from deltaq.cli.command import Argument, Command, Option, fail, finish
 from deltaq.cli.messages import From, Until
 from deltaq.cli.session import Session
-from deltaq.cli.table import Column, as_text
+from deltaq.cli.table import Column
+from deltaq.units import as_text
 
 
 def setup(session: Session) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from deltaq.cli.arguments import Topic, Topics, complete_group, complete_topic
 from deltaq.cli.command import Argument, Command, Option, UsageError, fail, finish
 from deltaq.cli.output import Form
-from deltaq.cli.printing import MessagePrinter, as_time
+from deltaq.cli.printing import MessagePrinter
 from deltaq.cli.session import Session
-from deltaq.cli.table import Column, as_count, as_size, as_text, counted
+from deltaq.cli.table import Column
+from deltaq.units import as_count, as_size, as_text, as_time, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

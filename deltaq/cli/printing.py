@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltaq.cli.command import UsageError
 from deltaq.cli.output import Output
-from deltaq.cli.table import Column, as_count, as_text
+from deltaq.cli.table import Column
+from deltaq.units import as_count, as_text, as_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 Piece: TypeAlias = "Callable[[Record], bytes]"
 
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
-
-
-def as_time(timestamp_ms: int | None) -> str:
-    """A timestamp as ISO 8601 in UTC, with milliseconds."""
-    if timestamp_ms is None:
-        return ""
-    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class MessagePrinter:

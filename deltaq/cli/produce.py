@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from deltaq.cli.arguments import Topic, pairs
 from deltaq.cli.command import Argument, Command, Option, UsageError
 from deltaq.cli.session import Session
-from deltaq.cli.table import counted
 from deltaq.errors import InvalidValue
+from deltaq.units import counted
 
 if TYPE_CHECKING:
     from deltaq.serde.schema import TopicSchema

@@ -30,6 +30,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "copies": ("copy", "backup", "restore"),
     "health": ("sql", "doctor", "maintain", "setup"),
     "top": ("top",),
+    "serve": ("serve",),
 }
 """The modules of commands, and the commands of each in the order of the help."""
 

@@ -1,8 +1,4 @@
-"""Tables as lines of text, and how values stand in their cells. Pure.
-
-Text from topics may hold anything. In cells it is escaped, so that a message cannot move the cursor, recolour the
-screen or forge lines of a table.
-"""
+"""Tables as lines of text. Pure."""
 
 from __future__ import annotations
 
@@ -11,47 +7,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from unicodedata import combining, east_asian_width
 
-from deltaq.errors import printable
+from deltaq.units import as_count, as_rate, as_size, as_text
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _BETWEEN = "  "
 _BOLD, _NOT_BOLD = "\x1b[1m", "\x1b[0m"
-
-
-def as_text(value: object) -> str:
-    """A value in a cell: bytes as text, None as nothing, anything that a terminal would act on escaped."""
-    if value is None:
-        return ""
-    if isinstance(value, bytes):
-        return printable(value.decode("utf-8", "backslashreplace"))
-    return printable(value if isinstance(value, str) else str(value))
-
-
-def as_count(value: int | None) -> str:
-    """1234567 -> 1,234,567."""
-    return "" if value is None else f"{value:,}"
-
-
-def as_rate(value: float | None) -> str:
-    """A number per second with three digits at least: 0.25, 12.5, 1,234."""
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def as_size(value: float | None) -> str:
-    """A number of bytes with three digits: 1.21 MiB."""
-    if value is None:
-        return ""
-    unit = 0
-    while value >= 1000 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.0f} B" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
-
-
-def counted(count: int, noun: str) -> str:
-    """1 partition, 2,000 partitions."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from deltaq.cli.command import Command, Option
 from deltaq.cli.session import Session
-from deltaq.cli.table import Column, Rows, as_count, as_rate
+from deltaq.cli.table import Column, Rows
+from deltaq.units import as_count, as_rate
 
 if TYPE_CHECKING:
     from deltaq.tools.rates import RootSample

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from deltaq.cli.arguments import Topic, Topics, complete_topic, pairs
 from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
 from deltaq.cli.session import Session
-from deltaq.cli.table import Column, as_count, as_size, counted
+from deltaq.cli.table import Column
 from deltaq.errors import KafkaException, UnknownTopic
+from deltaq.units import as_count, as_size, counted
 
 if TYPE_CHECKING:
     from deltaq.admin import ConfigEntry, ConfigResource

@@ -27,13 +27,14 @@ from deltaq.metrics.catalogue import (
     RECORDS_SENT,
     REQUEST_LATENCY,
     REVOCATIONS,
+    ROOT_METRICS,
     SESSIONS_LOST,
     STALE_REWRITES,
     STORE_REQUESTS,
     UNKNOWN_OUTCOMES,
 )
 from deltaq.metrics.consumers import ObservedConsumer, consumer_samples
-from deltaq.metrics.events import Counter, Event, Gauge, Histogram, Listener, Metric, listening
+from deltaq.metrics.events import Counter, Event, Gauge, Histogram, Listener, Metric, Total, listening
 from deltaq.metrics.prometheus import CONTENT_TYPE, prometheus_text
 from deltaq.metrics.totals import Distribution, Sample, Totals
 
@@ -57,6 +58,7 @@ __all__ = [
     "RECORD_ERRORS",
     "REQUEST_LATENCY",
     "REVOCATIONS",
+    "ROOT_METRICS",
     "SESSIONS_LOST",
     "STALE_REWRITES",
     "STORE_REQUESTS",
@@ -70,6 +72,7 @@ __all__ = [
     "Metric",
     "ObservedConsumer",
     "Sample",
+    "Total",
     "Totals",
     "consumer_samples",
     "listening",

@@ -6,7 +6,7 @@ the conventions for messaging.
 
 from __future__ import annotations
 
-from deltaq.metrics.events import Convention, Counter, Gauge, Histogram, Metric
+from deltaq.metrics.events import Convention, Counter, Gauge, Histogram, Metric, Total
 
 _SENT = "messaging.client.sent.messages"
 _CONSUMED = "messaging.client.consumed.messages"
@@ -169,4 +169,45 @@ LAST_HEARTBEAT = Gauge(
 )
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
-"""All metrics, in the order of their definition."""
+"""All metrics of clients, in the order of their definition."""
+
+# --- of roots, read when the console exports metrics ---
+
+_OF_TOPIC = ("root", "topic")
+_OF_GROUP = ("root", "group")
+
+TOPIC_PARTITIONS = Gauge("deltaq_topic_partitions", "partitions", "The partitions of a topic.", _OF_TOPIC)
+TOPIC_MESSAGES = Gauge(
+    "deltaq_topic_messages", "messages", "The offsets that a topic holds: end minus start of each partition.", _OF_TOPIC
+)
+TOPIC_PRODUCED = Total(
+    "deltaq_topic_produced_total",
+    "messages",
+    "The offsets that a topic has given: the end of each partition.",
+    _OF_TOPIC,
+)
+TOPIC_COMMITS = Total("deltaq_topic_commits_total", "commits", "The version of a topic's log.", _OF_TOPIC)
+TOPIC_BYTES = Gauge("deltaq_topic_bytes", "bytes", "The data files that readers of a topic use.", _OF_TOPIC)
+TOPIC_FILES = Gauge("deltaq_topic_files", "files", "How many these are.", _OF_TOPIC)
+TOPIC_FILES_TO_COMPACT = Gauge(
+    "deltaq_topic_files_to_compact", "files", "Small files of a topic that wait for compaction.", _OF_TOPIC
+)
+GROUP_LAG = Gauge("deltaq_group_lag", "messages", "The lag of a group over all partitions.", _OF_GROUP)
+GROUP_TOPIC_LAG = Gauge(
+    "deltaq_group_topic_lag", "messages", "The lag of a group in one topic.", ("root", "group", "topic")
+)
+GROUP_MEMBERS = Gauge("deltaq_group_members", "members", "The members of a group.", _OF_GROUP)
+UNREADABLE = Gauge(
+    "deltaq_root_unreadable", "names", "Topics and groups of a root that cannot be read.", labels=("root",)
+)
+COST_PER_DAY = Gauge(
+    "deltaq_root_cost_dollars_per_day",
+    "dollars",
+    "What a root costs a day at its present rates, estimated by the price list of S3 Standard.",
+    labels=("root",),
+)
+
+ROOT_METRICS: tuple[Metric, ...] = tuple(
+    value for value in list(globals().values()) if isinstance(value, Metric) and value not in METRICS
+)
+"""All metrics of roots, in the order of their definition."""

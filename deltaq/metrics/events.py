@@ -70,6 +70,13 @@ class Gauge(Metric):
     kind: ClassVar[str] = "gauge"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Total(Metric):
+    """A number that only grows, and is read when metrics are exported: it causes no events."""
+
+    kind: ClassVar[str] = "counter"
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """An addition to a counter, or a time in seconds that a histogram counts."""

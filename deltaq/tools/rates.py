@@ -2,37 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from deltaq.admin.group_calls import GroupCalls
+from deltaq.admin.groups import ConsumerGroupDescription, ConsumerGroupLag, ConsumerGroupState, description
 from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.config import TopicSettings
+from deltaq.delta.table_state import TableState
 from deltaq.errors import KafkaException, UnknownTopic
-from deltaq.metadata import topic_names
+from deltaq.groups.log import GroupLog
+from deltaq.groups.state import GroupHead
+from deltaq.maintenance.file_compaction import count_waiting
+from deltaq.maintenance.settings import DEFAULT_SETTINGS
+from deltaq.metadata import node_of, topic_names
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
 from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import definition_of
+from deltaq.topics.state import TopicHead
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCount:
-    """A topic at one time: offsets that it holds, offsets and entries that it ever had."""
+    """A topic at one time: offsets that it holds, offsets and entries that it ever had.
+
+    The rest is known only to a watch with `sizes`: start and end of each partition, data files and their bytes, how
+    many files wait for compaction, and the settings.
+    """
 
     messages: int
     produced: int
     version: int
     topic_id: str
+    ranges: tuple[tuple[int, int], ...] = ()
+    files: int = 0
+    bytes: int = 0
+    files_to_compact: int = 0
+    settings: TopicSettings | None = None
+    is_typed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCount:
+    """A group at one time: entries that its log ever had, lag by partition, and its members."""
+
+    version: int
+    lag: ConsumerGroupLag
+    about: ConsumerGroupDescription
 
 
 @dataclass(frozen=True, slots=True)
 class RootSample:
-    """All topics of a root, and the lag of its groups, at one time of `Clock.monotonic`. `errors` are those of topics
-    and groups that cannot be read, by name."""
+    """All topics and groups of a root at one time of `Clock.monotonic`. `errors` are those of topics and groups that
+    cannot be read, by name."""
 
     at_s: float
     topics: Mapping[str, TopicCount]
-    lags: Mapping[str, int]
+    groups: Mapping[str, GroupCount]
     errors: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def lags(self) -> dict[str, int]:
+        """The total lag of each group."""
+        return {group: count.lag.lag for group, count in self.groups.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,42 +96,115 @@ def topic_rates(before: RootSample | None, now: RootSample) -> list[TopicRate]:
 
 
 class RootWatch:
-    """Looks at a root again and again: a look reads only what is new in the logs of topics. Not thread-safe."""
+    """Looks at a root again and again: a look reads only what is new in the logs of topics and groups.
 
-    def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
+    With `sizes`, it also counts files, for which it keeps an index of each topic. Not thread-safe.
+    """
+
+    def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK, *, sizes: bool = False) -> None:
         self._store = store
         self._clock = clock
+        self._has_sizes = sizes
         self._logs: dict[str, TopicLog] = {}
-        self._groups = GroupCalls(store, clock, "deltaq-top")
+        self._counts: dict[str, TopicCount] = {}
+        self._groups = _WatchedGroups(store, clock, "deltaq-top")
 
     def sample(self) -> RootSample:
         """Look at all topics and groups. Raises Unavailable if the root cannot be listed."""
+        groups = (
+            self._groups.read_all()
+        )  # before the topics: a committed offset is not above the end that is read later
         there = topic_names(self._store)
         for gone in self._logs.keys() - set(there):
             del self._logs[gone]
-        answers = dict(zip(there, in_parallel(self._clock, self._count, there), strict=True))
-        topics = {name: answer for name, answer in answers.items() if isinstance(answer, TopicCount)}
+        found = dict(zip(there, each(self._store, self._clock, self._count, there), strict=True))
+        topics = {name: answer for name, answer in found.items() if isinstance(answer, TopicCount)}
         errors = {
             name: answer.error.str()
-            for name, answer in answers.items()
+            for name, answer in found.items()
             if isinstance(answer, KafkaException) and not isinstance(answer, UnknownTopic)
         }
-        listed = self._groups.list_groups(None, None)
-        lags = {}
-        for listing in listed.valid:
-            try:
-                lags[listing.group_id] = self._groups.lag(listing.group_id).lag
-            except KafkaException as error:
-                errors[f"group {listing.group_id}"] = error.error.str()
-        return RootSample(self._clock.monotonic(), topics, lags, errors)
+        heads = {name: self._logs[name].live_head for name in topics}
+        counts, failures = self._groups.counted(groups, heads)
+        return RootSample(self._clock.monotonic(), topics, counts, errors | failures)
 
     def _count(self, topic: str) -> TopicCount | KafkaException:
         try:
-            log = self._logs.get(topic) or TopicLog(self._store, topic, self._clock)
+            log = self._logs.get(topic) or TopicLog(self._store, topic, self._clock, indexed=self._has_sizes)
             log.catch_up()
             self._logs[topic] = log
             head = log.live_head
+            before = self._counts.get(topic)
+            if before is None or (before.topic_id, before.version) != (head.topic_id, log.version):
+                before = self._counts[topic] = _counted(log, head, has_sizes=self._has_sizes)
         except KafkaException as error:
             return error
-        produced = sum(head.next_offsets)
-        return TopicCount(produced - sum(head.start_offsets), produced, log.version, head.topic_id)
+        return before
+
+
+def _counted(log: TopicLog, head: TopicHead, *, has_sizes: bool) -> TopicCount:
+    produced = sum(head.next_offsets)
+    count = TopicCount(produced - sum(head.start_offsets), produced, log.version, head.topic_id)
+    if not has_sizes:
+        return count
+    definition, files = definition_of(log), log.index.files
+    return replace(
+        count,
+        ranges=tuple(zip(head.start_offsets, head.next_offsets, strict=True)),
+        files=len(files),
+        bytes=sum(file.segment.size for file in files.values()),
+        files_to_compact=count_waiting(log.index, definition.settings.segment_bytes, DEFAULT_SETTINGS),
+        settings=definition.settings,
+        is_typed=definition.schema is not None,
+    )
+
+
+@dataclass(frozen=True)
+class _WatchedGroups(GroupCalls):
+    """Group calls that read only what is new in the logs of groups, and take the heads of topics from a watch."""
+
+    logs: dict[str, GroupLog] = field(default_factory=dict)
+    heads: dict[str, TopicHead] = field(default_factory=dict)
+
+    def log(self, group: str) -> GroupLog:
+        found = self.logs.get(group)
+        return found or self.logs.setdefault(group, super().log(group))
+
+    def topic_heads(self, topics: Iterable[str]) -> dict[str, TopicHead]:
+        return {topic: self.heads[topic] for topic in topics if topic in self.heads}
+
+    def read_all(self) -> dict[str, tuple[TableState, GroupHead] | KafkaException]:
+        """The table and head of each group, or why it cannot be read. Raises Unavailable."""
+
+        def read(group: str) -> tuple[TableState, GroupHead] | KafkaException:
+            try:
+                return self.read(group)
+            except KafkaException as error:
+                return error
+
+        there = self.names()
+        for gone in self.logs.keys() - set(there):
+            del self.logs[gone]
+        return dict(zip(there, each(self.store, self.clock, read, there), strict=True))
+
+    def counted(
+        self, groups: Mapping[str, tuple[TableState, GroupHead] | KafkaException], heads: Mapping[str, TopicHead]
+    ) -> tuple[dict[str, GroupCount], dict[str, str]]:
+        """What `read_all` has found of the groups that exist, with the heads of the topics; and errors by name."""
+        self.heads.clear()
+        self.heads.update(heads)
+        counts, errors = {}, {}
+        for group, found in groups.items():
+            if isinstance(found, KafkaException):
+                errors[f"group {group}"] = found.error.str()
+                continue
+            state, head = found
+            about = description(group, state, head, node_of(self.store))
+            if about.state is not ConsumerGroupState.DEAD:
+                counts[group] = GroupCount(state.version, self.lag_at(group, state, head), about)
+        return counts, errors
+
+
+def each(store: Store, clock: Clock, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
+    """`work` on each name: in parallel on a remote store. On a local disk, threads cost more than the reads."""
+    return in_parallel(clock, work, names) if store.is_remote else [work(name) for name in names]

@@ -25,9 +25,9 @@ from deltaq.store.objects import PART_BYTES
 SECOND = 10_000
 CLEAN = Verdict(SECOND, SECOND, 0, 0, 0, 0)
 KINDS = ("PUT", "GET", "LIST", "DELETE")
-QUICK = StoreModel("quick", dict.fromkeys(KINDS, RequestLatency(0.2, 0.4)), 1e6, S3_STANDARD.per_million, 0.023)
+QUICK = StoreModel("quick", dict.fromkeys(KINDS, RequestLatency(0.2, 0.4)), 1e6, S3_STANDARD.prices)
 # Each request takes exactly ten milliseconds, and a megabyte one.
-EVEN = StoreModel("even", dict.fromkeys(KINDS, RequestLatency(10, 10)), 1000.0, S3_STANDARD.per_million, 0.023)
+EVEN = StoreModel("even", dict.fromkeys(KINDS, RequestLatency(10, 10)), 1000.0, S3_STANDARD.prices)
 
 
 def store(model=QUICK, seed=1):
@@ -58,8 +58,8 @@ def test_delays_are_those_of_the_model_and_the_same_for_the_same_seed():
 def test_dollars_a_day_are_requests_times_their_price():
     # 86,400 PUTs at 5 $ a million, 864,000 GETs at 0.40 $, 8,640 LISTs at 5 $; deleting is free.
     per_s = {"PUT": 1.0, "GET": 10.0, "LIST": 0.1, "DELETE": 100.0}
-    assert S3_STANDARD.dollars_for_requests(per_s) == pytest.approx(0.432 + 0.3456 + 0.0432)
-    assert S3_STANDARD.dollars_for_requests({}) == 0
+    assert S3_STANDARD.prices.dollars_for_requests(per_s) == pytest.approx(0.432 + 0.3456 + 0.0432)
+    assert S3_STANDARD.prices.dollars_for_requests({}) == 0
 
 
 def test_dollars_a_day_for_keeping_are_those_of_a_week_of_data():

@@ -16,6 +16,7 @@ from deltaq.metrics import (
     MISSING_FILES,
     REQUEST_LATENCY,
     REVOCATIONS,
+    ROOT_METRICS,
     Counter,
     Event,
     Metric,
@@ -88,12 +89,12 @@ def test_totals_have_every_counter_and_lose_nothing_between_threads():
     assert totals.read() == dict.fromkeys(COUNTERS, 0) | {EXPIRED_UPLOADS.name: 8000}
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", METRICS + ROOT_METRICS, ids=lambda metric: metric.name)
 def test_names_are_those_of_prometheus(metric: Metric):
     assert re.fullmatch(r"deltaq_[a-z_]+", metric.name)
-    assert metric.name.endswith("_total") == isinstance(metric, Counter)
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
     assert metric.unit != "seconds" or "_seconds" in metric.name
-    assert len({other.name for other in METRICS}) == len(METRICS)
+    assert len({other.name for other in METRICS + ROOT_METRICS}) == len(METRICS + ROOT_METRICS)
 
 
 # --- as text ---

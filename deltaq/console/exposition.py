@@ -1,0 +1,46 @@
+"""What the console exports of roots for Prometheus, as Kafka's exporters do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from deltaq.console.visits import Root
+from deltaq.metrics import Sample
+from deltaq.metrics.catalogue import (
+    COST_PER_DAY,
+    GROUP_LAG,
+    GROUP_MEMBERS,
+    GROUP_TOPIC_LAG,
+    TOPIC_BYTES,
+    TOPIC_COMMITS,
+    TOPIC_FILES,
+    TOPIC_FILES_TO_COMPACT,
+    TOPIC_MESSAGES,
+    TOPIC_PARTITIONS,
+    TOPIC_PRODUCED,
+    UNREADABLE,
+)
+
+
+def root_samples(roots: Sequence[Root]) -> Iterator[Sample]:
+    """The values of roots. Looks at a root if no page has done so within the interval."""
+    for root in roots:
+        view, at = root.poller.view(), {"root": root.url}
+        for name, topic in view.topics.items():
+            labels = {**at, "topic": name}
+            yield Sample(TOPIC_PARTITIONS, labels, len(topic.ranges))
+            yield Sample(TOPIC_MESSAGES, labels, topic.messages)
+            yield Sample(TOPIC_PRODUCED, labels, topic.produced)
+            yield Sample(TOPIC_COMMITS, labels, topic.version)
+            yield Sample(TOPIC_BYTES, labels, topic.bytes)
+            yield Sample(TOPIC_FILES, labels, topic.files)
+            yield Sample(TOPIC_FILES_TO_COMPACT, labels, topic.files_to_compact)
+        for name, group in view.groups.items():
+            labels = {**at, "group": name}
+            yield Sample(GROUP_LAG, labels, group.lag)
+            yield Sample(GROUP_MEMBERS, labels, len(group.members))
+            for topic_name in group.topics:
+                lag = sum(part.lag or 0 for part in group.partitions if part.topic == topic_name)
+                yield Sample(GROUP_TOPIC_LAG, {**labels, "topic": topic_name}, lag)
+        yield Sample(UNREADABLE, at, len(view.errors))
+        yield Sample(COST_PER_DAY, at, view.cost.dollars)

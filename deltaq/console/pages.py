@@ -1,0 +1,173 @@
+"""The pages that only show: each is a function of a visit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from deltaq.admin import ConfigResource, ResourceType
+from deltaq.config import TOPIC_SETTINGS
+from deltaq.console.charts import chart
+from deltaq.console.messages import MESSAGES_MAX, Wanted, find
+from deltaq.console.view import GroupView, TopicView
+from deltaq.console.visits import Page, Root, Visit
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic
+from deltaq.maintenance.report import FAILURES
+from deltaq.maintenance.run import Maintenance
+from deltaq.metadata import describe_topic
+from deltaq.tools.positions import parse_place
+from deltaq.tools.prices import REQUEST_KINDS
+from deltaq.units import as_count, as_rate
+
+PATTERN_CHARS = 200
+"""Longest regular expression of a search."""
+
+
+def roots_page(roots: Sequence[Root]) -> Page:
+    """All roots, with what was last seen of each."""
+    return Page("roots.html", {"views": [(root, root.poller.view()) for root in roots]})
+
+
+def overview(visit: Visit) -> Page:
+    """Topics and groups of a root."""
+    return Page("overview.html", {"view": visit.view()}, live="_overview.html")
+
+
+def topic(visit: Visit) -> Page:
+    """A topic: rates, size, partitions, settings."""
+    view = _topic_of(visit)
+    entries = None
+    if visit.view_now is None:
+        resource = ConfigResource(ResourceType.TOPIC, view.name)
+        entries = visit.root.admin.describe_configs([resource])[resource].result()
+    values = {
+        "topic": view,
+        "chart": chart(view.rates, lambda value: f"{as_rate(value) or 0}"),
+        "schema": None if entries is None else _columns(visit, view.name),
+        "settings": sorted((entries or {}).values(), key=lambda entry: (entry.is_default, entry.name)),
+        "names": sorted(TOPIC_SETTINGS),
+        "readers": [group for group in visit.view().groups.values() if view.name in group.topics],
+    }
+    return Page("topic.html", values, live="_topic.html")
+
+
+def _columns(visit: Visit, name: str) -> list[tuple[str, str]] | None:
+    found = describe_topic(visit.root.store, visit.root.clock, name).schema
+    return None if found is None else [(field.name, str(field.type)) for field in found.arrow]
+
+
+def _topic_of(visit: Visit) -> TopicView:
+    name, view = visit.names["topic"], visit.view()
+    if name not in view.topics:
+        if (reason := view.errors.get(name)) is not None:
+            raise KafkaException(KafkaError(KafkaError._BAD_MSG, reason))
+        raise UnknownTopic(name)
+    return view.topics[name]
+
+
+def messages(visit: Visit) -> Page:
+    """Messages of a topic: the newest, or from a place on, or those that match."""
+    view, given = _topic_of(visit), visit.given
+    place, pattern = given.get("from", "").strip(), given.get("search", "")
+    problem, found = "", None
+    try:
+        wanted = Wanted(
+            _number(given.get("partition", ""), "partition", len(view.ranges) - 1),
+            parse_place(place, visit.root.clock.time_ms()) if place else None,
+            not place,
+            _checked_pattern(pattern),
+            _number(given.get("count", ""), "count", MESSAGES_MAX) or 50,
+        )
+        found = find(visit.root.store, visit.root.clock, view.name, wanted)
+    except InvalidConfig as error:
+        problem = error.error.str()
+    values = {
+        "topic": view,
+        "found": found,
+        "problem": problem,
+        "partition": given.get("partition", ""),
+        "place": place,
+        "pattern": pattern,
+        "count": given.get("count", "50"),
+        "following": None if found is None or not found.rows or not place else _following(found.rows),
+    }
+    return Page("messages.html", values)
+
+
+def _following(rows: Sequence[object]) -> int | None:
+    """The offset behind the rows of one partition; None for rows of several."""
+    places = {getattr(row, "partition", None) for row in rows}
+    return None if len(places) > 1 else max(getattr(row, "offset", 0) for row in rows) + 1
+
+
+def _number(text: str, name: str, most: int) -> int | None:
+    if not text.strip():
+        return None
+    if not text.strip().isdecimal() or len(text) > 9 or int(text) > most:
+        raise InvalidConfig(f"{name} must be a number up to {most}", key=name)
+    return int(text)
+
+
+def _checked_pattern(pattern: str) -> str:
+    if len(pattern) > PATTERN_CHARS:
+        raise InvalidConfig(f"the search has {len(pattern)} characters; use {PATTERN_CHARS} at most", key="search")
+    return pattern
+
+
+def groups(visit: Visit) -> Page:
+    """All groups."""
+    return Page("groups.html", {"view": visit.view()}, live="_groups.html")
+
+
+def group(visit: Visit) -> Page:
+    """A group: members, owners and lag."""
+    view = _group_of(visit)
+    values = {"group": view, "chart": chart(view.lags, lambda value: as_count(round(value)))}
+    return Page("group.html", values, live="_group.html")
+
+
+def _group_of(visit: Visit) -> GroupView:
+    name, view = visit.names["group"], visit.view()
+    if name not in view.groups:
+        reason = view.errors.get(f"group {name}")
+        code = KafkaError.GROUP_ID_NOT_FOUND if reason is None else KafkaError._BAD_MSG
+        raise KafkaException(KafkaError(code, reason or f"group {name!r} does not exist"))
+    return view.groups[name]
+
+
+def maintenance(visit: Visit) -> Page:
+    """What a round of maintenance would do first. Changes nothing."""
+    lines: list[str] = []
+    counts = Maintenance(visit.root.store, visit.root.clock, notify=lines.append).plan()
+    view = visit.view()
+    waiting = [topic for topic in view.topics.values() if topic.files_to_compact]
+    waiting.sort(key=lambda topic: -topic.files_to_compact)
+    values = {"lines": lines, "failures": counts[FAILURES], "planned": counts["actions planned"], "waiting": waiting}
+    return Page("maintenance.html", values)
+
+
+def cost(visit: Visit) -> Page:
+    """Requests a second and dollars a day, estimated from rates."""
+    view = visit.view()
+    values = {
+        "view": view,
+        "kinds": [(kind, view.cost.requests_per_s[kind], view.cost.dollars_by_kind()[kind]) for kind in REQUEST_KINDS],
+        "chart": chart(view.dollars, lambda value: f"${value:,.2f}"),
+    }
+    return Page("cost.html", values, live="_cost.html")
+
+
+PAGES: Mapping[str, Callable[[Visit], Page]] = {
+    "": overview,
+    "/topics/{topic}": topic,
+    "/topics/{topic}/messages": messages,
+    "/groups": groups,
+    "/groups/{group}": group,
+    "/maintenance": maintenance,
+    "/cost": cost,
+}
+"""The pages of a root by their addresses below it."""
+
+LIVE: Mapping[str, Callable[[Visit], Page]] = {
+    path: PAGES[path] for path in ("", "/topics/{topic}", "/groups", "/groups/{group}", "/cost")
+}
+"""Those with a part that is sent again with each view, which needs nothing but the view."""

@@ -1,0 +1,125 @@
+"""Looks at one root for all pages that are open, and at nothing while none is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
+from deltaq.console.view import EMPTY, History, RootView, cost_of, group_views, topic_views
+from deltaq.errors import KafkaException
+from deltaq.metrics import STORE_REQUESTS, Totals
+from deltaq.store import Store
+from deltaq.tools.rates import RootSample, RootWatch
+
+_log = logging.getLogger("deltaq.console")
+
+INTERVAL_S = 2.0
+"""Seconds between two looks while a page is open."""
+
+HISTORY = 150
+"""Looks that charts show: five minutes."""
+
+Listener = Callable[[RootView], object]
+
+
+class Poller:
+    """The newest view of a root. A thread looks at the root while there are listeners. Thread-safe."""
+
+    def __init__(
+        self, store: Store, clock: Clock = SYSTEM_CLOCK, interval_s: float = INTERVAL_S, totals: Totals | None = None
+    ) -> None:
+        self._clock = clock
+        self._interval_s = interval_s
+        self._totals = totals or Totals()
+        self._watch = RootWatch(store, clock, sizes=True)
+        self._before: RootSample | None = None
+        self._requests = 0.0
+        self._topic_rates, self._group_lags, self._sums = History(HISTORY), History(HISTORY), History(HISTORY)
+        self._view = EMPTY
+        self._looking = clock.lock()  # held during a look, which takes a while on a remote store
+        self._changed = clock.condition()
+        self._listeners: dict[object, Listener] = {}
+        self._thread: Thread | None = None
+
+    @property
+    def is_polling(self) -> bool:
+        """Whether a thread looks at the root again and again."""
+        return self._thread is not None
+
+    def view(self) -> RootView:
+        """The newest view. Looks at the root first if the last look is older than the interval."""
+        with self._looking:
+            before = self._before
+            if before is not None and self._clock.monotonic() < before.at_s + self._interval_s:
+                return self._view
+            return self._look()
+
+    @contextmanager
+    def subscribed(self, listener: Listener) -> Iterator[None]:
+        """Call `listener` with each new view, on the thread of the poller, until the end of the block."""
+        key = object()
+        with self._changed:
+            self._listeners[key] = listener
+            if self._thread is None:
+                self._thread = self._clock.start_thread(self._run, "deltaq-console")
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._listeners[key]
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._looking:
+                view = self._look()
+            for listener in tuple(self._listeners.values()):
+                listener(view)
+            due_at = self._clock.monotonic() + self._interval_s
+            with self._changed:
+                while self._listeners and (left := due_at - self._clock.monotonic()) > 0:
+                    self._changed.wait(left)
+                if not self._listeners:
+                    self._thread = None
+                    return
+
+    def _look(self) -> RootView:
+        """Look at the root. A failure is a view with a problem: the pages show it, and the next look tries again."""
+        try:
+            now = self._watch.sample()
+        except KafkaException as error:
+            self._view = replace(self._view, number=self._view.number + 1, problem=error.error.str())
+        except Exception as error:  # noqa: BLE001 - a defect must not end the thread that all pages wait for
+            _log.exception("a look at the root failed")
+            self._view = replace(self._view, number=self._view.number + 1, problem=f"unexpected {type(error).__name__}")
+        else:
+            self._view, self._before = self._seen(now), now
+        return self._view
+
+    def _seen(self, now: RootSample) -> RootView:
+        topics, groups = topic_views(self._before, now), group_views(self._before, now)
+        cost = cost_of(self._before, now, topics)
+        rates = self._topic_rates.add({name: topic.messages_per_s for name, topic in topics.items()})
+        lags = self._group_lags.add({name: float(group.lag) for name, group in groups.items()})
+        requests, sent = self._requests, self._totals.read()[STORE_REQUESTS.name]
+        self._requests = sent
+        view = RootView(
+            self._view.number + 1,
+            self._clock.time_ms(),
+            {name: replace(topic, rates=rates[name]) for name, topic in topics.items()},
+            {name: replace(group, lags=lags[name]) for name, group in groups.items()},
+            now.errors,
+            cost,
+            requests_per_s=None if self._before is None else (sent - requests) / (now.at_s - self._before.at_s),
+        )
+        sums = self._sums.add(
+            {
+                "rates": view.messages_per_s,
+                "lags": float(view.lag),
+                "dollars": None if self._before is None else cost.dollars,
+            }
+        )
+        return replace(view, rates=sums["rates"], lags=sums["lags"], dollars=sums["dollars"])

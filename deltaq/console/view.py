@@ -1,0 +1,182 @@
+"""What pages show of a root at one time: rates, lags and costs, from two samples of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deltaq.admin.groups import MemberDescription, PartitionLag
+from deltaq.config import TopicSettings
+from deltaq.tools.cost import Cost, GroupLoad, TopicLoad, estimate
+from deltaq.tools.rates import GroupCount, RootSample, TopicCount, topic_rates
+from deltaq.units import as_size, as_span
+
+NO_POINTS: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic. Rates are None after the first look; `rates` are those of the last looks, the newest last."""
+
+    name: str
+    messages: int
+    bytes: int
+    files: int
+    files_to_compact: int
+    version: int
+    ranges: Sequence[tuple[int, int]]
+    settings: TopicSettings
+    is_typed: bool
+    messages_per_s: float | None
+    commits_per_s: float | None
+    produced: int = 0
+    rates: Sequence[float] = NO_POINTS
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Bytes of files a second, by the average size of a message in the files that there are."""
+        if self.messages_per_s is None or not self.messages:
+            return self.messages_per_s and None
+        return self.messages_per_s * self.bytes / self.messages
+
+    @property
+    def retention(self) -> str:
+        """When records are removed, in a few words."""
+        policy = self.settings.cleanup_policy
+        limits = []
+        if "delete" in policy:
+            if self.settings.retention_ms >= 0:
+                limits.append(as_span(self.settings.retention_ms))
+            if self.settings.retention_bytes >= 0:
+                limits.append(as_size(self.settings.retention_bytes))
+        if "compact" in policy:
+            limits.append("newest of each key")
+        return ", ".join(limits) or "for ever"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group. `lags` are those of the last looks, the newest last."""
+
+    name: str
+    state: str
+    assignor: str
+    members: Sequence[MemberDescription]
+    partitions: Sequence[PartitionLag]
+    lag: int
+    lag_per_s: float | None
+    lags: Sequence[float] = NO_POINTS
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics in which it has a position, or that it subscribes to."""
+        return sorted({partition.topic for partition in self.partitions})
+
+    @property
+    def clients(self) -> Mapping[str, str]:
+        """The names of clients by the ids of members."""
+        return {member.member_id: f"{member.client_id} on {member.host}" for member in self.members}
+
+
+@dataclass(frozen=True, slots=True)
+class RootView:
+    """A root at one time. `number` counts looks. `problem` says why the last one failed; the rest is older then."""
+
+    number: int
+    at_ms: int
+    topics: Mapping[str, TopicView]
+    groups: Mapping[str, GroupView]
+    errors: Mapping[str, str]
+    cost: Cost
+    rates: Sequence[float] = NO_POINTS
+    lags: Sequence[float] = NO_POINTS
+    dollars: Sequence[float] = NO_POINTS
+    requests_per_s: float | None = None
+    problem: str = ""
+
+    @property
+    def messages_per_s(self) -> float | None:
+        """Of all topics; None after the first look."""
+        known = [topic.messages_per_s for topic in self.topics.values() if topic.messages_per_s is not None]
+        return sum(known) if known else None
+
+    @property
+    def bytes(self) -> int:
+        """Of all topics."""
+        return sum(topic.bytes for topic in self.topics.values())
+
+    @property
+    def lag(self) -> int:
+        """Of all groups."""
+        return sum(group.lag for group in self.groups.values())
+
+
+EMPTY = RootView(0, 0, {}, {}, {}, Cost())
+
+
+@dataclass(slots=True)
+class History:
+    """The values of the last looks, by what they are of. A name that is gone is forgotten."""
+
+    length: int
+    _values: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, values: Mapping[str, float | None]) -> dict[str, tuple[float, ...]]:
+        """Take the values of a look, and return all that are known. None is left out."""
+        for gone in self._values.keys() - values.keys():
+            del self._values[gone]
+        for name, value in values.items():
+            points = self._values.setdefault(name, [])
+            if value is not None:
+                points.append(value)
+            del points[: -self.length]
+        return {name: tuple(points) for name, points in self._values.items()}
+
+
+def topic_views(before: RootSample | None, now: RootSample) -> dict[str, TopicView]:
+    """The topics of a sample, by name, with their rates since the sample before."""
+    found = {}
+    for rate in topic_rates(before, now):
+        count = now.topics[rate.topic]
+        if count.settings is not None:
+            found[rate.topic] = _topic_view(rate.topic, count, rate.messages_per_s, rate.commits_per_s, count.settings)
+    return dict(sorted(found.items()))
+
+
+def _topic_view(
+    name: str, count: TopicCount, messages: float | None, commits: float | None, settings: TopicSettings
+) -> TopicView:
+    size = count.bytes, count.files, count.files_to_compact
+    about = count.ranges, settings, count.is_typed
+    return TopicView(name, count.messages, *size, count.version, *about, messages, commits, count.produced)
+
+
+def group_views(before: RootSample | None, now: RootSample) -> dict[str, GroupView]:
+    """The groups of a sample, by name."""
+    return {name: _group_view(name, count, before, now) for name, count in sorted(now.groups.items())}
+
+
+def _group_view(name: str, count: GroupCount, before: RootSample | None, now: RootSample) -> GroupView:
+    earlier = None if before is None else before.groups.get(name)
+    rate = None
+    if before is not None and earlier is not None and now.at_s > before.at_s:
+        rate = (count.lag.lag - earlier.lag.lag) / (now.at_s - before.at_s)
+    about = count.about
+    state = about.state.name.lower().replace("_", " ")
+    return GroupView(name, state, about.partition_assignor, about.members, count.lag.partitions, count.lag.lag, rate)
+
+
+def cost_of(before: RootSample | None, now: RootSample, topics: Mapping[str, TopicView]) -> Cost:
+    """What the root would cost on an object store at the rates between two samples."""
+    readers = dict.fromkeys(topics, 0)
+    for count in now.groups.values():
+        for topic in {partition.topic for partition in count.lag.partitions} & readers.keys():
+            readers[topic] += len(count.about.members)
+    loads = [TopicLoad(topic.commits_per_s or 0.0, readers[name], topic.bytes) for name, topic in topics.items()]
+    groups = []
+    for name, count in now.groups.items():
+        earlier = None if before is None else before.groups.get(name)
+        seconds = 0.0 if before is None else now.at_s - before.at_s
+        commits = (count.version - earlier.version) / seconds if earlier is not None and seconds > 0 else 0.0
+        groups.append(GroupLoad(len(count.about.members), max(0.0, commits)))
+    return estimate(loads, groups)

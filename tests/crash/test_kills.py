@@ -16,7 +16,7 @@ def killed(root: str, folder: Path) -> Findings:
     with Harness(root, folder, seed=1) as harness:
         writers = [harness.writer("w1"), harness.writer("w2")]
         reader = harness.reader("r1")
-        for victim in (*writers, reader, *writers, reader, *writers):
+        for victim in (*writers, reader, *depth([], [*writers, reader]), *writers):
             harness.kill(victim)
         harness.resolve()
         return harness.judge()
@@ -50,9 +50,9 @@ def killed_during_group_commit(root: str, folder: Path) -> Findings:
             harness.writer(name, **{"deltaq.group.commit": word, "message.timeout.ms": times[name]})
             for name, word in says.items()
         ]
-        for victim in (*writers, *writers):
+        for victim in (*writers, *depth([], writers)):
             harness.kill(victim)
-        for sleeper in writers[:2]:
+        for sleeper in writers[: depth(1, 2)]:
             harness.pause(sleeper, 1.5)
         harness.resolve()
         return harness.judge()

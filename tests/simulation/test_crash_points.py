@@ -177,7 +177,7 @@ def test_another_maintainer_goes_on_wherever_one_crashed(maintainers, first_seed
     """Between two writes of one process the store stays as it is, so these are all the states it can leave behind: it
     crashed behind one write, or before the next one. Beside another maintainer, each step is tried twice."""
     seed, writes = maintenance(maintainers, first_seed)
-    for number in crash_points(writes, of_each_step=maintainers > 1)[share][:: depth(3, 1)]:
+    for number in crash_points(writes, of_each_step=maintainers > 1)[share][:: depth(5, 1)]:
         verdict = simulate(
             seed, replace(MAINTAINED, maintainers=maintainers), CrashPoint("maintainer-0.0", number, after)
         )

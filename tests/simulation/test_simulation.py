@@ -33,13 +33,13 @@ def seed_with_all_maintenance() -> int:
 @pytest.mark.fault("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "S3", "C1", "C4")
 @pytest.mark.fault("M1", "M2", "M3", "M4", "M5", "M7")
 def test_no_guarantee_is_broken_under_injected_faults():
-    run_seeds(depth(16, 60), None)
+    run_seeds(depth(10, 60), None)
 
 
 @pytest.mark.fault("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "C3")
 @pytest.mark.timeout(900)
 def test_no_guarantee_of_groups_is_broken_under_injected_faults():
-    run_seeds(depth(24, 300), "groups")
+    run_seeds(depth(16, 300), "groups")
 
 
 def run_seeds(count: int, kind: str | None) -> None:

@@ -10,14 +10,13 @@ import pytest
 from tests.doubles.filtered_topic import FILTERS, Written, compacted, rows_of_files
 from tests.spark.native_spark import NativeSpark
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
 
 # Each is a query of its own, and takes Spark a quarter of a second.
 FEW_FILTERS = [wanted for wanted in FILTERS if wanted.name in {"is null", "eq"}]
 FEW_FILTERS += {wanted.column: wanted for wanted in FILTERS if wanted.name == "gt"}.values()
 
 
-@pytest.mark.long
 def test_a_filter_of_native_delta_agrees_with_plain_python(native: NativeSpark, tmp_path: Path) -> None:
     """In a table of appended and merged files, and of some that another writer has committed."""
     written = compacted(tmp_path).share_and_commit_by_peer(rows_of_files()[1::2])

@@ -145,9 +145,10 @@ def test_a_pipeline_killed_in_the_middle_yields_each_message_exactly_once(
 @pytest.mark.timeout(DEADLINE_S + 60)
 @pytest.mark.parametrize(
     "place",
-    [None, pytest.param("s3_server_root", marks=[pytest.mark.s3_server, pytest.mark.long])],
+    [None, pytest.param("s3_server_root", marks=pytest.mark.s3_server)],
     ids=["in a folder", "on an S3 server"],
 )
+@pytest.mark.long
 def test_concurrent_programs_end_with_the_same_file(
     place: str | None, request: pytest.FixtureRequest, tmp_path: Path, child_environment: dict[str, str]
 ) -> None:

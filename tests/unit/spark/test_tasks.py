@@ -83,7 +83,7 @@ def test_small_files_share_a_task_and_large_ones_do_not() -> None:
 
 
 def test_very_many_small_files_are_spread_over_tasks() -> None:
-    tasks = in_tasks({TOPIC: file_reads([[1]] * 1000)})
+    tasks = in_tasks({TOPIC: file_reads([[1]] * 20_000)})
     assert max(len(task) for task in tasks) <= TASK_BYTES // FILE_COST_BYTES
     assert len(tasks) > 30
 

@@ -119,7 +119,7 @@ def mismatches(engine: Engine, written: Written, filters: Sequence[Filter]) -> I
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
 def test_every_filter_of_another_engine_agrees_with_plain_python(tmp_path: Path, engine: Engine) -> None:
-    filters = FILTERS if engine in READERS_OF_THE_LOG else FEW_FILTERS
+    filters: Sequence[Filter] = FILTERS if engine in READERS_OF_THE_LOG else FEW_FILTERS
     if engine is duckdb_native:  # it takes 15 ms for each, the others 2
         filters = third(filters)
     assert list(mismatches(engine, appended(tmp_path), filters)) == []

@@ -15,13 +15,12 @@ from deltaq.topics.scan import Fetched
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """Fetched records of one partition. `bytes` is their size in the queue's budget."""
+    """Fetched records of one partition."""
 
     topic: str
     epoch: int
     fetched: Fetched
     definition: TopicDefinition
-    bytes: int
 
     @property
     def partition(self) -> int:
@@ -85,14 +84,15 @@ class FetchQueue:
         self._put_records = 0
         self.lease = PollLease(0.0, 0.0)
 
-    def put(self, item: FetchItem) -> None:
-        """Append an item. The budget is not checked: see `room`."""
+    def put(self, *items: FetchItem) -> None:
+        """Append items. The budget is not checked: see `room`."""
         with self._changed:
-            before = self._put_bytes
-            if isinstance(item, PartitionRecords):
-                self._put_bytes += item.bytes
-                self._put_records += item.fetched.rows.num_rows
-            self._items.append(_Queued(item, before, self._put_bytes))
+            for item in items:
+                before = self._put_bytes
+                if isinstance(item, PartitionRecords):
+                    self._put_bytes += item.fetched.bytes
+                    self._put_records += item.fetched.rows.num_rows
+                self._items.append(_Queued(item, before, self._put_bytes))
             self._changed.notify_all()
 
     def put_until_fixed(self, report: PartitionError) -> None:

@@ -222,16 +222,18 @@ class TopicFetcher:
         return bool(reads)
 
     def _hand_over(self, live: LiveTopic, cursors: Mapping[int, Cursor], parts: list[Fetched]) -> None:
+        found = []
         for fetched in parts:
             cursor = cursors[fetched.partition]
             if cursor.state is not CursorState.STOPPED:
                 cursor.offset = fetched.next_offset
                 if fetched.rows.num_rows:
-                    self._fetched_at = self._clock.monotonic()
-                    size = fetched.rows.nbytes
-                    metrics.RECORDS_CONSUMED.add(fetched.rows.num_rows, topic=self._topic)
-                    metrics.BYTES_CONSUMED.add(size, topic=self._topic)
-                    self._queue.put(PartitionRecords(self._topic, cursor.epoch, fetched, live.definition, size))
+                    found.append(PartitionRecords(self._topic, cursor.epoch, fetched, live.definition))
+        if found:
+            self._fetched_at = self._clock.monotonic()
+            metrics.RECORDS_CONSUMED.add(sum(item.fetched.rows.num_rows for item in found), topic=self._topic)
+            metrics.BYTES_CONSUMED.add(sum(item.fetched.bytes for item in found), topic=self._topic)
+            self._queue.put(*found)
 
     def _gone(self, cursors: Mapping[int, Cursor], read: FileRead) -> None:
         """Handle a missing file. If it was compacted, the newest snapshot has its records; otherwise it is lost."""

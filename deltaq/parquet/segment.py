@@ -291,8 +291,8 @@ def read_rows(
     get_range: Callable[[int, int], bytes],
     *,
     layout: SegmentLayout | None = None,
-) -> list[pa.RecordBatch]:
-    """The wanted row ranges of a segment, verified, each as one record batch with only these columns of the table.
+) -> pa.RecordBatch:
+    """The wanted row ranges of a segment, verified, one after the other, with only these columns of the table.
 
     `get()` fetches the whole file, `get_range(start, length)` a part. A small file is fetched whole, and so is a file
     of which more than half is wanted, unless `layout` is given. Of other files, the needed row groups are fetched, and
@@ -300,8 +300,7 @@ def read_rows(
     """
     share = sum(part.count for part in wanted) / max(1, file.rows)
     if file.is_small or (layout is None and share > 0.5):
-        table = _read_whole(file, get(), columns)
-        return _apart(table, [_one_batch(table.slice(part.first, part.count)) for part in wanted])
+        return _taken(_read_whole(file, get(), columns), wanted)
     return _read_parts(file, wanted, get_range, layout or read_layout(file, get_range), columns)
 
 
@@ -334,7 +333,7 @@ def _read_parts(
     get_range: Callable[[int, int], bytes],
     layout: SegmentLayout,
     columns: pa.Schema,
-) -> list[pa.RecordBatch]:
+) -> pa.RecordBatch:
     needed = sorted({group for part in wanted for group in layout.groups(part)})
     with _decoding(file):
         leaves = _leaves(layout.metadata, columns)
@@ -345,19 +344,23 @@ def _read_parts(
         table = conformed(decode_row_groups(parquet, parts, needed, leaves), columns)
     sizes = [layout.firsts[group + 1] - layout.firsts[group] for group in needed]
     at = dict(zip(needed, accumulate(sizes, initial=0), strict=False))  # row group -> its first row in the table
-    batches = []
+    ranges = []
     for part in wanted:
         groups = layout.groups(part)
         first = at[groups[0]] + part.first - layout.firsts[groups[0]] if groups else 0
-        batches.append(_one_batch(table.slice(first, part.count)))
-    return _apart(table, batches)
+        ranges.append(RowRange(first, part.count))
+    return _taken(table, ranges)
 
 
-def _apart(table: pa.Table, parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The parts of a table, copied if they are less than half of it: a slice would keep the whole table in memory."""
-    if 2 * sum(part.nbytes for part in parts) >= table.nbytes:
-        return parts
-    return [pa.concat_batches([part]) for part in parts]
+def _taken(table: pa.Table, wanted: Sequence[RowRange]) -> pa.RecordBatch:
+    """Row ranges of a table one after the other. Copied if they are less than half of it: a slice would keep the whole
+    table in memory."""
+    rows, count = _one_batch(table), sum(part.count for part in wanted)
+    first = wanted[0].first if wanted else 0
+    ends = accumulate((part.count for part in wanted), initial=first)
+    if 2 * count >= len(rows) and all(part.first == end for part, end in zip(wanted, ends, strict=False)):
+        return rows.slice(first, count)
+    return pa.concat_batches([rows.slice(part.first, part.count) for part in wanted]) if wanted else rows.slice(0, 0)
 
 
 def _fetched(file: SegmentFile, start: int, length: int, get_range: Callable[[int, int], bytes]) -> bytes:

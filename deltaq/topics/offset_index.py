@@ -183,7 +183,11 @@ class OffsetIndex:
 
     def find(self, partition: int, offset: int) -> Batch | None:
         """The batch that holds `offset`, or the next one after it (offsets may have gaps); None at the end."""
-        return next((batch for batch in self._from(partition, offset) if batch.next_offset > offset), None)
+        following = self._from(partition, offset)
+        batch = next(following, None)  # nearly always the one: this is asked for each partition and file
+        while batch is not None and batch.next_offset <= offset:
+            batch = next(following, None)
+        return batch
 
     def batches(self, partition: int, offset: int = 0) -> Iterator[Batch]:
         """The batches of a partition that hold offsets from `offset` on, in order."""

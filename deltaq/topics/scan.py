@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeVar
 
 import pyarrow as pa
@@ -69,7 +70,7 @@ class Fetched:
 
     `rows` has the columns of the topic's table with `_offset` and `_timestamp` filled in. Offsets are
     `first_offset, first_offset + 1, ...` unless `sparse`. `next_offset` is where to continue: after a sparse
-    batch it can exceed the last record's offset + 1.
+    batch it can exceed the last record's offset + 1. `bytes` is about what the rows take in memory.
     """
 
     partition: int
@@ -78,6 +79,7 @@ class Fetched:
     sparse: bool
     log_append_time: bool
     rows: pa.RecordBatch
+    bytes: int
 
 
 def is_lost(store: Store, clock: Clock, file: DataFile) -> bool:
@@ -184,21 +186,22 @@ def _border(layout: SegmentLayout, group: int) -> int | None:
 def first_parts(read: FileRead, layout: SegmentLayout, bytes_max: int) -> FileRead:
     """The beginning of a read of about `bytes_max` bytes: an equal share of each batch, but at least one row group.
 
-    Once `bytes_max` is used up, the remaining batches are left out.
+    Once `bytes_max` is used up, the remaining batches are left out, except for what is in the same row groups: a file
+    of many partitions is not to be fetched and decoded again for each of them.
     """
     wanted: list[tuple[Batch, int, int]] = []
-    fetched: dict[int, int] = {}  # row group -> its bytes
+    fetched: set[int] = set()  # row groups
+    left = bytes_max
     for batch, start, end in read.wanted:
-        if sum(fetched.values()) >= bytes_max:
-            break
-        share = until = 0
+        share, until = bytes_max // len(read.wanted), start
         for part in parts_of(layout, batch, start, end):
-            sizes = {group: layout.size(group) for group in part.groups}
-            if share and share + sum(sizes.values()) > bytes_max // len(read.wanted):
+            size = sum(layout.size(group) for group in part.groups if group not in fetched)
+            if size and (left <= 0 or (until > start and size > share)):
                 break
-            share, until = share + sum(sizes.values()), part.end
-            fetched |= sizes
-        wanted.append((batch, start, until))
+            share, left, until = share - size, left - size, part.end
+            fetched.update(part.groups)
+        if until > start:
+            wanted.append((batch, start, until))
     return FileRead(read.file, tuple(wanted), layout)
 
 
@@ -302,7 +305,7 @@ def read_file(store: Store, read: FileRead, columns: pa.Schema) -> list[Fetched]
     ranges = [_row_range(layout, batch, start, end) for batch, start, end in read.wanted]
 
     def once() -> list[Fetched]:
-        batches = read_rows(
+        rows = read_rows(
             read.file.segment,
             ranges,
             columns,
@@ -310,7 +313,7 @@ def read_file(store: Store, read: FileRead, columns: pa.Schema) -> list[Fetched]
             lambda start, length: store.get_range(key, start, length),
             layout=layout,
         )
-        return _all_fetched(read, batches)
+        return _all_fetched(read, rows, [part.count for part in ranges])
 
     return _reading(read.file, once)
 
@@ -341,36 +344,83 @@ def _row_range(layout: SegmentLayout | None, batch: Batch, start: int, end: int)
     return RowRange(parts[0].first, sum(part.count for part in parts)) if parts else RowRange(batch.first_row, 0)
 
 
-def _all_fetched(read: FileRead, rows: Sequence[pa.RecordBatch]) -> list[Fetched]:
+def _all_fetched(read: FileRead, rows: pa.RecordBatch, counts: Sequence[int]) -> list[Fetched]:
+    """The records of a read. `rows` has `counts` rows for each of its batches.
+
+    Those of dense batches are checked and filled in together: each step costs more than thousands of rows.
+    """
+    file, firsts = read.file, accumulate(counts, initial=0)
+    if any(batch.sparse for batch, _, _ in read.wanted):
+        return [
+            _fetched(file, batch, start, end, rows.slice(first, count))
+            for (batch, start, end), first, count in zip(read.wanted, firsts, counts, strict=False)
+        ]
+    rows, is_log_time = _with_places(file, read.wanted, rows), file.log_append_time
+    row_bytes = rows.nbytes / max(1, len(rows))
     return [
-        _fetched(read.file, batch, start, end, part)
-        for (batch, start, end), part in zip(read.wanted, rows, strict=True)
+        Fetched(
+            batch.partition,
+            start,
+            max(end, start),
+            False,
+            is_log_time,
+            rows.slice(first, count),
+            int(row_bytes * count),
+        )
+        for (batch, start, end), first, count in zip(read.wanted, firsts, counts, strict=False)
     ]
 
 
 def _fetched(file: DataFile, batch: Batch, start: int, end: int, rows: pa.RecordBatch) -> Fetched:
-    partitions = rows.column("_partition")
-    bounds = pc.min_max(partitions)
-    found = bounds["min"].as_py(), bounds["max"].as_py()
-    if partitions.null_count or (rows.num_rows and found != (batch.partition, batch.partition)):
-        raise _contradiction(file, "partitions")
-    if batch.sparse:
-        offsets = rows.column("_offset")
-        if offsets.null_count or not _rise(offsets, batch.base_offset, batch.next_offset):
-            raise _contradiction(file, "offsets")
-        before, until = (pc.sum(pc.less(offsets, offset)).as_py() or 0 for offset in (start, end))
-        rows = rows.slice(before, until - before)
+    if not batch.sparse:
+        rows = _with_places(file, [(batch, start, end)], rows)
+        return Fetched(batch.partition, start, max(end, start), False, file.log_append_time, rows, rows.nbytes)
+    _check_partitions(file, rows, _repeated([batch.partition], [len(rows)], pa.int32()))
+    offsets = rows.column("_offset")
+    if offsets.null_count or not _rise(offsets, batch.base_offset, batch.next_offset):
+        raise _contradiction(file, "offsets")
+    before, until = (pc.sum(pc.less(offsets, offset)).as_py() or 0 for offset in (start, end))
+    rows = _with_times(file, rows.slice(before, until - before))
+    return Fetched(batch.partition, start, max(end, start), True, file.log_append_time, rows, rows.nbytes)
+
+
+def _with_places(file: DataFile, wanted: Sequence[tuple[Batch, int, int]], rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of dense batches, one after the other, with their offsets and times filled in. Raises Corrupt."""
+    counts = [max(0, end - start) for _, start, end in wanted]
+    _check_partitions(file, rows, _repeated([batch.partition for batch, _, _ in wanted], counts, pa.int32()))
+    if len(wanted) == 1:
+        offsets = pa.arange(wanted[0][1], wanted[0][1] + counts[0])
     else:
-        expected = pa.arange(start, end)
-        stored = rows.column("_offset")
-        if stored.null_count != len(stored) and not stored.equals(expected):
-            raise _contradiction(file, "offsets")
-        rows = _with_column(rows, "_offset", expected)
+        firsts = accumulate(counts, initial=0)
+        before = [start - first for (_, start, _), first in zip(wanted, firsts, strict=False)]
+        offsets = pc.add(pa.arange(0, len(rows)), _repeated(before, counts, pa.int64()))
+    stored = rows.column("_offset")
+    if stored.null_count != len(stored) and not stored.equals(offsets):
+        raise _contradiction(file, "offsets")
+    return _with_times(file, _with_column(rows, "_offset", offsets))
+
+
+def _repeated(values: Sequence[int], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
+    """Each value as often as its count says."""
+    if len(values) == 1:
+        return pa.repeat(pa.scalar(values[0], kind), counts[0])
+    runs = [(value, end) for value, count, end in zip(values, counts, accumulate(counts), strict=True) if count]
+    ends = pa.array([end for _, end in runs], pa.int32())
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array([value for value, _ in runs], kind)))
+
+
+def _check_partitions(file: DataFile, rows: pa.RecordBatch, expected: pa.Array) -> None:
+    if not rows.column("_partition").equals(expected):
+        raise _contradiction(file, "partitions")
+
+
+def _with_times(file: DataFile, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with the append time of the log, where that counts. Raises Corrupt for values of no possible record."""
     if file.append_time_ms is not None:
         stamps = pa.repeat(pa.scalar(file.append_time_ms * 1000, pa.int64()).cast(TIMESTAMP), rows.num_rows)
         rows = _with_column(rows, "_timestamp", stamps)
     _check_values(file, rows)
-    return Fetched(batch.partition, start, max(end, start), batch.sparse, file.log_append_time, rows)
+    return rows
 
 
 def _check_values(file: DataFile, rows: pa.RecordBatch) -> None:

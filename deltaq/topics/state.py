@@ -183,7 +183,8 @@ def parse_head(configuration: str, path: str, version: int) -> TopicHead:
 def _offsets(value: object) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise TypeError("offsets must be a list")
-    return tuple(_whole(number) for number in value)
+    # Most entries have several for each partition, so the types are checked together.
+    return tuple(value) if set(map(type, value)) <= {int} else tuple(map(_whole, value))
 
 
 def _time(value: object) -> int:

@@ -114,13 +114,13 @@ def test_a_position_set_anew_does_not_wait_for_a_partition_that_is_read_in_large
     fill(store, 1, rows=10_000, size=1000, partitions=2)
     with Fetching(store, bytes_max=1) as fetching:
         fetching.assign(0, OFFSET_END)
-        parts = [fetching.next().bytes for _ in range(3)]
+        parts = [fetching.next().fetched.bytes for _ in range(3)]
         assert parts[2] > 3 * FIRST_READ_BYTES
         fetching.fetcher.seek("t", 1, 4000)
         while (item := fetching.next()).partition != 1:
             pass
         assert item.fetched.first_offset == 4000
-        assert item.bytes <= FIRST_READ_BYTES
+        assert item.fetched.bytes <= FIRST_READ_BYTES
 
 
 @pytest.mark.fault("B2")

@@ -52,14 +52,18 @@ def described(encoded: EncodedSegment) -> SegmentFile:
     )
 
 
-def read(data: bytes, file: SegmentFile, *wanted: RowRange) -> list[pa.RecordBatch]:
+def read(data: bytes, file: SegmentFile, *wanted: RowRange) -> pa.RecordBatch:
     return read_rows(file, wanted, COLUMNS, lambda: data, lambda start, length: data[start : start + length])
+
+
+def rows_of(batch: pa.RecordBatch, wanted: list[RowRange]) -> pa.RecordBatch:
+    return pa.concat_batches([batch.slice(part.first, part.count) for part in wanted])
 
 
 def outcome_of(data: bytes, file: SegmentFile, wanted: RowRange) -> pa.RecordBatch | Corrupt:
     """The rows, or why there are none."""
     try:
-        return read(data, file, wanted)[0]
+        return read(data, file, wanted)
     except Corrupt as error:
         return error
 
@@ -74,7 +78,7 @@ def large_segments(monkeypatch):
 def test_rows_round_trip_with_every_compression(compression):
     batch, shares = batch_of({0: 100, 3: 50, 4: 1})
     encoded = encode_segment(batch, [n for _, n in shares], compression)
-    assert read(bytes(encoded.data), described(encoded), RowRange(0, 151))[0].equals(batch)
+    assert read(bytes(encoded.data), described(encoded), RowRange(0, 151)).equals(batch)
     found = pq.ParquetFile(pa.BufferReader(encoded.data)).metadata.row_group(0).column(5).compression
     assert found in {"none": ("UNCOMPRESSED",), "lz4": ("LZ4", "LZ4_RAW")}.get(compression, (compression.upper(),))
 
@@ -114,11 +118,7 @@ def test_only_the_footer_and_the_needed_row_groups_of_a_large_file_are_read(larg
         raise AssertionError("the whole file is not needed")
 
     wanted = [RowRange(2 * 4000 + 17, 100), RowRange(5 * 4000, 4000)]
-    found = read_rows(described(encoded), wanted, COLUMNS, get, get_range)
-    assert [rows.equals(batch.slice(part.first, part.count)) for rows, part in zip(found, wanted, strict=True)] == [
-        True,
-        True,
-    ]
+    assert read_rows(described(encoded), wanted, COLUMNS, get, get_range).equals(rows_of(batch, wanted))
     assert len(requests) == 3
     assert sum(requests) < 0.3 * len(data)
 
@@ -192,11 +192,11 @@ def test_the_cost_of_a_range_does_not_depend_on_the_file_size(large_segments):
         layout = read_layout(file, parts.get_range)
         assert parts.fetched == file.footer_bytes
         wanted = RowRange(rows // 2, 10)
-        (found,) = read_rows(file, [wanted], COLUMNS, parts.get, parts.get_range, layout=layout)
+        found = read_rows(file, [wanted], COLUMNS, parts.get, parts.get_range, layout=layout)
         assert found.equals(batch.slice(rows // 2, 10))
         costs.append(parts.fetched - file.footer_bytes)
         assert len(parts.requests) == 2
-        (most,) = read_rows(file, [RowRange(0, rows - 1000)], COLUMNS, parts.get, parts.get_range, layout=layout)
+        most = read_rows(file, [RowRange(0, rows - 1000)], COLUMNS, parts.get, parts.get_range, layout=layout)
         assert most.equals(batch.slice(0, rows - 1000)), "the reader of a layout chose how much to fetch"
     assert costs[0] < 120_000
     assert abs(costs[0] - costs[1]) < 0.02 * costs[0]
@@ -208,10 +208,10 @@ def test_only_the_named_columns_are_fetched(large_segments):
     encoded = encode_segment(batch, [20_000], "none", row_group_bytes=200_000)
     file, parts = described(encoded), Parts(bytes(encoded.data))
     columns = PLACES
-    (found,) = read_rows(file, [RowRange(7000, 5000)], columns, parts.get, parts.get_range)
+    found = read_rows(file, [RowRange(7000, 5000)], columns, parts.get, parts.get_range)
     assert found.equals(batch.slice(7000, 5000).select(columns.names))
     assert parts.fetched - file.footer_bytes < 0.15 * 0.35 * file.size
-    (small,) = read_rows(replace(file), [RowRange(0, 20_000)], columns, lambda: parts.data, parts.get_range)
+    small = read_rows(replace(file), [RowRange(0, 20_000)], columns, lambda: parts.data, parts.get_range)
     assert small.equals(batch.select(columns.names))
 
 
@@ -250,10 +250,10 @@ def test_a_few_rows_of_a_file_do_not_keep_the_rest_of_it_in_memory(whole_bytes, 
     batch, shares = batch_of(dict.fromkeys(range(100), 50))
     encoded = encode_segment(batch, [n for _, n in shares], "none")
     data, before = bytes(encoded.data), pa.total_allocated_bytes()
-    kept = read(data, described(encoded), RowRange(1000, 50), RowRange(2000, 50))
-    assert [rows.num_rows for rows in kept] == [50, 50]
-    assert kept[1].equals(batch.slice(2000, 50))
-    assert pa.total_allocated_bytes() - before < 2 * sum(rows.nbytes for rows in kept)
+    wanted = [RowRange(1000, 50), RowRange(2000, 50)]
+    kept = read(data, described(encoded), *wanted)
+    assert kept.equals(rows_of(batch, wanted))
+    assert pa.total_allocated_bytes() - before < 2 * kept.nbytes
 
 
 def test_a_range_without_rows_is_empty_and_fetches_nothing(large_segments):
@@ -261,9 +261,8 @@ def test_a_range_without_rows_is_empty_and_fetches_nothing(large_segments):
     encoded = encode_segment(batch, [4000, 4000], "none")
     file, parts = described(encoded), Parts(bytes(encoded.data))
     found = read_rows(file, [RowRange(4000, 0), RowRange(4000, 3)], COLUMNS, parts.get, parts.get_range)
-    assert [rows.num_rows for rows in found] == [0, 3]
-    assert found[0].schema == batch.schema
-    (nothing,) = read_rows(file, [RowRange(4000, 0)], COLUMNS, parts.get, parts.get_range)
+    assert found.equals(batch.slice(4000, 3))
+    nothing = read_rows(file, [RowRange(4000, 0)], COLUMNS, parts.get, parts.get_range)
     assert (nothing.num_rows, nothing.schema) == (0, batch.schema)
 
 
@@ -281,8 +280,7 @@ def test_ranges_are_read_on_the_calling_thread_without_the_gaps_between(large_se
     encoded = encode_segment(batch, [4000], "none", row_group_bytes=2000)
     file, parts = described(encoded), Parts(bytes(encoded.data))
     wanted = [RowRange(0, 1), RowRange(900, 1), RowRange(1800, 1)]
-    found = read_rows(file, wanted, COLUMNS, parts.get, parts.get_range)
-    assert [rows.equals(batch.slice(part.first, 1)) for rows, part in zip(found, wanted, strict=True)] == [True] * 3
+    assert read_rows(file, wanted, COLUMNS, parts.get, parts.get_range).equals(rows_of(batch, wanted))
     assert len(reads) >= 3 * 6
     assert {thread for thread, _, _ in reads} == {threading.get_ident()}
     assert max(length for _, _, length in reads) < 3000

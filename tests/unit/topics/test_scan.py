@@ -228,6 +228,31 @@ def test_batches_beyond_the_byte_budget_wait_for_the_next_read():
     assert all(0 < end < 2000 for _, _, end in first.wanted)
 
 
+def test_row_groups_of_many_partitions_are_fetched_once_for_all_of_them():
+    store = CountedStore()
+    offsets = {partition: list(range(partition, partition + 10)) for partition in range(100)}
+    whole = compacted(store, offsets, sparse=False, row_group_bytes=10**6)
+    everything = FileRead(whole, tuple((batch, batch.base_offset, batch.next_offset) for batch in whole.batches))
+    first = first_parts(everything, _layout(store, whole), 1)
+    store.fetched = 0
+    assert offsets_in(read_file(store, first, COLUMNS)) == offsets
+    assert store.fetched <= whole.segment.size
+
+
+@pytest.mark.fault("B2")
+@pytest.mark.parametrize(
+    ("what", "wrong"), [("partitions", {"partition": 7}), ("offsets", {"base_offset": 5, "next_offset": 15})]
+)
+def test_a_batch_that_contradicts_the_rows_of_its_file_is_corrupt(what, wrong):
+    store = MemoryStore(uuid.uuid4().hex)
+    whole = compacted(store, {p: list(range(10)) for p in range(3)}, sparse=False, row_group_bytes=10**6)
+    batches = tuple(replace(batch, **wrong) if batch.partition == 1 else batch for batch in whole.batches)
+    for wanted in (batches, batches[1:2]):
+        read = FileRead(whole, tuple((batch, batch.base_offset, batch.next_offset) for batch in wanted))
+        with pytest.raises(Corrupt, match=f"its {what} contradict the log"):
+            read_file(store, read, COLUMNS)
+
+
 def test_one_record_of_a_sparse_file_costs_one_row_group():
     store = CountedStore()
     whole = compacted(store, {0: list(range(0, 60_000, 3))}, row_group_bytes=50_000)

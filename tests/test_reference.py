@@ -349,6 +349,7 @@ LIMITS = {
         Limit("console.messages.MESSAGES_MAX", "", "Messages on one page"),
         Limit("console.messages.SEARCHED_MAX", "", "Messages that one search reads"),
         Limit("console.messages.BYTES_MAX", "bytes", "Messages of one page in memory, approximately"),
+        Limit("tools.speed.MESSAGES_MAX", "", "Messages that `deltaq bench` writes at full speed"),
         Limit("console.app.STREAMS_MAX", "", "Live pages that are open at the same time"),
         Limit("console.security.BODY_MAX", "bytes", "A form"),
         Limit("console.security.QUERY_MAX", "bytes", "The query of an address"),

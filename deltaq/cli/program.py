@@ -29,6 +29,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "groups": ("groups",),
     "copies": ("copy", "backup", "restore"),
     "health": ("sql", "doctor", "maintain", "setup"),
+    "estimates": ("cost", "bench"),
     "top": ("top",),
     "serve": ("serve",),
 }

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
-from deltaq.console.view import EMPTY, History, RootView, cost_of, group_views, topic_views
+from deltaq.console.view import EMPTY, History, RootView, group_views, topic_views
 from deltaq.errors import KafkaException
 from deltaq.metrics import STORE_REQUESTS, Totals
 from deltaq.store import Store
-from deltaq.tools.rates import RootSample, RootWatch
+from deltaq.tools.rates import RootSample, RootWatch, measured_cost
 
 _log = logging.getLogger("deltaq.console")
 
@@ -101,7 +101,7 @@ class Poller:
 
     def _seen(self, now: RootSample) -> RootView:
         topics, groups = topic_views(self._before, now), group_views(self._before, now)
-        cost = cost_of(self._before, now, topics)
+        cost = measured_cost(self._before, now)
         rates = self._topic_rates.add({name: topic.messages_per_s for name, topic in topics.items()})
         lags = self._group_lags.add({name: float(group.lag) for name, group in groups.items()})
         requests, sent = self._requests, self._totals.read()[STORE_REQUESTS.name]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from deltaq.admin.groups import MemberDescription, PartitionLag
 from deltaq.config import TopicSettings
-from deltaq.tools.cost import Cost, GroupLoad, TopicLoad, estimate
+from deltaq.tools.cost import Cost
 from deltaq.tools.rates import GroupCount, RootSample, TopicCount, topic_rates
 from deltaq.units import as_size, as_span
 
@@ -164,19 +164,3 @@ def _group_view(name: str, count: GroupCount, before: RootSample | None, now: Ro
     about = count.about
     state = about.state.name.lower().replace("_", " ")
     return GroupView(name, state, about.partition_assignor, about.members, count.lag.partitions, count.lag.lag, rate)
-
-
-def cost_of(before: RootSample | None, now: RootSample, topics: Mapping[str, TopicView]) -> Cost:
-    """What the root would cost on an object store at the rates between two samples."""
-    readers = dict.fromkeys(topics, 0)
-    for count in now.groups.values():
-        for topic in {partition.topic for partition in count.lag.partitions} & readers.keys():
-            readers[topic] += len(count.about.members)
-    loads = [TopicLoad(topic.commits_per_s or 0.0, readers[name], topic.bytes) for name, topic in topics.items()]
-    groups = []
-    for name, count in now.groups.items():
-        earlier = None if before is None else before.groups.get(name)
-        seconds = 0.0 if before is None else now.at_s - before.at_s
-        commits = (count.version - earlier.version) / seconds if earlier is not None and seconds > 0 else 0.0
-        groups.append(GroupLoad(len(count.about.members), max(0.0, commits)))
-    return estimate(loads, groups)

@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 from deltaq.tools.copying import CopyProgress, CopyReport, copy
+from deltaq.tools.cost import Cost, GroupLoad, TopicLoad, estimate, load_of
 from deltaq.tools.differences import Difference, diff
 from deltaq.tools.examination import Finding, examine
 from deltaq.tools.files import load_file
 from deltaq.tools.offset_resets import OffsetReset, Shift, commit_resets, committed_offsets, plan_resets
 from deltaq.tools.positions import Last, Place, offset_ranges, parse_place
+from deltaq.tools.prices import S3_STANDARD, PriceList
 from deltaq.tools.reading import first, foldl, last, matching, messages
 from deltaq.tools.records import Record, records_of
+from deltaq.tools.speed import Speed, measure_speed
 from deltaq.tools.sql import sql
 from deltaq.tools.statistics import MessageSize, TopicStats, stats
 from deltaq.tools.writing import Sending, transform
 
 __all__ = [
+    "S3_STANDARD",
     "CopyProgress",
     "CopyReport",
+    "Cost",
     "Difference",
     "Finding",
+    "GroupLoad",
     "Last",
     "MessageSize",
     "OffsetReset",
     "Place",
+    "PriceList",
     "Record",
     "Sending",
     "Shift",
+    "Speed",
+    "TopicLoad",
     "TopicStats",
     "commit_resets",
     "committed_offsets",
     "copy",
     "diff",
+    "estimate",
     "examine",
     "first",
     "foldl",
     "last",
     "load_file",
+    "load_of",
     "matching",
+    "measure_speed",
     "messages",
     "offset_ranges",
     "parse_place",

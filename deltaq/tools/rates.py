@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.metadata import node_of, topic_names
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
+from deltaq.tools.cost import Cost, GroupLoad, TopicLoad, estimate
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.state import TopicHead
@@ -93,6 +94,31 @@ def topic_rates(before: RootSample | None, now: RootSample) -> list[TopicRate]:
         produced, commits = count.produced - earlier.produced, count.version - earlier.version
         rates.append(TopicRate(topic, count.messages, produced / seconds, commits / seconds))
     return sorted(rates, key=lambda rate: (-(rate.messages_per_s or 0), rate.topic))
+
+
+def measured_cost(before: RootSample | None, now: RootSample, topics: Collection[str] | None = None) -> Cost:
+    """What a root would cost on an object store at the rates between two samples with sizes; 0 requests for one alone.
+
+    With `topics`, only these count, with the groups that read them. Raises UnknownTopic for one that is missing.
+    """
+    for name in topics or ():
+        if name not in now.topics:
+            raise UnknownTopic(name)
+    rates = {rate.topic: rate for rate in topic_rates(before, now) if not topics or rate.topic in topics}
+    readers, groups = dict.fromkeys(rates, 0), []
+    for name, count in now.groups.items():
+        reads = {partition.topic for partition in count.lag.partitions} & rates.keys()
+        for topic in reads:
+            readers[topic] += len(count.about.members)
+        earlier = None if before is None else before.groups.get(name)
+        seconds = 0.0 if before is None else now.at_s - before.at_s
+        commits = (count.version - earlier.version) / seconds if earlier is not None and seconds > 0 else 0.0
+        if reads or not topics:
+            groups.append(GroupLoad(len(count.about.members), max(0.0, commits)))
+    loads = [
+        TopicLoad(rate.commits_per_s or 0.0, readers[name], now.topics[name].bytes) for name, rate in rates.items()
+    ]
+    return estimate(loads, groups)
 
 
 class RootWatch:

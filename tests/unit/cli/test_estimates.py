@@ -1,0 +1,93 @@
+"""`deltaq cost` and `deltaq bench`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from deltaq import Consumer, KafkaException, Producer, Topic
+from deltaq.store import open_store
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from deltaq.tools import measure_speed
+from tests.doubles.reading import drain
+from tests.unit.cli.conftest import ROOT, Shell
+
+
+def test_the_cost_of_a_topic_to_be_is_estimated(deltaq: Shell) -> None:
+    assert deltaq("cost -m 1 --size 1000000 --retention 30 --consumers 2").printed(
+        """
+        OF       PER SECOND  KEPT      $ A DAY
+        PUT      2                     0.86
+        GET      10.5                  0.36
+        LIST     0.6                   0.26
+        DELETE   0.1                   0.00
+        storage              2.36 TiB  1.96
+        total                          3.45
+        by the price list of S3 Standard, estimated
+        """
+    )
+    assert deltaq("cost -m 0").output.splitlines()[-2].split() == ["total", "0.07"]  # the polls of the reader
+    assert "leave out --messages" in deltaq("cost -m 1 -t orders").errors
+
+
+def test_the_cost_of_a_running_root_follows_from_two_looks(deltaq: Shell) -> None:
+    Topic("orders", bootstrap_servers=ROOT).create()
+    Topic("quiet", bootstrap_servers=ROOT).create()
+
+    class Busy(ManualClock):
+        """Three commits happen in the pause between the looks."""
+
+        def sleep(self, seconds: float) -> None:
+            with Producer(bootstrap_servers=ROOT, maintenance_enable=False) as producer:
+                for _ in range(3):
+                    producer.produce("orders", b"x")
+                    producer.flush()
+            super().sleep(seconds)
+
+    conf = {"bootstrap.servers": ROOT, "group.id": "billing", "auto.offset.reset": "earliest"}
+    with Producer(bootstrap_servers=ROOT) as producer:
+        producer.produce("orders", b"x")
+    with Consumer(conf) as consumer:
+        consumer.subscribe(["orders"])
+        drain(consumer, 1)
+        consumer.commit(asynchronous=False)
+        deltaq.clock = Busy(auto_advance=True)
+        found = deltaq("cost --interval 2 -o json").json
+        assert found["requests_per_s"]["PUT"] >= 2 * 1.5 + 1 / 3  # commits, and heartbeats of the member
+        assert found["requests_per_s"]["LIST"] == 0.6  # one topic is written
+        deltaq.clock = Busy(auto_advance=True)
+        quiet = deltaq("cost --interval 2 -t quiet -o json").json
+    assert quiet["requests_per_s"] == {"PUT": 0, "GET": 0, "LIST": 0, "DELETE": 0}
+    assert quiet["bytes_kept"] == 0
+    assert found["bytes_kept"] > 0
+    assert deltaq("cost -t nothing --interval 0.1").refused("topic 'nothing' does not exist")
+
+
+def test_a_root_is_measured_and_left_as_it_was(deltaq: Shell) -> None:
+    Topic("orders", bootstrap_servers=ROOT).create()
+    before = [entry.key for entry in open_store(ROOT).list("")]
+    ended = deltaq("bench --seconds 0.3 --size 50 --partitions 2")
+    number = r"[\d,.]+(e\+\d+)?"
+    times = rf"{number} ms, longest {number} ms"
+    expected = [
+        rf"Write of 1 KB      {times}",
+        rf"Read of 1 KB       {times}",
+        rf"Written            {number} messages/s, {number} [KMG]iB/s \(of [\d,]+,000, acknowledged\)",
+        rf"Read               {number} messages/s, {number} [KMG]iB/s",
+        rf"One message alone  {times} \(of {number}, produce to poll\)",
+    ]
+    assert (ended.status, ended.errors) == (0, "")
+    assert all(re.fullmatch(line, found) for line, found in zip(expected, ended.output.splitlines(), strict=True))
+    assert [entry.key for entry in open_store(ROOT).list("")] == before
+    found = deltaq("bench --seconds 0.1 -o json").json
+    assert found["messages"] >= 1000
+    assert found["arrivals"] >= 1
+
+
+def test_a_measurement_that_fails_is_cleaned_up(deltaq: Shell) -> None:
+    store = FaultyStore(open_store(ROOT))
+    store.add(Rule("put", "*.parquet", Fault.no_space(), times=None))
+    with pytest.raises(KafkaException):
+        measure_speed(store, seconds=0.1)
+    assert list(open_store(ROOT).list("topics/")) == []

@@ -29,6 +29,11 @@ folder ends the wait."""
 BUSY_POLL_S = 0.1
 """The same while partitions move."""
 
+RECENT_POLL_S = 0.25
+RECENT_S = 10.0
+"""So long after a rebalance the log is read each `RECENT_POLL_S`, because changes come together: members start one
+after the other, and a deployment restarts them in turn. 40 reads more for each rebalance."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
@@ -78,6 +83,7 @@ class Session:
     _unreleased: frozenset[Key] = frozenset()
     _unreleased_since: float = 0.0
     _read_at: float = float("-inf")
+    _rebalanced_at: float = float("-inf")
 
     def __post_init__(self) -> None:
         of = self._of
@@ -139,9 +145,12 @@ class Session:
 
     def due_in_s(self) -> float:
         """Seconds until the next round."""
-        is_stable = self._head is not None and self._head.is_stable()
-        read_due_at = self._read_at + (POLL_S if is_stable else BUSY_POLL_S)
-        return min(self.heartbeat.due_at, self._members.due_at, read_due_at) - self._of.clock.monotonic()
+        now = self._of.clock.monotonic()
+        if self._head is None or not self._head.is_stable():
+            poll_s = BUSY_POLL_S
+        else:
+            poll_s = RECENT_POLL_S if now - self._rebalanced_at < RECENT_S else POLL_S
+        return min(self.heartbeat.due_at, self._members.due_at, self._read_at + poll_s) - now
 
     def heartbeat_s_ago(self) -> float:
         """Seconds since the last successful heartbeat; below 0 before the first."""
@@ -169,6 +178,7 @@ class Session:
             return
         if self._head is None or head.generation != self._head.generation:
             metrics.REBALANCES.add(group=self._of.log.group)
+            self._rebalanced_at = self._of.clock.monotonic()
         self._head = head
         assigned = head.assigned.get(self.member_id, frozenset())
         instance_id = self._of.member.instance_id

@@ -55,7 +55,11 @@ _PIECE_BYTES = 4 * 1024 * 1024
 _SMALL_PIECE_BYTES = 256 * 1024
 """The same for a background write, which pauses between two pieces."""
 
+_AT_ONCE_BYTES = 4096
+"""Maximum bytes of a range that is read without asking for the file's size, as of the begin of a log entry."""
+
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a named pipe must not block us
+_UNNAMED = os.O_WRONLY | os.O_CLOEXEC | os.O_TMPFILE if hasattr(os, "O_TMPFILE") else 0
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free space or enlarge it",
@@ -69,6 +73,7 @@ _REFUSALS = {
     errno.EISDIR: "a folder exists where the object should go",
     errno.ENAMETOOLONG: "the path is longer than the file system allows",
     errno.ENXIO: "a device, pipe or socket, not a file",
+    errno.ESPIPE: "a pipe, not a file",
 }
 _HINTS = {
     errno.EMFILE: "too many open files; raise `ulimit -n`",
@@ -90,6 +95,7 @@ class LocalStore:
         self._clock = clock
         self._wakes = inotify.is_supported() and isinstance(clock, SystemClock)
         self._folders = Folders(self._root)
+        self._has_unnamed: bool | None = None  # files without a name that can get one; None before the first write
         self.url = "file://" + quote(self._root)
         self.poll_interval = POLL_INTERVAL_WITH_INOTIFY if self._wakes else POLL_INTERVAL
 
@@ -113,6 +119,12 @@ class LocalStore:
         return self._read("get", key, 0, None)
 
     def get_impatient(self, key: str) -> bytes:
+        check_key("get", key)
+        try:
+            # Most polls find no object, which `lstat` reports in a fifth of the time of a checked open.
+            os.lstat(f"{self._root}/{key}")
+        except OSError as error:
+            raise _read_error("get", key, error) from None
         return self.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -209,19 +221,14 @@ class LocalStore:
 
     def _read(self, operation: str, key: str, start: int, length: int | None) -> bytes:
         check_key(operation, key)
-        *folders, name = key.split("/")
         try:
-            # Most polls find no object, which `lstat` reports in a fifth of the time of the checked open below.
-            os.lstat(f"{self._root}/{key}")
-            file = self._folders.open((*folders, name), _READ)
+            file = self._folders.open(key.split("/"), _READ)
             try:
                 return _content(file, start, length)
             finally:
                 os.close(file)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise ObjectMissing(operation, key, "there is no such object") from None
         except OSError as error:
-            raise _store_error(operation, key, error) from error
+            raise _read_error(operation, key, error) from error
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
         base = prefix[: prefix.rfind("/") + 1]
@@ -258,7 +265,7 @@ class LocalStore:
         """Write the object; yields after each piece that is followed by another."""
         check_key(operation, key)
         folders = key.split("/")[:-1]
-        publish = _replace if operation == "put" else partial(self._link, after)
+        publish = self._replace if operation == "put" else partial(self._link, after)
         published = False
         for _ in range(MAKE_ATTEMPTS):
             try:
@@ -285,13 +292,13 @@ class LocalStore:
     def _stage(
         self, folder: int, data: bytes | memoryview, piece_bytes: int, publish: Callable[[str], None]
     ) -> Generator[None, None, None]:
-        """Write the content to a synced, unfinished file in `folder`, and pass its name to `publish`.
+        """Write the content to a synced, unfinished file in `folder`, and pass its path to `publish`: a file without a
+        name where the system has them, which needs no unlinking and cannot be left behind.
 
         Not a context manager: after an interrupt by the user, which may come between any two steps, the second half of
         one could run when the folder is already closed.
         """
-        name = RESERVED_PREFIX + self._clock.unique_id()
-        file = os.open(name, NEW_FILE, 0o666, dir_fd=folder)
+        file, name = self._new_file(folder)
         try:
             try:
                 left = memoryview(data).cast("B")
@@ -301,12 +308,38 @@ class LocalStore:
                         _sync_content(file)
                         yield
                 os.fsync(file)
+                if not name:
+                    publish(_path_of(file))
             finally:
                 os.close(file)
-            publish(name)
+            if name:
+                publish(name)
         finally:
-            with suppress(OSError):  # it was renamed, or it stays until `remove_unfinished`: the write has succeeded
-                os.unlink(name, dir_fd=folder)
+            if name:
+                with suppress(OSError):  # it was renamed, or it stays until `remove_unfinished`: the write succeeded
+                    os.unlink(name, dir_fd=folder)
+
+    def _new_file(self, folder: int) -> tuple[int, str]:
+        """A descriptor of a new file in `folder`, and its name; "" if it has none."""
+        if self._has_unnamed is None:
+            self._has_unnamed = _can_name_unnamed(folder, self._new_name())
+        if self._has_unnamed:
+            with suppress(OSError):  # a named file has the error to report, for instance of a removed folder
+                return os.open(".", _UNNAMED, 0o666, dir_fd=folder), ""
+        name = self._new_name()
+        return os.open(name, NEW_FILE, 0o666, dir_fd=folder), name
+
+    def _new_name(self) -> str:
+        return RESERVED_PREFIX + self._clock.unique_id()
+
+    def _replace(self, key: str, folder: int, staged: str) -> None:
+        if os.path.isabs(staged):
+            try:
+                return os.link(staged, _name(key), src_dir_fd=folder, dst_dir_fd=folder)
+            except FileExistsError:
+                path, staged = staged, self._new_name()
+                os.link(path, staged, src_dir_fd=folder, dst_dir_fd=folder)
+        return os.rename(staged, _name(key), src_dir_fd=folder, dst_dir_fd=folder)
 
     def _link(self, after: str, key: str, folder: int, staged: str) -> None:
         if after:  # checked as late as possible: syncing the content takes long
@@ -326,6 +359,8 @@ _sync_content = getattr(os, "fdatasync", lambda _: None)
 
 def _content(file: int, start: int, length: int | None) -> bytes:
     """Bytes `[start, start+length)` of an open file, or all from `start`."""
+    if length is not None and length <= _AT_ONCE_BYTES:
+        return os.pread(file, length, start)
     status = os.fstat(file)
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -342,12 +377,34 @@ def _content(file: int, start: int, length: int | None) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _replace(key: str, folder: int, staged: str) -> None:
-    os.rename(staged, _name(key), src_dir_fd=folder, dst_dir_fd=folder)
+def _path_of(file: int) -> str:
+    return f"/proc/self/fd/{file}"
+
+
+def _can_name_unnamed(folder: int, name: str) -> bool:
+    if not _UNNAMED:
+        return False
+    try:
+        file = os.open(".", _UNNAMED, 0o666, dir_fd=folder)
+        try:
+            os.link(_path_of(file), name, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            os.close(file)
+        os.unlink(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
 
 
 def _name(key: str) -> str:
     return key.rpartition("/")[2]
+
+
+def _read_error(operation: str, key: str, error: OSError) -> StoreError:
+    """What a failed read means."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+        return ObjectMissing(operation, key, "there is no such object")
+    return _store_error(operation, key, error)
 
 
 def _store_error(operation: str, key: str, error: OSError) -> StoreError:

@@ -132,7 +132,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Creating .venv: a few minutes the first time, mostly for PySpark ..."
 	@$(PYTHON) -m venv .venv
 	@$(PIP) install --constraint constraints.txt pip
-	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[avro,cli,console,json,minio,otel,protobuf,spark]' --group lint --group test
+	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[avro,cli,console,json,minio,otel,protobuf,spark,xlsx]' --group lint --group test
 	@touch $@
 
 $(LOWEST): pyproject.toml constraints.txt lowest.txt
@@ -140,5 +140,5 @@ $(LOWEST): pyproject.toml constraints.txt lowest.txt
 	@# Each pydantic pins one pydantic-core. All other versions are those of constraints.txt.
 	@{ grep -vE '^(deltalake|obstore|pyarrow|pydantic|pydantic-core)==' constraints.txt; cat lowest.txt; } >.venv-lowest/constraints.txt
 	@$(LOWEST_PY) -m pip --disable-pip-version-check --quiet install --constraint .venv-lowest/constraints.txt pip
-	@$(LOWEST_PY) -m pip --disable-pip-version-check --quiet install --constraint .venv-lowest/constraints.txt --build-constraint constraints.txt --editable '.[avro,cli,console,json,minio,otel,protobuf]' --group test
+	@$(LOWEST_PY) -m pip --disable-pip-version-check --quiet install --constraint .venv-lowest/constraints.txt --build-constraint constraints.txt --editable '.[avro,cli,console,json,minio,otel,protobuf,xlsx]' --group test
 	@touch $@

@@ -349,6 +349,8 @@ LIMITS = {
         Limit("console.messages.MESSAGES_MAX", "", "Messages on one page"),
         Limit("console.messages.SEARCHED_MAX", "", "Messages that one search reads"),
         Limit("console.messages.BYTES_MAX", "bytes", "Messages of one page in memory, approximately"),
+        Limit("tools.spreadsheets.ROWS_MAX", "", "Rows of a spreadsheet, with its heading"),
+        Limit("tools.spreadsheets.CELL_CHARS_MAX", "characters", "A cell of a spreadsheet"),
         Limit("tools.speed.MESSAGES_MAX", "", "Messages that `deltaq bench` writes at full speed"),
         Limit("console.app.STREAMS_MAX", "", "Live pages that are open at the same time"),
         Limit("console.security.BODY_MAX", "bytes", "A form"),

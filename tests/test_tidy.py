@@ -56,6 +56,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "jsonschema": ("deltaq/schema_registry/json_format.py",),
     "referencing": ("deltaq/schema_registry/json_format.py",),
     "duckdb": ("deltaq/tools/sql.py",),
+    "openpyxl": ("deltaq/tools/spreadsheets.py",),
+    "polars": ("deltaq/tools/frames.py",),
     "opentelemetry": ("deltaq/telemetry.py",),
     "starlette": ("deltaq/console/app.py",),
     "jinja2": ("deltaq/console/rendering.py",),
@@ -64,7 +66,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "rich": ("deltaq/cli/live.py",),
     "pyspark": ("deltaq/spark/", "pyspark_deltaq/"),
     "delta": ("deltaq/spark/",),
-    "pandas": ("deltaq/spark/",),
+    "pandas": ("deltaq/spark/", "deltaq/tools/frames.py"),
     "pytest": ("pytest_deltaq/",),
     "typing_extensions": ("deltaq/message.py",),  # for type checkers only
     # A simulator owns time, chance, threads and every kind of waiting.

@@ -25,7 +25,7 @@ def copy(
     topics: Topics = None,
     groups: Annotated[bool, Option("--groups", help="Copy the committed offsets of all groups, too.")] = False,
     schemas: Annotated[bool, Option("--schemas", help="Copy the schema registry, too, with its ids.")] = False,
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on with new messages until Ctrl-C.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on as a mirror until Ctrl-C.")] = False,
     source_config: Annotated[
         Path | None, Option("--source-config", metavar="FILE", help="Settings for SOURCE, as in --command-config.")
     ] = None,
@@ -67,19 +67,26 @@ def _copy(
     schemas: bool = True,
     follow: bool = False,
 ) -> None:
-    from deltaq.tools.copying import copy as copy_topics  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.copying import CopyReport  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.copying import copy as copy_topics  # noqa: PLC0415 - as above
 
+    report = CopyReport()
     with session.out.progress("messages") as progress:
-        report = copy_topics(
-            source,
-            target,
-            topics or ("*",),
-            groups=groups,
-            schemas=schemas,
-            follow=follow,
-            notify=lambda found: progress(found.topic, found.copied, found.total),
-            clock=session.clock,
-        )
+        try:
+            copy_topics(
+                source,
+                target,
+                topics or ("*",),
+                groups=groups,
+                schemas=schemas,
+                follow=follow,
+                notify=lambda found: progress(found.topic, found.copied, found.total),
+                clock=session.clock,
+                report=report,
+            )
+        except KeyboardInterrupt:
+            if not follow:
+                raise  # a mirror ends only by an interrupt; a copy that was interrupted is incomplete
     if session.out.is_json:
         failures = {name: error.error.str() for name, error in report.failures.items()}
         about = {"topics": report.topics, "groups": sorted(report.groups), "schemas": report.schemas}

@@ -7,13 +7,24 @@ from deltaq.tools.cost import Cost, GroupLoad, TopicLoad, estimate, load_of
 from deltaq.tools.differences import Difference, diff
 from deltaq.tools.examination import Finding, examine
 from deltaq.tools.files import load_file
+from deltaq.tools.frames import (
+    from_arrow,
+    from_file,
+    from_pandas,
+    from_polars,
+    to_arrow,
+    to_csv,
+    to_pandas,
+    to_polars,
+    to_xlsx,
+)
 from deltaq.tools.offset_resets import OffsetReset, Shift, commit_resets, committed_offsets, plan_resets
 from deltaq.tools.positions import Last, Place, offset_ranges, parse_place
 from deltaq.tools.prices import S3_STANDARD, PriceList
 from deltaq.tools.reading import first, foldl, last, matching, messages
 from deltaq.tools.records import Record, records_of
 from deltaq.tools.speed import Speed, measure_speed
-from deltaq.tools.sql import sql
+from deltaq.tools.sql import from_duckdb, sql, to_duckdb
 from deltaq.tools.statistics import MessageSize, TopicStats, stats
 from deltaq.tools.writing import Sending, transform
 
@@ -44,6 +55,11 @@ __all__ = [
     "examine",
     "first",
     "foldl",
+    "from_arrow",
+    "from_duckdb",
+    "from_file",
+    "from_pandas",
+    "from_polars",
     "last",
     "load_file",
     "load_of",
@@ -56,5 +72,11 @@ __all__ = [
     "records_of",
     "sql",
     "stats",
+    "to_arrow",
+    "to_csv",
+    "to_duckdb",
+    "to_pandas",
+    "to_polars",
+    "to_xlsx",
     "transform",
 ]

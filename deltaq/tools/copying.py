@@ -96,6 +96,7 @@ def copy(
     notify: Notify = lambda _: None,
     clock: Clock = SYSTEM_CLOCK,
     bytes_at_once: int = BYTES_AT_ONCE,
+    report: CopyReport | None = None,
 ) -> CopyReport:
     """Copy topics to another root, or continue earlier copies. `source` and `target` are configurations of clients.
 
@@ -104,14 +105,15 @@ def copy(
     offsets of all groups are copied, too; a group must have no members at the target. With `schemas`, the schema
     registry is copied first, with its ids; that of the target must be empty or an earlier copy. With `follow`, the call
     goes on with new records and topics until it is interrupted. Nothing else may write a copy. `notify` is called after
-    each commit, from several threads if a store is remote.
+    each commit, from several threads if a store is remote. `report` is filled in while the call goes on, for a caller
+    that interrupts it.
 
     A topic or group that fails is in the report's `failures`, and the others are copied: KafkaException
     (_INCONSISTENT) for a topic of the target that is no copy of the source, UnknownTopic for a name without a topic,
     Corrupt, Incompatible, Unavailable, OutcomeUnknown. Raises InvalidConfig for a wrong configuration, Unavailable if
     the source cannot be listed.
     """
-    run = _CopyRun(source, target, list(topics), clock, notify, bytes_at_once)
+    run = _CopyRun(source, target, list(topics), clock, notify, bytes_at_once, report or CopyReport())
     groups_at = float("-inf")
     while True:
         if schemas:
@@ -136,6 +138,7 @@ class _CopyRun:
         clock: Clock,
         notify: Notify,
         bytes_at_once: int,
+        report: CopyReport,
     ) -> None:
         configs = (parse_client_config(AdminConfig, conf) for conf in (source, target))
         first, second = (open_root(config, clock) for config in configs)
@@ -152,7 +155,7 @@ class _CopyRun:
         self._bytes_at_once = bytes_at_once
         self._copiers: dict[str, TopicCopier] = {}
         self._registry = RegistryCopier(*self._stores, clock)
-        self.report = CopyReport()
+        self.report = report
 
     def topics(self) -> None:
         """Copy what the topics have now; several at once between remote stores, whose answers take long."""

@@ -1,4 +1,4 @@
-"""Files of rows as messages: CSV, JSON lines and Parquet."""
+"""Files of rows as messages: CSV, JSON lines, Parquet and spreadsheets."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from deltaq.errors import InvalidConfig, InvalidValue
 from deltaq.parquet.plain_files import read_batches
 from deltaq.serde.schema import TopicSchema
 from deltaq.tools.records import plain
+from deltaq.tools.spreadsheets import read_sheet
 from deltaq.tools.writing import Sending
 
 
 def load_file(
     sending: Sending, path: Path, schema: TopicSchema | None, *, key_column: str | None = None, partition: int = -1
 ) -> None:
-    """Send the rows of a .csv, .jsonl or .parquet file as messages. `schema` is that of the topic.
+    """Send the rows of a .csv, .jsonl, .parquet or .xlsx file as messages. `schema` is that of the topic.
 
     A typed topic takes its own columns, and `_key`, `_partition`, `_timestamp`, `_headers`. A topic of bytes takes
     `value`, `key`, `partition`, `timestamp` and `headers`; of a file without `value`, each row becomes a JSON object.
@@ -50,6 +51,8 @@ def as_messages(
     prefix = "" if schema is None else "_"
     if schema is None and "value" not in columns:
         columns = {"value": pa.array([json.dumps(plain(row)) for row in batch.to_pylist()], pa.string())}
+    elif schema is None:
+        columns |= {name: _as_key(columns[name]) for name in ("value", "key") if name in columns}
     if key is not None:
         if key_column is not None and (schema is None or key_column not in schema.arrow.names):
             columns.pop(key_column, None)
@@ -78,7 +81,10 @@ def row_from_json(line: bytes, schema: TopicSchema) -> dict[str, object] | None:
 
 
 def _csv(path: Path, schema: TopicSchema | None) -> Iterator[pa.RecordBatch]:
-    types: Mapping[str, pa.DataType] = {} if schema is None else {field.name: field.type for field in schema.arrow}
+    # Keys and values of a topic of bytes are not numbers: 0070 stays as it is.
+    types: Mapping[str, pa.DataType] = {"key": pa.binary(), "value": pa.binary()}
+    if schema is not None:
+        types = {field.name: field.type for field in schema.arrow}
     with csv.open_csv(path, convert_options=csv.ConvertOptions(column_types=types, strings_can_be_null=True)) as reader:
         yield from reader
 
@@ -98,4 +104,5 @@ _READERS: Mapping[str, Callable[[Path, Any], Iterator[pa.RecordBatch]]] = {
     ".jsonl": _jsonl,
     ".ndjson": _jsonl,
     ".parquet": _parquet,
+    ".xlsx": lambda path, _: read_sheet(path),
 }

@@ -12,6 +12,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import InvalidConfig
 from deltaq.metadata import topic_names
 from deltaq.store import Store
+from deltaq.tools.frames import from_arrow
 from deltaq.tools.positions import Place, offset_ranges
 from deltaq.tools.reading import read
 from deltaq.topic import Topic
@@ -43,6 +44,27 @@ def sql(store: Store, query: str, start: Place = None, end: Place = None, *, clo
             return connection.execute(query).to_arrow_table()
         except duckdb.Error as error:
             raise InvalidConfig(f"DuckDB: {error}", key="sql") from None
+
+
+def to_duckdb(
+    topic: Topic,
+    connection: duckdb.DuckDBPyConnection,
+    table: str | None = None,
+    start: Place = None,
+    end: Place = None,
+) -> str:
+    """Load the records between two places into a temporary table of a connection; its name, by default the topic's.
+
+    Raises as `Topic.to_batches`, and what DuckDB raises for a name that is taken.
+    """
+    name = topic.name if table is None else table
+    _load(connection, name, topic, start, end)
+    return name
+
+
+def from_duckdb(topic: Topic, relation: duckdb.DuckDBPyRelation, *, key_column: str | None = None) -> int:
+    """Produce the rows of a query, as `from_arrow` does: `connection.sql('select ...')`; their number."""
+    return from_arrow(topic, relation.to_arrow_table(), key_column=key_column)
 
 
 def _table_names(connection: duckdb.DuckDBPyConnection, query: str) -> set[str]:

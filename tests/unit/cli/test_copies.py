@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import copy
 from pathlib import Path
 
 import pytest
 
 from deltaq.store import forget_memory_store
+from deltaq.testing import ManualClock
 from tests.unit.cli.conftest import ROOT, Shell
 
 
@@ -40,6 +42,56 @@ def test_topics_and_groups_are_copied_and_continued(orders: Shell) -> None:
     }
     assert orders("diff orders orders --right-root memory://mirror").printed("")
     assert orders("groups describe billing --root memory://mirror -o json").json["lag"] == 2
+
+
+class Interrupted(ManualClock):
+    """Does the next of these between two looks of a mirror, then interrupts it."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        super().__init__(auto_advance=True)
+        self._steps = iter(steps)
+
+    def sleep(self, seconds: float) -> None:
+        step = next(self._steps, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step()
+        super().sleep(seconds)
+
+
+def test_a_mirror_follows_messages_topics_settings_and_groups_until_ctrl_c(orders: Shell) -> None:
+    plain = copy(orders)
+
+    def more_messages() -> None:
+        plain("produce orders", b"three\nfour\n")
+        plain("topics alter orders -c retention.bytes=1000000")
+
+    def another_topic() -> None:
+        plain("produce refunds --create", b"one\n")
+        plain("groups reset-offsets billing --topic orders --to 3 --execute")
+
+    mirror = Interrupted(more_messages, another_topic, lambda: mirror.advance(30))
+    orders.clock = mirror
+    assert orders(f"copy {ROOT} memory://mirror --groups --follow").printed(
+        """
+        TOPIC     COPIED
+        orders         4
+        payments       2
+        refunds        1
+        group billing: offsets copied
+        """
+    )
+    assert plain("diff orders orders --right-root memory://mirror").printed("")
+    assert plain("topics describe orders --root memory://mirror -o json").json["config"] == {
+        "retention.bytes": "1000000"
+    }
+    assert plain("groups describe billing --root memory://mirror -o json").json["lag"] == 1
+    orders.clock = Interrupted()
+    assert orders(f"copy {ROOT} memory://mirror --follow -o json").json["topics"] == {
+        "orders": 0,
+        "payments": 0,
+        "refunds": 0,
+    }
 
 
 def test_a_topic_that_cannot_be_copied_is_named_and_the_others_are_copied(orders: Shell) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -137,6 +138,27 @@ def test_rates_and_lag_are_shown_live(orders: Shell) -> None:
         """
     )
     assert orders("top --rounds 1 -o json").json["groups"] == [{"group": "billing", "lag": 2, "lag_per_s": None}]
+
+
+def test_on_a_terminal_the_tables_fill_the_screen_and_give_it_back(
+    orders: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    orders("groups reset-offsets billing --topic orders --to 1 --execute")
+    orders.clock = ManualClock(auto_advance=True)
+    ended = orders("top --rounds 3", terminal=True)
+    assert (ended.status, ended.errors) == (0, "")
+    before, screen, after = re.split(r"\x1b\[\?1049[hl]", ended.output)  # the other screen, until its end
+    assert (before, re.sub(r"\x1b\[\?25[hl]|\x1b\[H", "", after)) == ("", "")
+    frames = [frame for frame in screen.split("\x1b[H") if "TOPIC" in frame]  # each begins at the top left
+    assert len(frames) == 3
+    lines = [line.split() for line in re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", frames[-1]).splitlines() if line.strip()]
+    assert lines == [
+        ["TOPIC", "MESSAGES", "MESSAGES/S", "COMMITS/S"],
+        ["orders", "3", "0", "0"],
+        ["GROUP", "LAG", "LAG/S"],
+        ["billing", "2", "0"],
+    ]
 
 
 def test_rates_follow_from_two_looks_at_a_root() -> None:

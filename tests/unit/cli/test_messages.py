@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltaq import AdminClient, Producer, Topic
+from deltaq.tools.spreadsheets import write_sheet
 from tests.unit.cli.conftest import ROOT, Ended, Shell
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
@@ -271,7 +272,7 @@ def test_lines_of_a_typed_topic_are_its_columns_as_json(trades: Shell) -> None:
     assert "line 1: not a JSON object with the topic's columns" in ended.errors
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "xlsx"])
 def test_files_are_loaded_into_a_typed_topic(trades: Shell, tmp_path: Path, kind: str) -> None:
     path = _file(tmp_path, kind)
     assert trades(f"produce trades {path} --key-column note").errors == "deltaq: 2 messages written to trades\n"
@@ -279,7 +280,7 @@ def test_files_are_loaded_into_a_typed_topic(trades: Shell, tmp_path: Path, kind
     assert [(row["id"], row["note"], row["_key"]) for row in rows] == [(1, "a", b"a"), (2, "b", b"b")]
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "xlsx"])
 def test_rows_of_files_become_json_in_a_topic_of_bytes(deltaq: Shell, tmp_path: Path, kind: str) -> None:
     deltaq("topics create orders")
     deltaq(f"produce orders {_file(tmp_path, kind)} --key-column id")
@@ -306,6 +307,8 @@ def _file(folder: Path, kind: str) -> Path:
     path = folder / f"rows.{kind}"
     if kind == "parquet":
         pq.write_table(pa.table({"id": [1, 2], "note": ["a", "b"]}), path)
+    elif kind == "xlsx":
+        write_sheet(path, ["id", "note"], [[1, "a"], [2, "b"]])
     else:
         text = {"csv": "id,note\n1,a\n2,b\n", "jsonl": '{"id": 1, "note": "a"}\n{"id": 2, "note": "b"}\n'}
         path.write_text(text[kind])

@@ -1,0 +1,149 @@
+"""Topics as tables of other libraries, and such tables as messages. Polars is known only here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import csv
+
+from deltaq.errors import InvalidConfig
+from deltaq.tools.files import as_messages, load_file
+from deltaq.tools.positions import Place, offset_ranges
+from deltaq.tools.reading import read
+from deltaq.tools.records import plain
+from deltaq.tools.spreadsheets import write_sheet
+from deltaq.tools.writing import Sending
+from deltaq.topic import Topic
+from deltaq.topics.columns import table_schema
+from deltaq.units import as_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+_ROWS_AT_ONCE = 10_000
+
+
+def to_arrow(topic: Topic, start: Place = None, end: Place = None) -> pa.Table:
+    """The records between two places as a table of the topic's columns. Raises as `offset_ranges` and `to_batches`."""
+    return pa.Table.from_batches(_batches(topic, start, end), table_schema(topic.describe().schema))
+
+
+def to_pandas(topic: Topic, start: Place = None, end: Place = None) -> pd.DataFrame:
+    """The records as a data frame of pandas. Raises as `to_arrow`, and InvalidConfig without pandas."""
+    try:
+        return to_arrow(topic, start, end).to_pandas()
+    except ModuleNotFoundError:
+        raise InvalidConfig("to_pandas needs pandas: pip install pandas", key="pandas") from None
+
+
+def to_polars(topic: Topic, start: Place = None, end: Place = None) -> pl.DataFrame:
+    """The records as a data frame of Polars. Raises as `to_arrow`, and InvalidConfig without Polars."""
+    try:
+        import polars  # noqa: PLC0415 - only where it is used
+    except ModuleNotFoundError:
+        raise InvalidConfig("to_polars needs Polars: pip install polars", key="polars") from None
+    return polars.DataFrame(to_arrow(topic, start, end))
+
+
+def to_csv(topic: Topic, path: Path, start: Place = None, end: Place = None) -> int:
+    """Write the records to a CSV file with a heading; their number.
+
+    Bytes stand as text, those that are no UTF-8 escaped as `\\xff`; lists, maps and headers as JSON. Raises as
+    `to_arrow`, and InvalidConfig for a file that cannot be written.
+    """
+    count, columns = 0, _text_schema(topic)
+    try:
+        with csv.CSVWriter(path, columns) as writer:
+            for batch in _batches(topic, start, end):
+                texts = pa.RecordBatch.from_arrays([_as_texts(column) for column in batch.columns], columns.names)
+                writer.write_batch(texts.cast(columns))
+                count += batch.num_rows
+    except OSError as error:
+        raise InvalidConfig(f"{path}: {error}", key="file") from None
+    return count
+
+
+def to_xlsx(topic: Topic, path: Path, start: Place = None, end: Place = None) -> int:
+    """Write the records to a workbook, in the form of `to_csv`, but with numbers and times as such; their number.
+
+    Needs the extra [xlsx]. Raises as `to_arrow` and `write_sheet`.
+    """
+
+    def rows() -> Iterator[list[Any]]:
+        for batch in _batches(topic, start, end):
+            columns = [_as_cells(column) for column in batch.columns]
+            yield from map(list, zip(*columns, strict=True))
+
+    return write_sheet(path, _text_schema(topic).names, rows())
+
+
+def from_arrow(topic: Topic, data: Any, *, key_column: str | None = None) -> int:
+    """Produce the rows of an Arrow table or record batch; their number, once all are delivered.
+
+    A typed topic takes its own columns, and `_key`, `_partition`, `_timestamp`, `_headers`. A topic of bytes takes
+    `value`, `key`, `partition`, `timestamp` and `headers`; of rows without `value`, each becomes a JSON object.
+    `key_column` names the column with the key. Raises InvalidValue for rows that do not fit, KafkaException.
+    """
+    schema = topic.describe().schema
+    with Sending(topic) as sending:
+        for batch in pa.table(data).to_batches(_ROWS_AT_ONCE):
+            sending.send_table(as_messages(batch, schema, key_column, -1))
+    return sending.delivered
+
+
+def from_pandas(topic: Topic, frame: pd.DataFrame, *, key_column: str | None = None) -> int:
+    """Produce the rows of a data frame of pandas, without its index. Raises as `from_arrow`."""
+    return from_arrow(topic, pa.Table.from_pandas(frame, preserve_index=False), key_column=key_column)
+
+
+def from_polars(topic: Topic, frame: pl.DataFrame, *, key_column: str | None = None) -> int:
+    """Produce the rows of a data frame of Polars. Raises as `from_arrow`."""
+    return from_arrow(topic, frame.to_arrow(), key_column=key_column)
+
+
+def from_file(topic: Topic, path: Path, *, key_column: str | None = None) -> int:
+    """Produce the rows of a .csv, .jsonl, .parquet or .xlsx file; their number. Raises as `load_file`."""
+    with Sending(topic) as sending:
+        load_file(sending, path, topic.describe().schema, key_column=key_column)
+    return sending.delivered
+
+
+def _batches(topic: Topic, start: Place, end: Place) -> Iterator[pa.RecordBatch]:
+    return read(topic, offset_ranges(topic, start, end))
+
+
+def _text_schema(topic: Topic) -> pa.Schema:
+    """The columns of a topic as text."""
+    return pa.schema([(name, pa.string()) for name in table_schema(topic.describe().schema).names])
+
+
+def _as_texts(column: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        times = column.cast(pa.int64()).to_pylist()
+        per_ms = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]
+        return pa.array([None if time is None else as_time(int(time // per_ms)) for time in times], pa.string())
+    return pa.array([None if value is None else str(value) for value in _cells(column, _text)], pa.string())
+
+
+def _as_cells(column: pa.Array) -> list[Any]:
+    return _cells(column, lambda value: value)
+
+
+def _cells(column: pa.Array, otherwise: Callable[[Any], Any]) -> list[Any]:
+    """Values as they stand in a cell: bytes as text, what is nested as JSON, others as `otherwise` makes them."""
+    kind = column.type
+    values = column.to_pylist()
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return [None if value is None else value.decode("utf-8", "backslashreplace") for value in values]
+    if pa.types.is_nested(kind):
+        return [None if value is None else json.dumps(plain(value), ensure_ascii=False) for value in values]
+    return [None if value is None else otherwise(value) for value in values]
+
+
+def _text(value: Any) -> str:
+    return str(plain(value))

@@ -1,0 +1,193 @@
+"""Topics as tables of other libraries and as files, and back."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import openpyxl
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from deltaq import Producer, Topic
+from deltaq.errors import InvalidConfig
+from deltaq.tools import (
+    Last,
+    from_arrow,
+    from_duckdb,
+    from_file,
+    from_pandas,
+    from_polars,
+    messages,
+    to_arrow,
+    to_csv,
+    to_duckdb,
+    to_pandas,
+    to_polars,
+    to_xlsx,
+)
+from deltaq.tools import spreadsheets as sheets
+
+T0 = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
+COLUMNS = pa.schema(
+    {"id": pa.int64(), "price": pa.decimal128(10, 2), "at": pa.timestamp("us", "UTC"), "tags": pa.list_(pa.string())}
+)
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "price": Decimal("1.50"), "at": T0, "tags": ["a", "b"]},
+    {"id": 2, "price": None, "at": None, "tags": None},
+]
+
+
+@pytest.fixture
+def trades(memory_root: str) -> Topic:
+    """A typed topic with two records."""
+    topic = Topic("trades", COLUMNS, bootstrap_servers=memory_root).create()
+    with Producer(bootstrap_servers=memory_root) as producer:
+        for row in ROWS:
+            producer.produce(topic, row, key=f"k{row['id']}", timestamp=1_700_000_000_000, headers={"h": b"v"})
+    return topic
+
+
+@pytest.fixture
+def orders(memory_root: str) -> Topic:
+    """A topic of bytes with values that files and spreadsheets may take for something else."""
+    topic = Topic("orders", bootstrap_servers=memory_root).create()
+    with Producer(bootstrap_servers=memory_root) as producer:
+        for value in (b'a,"b"\nc', b"=1+1", b"\xff\x00", None, "Grüße".encode()):
+            producer.produce(topic, value, key=b"+k", timestamp=1_700_000_000_000)
+    return topic
+
+
+def other(topic: Topic, memory_root: str) -> Topic:
+    """A second, empty topic with the same columns."""
+    return Topic(f"{topic.name}-2", topic.schema, bootstrap_servers=memory_root).create()
+
+
+def values(topic: Topic) -> list[Any]:
+    return [record.value for record in messages(topic)]
+
+
+def test_a_topic_goes_to_each_library_and_back(trades: Topic, memory_root: str) -> None:
+    assert to_arrow(trades, Last(1)).column("id").to_pylist() == [2]
+    frame = to_pandas(trades)
+    assert isinstance(frame, pd.DataFrame)
+    assert frame["id"].tolist() == [1, 2]
+    polars = to_polars(trades)
+    assert isinstance(polars, pl.DataFrame)
+    assert polars["price"].to_list() == [Decimal("1.50"), None]
+    with duckdb.connect() as connection:
+        assert to_duckdb(trades, connection, start=Last(1)) == "trades"
+        assert connection.sql("select id from trades").fetchall() == [(2,)]
+        to_duckdb(trades, connection, 'a "b"')
+        found = connection.sql("""select id, price, "at", tags from "a ""b\"\"" order by id""")
+        back = other(trades, memory_root)
+        assert from_duckdb(back, found) == 2
+    assert values(back) == ROWS
+    names = list(COLUMNS.names)
+    assert from_pandas(back, frame[names]) == 2
+    assert from_polars(back, polars.select(["_key", *names])) == 2
+    assert from_arrow(back, to_arrow(trades).select(names), key_column="id") == 2
+    assert values(back) == ROWS * 4
+    assert [record.key for record in messages(back)][4:] == [b"k1", b"k2", b"1", b"2"]
+
+
+def test_rows_without_value_become_json_in_a_topic_of_bytes(orders: Topic) -> None:
+    assert from_polars(orders, pl.DataFrame({"customer": ["anna"], "cups": [2]}), key_column="customer") == 1
+    record = list(messages(orders))[-1]
+    assert (record.key, record.value) == (b"anna", b'{"customer": "anna", "cups": 2}')
+
+
+def test_a_csv_file_has_every_record_as_text(orders: Topic, trades: Topic, tmp_path: Path) -> None:
+    assert to_csv(orders, tmp_path / "o.csv") == 5
+    with (tmp_path / "o.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["value"] for row in rows] == ['a,"b"\nc', "=1+1", "\\xff\0", "", "Grüße"]
+    assert rows[0]["_timestamp"] == "2023-11-14T22:13:20.000Z"
+    to_csv(trades, tmp_path / "t.csv", Last(2))
+    with (tmp_path / "t.csv").open(newline="") as file:
+        (row, _) = csv.DictReader(file)
+    assert (row["price"], row["tags"], row["at"]) == ("1.50", '["a", "b"]', "2026-11-25T09:30:00.000Z")
+    assert row["_headers"] == '[{"key": "h", "value": "v"}]'
+
+
+def test_a_workbook_comes_back_and_holds_no_formula(orders: Topic, trades: Topic, tmp_path: Path) -> None:
+    path = tmp_path / "o.xlsx"
+    assert to_xlsx(orders, path) == 5
+    sheet = openpyxl.load_workbook(path).worksheets[0]
+    assert {cell.data_type for row in sheet.iter_rows() for cell in row} <= {"s", "n", "d"}
+    heading, *rows = sheet.iter_rows(values_only=True)
+    at = heading.index("value")
+    assert [row[at] for row in rows] == ['a,"b"\nc', "=1+1", "\\xff\\x00", None, "Grüße"]
+    assert rows[0][heading.index("_timestamp")] == datetime(2023, 11, 14, 22, 13, 20)
+    assert rows[0][heading.index("_key")] == "+k"
+    to_xlsx(trades, tmp_path / "t.xlsx")
+    heading, row, _ = openpyxl.load_workbook(tmp_path / "t.xlsx").worksheets[0].iter_rows(values_only=True)
+    assert row[heading.index("price")] == 1.5
+    assert row[heading.index("tags")] == '["a", "b"]'
+
+
+def test_a_workbook_is_produced_with_the_types_of_its_cells(memory_root: str, tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.active
+    for row in ([" id ", "item", "at", None], [1, "tea", T0.replace(tzinfo=None), None], [], [2.0, "milk", None]):
+        sheet.append(row)
+    book.save(tmp_path / "o.xlsx")
+    columns = pa.schema({"id": pa.int64(), "item": pa.string(), "at": pa.timestamp("us", "UTC")})
+    topic = Topic("typed", columns, bootstrap_servers=memory_root).create()
+    assert from_file(topic, tmp_path / "o.xlsx", key_column="id") == 2
+    assert values(topic) == [
+        {"id": 1, "item": "tea", "at": T0},
+        {"id": 2, "item": "milk", "at": None},
+    ]
+    raw = Topic("raw", bootstrap_servers=memory_root).create()
+    from_file(raw, tmp_path / "o.xlsx")
+    assert values(raw)[0] == b'{"id": 1, "item": "tea", "at": "2026-11-25T09:30:00+00:00"}'
+
+
+def test_a_file_that_is_no_workbook_or_has_no_names_is_refused(memory_root: str, tmp_path: Path) -> None:
+    topic = Topic("t", bootstrap_servers=memory_root).create()
+    (tmp_path / "a.xlsx").write_bytes(b"no zip")
+    with pytest.raises(InvalidConfig, match="not a workbook"):
+        from_file(topic, tmp_path / "a.xlsx")
+    for heading in ([], ["a", "a"], ["a", None, "b"]):
+        book = openpyxl.Workbook()
+        book.active.append(heading)
+        book.save(tmp_path / "b.xlsx")
+        with pytest.raises(InvalidConfig, match="a name for each column"):
+            from_file(topic, tmp_path / "b.xlsx")
+
+
+def test_what_a_sheet_cannot_hold_is_refused(memory_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic("t", bootstrap_servers=memory_root).create()
+    with Producer(bootstrap_servers=memory_root) as producer:
+        producer.produce("t", b"x" * (sheets.CELL_CHARS_MAX + 1))
+    with pytest.raises(InvalidConfig, match="a cell has 32,767 characters at most, not 32,768"):
+        to_xlsx(topic, tmp_path / "t.xlsx")
+    monkeypatch.setattr(sheets, "ROWS_MAX", 1)
+    with pytest.raises(InvalidConfig, match="choose a range"):
+        to_xlsx(topic, tmp_path / "t.xlsx")
+    with pytest.raises(InvalidConfig, match="nothing"):
+        to_csv(topic, tmp_path / "nothing" / "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("library", "call", "extra"),
+    [
+        ("openpyxl", lambda topic, path: to_xlsx(topic, path), r"deltaq\[xlsx\]"),
+        ("polars", lambda topic, _: to_polars(topic), "pip install polars"),
+    ],
+)
+def test_without_its_library_a_call_says_what_to_install(
+    memory_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, call: Any, extra: str
+) -> None:
+    topic = Topic("t", bootstrap_servers=memory_root).create()
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(InvalidConfig, match=extra):
+        call(topic, tmp_path / "t")

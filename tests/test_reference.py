@@ -191,6 +191,7 @@ LIMITS = {
             "bytes",
             "Size of a data file before encoding; larger batches are split into several files",
         ),
+        Limit("producer.large_messages.LARGE_MESSAGE_BYTES_MAX", "bytes", "Size of a value that is written in pieces"),
         Limit(
             "producer.uploader.BATCHES_AHEAD_MAX",
             "",

@@ -47,6 +47,7 @@ class ClientConfig:
     auto_create_topics_enable: bool
     num_partitions: int
     message_max_bytes: int
+    large_message_enabled: bool
     maintenance_enable: bool
     error_cb: Callback | None
     stats_cb: Callback | None

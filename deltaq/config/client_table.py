@@ -22,6 +22,10 @@ _SHARED = (
     integer("message.max.bytes", "both", 1_000_000, 1_000, 1_000_000_000).means(
         "Maximum size of a message with key and headers."
     ),
+    boolean("large.message.enabled", "both", False).means(
+        "Write messages above `message.max.bytes` in pieces, and join pieces when they are read. A consumer with "
+        "`false` returns each piece as a message."
+    ),
     boolean("maintenance.enable", "both", True).means(
         "Maintain in the background what this client writes: checkpoints, retention, compaction, clean-up."
     ),

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.consumer.fetch_queue import FetchQueue
+from deltaq.consumer.large_messages import JoinedRecords, Joining
 from deltaq.message import OFFSET_STORED, FetchedMessage, Message
 
 Key: TypeAlias = tuple[str, int]
@@ -39,6 +40,7 @@ class Held:
     stored: tuple[Place, str | None] | None = None
     paused: bool = False
     resume_at: Place | None = None  # the first record that was dropped because of the pause
+    joining: Joining | None = None  # of large messages; None unless they are joined
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +66,10 @@ class AcceptedBatch(ABC):
         taken = self.taken
         return taken[1] if taken is not None and taken[0] is taking else self.rows_returned()
 
+    def place(self) -> Place | None:
+        """The place that follows from what calls have returned; None if that is none."""
+        return None
+
     @abstractmethod
     def message(self, row: int) -> Message:
         """The message of a row."""
@@ -84,7 +90,7 @@ class RecordBatch(AcceptedBatch):
     """Records of one partition."""
 
     held: Held
-    records: DecodedRecords
+    records: DecodedRecords | JoinedRecords
 
     def message(self, row: int) -> Message:
         return self.messages(row, row + 1)[0]
@@ -112,6 +118,23 @@ class EventBatch(AcceptedBatch):
 
     def message(self, row: int) -> Message:  # noqa: ARG002 - there is one
         return self.event
+
+
+@dataclass(slots=True, eq=False)
+class PlacedEvent(EventBatch):
+    """An event about records that were skipped. Reading continues after them at `after`."""
+
+    held: Held
+    after: Place
+
+    def place(self) -> Place | None:
+        return self.after if self.rows_returned() else None
+
+    def fold(self) -> None:
+        place = self.place()
+        if place is not None:
+            self.held.place = place
+        AcceptedBatch.fold(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -146,6 +169,11 @@ class AcceptedBatches:
         if not self._batches or self._batches[-1].item is not batch.item:
             self._batches.append(batch)
 
+    def append_all(self, batches: list[AcceptedBatch]) -> None:
+        """Accept all batches of one item, unless it is accepted already."""
+        if batches and (not self._batches or self._batches[-1].item is not batches[0].item):
+            self._batches = [*self._batches, *batches]
+
     def put_first(self, event: Message) -> None:
         """Have an event returned before all accepted batches."""
         self.batch = None
@@ -164,7 +192,7 @@ class AcceptedBatches:
         """The places of partitions, by the `id` of their `Held`, that follow from accepted batches."""
         found = {}
         for batch in tuple(self._batches):
-            if isinstance(batch, RecordBatch) and (place := batch.place()) is not None:
+            if isinstance(batch, RecordBatch | PlacedEvent) and (place := batch.place()) is not None:
                 found[id(batch.held)] = place
         return found
 

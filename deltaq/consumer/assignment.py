@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from deltaq.consumer.accepted import AcceptedBatches, Held, Key, Place, RecordBatch
+from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, Held, Key, Place, PlacedEvent, RecordBatch
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.consumer.fetch_queue import PartitionRecords
 from deltaq.consumer.fetcher import Fetcher
+from deltaq.consumer.large_messages import FRESH, BeginEarlier, JoinedRecords, Joining, joined
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
 from deltaq.groups.offset_commits import ToCommit
 from deltaq.message import OFFSET_INVALID, OFFSET_STORED, TopicPartition
@@ -39,11 +40,13 @@ class Assignment:
         accepted: AcceptedBatches,
         schema_of: Callable[[str], TopicSchema | None],
         store_on_delivery: bool,
+        join_bytes_max: int | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._accepted = accepted
         self._schema_of = schema_of
         self._store_on_delivery = store_on_delivery
+        self._join_bytes_max = join_bytes_max
         self._held: dict[Key, Held] = {}
         self._to_assign: Mapping[Key, int] | None = None
         # Partitions to set in the fetcher, and where; None for the first record that was not returned.
@@ -223,6 +226,7 @@ class Assignment:
         if place is not None:
             offset, topic_id = place
             held.epoch = self._fetcher.seek(*key, offset, topic_id)
+            held.joining = None
             self._accepted.drop(lambda batch: batch.key == key)
         self._fetcher.pause(*key, held.paused)
 
@@ -245,7 +249,36 @@ class Assignment:
             return
         schema = self._schema_of(item.topic) or item.definition.schema
         records = DecodedRecords(item.topic, item.definition.topic_id, item.fetched, schema)
-        self._accepted.append(RecordBatch(item, key, records.count, held, records))
+        if self._join_bytes_max is None or schema is not None:
+            self._accepted.append(RecordBatch(item, key, records.count, held, records))
+        else:
+            self._accept_joined(item, held, records, self._join_bytes_max)
+
+    def _accept_joined(self, item: PartitionRecords, held: Held, records: DecodedRecords, bytes_max: int) -> None:
+        """Accept records with the pieces of large messages joined. Idempotent: an interrupted call is repeated."""
+        key, state = (item.topic, item.partition), held.joining or FRESH
+        if state.position is not None and item.fetched.next_offset <= state.position:
+            return
+        found = joined(state, records, bytes_max)
+        if isinstance(found, BeginEarlier):
+            live = self._fetcher.seen(item.topic)
+            if live is not None and found.offset >= live.head.start_offsets[item.partition]:
+                self._to_set[key] = found.offset, records.topic_id
+                self.apply_changes()
+                held.joining = Joining(moved_back=True)
+                return
+            state = Joining(moved_back=True)
+            found = joined(state, records, bytes_max)
+            assert not isinstance(found, BeginEarlier)  # noqa: S101 - the state says so
+        after, parts = found
+        batches: list[AcceptedBatch] = [
+            RecordBatch(item, key, part.count, held, part)
+            if isinstance(part, JoinedRecords)
+            else PlacedEvent(item, key, 1, part.event, held, (part.position, records.topic_id))
+            for part in parts
+        ]
+        self._accepted.append_all(batches)
+        held.joining = after
 
 
 def _assigned_at(offset: int) -> int:

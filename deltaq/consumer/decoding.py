@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from deltaq.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import VALUE_SCHEMA
@@ -47,6 +49,15 @@ class DecodedRecords:
         self._keys: list[bytes | None] | None = None
         self._headers: list[list[tuple[str, bytes | None]] | None] | None = None
         self._timestamps: list[int] | None = None
+
+    @property
+    def next_offset(self) -> int:
+        """The offset to continue at after all records."""
+        return self._fetched.next_offset
+
+    def column(self, name: str) -> pa.Array:
+        """A column of the records, as it is stored."""
+        return self._fetched.rows.column(name)
 
     def offset_at(self, row: int) -> int:
         """The offset of a row."""

@@ -159,7 +159,8 @@ def open_reader(
     )
     fetcher = Fetcher(store, settings, queries.stored, clock, config.group_id, queries.lookup)
     accepted = AcceptedBatches(fetcher.queue)
-    held = Assignment(fetcher, accepted, schema_of, config.enable_auto_offset_store)
+    join_bytes_max = config.queued_max_messages_kbytes * 1024 if config.large_message_enabled else None
+    held = Assignment(fetcher, accepted, schema_of, config.enable_auto_offset_store, join_bytes_max)
 
     def topic_now(topic: str) -> tuple[str, int] | None:
         live = fetcher.seen(topic)

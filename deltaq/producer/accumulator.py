@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from deltaq.config import ProducerConfig
 from deltaq.errors import KafkaException
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.serde.schema import TopicSchema
@@ -44,6 +45,23 @@ class AccumulatorSettings:
     sticky_s: float = 0.01
     group_commit: bool = False
     register_schemas: bool = True
+
+    @classmethod
+    def of(cls, config: ProducerConfig, *, is_remote: bool) -> AccumulatorSettings:
+        """The settings of a client's configuration. `is_remote`: whether the store is reached over a network."""
+        return cls(
+            linger_s=config.linger_ms / 1000,
+            batch_bytes=config.batch_size,
+            batch_rows=config.batch_num_messages,
+            timeout_s=config.message_timeout_ms / 1000 if config.message_timeout_ms else float("inf"),
+            compression=config.compression_type,
+            compression_level=config.compression_level,
+            partitioner=config.partitioner,
+            sticky_s=config.sticky_partitioning_linger_ms / 1000,
+            # On a local disk a lost race costs a millisecond, so group commit gains nothing.
+            group_commit={"true": True, "false": False}.get(config.deltaq_group_commit, is_remote),
+            register_schemas=config.auto_register_schemas,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +122,6 @@ class ArrowBlock:
     columns: Columns
     callback: object
     produced_at: float
-    bytes: int
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -236,13 +253,13 @@ class RecordAccumulator:
 
     # --- adding and taking, under the sender's lock ---
 
-    def append_block(self, block: ArrowBlock) -> None:
-        """Add a table behind the waiting rows."""
+    def append_block(self, block: Records, size: int) -> None:
+        """Add records of `size` bytes, which stay together, behind the waiting rows."""
         if count := len(self.queue) // FIELDS:
             self._sealed.append((RowBlock.of(self.queue, count), self.bytes))
             self.bytes = 0
             del self.queue[: FIELDS * count]
-        self._sealed.append((block, block.bytes))
+        self._sealed.append((block, size))
 
     def rows_within(self, bytes_max: int) -> int:
         """How many of the oldest records have about `bytes_max` bytes; at least one."""

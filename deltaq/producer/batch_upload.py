@@ -26,6 +26,7 @@ from deltaq.producer.encoding import (
     resolved_block,
     row_columns,
 )
+from deltaq.producer.large_messages import LargeBlock, piece_columns
 from deltaq.producer.sender_topic import SenderTopic
 from deltaq.serde.widening import conformed_batch, holds
 from deltaq.store import Store
@@ -101,6 +102,9 @@ class BatchUpload:
                 part.columns = resolved_block(columns, *choice, spread=spread)
                 return True
             part.partitions = chosen_partitions(records, *choice, spread=spread)
+            if isinstance(records, LargeBlock):
+                self._encode_large(part, records, definition, deadline)
+                return True
             refusals = self._refusals(records, part.partitions, definition, deadline, unchecked=part.buffer.unchecked)
             if refusals:
                 records = self._reports.refused(part, records, refusals)
@@ -114,6 +118,15 @@ class BatchUpload:
             self._reports.failed([part], error)  # this part only: the others belong to other clients
             return False
         return part.columns is not None
+
+    def _encode_large(self, part: BatchPart, message: LargeBlock, definition: TopicDefinition, deadline: float) -> None:
+        """Turn a large message into the columns of its pieces. Raises what `_check_block` and `piece_columns` raise."""
+        part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
+        columns = piece_columns(message, part.partitions[0], part.epoch_ms, definition, self._topic.name)
+        self._check_block(columns, definition, deadline, unchecked=False)
+        if not definition.has_large_messages:
+            self._topic.mark_large_messages(deadline)
+        part.columns = columns
 
     def _widened_block(self, columns: Columns, definition: TopicDefinition) -> Columns:
         """A table with the columns of the topic, which may have more or wider ones than when it was produced. Raises

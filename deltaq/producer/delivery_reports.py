@@ -11,6 +11,7 @@ from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, Unavailable
 from deltaq.producer.accumulator import BatchResult, RecordAccumulator, RowBlock
 from deltaq.producer.batches import BatchPart, InFlightBatches, ProduceBatch
+from deltaq.producer.large_messages import LargeBlock
 from deltaq.topics.columns import rows_by_partition
 from deltaq.topics.state import DataFile
 
@@ -48,7 +49,10 @@ class DeliveryReports:
                 offsets.setdefault(share.partition, share.base_offset)
         append_time = files[-1].append_time_ms
         for part in batch.parts:
-            if (result := self._result(part, dict(offsets), append_time, None, now)) is not None:
+            of_part = dict(offsets)
+            if isinstance(part.records, LargeBlock):  # a message in pieces has the offset of its last one
+                of_part[part.partitions[0]] += len(part.columns or ()) - 1
+            if (result := self._result(part, of_part, append_time, None, now)) is not None:
                 part.buffer.on_result(part.buffer, result)
             if len(batch.parts) > 1 and part.columns is not None:
                 for partition, rows in rows_by_partition(part.columns).items():

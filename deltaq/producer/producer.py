@@ -30,6 +30,7 @@ from deltaq.names import check_topic
 from deltaq.producer.accumulator import FIELDS, AccumulatorSettings, ArrowBlock, BatchResult, Flush, RecordAccumulator
 from deltaq.producer.callbacks import CallbackQueue, Due, Notice, PendingCallbacks, log_failure
 from deltaq.producer.futures import DeliveryFuture
+from deltaq.producer.large_messages import LARGE_MESSAGE_BYTES_MAX, LargeBlock, large_block
 from deltaq.producer.lifecycle import EXIT_WAIT_S, Lifecycle
 from deltaq.producer.sender import Sender, topic_sender
 from deltaq.producer.statistics import open_statistics
@@ -93,22 +94,11 @@ class Producer(RefusedTransactions):
         pa.array([], pa.null())  # imports pandas if installed: 0.2 s, for which the first message would wait
         if config.maintenance_enable:
             import deltaq.maintenance.background  # noqa: F401, PLC0415 - `import deltaq` does not need it
-        self._buffer_settings = AccumulatorSettings(
-            linger_s=config.linger_ms / 1000,
-            batch_bytes=config.batch_size,
-            batch_rows=config.batch_num_messages,
-            timeout_s=config.message_timeout_ms / 1000 if config.message_timeout_ms else float("inf"),
-            compression=config.compression_type,
-            compression_level=config.compression_level,
-            partitioner=config.partitioner,
-            sticky_s=config.sticky_partitioning_linger_ms / 1000,
-            # On a local disk a lost race costs a millisecond, so group commit gains nothing.
-            register_schemas=config.auto_register_schemas,
-            group_commit={"true": True, "false": False}.get(config.deltaq_group_commit, self._store.is_remote),
-        )
+        self._buffer_settings = AccumulatorSettings.of(config, is_remote=self._store.is_remote)
         self._on_delivery: DeliveryCallback | None = config.on_delivery
         self._rows_max = config.queue_buffering_max_messages or 2**63
         self._bytes_max = config.queue_buffering_max_kbytes * 1024
+        self._message_bytes_max = LARGE_MESSAGE_BYTES_MAX if config.large_message_enabled else config.message_max_bytes
         self._lookup = TopicLookup(self._store, clock)
         self._handles: dict[str | Topic, TopicHandle] = {}
         self._handles_lock = clock.lock()
@@ -147,7 +137,7 @@ class Producer(RefusedTransactions):
         """
         handle = self._handles.get(topic)
         if handle is None:
-            check_before_io(topic, value, key, partition, timestamp, headers, self._config.message_max_bytes)
+            check_before_io(topic, value, key, partition, timestamp, headers, self._message_bytes_max)
             if not callable(notify := on_delivery if callback is None else callback) and notify is not None:
                 raise _refused(notify)
             handle = self._open_handle(topic)
@@ -168,6 +158,10 @@ class Producer(RefusedTransactions):
             checked_headers, header_bytes = accepted_headers(headers)
             size += header_bytes
         if size > handle.size_max:
+            if self._config.large_message_enabled:
+                notify = on_delivery if callback is None else callback
+                self._produce_large(handle, size, value, key, partition, timestamp, checked_headers, notify)
+                return
             raise MessageTooLarge(size=size, limit=handle.size_max, topic=handle.name)
         if partition != -1 or timestamp != 0:
             partition, timestamp = self._checked_numbers(handle, partition, timestamp)
@@ -267,14 +261,7 @@ class Producer(RefusedTransactions):
         if not len(columns):
             return 0
         size = columns.values.nbytes + columns.keys.nbytes + columns.headers.nbytes
-
-        def has_room() -> bool:
-            rows, waiting = self._pending()
-            # A table larger than the limit is accepted when nothing else waits. Otherwise it could never be produced.
-            return rows < self._rows_max and (not rows or waiting + size <= self._bytes_max)
-
-        self._find_room(has_room)
-        handle.sender.append_block(handle.buffer, ArrowBlock(columns, on_delivery, self._monotonic(), size))
+        self._queue_block(handle, ArrowBlock(columns, on_delivery, self._monotonic()), size)
         return len(columns)
 
     def _open_handle(self, topic: str | Topic) -> TopicHandle:
@@ -376,6 +363,26 @@ class Producer(RefusedTransactions):
             return True
 
         self._find_room(grant)
+
+    def _produce_large(self, handle: TopicHandle, size: int, *row: Any) -> None:
+        """Queue a message of `size` bytes, more than a record of the topic may have. Raises what `produce` raises."""
+        value, key, partition, timestamp, headers, notify = row
+        partition, timestamp = self._checked_numbers(handle, partition, timestamp)
+        if not callable(notify := notify or self._on_delivery) and notify is not None:
+            raise _refused(notify)
+        row = value, key, partition, timestamp, headers, self._monotonic(), notify
+        self._queue_block(handle, large_block(row, size, self._clock.unique_id(), handle), size)
+
+    def _queue_block(self, handle: TopicHandle, block: LargeBlock | ArrowBlock, size: int) -> None:
+        """Queue records of `size` bytes that are committed together. Waits or raises QueueFull at a limit."""
+
+        def has_room() -> bool:
+            rows, waiting = self._pending()
+            # A block larger than the limit is accepted when nothing else waits. Otherwise it could never be produced.
+            return rows < self._rows_max and (not rows or waiting + size <= self._bytes_max)
+
+        self._find_room(has_room)
+        handle.sender.append_block(handle.buffer, block, size)
 
     def _find_room(self, find: Callable[[], bool]) -> None:
         """Call `find`, with `changed` held, until it finds room. Waits for that up to `max.block.ms`, running callbacks

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.errors import KafkaError, KafkaException
-from deltaq.producer.accumulator import ArrowBlock, RecordAccumulator
+from deltaq.producer.accumulator import RecordAccumulator, Records
 from deltaq.producer.batch_upload import BatchUpload
 from deltaq.producer.batches import BATCH_ROWS_MAX, BatchPart, InFlightBatches
 from deltaq.producer.committer import Committer
@@ -94,10 +94,10 @@ class Sender:
         for thread in [*self._threads, *self._uploads.threads]:
             thread.join(max(0.0, until - SYSTEM_CLOCK.monotonic()))
 
-    def append_block(self, buffer: RecordAccumulator, block: ArrowBlock) -> None:
-        """Add a table behind what is in `buffer`."""
+    def append_block(self, buffer: RecordAccumulator, block: Records, size: int) -> None:
+        """Add a table or a large message of `size` bytes behind what is in `buffer`."""
         with self._batches.changed:
-            buffer.append_block(block)
+            buffer.append_block(block, size)
             self.wake()
 
     def wake(self) -> None:

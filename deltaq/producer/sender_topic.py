@@ -15,7 +15,14 @@ from deltaq.parquet.plain_segment import PlainRows
 from deltaq.producer.batches import InFlightBatches
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.log import SharedTopicLog
-from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, definition_of, evolve_topic
+from deltaq.topics.metadata import (
+    NewTopicPlan,
+    TopicDefinition,
+    create_topic,
+    definition_of,
+    evolve_topic,
+    mark_large_messages,
+)
 from deltaq.topics.upload import pause_before_retry
 
 FIND_TOPIC_S = 5.0
@@ -103,6 +110,20 @@ class SenderTopic:
         Raises InvalidConfig for a schema that does not fit, Unavailable, UnknownTopic.
         """
         return self._asked_again(lambda: self._evolved(schema, deadline), deadline)
+
+    def mark_large_messages(self, deadline: float) -> None:
+        """Say in the topic's table that it has messages in pieces. Retries until the deadline.
+
+        Raises Unavailable, UnknownTopic.
+        """
+
+        def mark() -> TopicDefinition:
+            with self.log.lock:
+                definition = mark_large_messages(self.log.log, deadline)
+                self.saw(definition)
+            return definition
+
+        self._asked_again(mark, deadline)
 
     def _evolved(self, schema: TopicSchema, deadline: float) -> TopicDefinition:
         with self.log.lock:

@@ -72,11 +72,13 @@ REFUSED: Mapping[Side, Mapping[str, str]] = MappingProxyType(
             "auto.offset.reset": 'set the option "startingOffsets" to earliest or latest',
             "enable.auto.commit": "the query keeps its offsets in its checkpoint: omit it",
             "interceptor.classes": "a class of Java cannot run here: change the columns in the query",
+            "large.message.enabled": "Spark joins no large messages: read the topic with a Consumer",
         },
         "sink": {
             "key.serializer": "keys are bytes or strings: convert the column key in the query",
             "value.serializer": "values are bytes or strings: convert the column value in the query",
             "interceptor.classes": "a class of Java cannot run here: change the columns in the query",
+            "large.message.enabled": "Spark writes no large messages: write them with a Producer",
             "transactional.id": "each batch and micro-batch is one commit already: omit it",
         },
     }

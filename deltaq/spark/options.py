@@ -135,6 +135,12 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     )
 
 
+def no_pieces(topic: str) -> InvalidConfig:
+    """The error for a topic with large messages, whose pieces Spark would return as rows."""
+    reason = f"topic {topic!r} has messages in pieces (large.message.enabled), which Spark does not join: use Consumer"
+    return InvalidConfig(reason, key="subscribe")
+
+
 def needs_table_columns(topic: str) -> InvalidConfig:
     """The error for a typed topic that is read or written as Kafka's key and value."""
     return InvalidConfig(

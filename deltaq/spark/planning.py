@@ -20,7 +20,7 @@ from deltaq.spark.offsets import (
     check_order,
     to_read,
 )
-from deltaq.spark.options import SourceOptions
+from deltaq.spark.options import SourceOptions, no_pieces
 from deltaq.spark.topics import QueryTopics, located
 from deltaq.topics.state import TopicHead
 
@@ -74,6 +74,8 @@ class QueryPlans:
         ranges = to_read(start, end, heads, DataLoss(self._options.fail_on_data_loss))
         for topic in ranges:
             view = self.topics.view(topic)
+            if view.has_large_messages:
+                raise no_pieces(topic)
             if self._checked.get(topic) != (view.topic_id, view.schema):
                 self._columns.check(topic, view)
                 self._checked[topic] = view.topic_id, view.schema

@@ -25,18 +25,23 @@ _log = logging.getLogger("deltaq.topics")
 
 TYPED_PROPERTY = "deltaq.typed"
 
+LARGE_MESSAGES_PROPERTY = "deltaq.large.messages"
+"""The table property of a topic in which records may be pieces of messages: `true`."""
+
 _NO_HISTORY = SchemaHistory()
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDefinition:
-    """A topic at one version. `schema` is None for an untyped topic, whose values are bytes."""
+    """A topic at one version. `schema` is None for an untyped topic, whose values are bytes. `has_large_messages`: some
+    of its records may be pieces of messages."""
 
     topic_id: str
     partitions: int
     schema: TopicSchema | None
     settings: TopicSettings
     history: SchemaHistory = _NO_HISTORY
+    has_large_messages: bool = False
 
     @property
     def columns(self) -> pa.Schema:
@@ -64,7 +69,8 @@ def definition_of(log: ReadableTopic) -> TopicDefinition:
     """The definition of the topic at the log's position. Raises UnknownTopic."""
     head, metadata = log.live_head, log.metadata
     if metadata.configuration.get(TYPED_PROPERTY) != "true":
-        return TopicDefinition(head.topic_id, head.partitions, None, log.settings)
+        has_large = LARGE_MESSAGES_PROPERTY in metadata.configuration
+        return TopicDefinition(head.topic_id, head.partitions, None, log.settings, has_large_messages=has_large)
     schema = _schema(metadata.schema_string, log.folder)
     history = _history(metadata.configuration.get(HISTORY_PROPERTY), log.folder)
     return TopicDefinition(head.topic_id, head.partitions, schema, log.settings, history)
@@ -135,3 +141,18 @@ def evolve_topic(log: TopicLog, wanted: TopicSchema, deadline: float) -> TopicDe
     after = definition_of(log)
     _log.info("schema changed topic=%r columns=%d", log.topic, len(after.columns))
     return after
+
+
+def mark_large_messages(log: TopicLog, deadline: float) -> TopicDefinition:
+    """Say in the topic's table that it has messages in pieces, unless it does; the definition after it.
+
+    Raises what `TopicLog.change` raises.
+    """
+
+    def decide(head: TopicHead, metadata: Metadata) -> TopicChange | None:
+        if LARGE_MESSAGES_PROPERTY in metadata.configuration:
+            return None
+        return TopicChange(head.partitions, {LARGE_MESSAGES_PROPERTY: "true"})
+
+    log.change(decide, deadline)
+    return definition_of(log)

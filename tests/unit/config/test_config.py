@@ -80,6 +80,7 @@ OUR_OWN = {
     "auto.create.topics.enable",
     "auto.register.schemas",  # of confluent-kafka's serializers
     "deltaq.group.commit",
+    "large.message.enabled",
     "max.block.ms",  # of the Java client
     "maintenance.enable",
     "num.partitions",

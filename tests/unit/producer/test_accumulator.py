@@ -48,7 +48,7 @@ def block(values: list[str], at: float = 0.0) -> ArrowBlock:
     rows = [value.encode() for value in values]
     times = pa.array([0] * len(rows), pa.int64())
     columns = columns_of_rows([-1] * len(rows), times, [None] * len(rows), [None] * len(rows), rows, None)
-    return ArrowBlock(columns, None, at, 10 * len(rows))
+    return ArrowBlock(columns, None, at)
 
 
 def lingering(extra_s: float):
@@ -93,7 +93,7 @@ def test_rows_and_tables_come_out_once_and_in_the_order_they_went_in(steps, rows
             taken += [] if part is None else names(part[0])
         else:
             values = [f"t{number}.{row}" for row in range(step)]
-            buffer.append_block(block(values))
+            buffer.append_block(block(values), 10 * len(values))
             put += values
         assert buffer.pending_rows == len(put)
         assert buffer.taken_rows == len(taken)
@@ -105,7 +105,7 @@ def test_the_bytes_of_taken_records_add_up():
     buffer = Watched()
     for number in range(10):
         buffer.put(f"{number}", size=100)
-    buffer.append_block(block(["a", "b"]))
+    buffer.append_block(block(["a", "b"]), 20)
     buffer.put("last", size=7)
     assert buffer.pending_bytes == 1000 + 20 + 7
     sizes = [take(buffer, 4)[1] for _ in range(5)]
@@ -120,7 +120,7 @@ def test_a_batch_takes_as_many_rows_as_fit_and_at_least_one():
     for number in range(10):
         buffer.put(f"{number}", size=100)
     assert [buffer.rows_within(size) for size in (50, 100, 550, 999, 1000, 5000)] == [1, 1, 5, 9, 10, 10]
-    buffer.append_block(block(["a", "b"]))
+    buffer.append_block(block(["a", "b"]), 20)
     assert [buffer.rows_within(size) for size in (550, 5000)] == [5, 10]
 
 
@@ -145,7 +145,7 @@ def test_records_younger_than_the_batch_stay():
         buffer.put(f"{at}", at)
     assert take(buffer, until=2.5)[0] == ["1.0", "2.0"]
     assert buffer.take(ROWS_MAX, 2.5) is None
-    buffer.append_block(block(["table"], 5.0))
+    buffer.append_block(block(["table"], 5.0), 10)
     assert take(buffer, until=3.5)[0] == ["3.0"]
     assert take(buffer, until=4.5)[0] == ["4.0"]
     assert buffer.take(ROWS_MAX, 4.5) is None

@@ -266,3 +266,9 @@ def test_a_topic_name_is_checked_before_anything_is_read() -> None:
 def test_a_write_may_take_the_topic_from_its_rows() -> None:
     options = parse_sink_options({"path": "/data", "txnAppId": "nightly", "txnVersion": "20"})
     assert (options.topic, options.txn_app_id, options.txn_version) == (None, "nightly", 20)
+
+
+def test_large_messages_are_refused_by_the_name_of_the_setting() -> None:
+    for parse, options in ((parse_source_options, READ), (parse_sink_options, WRITE)):
+        with pytest.raises(InvalidConfig, match=r"kafka\.large\.message\.enabled.* is not supported: Spark"):
+            parse({**options, "kafka.large.message.enabled": "true"})

@@ -729,3 +729,13 @@ def test_topics_with_different_columns_are_not_read_together(root: str, produce:
 def test_a_pattern_without_topics_has_no_columns_yet(root: str) -> None:
     with pytest.raises(InvalidConfig, match="no topic matches"):
         source(root, subscribePattern="sales-.*", columns="table").schema()
+
+
+def test_a_topic_with_large_messages_is_refused(root: str) -> None:
+    with Producer({"bootstrap.servers": root, "large.message.enabled": True}) as producer:
+        producer.produce("orders", b"x" * 1_500_000)
+    with pytest.raises(InvalidConfig, match=r"topic 'orders' has messages in pieces .*, which Spark does not join"):
+        batch(root, subscribe="orders")
+    streaming = stream(root, subscribe="orders", startingOffsets="earliest")
+    with pytest.raises(InvalidConfig, match="topic 'orders' has messages in pieces"):
+        streaming.partitions(streaming.initialOffset(), begun(streaming))

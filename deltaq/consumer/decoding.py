@@ -40,7 +40,7 @@ class DecodedRecords:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = fetched.partition
-        self.count = fetched.rows.num_rows
+        self.count = len(fetched)
         self._fetched = fetched
         self._schema = schema
         self._offsets: list[int] | None = fetched.rows.column("_offset").to_pylist() if fetched.sparse else None
@@ -49,6 +49,11 @@ class DecodedRecords:
         self._keys: list[bytes | None] | None = None
         self._headers: list[list[tuple[str, bytes | None]] | None] | None = None
         self._timestamps: list[int] | None = None
+        if (plain := fetched.plain) is not None and schema is None:
+            self._values = self.plain_values = list(plain.values)
+            self._keys = [None] * self.count if plain.keys is None else list(plain.keys)
+            self._headers = [None] * self.count
+            self._timestamps = list(plain.times_ms)
 
     @property
     def next_offset(self) -> int:

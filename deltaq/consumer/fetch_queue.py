@@ -91,7 +91,7 @@ class FetchQueue:
                 before = self._put_bytes
                 if isinstance(item, PartitionRecords):
                     self._put_bytes += item.fetched.bytes
-                    self._put_records += item.fetched.rows.num_rows
+                    self._put_records += len(item.fetched)
                 self._items.append(_Queued(item, before, self._put_bytes))
             self._changed.notify_all()
 

@@ -96,6 +96,6 @@ class ReadAhead:
 
     def _outcome(self, read: FileRead, columns: pa.Schema) -> ReadOutcome:
         try:
-            return read_file(self._store, read, columns)
+            return read_file(self._store, read, columns, plain=True)
         except (FileGone, Corrupt) as error:
             return error

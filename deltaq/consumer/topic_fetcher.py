@@ -227,11 +227,11 @@ class TopicFetcher:
             cursor = cursors[fetched.partition]
             if cursor.state is not CursorState.STOPPED:
                 cursor.offset = fetched.next_offset
-                if fetched.rows.num_rows:
+                if len(fetched):
                     found.append(PartitionRecords(self._topic, cursor.epoch, fetched, live.definition))
         if found:
             self._fetched_at = self._clock.monotonic()
-            metrics.RECORDS_CONSUMED.add(sum(item.fetched.rows.num_rows for item in found), topic=self._topic)
+            metrics.RECORDS_CONSUMED.add(sum(len(item.fetched) for item in found), topic=self._topic)
             metrics.BYTES_CONSUMED.add(sum(item.fetched.bytes for item in found), topic=self._topic)
             self._queue.put(*found)
 

@@ -1,8 +1,8 @@
-"""Encodes segments of untyped records without Arrow, whose fixed costs are most of those of a small batch.
+"""Segments of untyped records without Arrow, whose fixed costs are most of those of a small batch.
 
-The result is what `encode_segment` would write, but for the footer's `created_by` and the sizes of pages: the same
-schema, statistics and checksums. `docs/internals/format.md` specifies it, in "Plain data files". Only records that are
-all values of bytes without headers are encoded here, uncompressed and in one row group.
+What `encode_plain` writes is what `encode_segment` would write, but for the footer's `created_by` and the sizes of
+pages: the same schema, statistics and checksums. `docs/internals/format.md` specifies it, in "Plain data files". Only
+records that are all values of bytes without headers are encoded here, uncompressed and in one row group.
 
 Sources: the Parquet format (`parquet.thrift`, Encodings.md), Thrift's compact protocol.
 """
@@ -55,6 +55,12 @@ class PlainRows:
     def __len__(self) -> int:
         return len(self.values)
 
+    def share(self, first: int, partition: int, count: int) -> PlainRows:
+        """The rows of one partition, `count` from row `first` on."""
+        part = slice(first, first + count)
+        keys = None if self.keys is None else self.keys[part]
+        return PlainRows(self.values[part], keys, self.times_ms[part], ((partition, count),), self.timed)
+
 
 def encode_plain(rows: PlainRows) -> EncodedSegment:
     """Encode at least one record as an uncompressed segment."""
@@ -73,6 +79,70 @@ def encode_plain(rows: PlainRows) -> EncodedSegment:
     footer = _footer(chunks, count)
     data = b"".join([_MAGIC, *(chunk.data for chunk in chunks), footer])
     return EncodedSegment(memoryview(data), count, zlib.crc32(data), len(footer), zlib.crc32(footer), ())
+
+
+def decode_plain(data: bytes, shares: tuple[tuple[int, int], ...]) -> PlainRows | None:
+    """The records of a file that `encode_plain` has written, with these shares; None for any other file.
+
+    Nothing that is found in the file is relied on: encoding the records again must give the same bytes.
+    """
+    count = sum(rows for _, rows in shares)
+    is_possible = 0 < count <= len(data) // _LENGTH.size  # each value has its length
+    if not is_possible or not data.endswith(_FOOTER_END, 0, len(data) - _LENGTH.size - len(_MAGIC)):
+        return None
+    all_null = _page(_levels(count, 0), count, _PLAIN)
+    at = len(_MAGIC) + len(_partition_chunk(shares, count).data) + len(all_null)
+    try:
+        times, at = _present(data, at, count, all_null)
+        keys, at = _present(data, at, count, all_null)
+        values, _ = _present(data, at + 2 * len(_page(_levels(count, 0) * 2, count, _PLAIN)), count, all_null)
+        if values is None:
+            return None
+        micros = array("q", times or bytes(8 * count))
+        if sys.byteorder == "big":
+            micros.byteswap()
+        times_ms = [micro // 1000 for micro in micros]
+        rows = PlainRows(
+            _split(values, count), None if keys is None else _split(keys, count), times_ms, shares, times is not None
+        )
+        return rows if bytes(encode_plain(rows).data) == data else None
+    except (IndexError, ValueError, struct.error):
+        return None
+
+
+def _present(data: bytes, at: int, count: int, all_null: bytes) -> tuple[bytes | None, int]:
+    """The values of the page at `at`, None if all are null, and where the page ends."""
+    if data.startswith(all_null, at):
+        return None, at + len(all_null)
+    size, at = _read_varint(data, at + 3)  # behind the type of the page
+    _, at = _read_varint(data, at + 1)
+    _, at = _read_varint(data, at + 1)
+    at += len(_described(count, _PLAIN))
+    size //= 2
+    return data[at + len(_levels(count, 1)) : at + size], at + size
+
+
+def _split(content: bytes, count: int) -> list[bytes]:
+    """The values of a page, each behind its length."""
+    width = _LENGTH.size
+    step = width + _LENGTH.unpack_from(content)[0]
+    if len(content) == count * step:
+        return [content[at + width : at + step] for at in range(0, len(content), step)]
+    found, at = [], 0
+    while at < len(content):
+        end = at + width + _LENGTH.unpack_from(content, at)[0]
+        found.append(content[at + width : end])
+        at = end
+    return found
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while (byte := data[at]) > 127:
+        number |= (byte & 127) << shift
+        shift += 7
+        at += 1
+    return number | byte << shift, at + 1
 
 
 @dataclass(slots=True)
@@ -126,8 +196,12 @@ def _levels(count: int, level: int) -> bytes:
 
 
 def _page(content: bytes, count: int, encoding: int) -> bytes:
-    described = _i32(1, count) + _i32(1, encoding) + _i32(1, _RLE) + _i32(1, _RLE)
-    return _i32(1, 0) + _sizes(content) + _struct(1, described) + _END + content
+    return _i32(1, 0) + _sizes(content) + _described(count, encoding) + content
+
+
+def _described(count: int, encoding: int) -> bytes:
+    """The end of a page's header."""
+    return _struct(1, _i32(1, count) + _i32(1, encoding) + _i32(1, _RLE) + _i32(1, _RLE)) + _END
 
 
 def _sizes(content: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 import zlib
 from dataclasses import replace
 
@@ -11,10 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deltaq.consumer.decoding import DecodedRecords
 from deltaq.errors import Corrupt
-from deltaq.parquet.plain_segment import PlainRows, encode_plain
+from deltaq.parquet.plain_segment import PlainRows, decode_plain, encode_plain
 from deltaq.parquet.segment import EncodedSegment, RowRange, SegmentFile, encode_segment, read_rows
+from deltaq.store.memory import MemoryStore
 from deltaq.topics.columns import TIMESTAMP_MS_MAX, by_partition, columns_of_plain, rows_by_partition, table_schema
+from deltaq.topics.scan import FEW_ROWS, FileRead, read_file
+from deltaq.topics.state import Batch, DataFile
 
 VALUES = st.one_of(st.binary(max_size=3), st.binary(min_size=125, max_size=135))
 
@@ -46,7 +51,7 @@ def described(encoded: EncodedSegment) -> SegmentFile:
 def read(encoded: EncodedSegment, data: bytes, first: int, count: int) -> pa.RecordBatch:
     file = replace(described(encoded), crc32=zlib.crc32(data))  # the checksums inside the file are in question
     wanted = [RowRange(first, count)]
-    return read_rows(file, wanted, table_schema(None), lambda: data, lambda at, size: data[at : at + size])[0]
+    return read_rows(file, wanted, table_schema(None), lambda: data, lambda at, size: data[at : at + size])
 
 
 @given(plain_rows())
@@ -76,6 +81,50 @@ def test_a_reader_finds_any_range_of_the_rows(rows: PlainRows, data: st.DataObje
     count = data.draw(st.integers(1, len(rows) - first))
     batch, _ = by_arrow(rows)
     assert read(encoded, bytes(encoded.data), first, count).equals(batch.slice(first, count))
+
+
+@given(plain_rows(), st.integers(0, TIMESTAMP_MS_MAX) | st.none(), st.data())
+def test_records_decoded_without_arrow_are_those_that_arrow_decodes(
+    rows: PlainRows, append_time_ms: int | None, data: st.DataObject
+) -> None:
+    encoded = encode_plain(rows)
+    found = decode_plain(bytes(encoded.data), rows.shares)
+    assert found == (rows if rows.timed else replace(rows, times_ms=[0] * len(rows)))
+    store, batches, first = MemoryStore(uuid.uuid4().hex), [], 0
+    store.put("t/x", encoded.data)
+    for partition, count in rows.shares:
+        batches.append(Batch(partition, base := 7 * partition % 1000, base + count, first, count, False, "x"))
+        first += count
+    append_time_ms = append_time_ms if rows.timed else append_time_ms or 0
+    file = DataFile("x", described(encoded), tuple(batches), 0, 0, 0, append_time_ms, append_time_ms is not None, None)
+    wanted = []
+    for batch in data.draw(st.lists(st.sampled_from(batches), min_size=1, unique_by=id)):
+        start = data.draw(st.integers(batch.base_offset, batch.next_offset - 1))
+        wanted.append((batch, start, data.draw(st.integers(start + 1, batch.next_offset))))
+    read = FileRead(file, tuple(wanted))
+    plain, arrow = (read_file(store, read, table_schema(None), plain=each) for each in (True, False))
+    assert all((part.plain is not None) == (len(rows) <= FEW_ROWS) for part in plain)
+    for mine, other in zip(plain, arrow, strict=True):
+        assert (len(mine), mine.rows) == (len(other), other.rows)
+        assert replace(mine, arrow=None, plain=None, bytes=0) == replace(other, arrow=None, bytes=0)
+        records, expected = (DecodedRecords("t", "id", each, None) for each in (mine, other))
+        for row in range(len(mine)):
+            for field in ("value_at", "key_at", "headers_at", "timestamp_at", "offset_at", "position_after"):
+                assert getattr(records, field)(row) == getattr(expected, field)(row)
+
+
+def test_no_other_file_is_decoded_without_arrow() -> None:
+    rows = PlainRows([b"one", b"two", b"three"], [b"k", b"", b"key"], [1, 2, 3], ((0, 1), (4, 2)))
+    sound = bytes(encode_plain(rows).data)
+    for place in range(len(sound)):
+        for bit in range(8):
+            damaged = bytearray(sound)
+            damaged[place] ^= 1 << bit
+            assert decode_plain(bytes(damaged), rows.shares) is None, (place, bit)
+        assert decode_plain(sound[:place], rows.shares) is None
+    assert decode_plain(bytes(by_arrow(rows)[1].data), rows.shares) is None
+    for shares in ((), ((0, 1), (4, 1)), ((0, 2), (4, 1)), ((1, 1), (4, 2)), ((0, 1), (4, 2**40))):
+        assert decode_plain(sound, shares) is None
 
 
 @pytest.mark.parametrize("keys", [None, [b"k", b"", b"key"]])

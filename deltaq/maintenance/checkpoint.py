@@ -29,6 +29,11 @@ class CheckpointFailed(Exception):
     """A checkpoint could not be made. Nothing is lost: the log's entries hold the same state."""
 
 
+def load_delta_rs() -> None:
+    """Import the library that encodes checkpoints, which takes up to a second the first time."""
+    import deltalake  # noqa: F401, PLC0415 - large, and most programs never write a checkpoint
+
+
 def encode_checkpoint(state: TableState, yield_point: Callable[[], None] = lambda: None) -> bytes:
     """Encode `state` as a classic Delta checkpoint, a Parquet file, and verify it by reading it back.
 
@@ -63,7 +68,7 @@ def _paced(actions: Iterable[Action], yield_point: Callable[[], None]) -> Iterat
 
 
 def _by_delta_rs(entry: bytes) -> bytes:
-    from deltalake import DeltaTable  # noqa: PLC0415 - large, and most programs never write a checkpoint
+    from deltalake import DeltaTable  # noqa: PLC0415 - see `load_delta_rs`
 
     folder = tempfile.mkdtemp(prefix="deltaq-checkpoint-")  # a TemporaryDirectory may be removed early, at exit
     try:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from deltaq.clock import Clock
 from deltaq.parquet.plain_segment import PlainRows
-from deltaq.topics.columns import by_partition, columns_of_plain
+from deltaq.topics.columns import plain_batch
 
 FILE_BYTES_MAX = 256 * 1024
 """Maximum memory of one file's rows. Reading a larger file costs little compared with the rest of its merge."""
@@ -59,9 +59,7 @@ class RowCache:
         if found is None:
             return None
         rows, _ = found
-        if isinstance(rows, PlainRows):
-            return by_partition(columns_of_plain(rows), timed=rows.timed)[0]
-        return rows
+        return plain_batch(rows) if isinstance(rows, PlainRows) else rows
 
     def forget(self, paths: Iterable[str]) -> None:
         """Drop the rows of these files."""

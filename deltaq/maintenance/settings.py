@@ -16,9 +16,9 @@ class MaintenanceSettings:
     """Versions between two checkpoints, and so about the number of entries that a reader applies to open a log. See
     `checkpoint_rest_s` for the exception."""
 
-    checkpoint_rest_s: float = 10.0
+    checkpoint_rest_s: float = 1.0
     """Minimum seconds between two checkpoints in a writer's process, since each one delays the writer a little. At 200
-    commits per second a reader may have to apply 2,000 entries."""
+    commits per second a reader may have to apply 400 entries."""
 
     log_retention_ms: int = 24 * 60 * 60 * 1000
     """Minimum age in milliseconds of a log entry that is removed: Kafka's `metadata.max.retention.ms`."""

@@ -33,6 +33,8 @@ PLACES = pa.schema(_BEFORE_VALUE[:3])
 VALUE_SCHEMA = pa.schema([pa.field("value", pa.binary())])
 """The value columns of an untyped topic."""
 
+_UNTYPED = pa.schema([*_BEFORE_VALUE, *VALUE_SCHEMA])
+
 Headers: TypeAlias = "list[tuple[str, bytes | None]] | None"
 
 _US_PER_MS = pa.scalar(1000, pa.int64())
@@ -132,12 +134,22 @@ def by_partition(columns: Columns, *, timed: bool = True) -> tuple[pa.RecordBatc
     return batch, tuple(shares)
 
 
-def columns_of_plain(rows: PlainRows) -> Columns:
-    """The columns of plain rows."""
+def plain_batch(rows: PlainRows) -> pa.RecordBatch:
+    """Plain rows as a batch of the topic's table, as `by_partition` returns it."""
     count = len(rows)
     partitions = [partition for partition, share in rows.shares for _ in range(share)]
-    times = pa.array(rows.times_ms, pa.int64())
-    return columns_of_rows(partitions, times, rows.keys or [None] * count, [None] * count, rows.values, None)
+    times = pa.array([1000 * time_ms for time_ms in rows.times_ms], pa.int64()).view(TIMESTAMP)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(partitions, pa.int32()),
+            pa.nulls(count, pa.int64()),
+            times if rows.timed else pa.nulls(count, TIMESTAMP),
+            pa.nulls(count, pa.binary()) if rows.keys is None else pa.array(rows.keys, pa.binary()),
+            pa.nulls(count, HEADERS),
+            pa.array(rows.values, pa.binary()),
+        ],
+        schema=_UNTYPED,
+    )
 
 
 def rows_by_partition(records: Columns | PlainRows) -> dict[int, int]:

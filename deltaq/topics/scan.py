@@ -18,7 +18,7 @@ from deltaq.errors import Corrupt
 from deltaq.parquet.plain_segment import PlainRows, decode_plain
 from deltaq.parquet.segment import RowRange, SegmentLayout, read_layout, read_rows
 from deltaq.store import ObjectMissing, Store, StoreError
-from deltaq.topics.columns import TIMESTAMP, by_partition, columns_of_plain, table_schema
+from deltaq.topics.columns import TIMESTAMP, plain_batch, table_schema
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.state import Batch, DataFile
 
@@ -98,7 +98,7 @@ class Fetched:
     def rows(self) -> pa.RecordBatch:
         if self.plain is None:
             return self.arrow
-        rows, _ = by_partition(columns_of_plain(self.plain))
+        rows = plain_batch(self.plain)
         return _with_column(rows, "_offset", pa.arange(self.first_offset, self.first_offset + len(rows)))
 
 
@@ -381,7 +381,7 @@ def _plain_fetched(read: FileRead, data: bytes) -> list[Fetched] | None:
     if rows is None or not (rows.timed or file.append_time_ms is not None):
         return None
     if file.append_time_ms is not None:
-        rows = replace(rows, times_ms=[file.append_time_ms] * len(rows))
+        rows = replace(rows, times_ms=[file.append_time_ms] * len(rows), timed=True)
     return [
         Fetched(
             batch.partition,

@@ -15,7 +15,7 @@ from deltaq.errors import Unavailable
 from deltaq.parquet.plain_segment import PlainRows, encode_plain
 from deltaq.parquet.segment import encode_segment
 from deltaq.store import Store, StoreRefused, StoreUnavailable
-from deltaq.topics.columns import Columns, bounds_of, by_partition, columns_of_plain
+from deltaq.topics.columns import Columns, bounds_of, by_partition, plain_batch
 from deltaq.topics.state import PendingSegment
 
 
@@ -46,15 +46,16 @@ def upload_segment(
         compression, compression_level = settings.compression_type, None
     timed = settings.message_timestamp_type == "CreateTime"
     rows: pa.RecordBatch | PlainRows
-    if isinstance(records, PlainRows) and compression == "none":
-        shares = records.shares
+    if isinstance(records, PlainRows):
+        rows, shares = replace(records, timed=timed), records.shares
         earliest, latest = min(records.times_ms), max(records.times_ms)
-        rows = replace(records, timed=timed)
+    else:
+        rows, shares = by_partition(records, timed=timed)
+        earliest, latest = records.timestamp_bounds or bounds_of(records.timestamps)
+    if isinstance(rows, PlainRows) and compression == "none":
         encoded = encode_plain(rows)
     else:
-        columns = columns_of_plain(records) if isinstance(records, PlainRows) else records
-        earliest, latest = columns.timestamp_bounds or bounds_of(columns.timestamps)
-        rows, shares = by_partition(columns, timed=timed)
+        rows = plain_batch(rows) if isinstance(rows, PlainRows) else rows
         encoded = encode_segment(rows, [share for _, share in shares], compression, compression_level)
     segment = PendingSegment(
         names.data_file_name(clock.unique_id()),

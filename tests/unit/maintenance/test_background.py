@@ -217,8 +217,8 @@ def test_a_producer_keeps_its_topic_compacted() -> None:
         assert produce(producer, 60) == list(range(60))
         files = WrittenTopicFiles(store)
         eventually(lambda: len(files()) < 25, "compaction")
-    keys = {entry.key for entry in store.list(topic_log("t"))}
-    assert any(key.endswith(".checkpoint.parquet") for key in keys)
+        entries = lambda: [entry.key for entry in store.list(topic_log("t"))]  # noqa: E731
+        eventually(lambda: any(key.endswith(".checkpoint.parquet") for key in entries()), "a checkpoint")
     assert [message.value() for message in messages_of(store, "t")] == [b"%d" % number for number in range(60)]
 
 

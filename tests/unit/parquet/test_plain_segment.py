@@ -17,7 +17,14 @@ from deltaq.errors import Corrupt
 from deltaq.parquet.plain_segment import PlainRows, decode_plain, encode_plain
 from deltaq.parquet.segment import EncodedSegment, RowRange, SegmentFile, encode_segment, read_rows
 from deltaq.store.memory import MemoryStore
-from deltaq.topics.columns import TIMESTAMP_MS_MAX, by_partition, columns_of_plain, rows_by_partition, table_schema
+from deltaq.topics.columns import (
+    TIMESTAMP_MS_MAX,
+    by_partition,
+    columns_of_rows,
+    plain_batch,
+    rows_by_partition,
+    table_schema,
+)
 from deltaq.topics.scan import FEW_ROWS, FileRead, read_file
 from deltaq.topics.state import Batch, DataFile
 
@@ -39,7 +46,12 @@ def plain_rows(draw: st.DrawFn) -> PlainRows:
 
 
 def by_arrow(rows: PlainRows) -> tuple[pa.RecordBatch, EncodedSegment]:
-    batch, shares = by_partition(columns_of_plain(rows), timed=rows.timed)
+    count, times = len(rows), pa.array(rows.times_ms, pa.int64())
+    partitions = [partition for partition, share in rows.shares for _ in range(share)]
+    columns = columns_of_rows(partitions, times, rows.keys or [None] * count, [None] * count, rows.values, None)
+    assert rows_by_partition(columns) == rows_by_partition(rows)
+    batch, shares = by_partition(columns, timed=rows.timed)
+    assert batch.equals(plain_batch(rows))
     return batch, encode_segment(batch, [share for _, share in shares], "none")
 
 
@@ -57,7 +69,6 @@ def read(encoded: EncodedSegment, data: bytes, first: int, count: int) -> pa.Rec
 @given(plain_rows())
 def test_what_is_encoded_by_hand_is_what_arrow_encodes(rows: PlainRows) -> None:
     mine, (batch, arrows) = encode_plain(rows), by_arrow(rows)
-    assert rows_by_partition(rows) == rows_by_partition(columns_of_plain(rows))
     file, other = (
         pq.ParquetFile(pa.BufferReader(each.data), page_checksum_verification=True) for each in (mine, arrows)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -37,8 +38,12 @@ _UNTYPED = pa.schema([*_BEFORE_VALUE, *VALUE_SCHEMA])
 
 Headers: TypeAlias = "list[tuple[str, bytes | None]] | None"
 
-_US_PER_MS = pa.scalar(1000, pa.int64())
-"""Made once: Arrow converts a Python number anew in each call, and tries to import `dateutil` for it."""
+
+@cache
+def _thousand() -> pa.Scalar:
+    """Made once: Arrow converts a Python number anew in each call, and tries to import `dateutil` for it. Not made with
+    the module: the first scalar of a process imports pandas if it is installed, and not every program writes."""
+    return pa.scalar(1000, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,9 @@ def by_partition(columns: Columns, *, timed: bool = True) -> tuple[pa.RecordBatc
     Shares are (partition, rows) in the order of the batch. `_offset` is null, since the commit assigns it. Unless
     `timed`, `_timestamp` is null too, and the time of the commit applies.
     """
-    stamps = pc.multiply(columns.timestamps, _US_PER_MS).view(TIMESTAMP) if timed else pa.nulls(len(columns), TIMESTAMP)
+    stamps = (
+        pc.multiply(columns.timestamps, _thousand()).view(TIMESTAMP) if timed else pa.nulls(len(columns), TIMESTAMP)
+    )
     batch = pa.RecordBatch.from_arrays(
         [
             columns.partitions,

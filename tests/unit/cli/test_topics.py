@@ -154,6 +154,22 @@ def test_the_version_is_printed(deltaq: Shell) -> None:
     assert deltaq("--version").printed(f"deltaq {__version__}\n")
 
 
+def test_listing_topics_loads_no_library_that_it_does_not_need(tmp_path: Path) -> None:
+    """That makes it quick: pandas alone takes as long as all the rest."""
+    program = (
+        "import sys; from deltaq.cli.program import run; "
+        f"run(['topics', 'create', 't', '--root', {str(tmp_path)!r}]); "
+        "print(*sys.modules)"
+    )
+    listing = program.replace("'create', 't'", "'list'")
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    answer = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+    loaded = set(answer.stdout.split())
+    heavy = {"pandas", "polars", "duckdb", "obstore", "deltalake", "rich", "starlette", "openpyxl", "opentelemetry"}
+    assert "pyarrow" in loaded
+    assert loaded & heavy == set()
+
+
 def test_the_help_names_every_command_and_its_options(deltaq: Shell) -> None:
     assert all(f"\n  {verb} " in deltaq("topics --help").output for verb in ("list", "create", "alter", "delete"))
     assert "DELTAQ_ROOT" in deltaq("topics list --help").output

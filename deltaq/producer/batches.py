@@ -80,10 +80,16 @@ class ProduceBatch:
 
 
 class InFlightBatches:
-    """The batches of one sender. Callers and readers hold `changed`, which is notified of each change."""
+    """The batches of one sender. Callers and readers hold `changed`, which is notified of each change.
+
+    One thread at a time commits: the commit thread when it is called, or another one that has claimed the commit. The
+    commit thread waits for `called`, so that a change that does not concern it does not wake it.
+    """
 
     def __init__(self, clock: Clock, pending_shared: PendingSharedFiles) -> None:
         self.changed = clock.condition()
+        self.called = clock.condition()
+        self.is_called = False
         self.buffers: list[RecordAccumulator] = []  # the source of batches
         self.waiting: deque[ProduceBatch] = deque()  # for their upload or commit, in the order of taking
         self.open: list[ProduceBatch] = []  # the waiting ones and those in a commit: outcome not known yet
@@ -152,6 +158,21 @@ class InFlightBatches:
             self.finished([self.waiting.popleft()])
             self.changed.notify_all()
         return self.waiting[0] if self.waiting and self.waiting[0].is_uploaded else None
+
+    def call_committer(self) -> None:
+        """Wake the commit thread: a batch may be ready for it, or the sender ends."""
+        with self.called:
+            self.is_called = True
+            self.called.notify_all()
+
+    def claim_commit(self) -> bool:
+        """Claim the commit of the uploaded batches in front; False if there is none, or if another thread commits. That
+        thread claims again after its commit."""
+        with self.changed:
+            if self.is_stopping or self.is_committing or self.front() is None:
+                return False
+            self.is_committing = True
+            return True
 
     def take_uploaded(self, topic_id: str) -> Iterator[ProduceBatch]:
         """Take the uploaded batches in front that belong to this topic id, to commit them."""

@@ -1,4 +1,4 @@
-"""The commit thread of a sender: commits uploaded batches in the order of taking, and fails those out of time.
+"""The commits of a sender: uploaded batches in the order of taking, and the failure of those out of time.
 
 A shared file must never be reported as failed while another process can still commit it.
 """
@@ -58,7 +58,7 @@ class _Attempt:
 
 @dataclass(eq=False)
 class Committer:
-    """Commits the batches of one topic. Used by the commit thread only."""
+    """Commits the batches of one topic. Used by one thread at a time, which has claimed the commit."""
 
     _topic: SenderTopic
     _clock: Clock
@@ -67,12 +67,16 @@ class Committer:
     _reports: DeliveryReports
     _uploader: Uploader
 
-    def next(self) -> None:
+    def run(self) -> None:
+        """Commit, until no uploaded batch is in front or another thread commits."""
+        while self._batches.claim_commit():
+            self._next()
+
+    def _next(self) -> None:
         """Commit the uploaded batches in front, or resolve and report those whose upload failed."""
         with self._batches.changed:
             lost = list(self._batches.take_lost())
             front = self._batches.front()
-            self._batches.is_committing = True
         try:
             if lost:
                 self._fail(lost)

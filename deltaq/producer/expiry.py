@@ -62,6 +62,7 @@ class Expiry:
             wait_s = self._wait_s(now)
             if results:
                 batches.changed.notify_all()
+                batches.call_committer()
         for buffer, result in results:
             buffer.on_result(buffer, result)
         return wait_s

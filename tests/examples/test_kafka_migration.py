@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka.schema_registry.avro
+import confluent_kafka.serialization
 import pytest
 
 from deltaq import AdminClient, Consumer, Producer, Topic, TopicPartition
 from deltaq.admin import ConsumerGroupTopicPartitions
+from deltaq.schema_registry import SchemaRegistryClient
+from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
+from deltaq.serde import MessageField, SerializationContext
+from examples.kafka_migration.avro_service import BAD, FIRST, NEXT
+from examples.kafka_migration.registry_double import registry_double
 from examples.kafka_migration.side_by_side import HERE, PROGRAMS, changes, for_deltaq
 
 
@@ -20,16 +28,47 @@ def load(name: str, folder: Path) -> dict[str, Any]:
     return runpy.run_path(str(changed))
 
 
+ARGUMENTS = {"avro_service.py": 2}
+"""Of how many addresses a program needs: of the topics, and of the registry, which is the same."""
+
+IMPORTS = {"avro_service.py": 5}
+
+
 @pytest.mark.parametrize("name", [*PROGRAMS, "copy_topic.py"])
-def test_one_line_of_each_program_changes(name):
-    (change,) = changes((HERE / name).read_text())
+def test_only_the_imports_of_each_program_change(name):
+    found = changes((HERE / name).read_text())
     shown = (HERE / "README.md").read_text()
-    assert "-{}\n+{}\n".format(*change) in shown
+    assert len(found) == IMPORTS.get(name, 1)
+    for before, after in found:
+        assert before.startswith(("import confluent_kafka", "from confluent_kafka"))
+        assert f"-{before}\n+{after}\n" in shown
+
+
+def test_confluents_own_registry_client_and_serializers_agree_with_deltaqs(memory_root):
+    """Through a stand-in for the registry: `make side-by-side` runs the whole program with a broker."""
+    client, avro = confluent_kafka.schema_registry, confluent_kafka.schema_registry.avro
+    with registry_double(memory_root) as url:
+        theirs, ours = client.SchemaRegistryClient({"url": url}), SchemaRegistryClient({"url": memory_root})
+        about = confluent_kafka.serialization
+        context = about.SerializationContext("t", about.MessageField.VALUE)
+        own = SerializationContext("t", MessageField.VALUE)
+        first, following = json.dumps(FIRST), json.dumps(NEXT)
+        written = avro.AvroSerializer(theirs, first)({"id": 1, "city": "Graz"}, context)
+        same = AvroSerializer(ours, first)({"id": 1, "city": "Graz"}, own)
+        assert written == same
+        newer = AvroSerializer(ours, following)(
+            {"id": 2, "city": "Linz", "weight": 1.5}, SerializationContext("t", "value")
+        )
+        assert avro.AvroDeserializer(theirs, following)(newer, context) == {"id": 2, "city": "Linz", "weight": 1.5}
+        assert AvroDeserializer(ours, following)(written, own)["weight"] is None
+        with pytest.raises(client.SchemaRegistryError) as refused:
+            theirs.register_schema("t-value", client.Schema(json.dumps(BAD), "AVRO"))
+    assert (refused.value.http_status_code, refused.value.error_code) == (409, 409)
 
 
 def test_the_programs_print_with_deltaq_what_they_print_with_kafka(memory_root, tmp_path, capsys):
     for name in PROGRAMS:
-        load(name, tmp_path)["main"](memory_root)
+        load(name, tmp_path)["main"](*[memory_root] * ARGUMENTS.get(name, 1))
     assert capsys.readouterr().out.splitlines() == [
         "creating it again: TOPIC_ALREADY_EXISTS",
         "partitions: [0, 1, 2]",
@@ -71,6 +110,18 @@ def test_the_programs_print_with_deltaq_what_they_print_with_kafka(memory_root, 
         "offsets: True",
         "assigned: [0]",
         "of one producer, in order: ['ada 0', 'ada 1', 'ada 2']",
+        "not delivered: 0",
+        "refused record: _VALUE_SERIALIZATION",
+        "subjects: ['shipments-value']",
+        "compatible: True",
+        "refused version: 409 409",
+        "not delivered: 0",
+        "refused record: _VALUE_SERIALIZATION",
+        "versions: [1, 2]",
+        "latest: 2 ['id', 'city', 'weight']",
+        "{'id': 1, 'city': 'Graz', 'weight': None}",
+        "{'id': 2, 'city': 'Linz', 'weight': None}",
+        "{'id': 3, 'city': 'Wels', 'weight': 1.5}",
     ]
 
 

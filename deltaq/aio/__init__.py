@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from deltaq.aio.consumer import AIOConsumer
 from deltaq.aio.producer import AIOProducer
+from deltaq.aio.serializing import AsyncDeserializingConsumer, AsyncSerializingProducer
 
-__all__ = ["AIOConsumer", "AIOProducer"]
+__all__ = ["AIOConsumer", "AIOProducer", "AsyncDeserializingConsumer", "AsyncSerializingProducer"]

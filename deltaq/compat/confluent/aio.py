@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from deltaq.aio import AIOConsumer
+from deltaq.aio import AIOConsumer, AsyncDeserializingConsumer
 from deltaq.aio import AIOProducer as NativeAIOProducer
+from deltaq.aio import AsyncSerializingProducer as NativeAsyncSerializingProducer
 from deltaq.aio.producer import LoopProducer
 from deltaq.compat.confluent.producer import Producer
 from deltaq.errors import KafkaException
 from deltaq.message import Message
 from deltaq.producer.producer import DeliveryCallback
 from deltaq.producer.topic_handle import HeadersInput
+from deltaq.serde.errors import ProduceError
 from deltaq.topic import Topic
 
-__all__ = ["AIOConsumer", "AIOProducer"]
+__all__ = ["AIOConsumer", "AIOProducer", "AsyncDeserializingConsumer", "AsyncSerializingProducer"]
 
 
 class _LoopProducer(LoopProducer, Producer):
@@ -43,6 +45,32 @@ class AIOProducer(NativeAIOProducer):
         arguments = (topic, value, key, partition, callback, on_delivery, timestamp, headers)
         try:
             return await self.produce_future(*arguments)
+        except KafkaException as error:
+            refused: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            return refused
+
+
+class AsyncSerializingProducer(NativeAsyncSerializingProducer[Any, Any]):
+    """`deltaq.aio.AsyncSerializingProducer`, whose `produce` returns a future, as that of `AIOProducer` here."""
+
+    _client: ClassVar[type[LoopProducer]] = _LoopProducer
+
+    async def produce(  # type: ignore[override]  # confluent-kafka's result is a future that has to be awaited
+        self,
+        topic: str | Topic,
+        key: Any = None,
+        value: Any = None,
+        partition: int = -1,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: HeadersInput = None,
+    ) -> asyncio.Future[Message]:
+        """Serialize key and value, and queue the message. Raises KeySerializationError, ValueSerializationError."""
+        try:
+            return await self.produce_future(topic, key, value, partition, on_delivery, timestamp, headers)
+        except ProduceError:
+            raise
         except KafkaException as error:
             refused: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
             refused.set_exception(error)

@@ -103,10 +103,9 @@ def test_all_names_of_its_admin_module_exist():
     assert {name for name in public(confluent_kafka.admin) if not hasattr(deltaq.compat.confluent.admin, name)} == set()
 
 
-def test_all_names_of_its_module_for_asyncio_exist_but_the_experimental_ones():
+def test_all_names_of_its_module_for_asyncio_exist():
     theirs, ours = confluent_kafka.aio, deltaq.compat.confluent.aio
-    missing = {name for name in theirs.__all__ if not hasattr(ours, name)}
-    assert missing == {"AsyncDeserializingConsumer", "AsyncSerializingProducer"}
+    assert {name for name in theirs.__all__ if not hasattr(ours, name)} == set()
 
 
 @pytest.mark.parametrize(

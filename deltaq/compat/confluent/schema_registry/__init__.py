@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+from deltaq.aio.schema_registry import AsyncSchemaRegistryClient
 from deltaq.schema_registry.client import SchemaRegistryClient
 from deltaq.schema_registry.errors import SchemaRegistryError
 from deltaq.schema_registry.schemas import (
@@ -35,6 +36,7 @@ from deltaq.serde.errors import SerializationError
 from deltaq.serde.serializers import MessageField, SerializationContext
 
 __all__ = [
+    "AsyncSchemaRegistryClient",
     "ConfigCompatibilityLevel",
     "MessageField",
     "Metadata",

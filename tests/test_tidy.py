@@ -49,7 +49,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "deltalake": ("deltaq/maintenance/checkpoint.py",),
     "pydantic": ("deltaq/serde/",),
     "pydantic_core": ("deltaq/serde/",),
-    "avro": ("deltaq/schema_registry/avro_format.py",),
+    "avro": ("deltaq/schema_registry/compatibility/avro.py",),
     "fastavro": ("deltaq/schema_registry/avro_format.py",),
     "google": ("deltaq/schema_registry/protobuf_format.py",),
     "proto_schema_parser": ("deltaq/schema_registry/protobuf_text.py",),

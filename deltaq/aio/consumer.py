@@ -16,6 +16,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.consumer import Consumer, ConsumerHealth
 from deltaq.consumer.accepted import AcceptedBatch, Taking
 from deltaq.consumer.arguments import check_count
+from deltaq.consumer.calls import exclusive
 from deltaq.consumer.subscription import RebalanceCallback, no_callback
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.message import K, Message, TopicPartition, V
@@ -40,10 +41,46 @@ class _StepwiseConsumer(Consumer):
 
     def take_message(self) -> Message | None:
         """The next message if it can be taken without blocking. Runs no callback."""
-        batch = None if self._calls.is_closed else self._current_batch()
+        batch: AcceptedBatch | None = None if self._calls.is_closed else self._current_batch()
         if batch is None or batch.row >= batch.count:
-            return None
-        return _take(batch)
+            batch = self._first_ready() if self.is_quiet() else None
+        return None if batch is None else _take(batch)
+
+    def take_messages(self, count: int, taking: Taking) -> bool:
+        """Take messages without blocking until there are `count`; whether there are. They are returned once
+        `taking.returned` is set. Runs no callback."""
+        return self.is_quiet() and self._take_ready(count, taking)
+
+    def is_quiet(self) -> bool:
+        """Whether no callback and no change of the group has to be handled before the next message."""
+        subscription = self._subscription
+        if self._calls.is_closed or self._reader is None or self._events.pending:
+            return False
+        if subscription is None:
+            return True
+        lease = subscription.lease
+        now = lease.polled_at = self._uptime()
+        return now < lease.until
+
+    @exclusive
+    def _first_ready(self) -> AcceptedBatch | None:
+        """The batch of the next message, if it was fetched already."""
+        while (reader := self._reader) is not None:
+            found = reader.ready().first()
+            if found is not None or not reader.accept_next(0.0, self._wanted.is_only_matched):
+                return found
+        return None
+
+    @exclusive
+    def _take_ready(self, count: int, taking: Taking) -> bool:
+        while (reader := self._reader) is not None:
+            accepted = reader.ready()
+            accepted.drop_stale(taking)
+            while taking.count < count and accepted.take(count - taking.count, taking):
+                pass
+            if taking.count >= count or not reader.accept_next(0.0, self._wanted.is_only_matched):
+                break
+        return taking.count >= count
 
     def wait_for_message(self, timeout: float) -> AcceptedBatch | None:
         """Wait for a message, and run callbacks that are due. `_take` takes the message."""
@@ -122,8 +159,10 @@ class AIOConsumer(Generic[K, V]):
         self._consumer.check_open()
         deadline = self._deadline(timeout)
         await self._fairness.let_others_run()
-        if self._calls.is_idle and (message := self._consumer.take_message()) is not None:
-            return message
+        if self._calls.is_idle:
+            message = self._consumer.take_message()
+            if message is not None or (timeout == 0 and self._consumer.is_quiet()):
+                return message
         async with self._calls.exclusive() as worker:
             found = await self._wait(worker, self._consumer.wait_for_message, deadline)
             # From here on nothing is awaited: a cancelled call has taken nothing.
@@ -136,6 +175,13 @@ class AIOConsumer(Generic[K, V]):
         if num_messages == 0:
             return []
         deadline, taking = self._deadline(timeout), Taking()
+        await self._fairness.let_others_run()
+        if self._calls.is_idle:
+            is_complete = self._consumer.take_messages(num_messages, taking)
+            if is_complete or (timeout == 0 and self._consumer.is_quiet()):
+                messages = taking.messages()
+                taking.returned = True
+                return messages
         async with self._calls.exclusive() as worker:
 
             def wait(slice_s: float) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from deltaq.errors import KafkaException, printable
 from deltaq.schema_registry import SchemaRegistryClient
 from deltaq.schema_registry.avro import AvroDeserializer
 from deltaq.schema_registry.json_schema import JSONDeserializer
+from deltaq.schema_registry.protobuf import fields_of
 from deltaq.store import Store
 from deltaq.tools.positions import Place, Ranges, offset_ranges
 from deltaq.tools.reading import first, last, matching, read
@@ -38,6 +40,7 @@ LINE_CHARS = 100
 _DUMPED = 128
 """Bytes shown of a value that is no text."""
 
+_KINDS = {"AVRO": "Avro", "PROTOBUF": "Protobuf"}
 _MAGIC = 0
 _ID_END = 5
 
@@ -188,7 +191,7 @@ def _cut(text: str, kind: str, size: int, chars: int, *, is_whole: bool = True) 
 
 
 class SchemaDecoder:
-    """Decodes values that begin with the id of a schema in the registry of the root: Avro and JSON Schema.
+    """Decodes values that begin with the id of a schema in the registry of the root: Avro, JSON Schema and Protobuf.
 
     A value that cannot be decoded is None, and is shown as any other: the page is for looking, and raises nothing.
     """
@@ -210,7 +213,7 @@ class SchemaDecoder:
         except (KafkaException, ValueError, TypeError, KeyError, ImportError, RecursionError):
             self._unknown.add(number)
             return None
-        return _cut(text, f"{kind.title() if kind == 'AVRO' else kind} schema {number}", len(value), VALUE_CHARS)
+        return _cut(text, f"{_KINDS.get(kind, kind)} schema {number}", len(value), VALUE_CHARS)
 
     def _deserializer(self, kind: str) -> Callable[[bytes], object]:
         if kind not in self._deserializers:
@@ -220,5 +223,5 @@ class SchemaDecoder:
                 lenient = {"validate": False}
                 self._deserializers[kind] = JSONDeserializer(None, None, self._client, lenient)
             else:
-                raise KeyError(kind)
+                self._deserializers[kind] = partial(fields_of, client=self._client)
         return self._deserializers[kind]

@@ -132,6 +132,18 @@ class ProtobufDeserializer(Deserializer):
         return self._format.decode(payload.read(), self._message_type)
 
 
+def fields_of(value: bytes, client: SchemaRegistryClient) -> dict[str, Any]:
+    """The fields of a message of any schema in the registry, for programs without its class. Raises SerializationError
+    for bytes that are no such message, SchemaRegistryError for an unknown schema."""
+    schemas = ReaderSchemas(client, deserializer_settings(None, {}), _TYPE)
+    schema_id, payload = schemas.split(value, None)
+    file = parsed_schema(schemas.writer(schema_id), client)
+    protobuf_format = load_format(_TYPE)
+    message = protobuf_format.message_at(file, schema_id.message_indexes)
+    fields: dict[str, Any] = protobuf_format.as_dict(payload.read(), message)
+    return fields
+
+
 def _checked_class(protobuf_format: Any, message_type: Any) -> Any:
     if not protobuf_format.is_message_class(message_type):
         raise TypeError(f"the message type must be a class that protoc has generated, not {message_type!r:.60}")

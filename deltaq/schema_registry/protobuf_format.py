@@ -15,8 +15,9 @@ from functools import lru_cache
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool
-from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError, EncodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 
 from deltaq.schema_registry.compatibility import protobuf
 from deltaq.schema_registry.formats import NamedText
@@ -188,3 +189,9 @@ def decode(payload: bytes, kind: Any) -> Any:
         return kind.FromString(payload)
     except (DecodeError, EncodeError, ValueError, RecursionError) as error:
         raise SerializationError(f"no {kind.__name__}: {error!s:.1000}") from error
+
+
+def as_dict(payload: bytes, message: Any) -> dict[str, Any]:
+    """The fields of a message, by its descriptor alone, as JSON has them. Raises SerializationError."""
+    fields: dict[str, Any] = MessageToDict(decode(payload, GetMessageClass(message)), preserving_proto_field_name=True)
+    return fields

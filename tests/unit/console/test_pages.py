@@ -146,6 +146,19 @@ def test_values_are_decoded_by_their_schema(memory_root: str, asked: TestClient)
     assert "tombstone" in page
 
 
+def test_a_protobuf_message_is_decoded_without_its_class(memory_root: str, asked: TestClient) -> None:
+    fields = "message Item { string name = 1; } repeated Item items = 1; int32 cups = 2;"
+    text = f'syntax = "proto3"; message Order {{ {fields} }}'
+    number = SchemaRegistryClient({"url": memory_root}).register_schema("orders-value", Schema(text, "PROTOBUF"))
+    # By hand: the id, the index of the message in one byte, then the fields 1 (an item) and 2.
+    message = b"\0" + number.to_bytes(4, "big") + b"\0" + b"\x0a\x05\x0a\x03tea" + b"\x10\x07"
+    with Producer(bootstrap_servers=memory_root) as producer:
+        producer.produce("orders", message)
+    page = asked.get("/roots/0/topics/orders/messages").text
+    shown = "{&#34;items&#34;: [{&#34;name&#34;: &#34;tea&#34;}], &#34;cups&#34;: 7}"
+    assert f'{shown}</pre><small class="tag">Protobuf schema {number}' in page
+
+
 def test_a_large_message_is_cut_and_its_size_is_named(memory_root: str, asked: TestClient) -> None:
     with Producer(bootstrap_servers=memory_root) as producer:
         producer.produce("t", b"x" * 900_000, key=b"y" * 5_000, headers=[(f"h{n}", b"z" * 500) for n in range(30)])

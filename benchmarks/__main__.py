@@ -22,7 +22,7 @@ from benchmarks.flow import FULL_FLOW, QUICK_FLOW, measure_flows
 from benchmarks.groups import FULL_GROUPS, QUICK_GROUPS, measure_groups
 from benchmarks.latency import LatencyPlan, measure_latencies
 from benchmarks.load import Load
-from benchmarks.machine import delta_rs_version, describe, kafka_versions, store_version
+from benchmarks.machine import delta_rs_version, describe, kafka_versions, spread_folders, store_version
 from benchmarks.maintenance import MaintenancePlan, measure_maintenance
 from benchmarks.modelled import FULL_MODELLED, QUICK_MODELLED, measure_modelled
 from benchmarks.peers import PeerPlan, measure_peers
@@ -110,9 +110,12 @@ def run(plans: Mapping[str, Any], root: str, kafka: str = "") -> Findings:
     def report(text: str) -> None:
         print(f"[{monotonic() - begin:5.0f} s] {text}", file=sys.stderr, flush=True)
 
+    machine = spread_folders(root)
+    if machine:
+        report(", ".join(f"{value} {name}" for name, value in machine.items()))
     place = Place(root, kafka, report)
     found = {name: tuple(SUITES[name].measure(plan, place)) for name, plan in plans.items()}
-    machine = describe(root) | store_version(root)
+    machine |= describe(root) | store_version(root)
     for name in plans:
         machine |= SUITES[name].versions()
     return Findings(started, machine, found)

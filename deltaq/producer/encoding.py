@@ -27,8 +27,6 @@ KERNEL_ROWS_MIN = 2000
 PLAIN_BYTES_MAX = 1024 * 1024
 """Bytes up to which records are encoded without Arrow: of more, Arrow encodes as many with the GIL released."""
 
-_MS_PER_S = pa.scalar(1000.0)
-
 
 def row_columns(records: RowBlock, partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None) -> Columns:
     """Rows as columns. A row without a timestamp gets the time at which it was produced: `epoch_ms` + monotonic time.
@@ -68,7 +66,7 @@ def _times(records: RowBlock, epoch_ms: float) -> tuple[pa.Array, tuple[int, int
     """The timestamp of each row in milliseconds, with the minimum and the maximum."""
     if len(records) >= KERNEL_ROWS_MIN and not any(records.timestamps):
         since = pa.array(records.times, pa.float64())
-        array = pc.add(pc.multiply(since, _MS_PER_S), pa.scalar(epoch_ms)).cast(pa.int64(), safe=False)
+        array = pc.add(pc.multiply(since, pa.scalar(1000.0)), pa.scalar(epoch_ms)).cast(pa.int64(), safe=False)
         return array, bounds_of(array)
     times = timestamps_ms(records, epoch_ms)
     return pa.array(times, pa.int64()), (min(times), max(times))

@@ -37,7 +37,7 @@ from benchmarks.footprint import Footprint, Part, read_through
 from benchmarks.history import judge
 from benchmarks.latency import Latencies, LatencyPlan
 from benchmarks.load import Load
-from benchmarks.machine import describe, drop_from_page_cache
+from benchmarks.machine import describe, drop_from_page_cache, spread_folders
 from benchmarks.maintenance import MaintenanceCost, MaintenancePlan, Trial, live_files, window_p99s
 from benchmarks.operations import OPERATIONS, measure_operations
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads, random_values
@@ -228,6 +228,13 @@ def test_a_report_names_processor_memory_and_the_versions_of_the_peers_that_took
     for report in (as_text(remote), as_html(remote)):
         assert alone["processor"] in report
         assert "4.9" in report
+
+
+def test_creating_files_is_timed_below_a_local_root_only(tmp_path):
+    ((name, micros),) = spread_folders(str(tmp_path / "root")).items()
+    assert name == "us to create a file"
+    assert 0 < int(micros) < 1_000_000
+    assert spread_folders("s3://bucket/prefix") == {}
 
 
 def test_what_is_dropped_from_the_page_cache_is_still_whole_and_no_longer_in_memory_where_the_system_drops_it(tmp_path):

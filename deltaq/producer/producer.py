@@ -290,8 +290,7 @@ class Producer(RefusedTransactions):
             buffer = self._new_buffer(name, sender, plan) if known is None else known
             schema = topic.schema if isinstance(topic, Topic) else None
             handle = TopicHandle(name, sender, buffer, self._config.message_max_bytes, schema)
-            register = self._config.auto_register_schemas
-            definition = sender.topic.found(plan, schema if register else None)
+            definition = sender.topic.found(plan, schema, register=self._config.auto_register_schemas)
             if definition is None:
                 buffer.unchecked = True  # the upload thread retries the lookup until the messages' deadline
             else:

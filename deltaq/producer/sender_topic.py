@@ -63,8 +63,9 @@ class SenderTopic:
             return self._read(plan, timeout_s)
         return definition
 
-    def found(self, plan: NewTopicPlan | None, schema: TopicSchema | None) -> TopicDefinition | None:
-        """The topic for the first message of a client, changed if it must be to take values of `schema`.
+    def found(self, plan: NewTopicPlan | None, schema: TopicSchema | None, *, register: bool) -> TopicDefinition | None:
+        """The topic for the first message of a client with this schema. With `register`, the topic is changed if it
+        must be to take values of the schema; without, it is read anew before they are refused.
 
         None if the topic does not exist, or if the store is temporarily unavailable. Raises InvalidConfig for a schema
         that does not fit, and what `get` raises.
@@ -74,7 +75,7 @@ class SenderTopic:
             definition = self.get(plan, FIND_TOPIC_S, anew=True)
             if definition is None or schema is None or definition.evolution(self.name, schema) is None:
                 return definition
-            return self._evolved(schema, deadline)
+            return self._evolved(schema, deadline) if register else self._read(None, 0.0)
         except (OutcomeUnknown, Unavailable) as error:  # OutcomeUnknown: of creating or changing the topic
             if isinstance(error, OutcomeUnknown) or error.error.retriable():
                 return None

@@ -88,8 +88,9 @@ class TopicSchema(ABC):
         if others and not all(is_value):
             in_others = reduce(pc.or_, map(pc.is_valid, others)).to_pylist()
             is_value = [here or elsewhere for here, elsewhere in zip(is_value, in_others, strict=True)]
-        absent = dict.fromkeys(missing)
-        return [row | absent if is_there else None for row, is_there in zip(rows, is_value, strict=True)]
+        for row in rows if missing else ():
+            row.update(dict.fromkeys(missing))
+        return [row if is_there else None for row, is_there in zip(rows, is_value, strict=True)]
 
     def __reduce__(self) -> tuple[Callable[..., TopicSchema], tuple[object]]:
         # The conversions are closures, which cannot be pickled: the other process creates its own.

@@ -12,9 +12,14 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import confluent_kafka as kafka
+
+import deltaq
+from examples.kafka_migration import copy_topic
 from examples.kafka_migration.registry_double import registry_double
 
 HERE = Path(__file__).resolve().parent
@@ -62,6 +67,34 @@ def output(source: str, servers: str, registry: str) -> str:
     return done.stdout
 
 
+def copies(servers: str) -> bool:
+    """Whether `copy_topic.py` brings the orders from a broker to a folder, as a consumer of each side reads them."""
+    group = "copied"
+    with tempfile.TemporaryDirectory() as root:
+        copied = copy_topic.copy(servers, root, "orders", group)
+        found = [sorted(_records(client, address, group)) for client, address in ((kafka, servers), (deltaq, root))]
+    print(f"== copy_topic.py\n{copied} records copied, equal: {found[0] == found[1]}")
+    return len(found[0]) == copied and found[0] == found[1]
+
+
+def _records(client: Any, servers: str, group: str) -> Iterator[tuple[Any, ...]]:
+    """The orders by one of the clients. Their partitions end with an event."""
+    conf = {"bootstrap.servers": servers, "group.id": f"{group}-compared", "enable.partition.eof": True}
+    consumer = client.Consumer({**conf, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.assign([client.TopicPartition("orders", partition, 0) for partition in range(3)])
+    ended = 0
+    while ended < 3:
+        message = consumer.poll(10)
+        if message is None:
+            raise RuntimeError(f"no message from {servers} within 10 s")
+        if message.error() is not None:
+            ended += 1
+            continue
+        headers = repr(message.headers())
+        yield message.partition(), message.key() or b"", message.value() or b"", message.timestamp(), headers
+    consumer.close()
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run and compare. Exit status 1 if an output differs."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -78,6 +111,8 @@ def main(arguments: Sequence[str]) -> int:
                 theirs = output(source, given.kafka, registry)
                 different += theirs != ours
                 print("-- with Kafka: the same output" if theirs == ours else f"-- with Kafka, different:\n{theirs}")
+    if given.kafka is not None:
+        different += not copies(given.kafka)
     return 1 if different else 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.console.view import EMPTY, History, RootView, group_views, topic_views
@@ -25,6 +25,15 @@ HISTORY = 150
 Listener = Callable[[RootView], object]
 
 
+@dataclass(slots=True)
+class _Histories:
+    """The rates of topics, the lags of groups, and the sums of a root, since a page was opened."""
+
+    rates: History = field(default_factory=lambda: History(HISTORY))
+    lags: History = field(default_factory=lambda: History(HISTORY))
+    sums: History = field(default_factory=lambda: History(HISTORY))
+
+
 class Poller:
     """The newest view of a root. A thread looks at the root while there are listeners. Thread-safe."""
 
@@ -37,7 +46,7 @@ class Poller:
         self._watch = RootWatch(store, clock, sizes=True)
         self._before: RootSample | None = None
         self._requests = 0.0
-        self._topic_rates, self._group_lags, self._sums = History(HISTORY), History(HISTORY), History(HISTORY)
+        self._histories = _Histories()
         self._view = EMPTY
         self._looking = clock.lock()  # held during a look, which takes a while on a remote store
         self._changed = clock.condition()
@@ -64,6 +73,7 @@ class Poller:
         with self._changed:
             self._listeners[key] = listener
             if self._thread is None:
+                self._histories = _Histories()  # the last looks were some time ago, or at long intervals
                 self._thread = self._clock.start_thread(self._run, "deltaq-console")
         try:
             yield
@@ -102,8 +112,9 @@ class Poller:
     def _seen(self, now: RootSample) -> RootView:
         topics, groups = topic_views(self._before, now), group_views(self._before, now)
         cost = measured_cost(self._before, now)
-        rates = self._topic_rates.add({name: topic.messages_per_s for name, topic in topics.items()})
-        lags = self._group_lags.add({name: float(group.lag) for name, group in groups.items()})
+        histories = self._histories if self._listeners else _Histories()
+        rates = histories.rates.add({name: topic.messages_per_s for name, topic in topics.items()})
+        lags = histories.lags.add({name: float(group.lag) for name, group in groups.items()})
         requests, sent = self._requests, self._totals.read()[STORE_REQUESTS.name]
         self._requests = sent
         view = RootView(
@@ -115,7 +126,7 @@ class Poller:
             cost,
             requests_per_s=None if self._before is None else (sent - requests) / (now.at_s - self._before.at_s),
         )
-        sums = self._sums.add(
+        sums = histories.sums.add(
             {
                 "rates": view.messages_per_s,
                 "lags": float(view.lag),

@@ -78,6 +78,18 @@ def test_a_page_that_is_opened_again_starts_the_polling_again(memory_root: str) 
         eventually(lambda: not poller.is_polling, "the end of the polling")
 
 
+def test_charts_begin_when_a_page_is_opened(memory_root: str) -> None:
+    poller = Poller(open_store(memory_root), interval_s=0.005)
+    for _ in range(3):
+        assert len(poller.view().lags) <= 1  # looks of pages without updates, or of Prometheus, are far apart
+    for _ in range(2):
+        seen: list[RootView] = []
+        with poller.subscribed(seen.append):
+            eventually(partial(_has_two, seen), "two looks")
+        eventually(lambda: not poller.is_polling, "the end of the polling")
+        assert [len(view.lags) for view in seen] == list(range(1, len(seen) + 1))
+
+
 def test_a_view_is_shared_within_the_interval(memory_root: str) -> None:
     poller = Poller(open_store(memory_root), interval_s=3600)
     assert poller.view() is poller.view()

@@ -66,8 +66,6 @@ def test_rates_follow_from_two_looks_at_the_root(memory_root: str) -> None:
         producer.produce("orders", b"x")
     text = texts(client.get("/roots/0").text)
     assert re.search(r"orders [\d.,]+ 2 ", text)
-    client.get("/roots/0")
-    assert "<polyline" in client.get("/roots/0").text
 
 
 def test_several_roots_are_listed_with_their_totals(memory_root: str, tmp_path: object) -> None:

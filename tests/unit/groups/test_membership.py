@@ -310,6 +310,20 @@ def test_partitions_that_are_added_are_read_from_their_start(root, strategy, exp
     assert [(name, [partition for _, partition in parts]) for name, parts in calls] == expected
 
 
+def test_added_partitions_are_noticed_by_the_next_poll_though_records_are_ready(root):
+    topic(root)
+    fill(root, 3)
+    with consumer(root) as reader:
+        reader.subscribe(["t"])
+        assert next_message(reader).offset() == 0
+        before = reader.consumer_group_metadata()
+        AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 2)])["t"].result()
+        added = TopicPartition("t", 1)
+        eventually(lambda: reader.get_watermark_offsets(added, cached=True) == (0, 0), "the fetcher has read of it")
+        assert next_message(reader).offset() == 1
+        eventually(lambda: reader.consumer_group_metadata() != before, "the group has a new generation")
+
+
 # --- patterns ---
 
 

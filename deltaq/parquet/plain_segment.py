@@ -181,7 +181,7 @@ def _time_chunk(times_ms: Sequence[int]) -> _Chunk:
 def _bytes_page(values: Sequence[bytes]) -> bytes:
     """Each value behind its length."""
     length = len(values[0])
-    if len(values) == 1 or all(len(value) == length for value in values):
+    if set(map(len, values)) == {length}:
         prefix = _LENGTH.pack(length)
         content = prefix + prefix.join(values)
     else:

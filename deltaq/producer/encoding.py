@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue
 from deltaq.parquet.plain_segment import RECORD_BYTES, PlainRows
-from deltaq.parquet.segment import ROW_GROUP_SHARE_BYTES
+from deltaq.parquet.segment import ROW_GROUP_ROWS_MAX, ROW_GROUP_SHARE_BYTES
 from deltaq.partitioner import assign_partitions
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import Columns, bounds_of, columns_of_rows, slice_columns
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 KERNEL_ROWS_MIN = 2000
 """Rows from which Arrow kernels are used. A call releases the GIL; getting it back costs smaller batches more."""
 
-PLAIN_BYTES_MAX = 1024 * 1024
-"""Bytes up to which records are encoded without Arrow: of more, Arrow encodes as many with the GIL released."""
+PLAIN_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes up to which records are encoded without Arrow, which holds the GIL all the time: 10 ms for each MiB."""
 
 
 def row_columns(records: RowBlock, partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None) -> Columns:
@@ -47,7 +47,8 @@ def plain_rows(records: RowBlock, partitions: Sequence[int], epoch_ms: float, si
     lowest, is_one_share = min(partitions), min(partitions) == max(partitions)
     # Large shares of several partitions need row groups of their own.
     limit = PLAIN_BYTES_MAX if is_one_share else ROW_GROUP_SHARE_BYTES
-    if size + RECORD_BYTES * count > limit or any(records.headers) or set(map(type, records.values)) != {bytes}:
+    is_few = size + RECORD_BYTES * count <= limit and count <= ROW_GROUP_ROWS_MAX
+    if not is_few or any(records.headers) or set(map(type, records.values)) != {bytes}:
         return None
     kinds = set(map(type, records.keys))
     if len(kinds) > 1:

@@ -18,6 +18,7 @@ from deltaq import (
 from deltaq.consumer.fetch_queue import PartitionError, PartitionRecords
 from deltaq.consumer.read_ahead import FIRST_READ_BYTES
 from deltaq.parquet import segment
+from deltaq.producer import encoding
 from deltaq.store import Store
 from deltaq.store.parallel import REQUESTS_MAX
 from deltaq.testing import FaultyStore
@@ -49,6 +50,7 @@ class Metered(FaultyStore):
 def small_row_groups(monkeypatch):
     """What is written now gets row groups of 100 records."""
     monkeypatch.setattr(segment, "ROW_GROUP_ROWS_MAX", 100)
+    monkeypatch.setattr(encoding, "PLAIN_BYTES_MAX", 0)  # only Arrow writes several row groups
 
 
 def one_file(store: Store, rows: int, size: int) -> int:

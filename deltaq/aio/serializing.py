@@ -100,7 +100,7 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
 
     Mirrors `confluent_kafka.aio.AsyncDeserializingConsumer`, which has to be awaited when it is made: this one may be.
     Functions run on the event loop, so they must not block. A call that is cancelled while a deserializer runs leaves
-    its messages to the next call.
+    its messages to the next call; a commit before that call includes them.
     """
 
     def __init__(self, conf: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:

@@ -502,10 +502,10 @@ def test_every_bound_in_the_code_is_on_the_page() -> None:
     assert [where for where in bounds_in_code() if where not in listed | elsewhere] == []
 
 
-def test_decisions_have_numbers_of_their_own_and_are_all_in_the_index() -> None:
+def test_decisions_are_numbered_without_gaps_and_all_in_the_index() -> None:
     folder = ROOT / "docs/decisions"
     pages = sorted(path.name for path in folder.glob("[0-9]*.md"))
-    assert len({name[:4] for name in pages}) == len(pages)
+    assert [name[:4] for name in pages] == [f"{number:04d}" for number in range(1, len(pages) + 1)]
     index = (folder / "README.md").read_text()
     assert [name for name in pages if f"({name})" not in index] == []
 

@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from deltaq import InvalidConfig, InvalidValue, KafkaException, Topic
+from deltaq import InvalidConfig, InvalidValue, KafkaException, Producer, Topic
 from deltaq.partitioner import assign_partitions
 from deltaq.spark import offsets_behind, read_topic
 from deltaq.spark.data_source import DeltaqDataSource
@@ -161,6 +161,17 @@ def no_groups(root: str) -> None:
     assert not list(Path(root).glob("groups/*"))
 
 
+def large_messages(root: str) -> None:
+    with Producer({"bootstrap.servers": root, "large.message.enabled": True}) as producer:
+        producer.produce("orders", b"x" * 1_500_000)
+    source = DeltaqDataSource({"path": root, "subscribe": "orders"})
+    reader = source.reader(source.schema())
+    with pytest.raises(InvalidConfig, match="has messages in pieces"):
+        reader.partitions()
+    with pytest.raises(InvalidConfig, match="Spark writes no large messages"):
+        write(root, pa.table({"value": [b"x"]}), **{"kafka.large.message.enabled": "true"})
+
+
 WITHOUT_SESSION: Mapping[str, Callable[[str], None]] = {
     "`kafka.bootstrap.servers`": brokers,
     "The partition of a key": partition_of_key,
@@ -175,6 +186,7 @@ WITHOUT_SESSION: Mapping[str, Callable[[str], None]] = {
     "A topic that was deleted and created again": created_again,
     "A checkpoint of the other source": checkpoint_of_kafka,
     "Consumer groups": no_groups,
+    "A topic with [large messages](produce.md#large-messages)": large_messages,
 }
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from deltaq import Producer, Topic, __version__
 from deltaq.store import open_store
+from deltaq.units import as_size
 from tests.unit.cli.conftest import ROOT, Shell
 
 
@@ -58,7 +59,7 @@ def test_a_topic_is_described_with_its_offsets_and_changed_settings(deltaq: Shel
         Topic     orders
         Topic id  {found["topic_id"]}
         Version   {found["version"]}
-        Size      {found["bytes"] / 1024:.3g} KiB in {"1 file" if found["files"] == 1 else f"{found['files']} files"}
+        Size      {as_size(found["bytes"])} in {"1 file" if found["files"] == 1 else f"{found['files']} files"}
         Values    bytes
         Settings  retention.ms=86400000, cleanup.policy=compact,delete
 

@@ -8,11 +8,24 @@ from concurrent.futures import as_completed
 import pytest
 
 import deltaq.compat.confluent
-from deltaq import KafkaError, KafkaException, Producer, SerializingProducer
+from deltaq import KafkaError, KafkaException, Producer, SerializingProducer, Topic
 from deltaq.store import MemoryStore
 from tests.doubles.reading import TIMEOUT_S
 
 CONF = {"bootstrap.servers": "memory://unused", "linger.ms": 0}
+
+
+class WaitingStore(MemoryStore):
+    """Creates objects only while the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__("test")
+        self.may_write = threading.Event()
+        self.may_write.set()
+
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        assert self.may_write.wait(TIMEOUT_S)
+        super().create(key, data, after)
 
 
 def test_a_future_returns_the_delivered_message_without_poll():
@@ -64,8 +77,12 @@ def test_a_future_and_its_done_callbacks_end_while_the_producer_does_nothing():
         threads.append(threading.current_thread().name)
         done.set()
 
-    with Producer(CONF, store=MemoryStore("test")) as producer:
+    store = WaitingStore()
+    Topic("t", store=store).create()
+    store.may_write.clear()  # until the future has its callback
+    with Producer(CONF, store=store) as producer:
         producer.produce_future("t", b"x").add_done_callback(note)
+        store.may_write.set()
         assert done.wait(TIMEOUT_S)
     assert threads[0].startswith(("deltaq-commit", "deltaq-upload"))
 

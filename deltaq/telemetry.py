@@ -76,9 +76,11 @@ def export_metrics(*consumers: ObservedConsumer, provider: MeterProvider | None 
             return observed(gauge)
 
         meter.create_observable_gauge(otel_name(gauge), [observe], _UNITS.get(gauge.unit, ""), gauge.when)
-    with listening(on_event):
-        yield
-    is_over = True  # instruments stay registered, and their callbacks would keep asking closed consumers
+    try:
+        with listening(on_event):
+            yield
+    finally:
+        is_over = True  # instruments stay registered, and their callbacks would keep asking closed consumers
 
 
 def _attributes(metric: Metric, labels: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ SUFFIXES = {".py", ".md", ".json", ".toml", ".sh", ".yml"}
 # A pattern of whole words, refused everywhere, and what to write. A name counts as the words that it is made of:
 # `is_taken_along` and `TakenAlong` both have "taken along".
 IN_TEXT = {
-    r"whoever|nobody|somebody|anybody": "the component as the subject",
+    r"whoever|nobody|somebody|anybody|everybody": "the component as the subject",
     r"of late": "recently",
     r"in vain": "without result",
     r"befall(?:s|en)?|befell": "happen, inject",

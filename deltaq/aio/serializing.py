@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
 from collections.abc import Generator, Mapping
+from itertools import islice
 from typing import Any, Generic, Self
 
 from deltaq.aio.consumer import AIOConsumer
@@ -14,15 +14,8 @@ from deltaq.errors import KafkaError
 from deltaq.message import K, Message, V
 from deltaq.producer.producer import DeliveryCallback
 from deltaq.producer.topic_handle import HeadersInput
-from deltaq.serde.conversion import take_functions
-from deltaq.serde.errors import (
-    ConsumeError,
-    KeyDeserializationError,
-    KeySerializationError,
-    ValueDeserializationError,
-    ValueSerializationError,
-)
-from deltaq.serde.serializers import MessageField, SerializationContext
+from deltaq.serde.conversion import MessageDeserializers, MessageSerializers, take_functions
+from deltaq.serde.errors import ConsumeError
 from deltaq.topic import Topic
 
 
@@ -35,7 +28,8 @@ class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
     """
 
     def __init__(self, conf: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        rest, others, self._key_serializer, self._value_serializer = take_functions(conf, keywords, "serializer")
+        rest, others, key, value = take_functions(conf, keywords, "serializer")
+        self._serializers = MessageSerializers(key, value)
         super().__init__(rest, **others)
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -74,23 +68,9 @@ class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
         if not isinstance(topic, str | Topic):
             raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
         name = topic.name if isinstance(topic, Topic) else topic
-        copy: Any = headers  # a serializer may append to it
-        if headers is None or isinstance(headers, Mapping | list):
-            copy = [*(headers.items() if isinstance(headers, Mapping) else headers or ())]
-        parts: list[Any] = [key, value]
-        for at, (serializer, field, failure) in enumerate(
-            (
-                (self._key_serializer, MessageField.KEY, KeySerializationError),
-                (self._value_serializer, MessageField.VALUE, ValueSerializationError),
-            )
-        ):
-            if serializer is not None:
-                try:
-                    parts[at] = await _result(serializer(parts[at], SerializationContext(name, field, copy)))
-                except Exception as error:
-                    raise failure(error) from error
+        made = await self._serializers.serialize_async(name, key, value, headers)
         return await super().produce_future(
-            topic, parts[1], parts[0], partition, None, on_delivery, timestamp, copy or None
+            topic, made.value, made.key, partition, None, on_delivery, timestamp, made.headers
         )
 
 
@@ -104,8 +84,10 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
     """
 
     def __init__(self, conf: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        rest, others, self._key_deserializer, self._value_deserializer = take_functions(conf, keywords, "deserializer")
+        rest, others, key, value = take_functions(conf, keywords, "deserializer")
+        self._deserializers = MessageDeserializers(key, value)
         self._waiting: deque[Message[K, V]] = deque()  # taken from the consumer, and returned by no call yet
+        self._finished = 0  # how many of them, in front, a call that was cancelled later has deserialized
         super().__init__(rest, **others)
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -127,11 +109,12 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
         try:
             if (error := message.error()) is not None:
                 raise ConsumeError(error, kafka_message=message)
-            await self._deserialize(message)
+            if not self._finished:
+                await self._deserializers.deserialize_async(message)
         except ConsumeError:
-            self._waiting.popleft()
+            self._returned(1)
             raise
-        self._waiting.popleft()
+        self._returned(1)
         return message
 
     async def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message[K, V]]:
@@ -142,17 +125,22 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
         """
         if not self._waiting:
             self._waiting.extend(await super().consume(num_messages, timeout))
-        count = min(num_messages, len(self._waiting))
-        found = [self._waiting[at] for at in range(count)]
-        for message in found:
+        found = list(islice(self._waiting, num_messages))
+        for message in found[self._finished :]:
             if message.error() is None:
                 try:
-                    await self._deserialize(message)
+                    await self._deserializers.deserialize_async(message)
                 except ConsumeError as error:
                     message.set_error(error.error)
+            self._finished += 1
+        self._returned(len(found))
+        return found
+
+    def _returned(self, count: int) -> None:
+        """Forget messages that a call is about to return."""
         for _ in range(count):
             self._waiting.popleft()
-        return found
+        self._finished = max(0, self._finished - count)
 
     async def __anext__(self) -> Message[K, V]:
         while not (self._is_closing or self._consumer.is_closed):
@@ -166,30 +154,6 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
                 return message
         raise StopAsyncIteration
 
-    async def _deserialize(self, message: Message[K, V]) -> None:
-        """Replace key and value of a record by what they stand for, or neither of them."""
-        topic, headers = message.topic() or "", message.headers()
-        key: Any = message.key()
-        value: Any = message.value()
-        if self._key_deserializer is not None:
-            try:
-                key = await _result(self._key_deserializer(key, SerializationContext(topic, MessageField.KEY, headers)))
-            except Exception as error:
-                raise KeyDeserializationError(error, message) from error
-        if self._value_deserializer is not None:
-            context = SerializationContext(topic, MessageField.VALUE, headers)
-            try:
-                value = await _result(self._value_deserializer(value, context))
-            except Exception as error:
-                raise ValueDeserializationError(error, message) from error
-        message.set_key(key)
-        message.set_value(value)
-
 
 async def _itself(client: Any) -> Any:
     return client
-
-
-async def _result(value: Any) -> Any:
-    """A value, or what it becomes when it is awaited."""
-    return await value if inspect.isawaitable(value) else value

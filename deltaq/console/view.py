@@ -34,10 +34,10 @@ class TopicView:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Bytes of files a second, by the average size of a message in the files that there are."""
-        if self.messages_per_s is None or not self.messages:
-            return self.messages_per_s and None
-        return self.messages_per_s * self.bytes / self.messages
+        """Bytes of files a second, by the average size of a message in the files that there are; None if unknown."""
+        if not self.messages_per_s:
+            return self.messages_per_s
+        return self.messages_per_s * self.bytes / self.messages if self.messages else None
 
     @property
     def retention(self) -> str:

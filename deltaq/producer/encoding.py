@@ -44,7 +44,8 @@ def plain_rows(records: RowBlock, partitions: Sequence[int], epoch_ms: float, si
     """Records of about `size` bytes as rows that can be encoded without Arrow, sorted by partition. None for records
     with headers, without a value, of which only some have a key, and for so many that Arrow is faster."""
     count = len(records)
-    lowest, is_one_share = min(partitions), min(partitions) == max(partitions)
+    lowest = min(partitions)
+    is_one_share = lowest == max(partitions)
     # Large shares of several partitions need row groups of their own.
     limit = PLAIN_BYTES_MAX if is_one_share else ROW_GROUP_SHARE_BYTES
     is_few = size + RECORD_BYTES * count <= limit and count <= ROW_GROUP_ROWS_MAX

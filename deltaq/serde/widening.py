@@ -66,17 +66,8 @@ def conformed(table: pa.Table, wanted: pa.Schema) -> pa.Table:
     """The wanted columns of a table whose types they hold, each with its type; a missing one is null."""
     if table.schema.equals(wanted):
         return table
-    columns: list[pa.ChunkedArray | pa.Array] = []
-    for column in wanted:
-        at = table.schema.get_field_index(column.name)
-        if at < 0:
-            columns.append(pa.nulls(len(table), column.type))
-        else:
-            found = table.column(at)
-            same = found.type == column.type
-            chunks = found.chunks if same else [widened(chunk, column.type) for chunk in found.chunks]
-            columns.append(pa.chunked_array(chunks, column.type))
-    return pa.Table.from_arrays(columns, schema=wanted)
+    batches = [conformed_batch(batch, wanted) for batch in table.to_batches()]
+    return pa.Table.from_batches(batches, wanted)
 
 
 def conformed_batch(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

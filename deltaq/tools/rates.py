@@ -137,9 +137,8 @@ class RootWatch:
 
     def sample(self) -> RootSample:
         """Look at all topics and groups. Raises Unavailable if the root cannot be listed."""
-        groups = (
-            self._groups.read_all()
-        )  # before the topics: a committed offset is not above the end that is read later
+        # Before the topics: a committed offset is not above the end that is read later.
+        groups = self._groups.read_all()
         there = topic_names(self._store)
         for gone in self._logs.keys() - set(there):
             del self._logs[gone]

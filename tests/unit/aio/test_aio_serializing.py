@@ -143,6 +143,36 @@ def test_a_call_that_is_cancelled_while_it_deserializes_leaves_its_messages_to_t
     assert run(main) == [0, 1, 2, 3]
 
 
+def test_a_message_that_a_cancelled_call_has_deserialized_is_not_deserialized_again(memory_root):
+    with Producer(conf(memory_root)) as producer:
+        for number in range(3):
+            producer.produce("t", b"%d" % number)
+
+    async def main() -> list[Any]:
+        started, gate = asyncio.Event(), asyncio.Event()
+
+        async def slow_from_the_second_on(data: bytes, _: Any) -> list[bytes]:
+            if data != b"0":
+                started.set()
+                await gate.wait()
+            return [data]
+
+        async with AsyncDeserializingConsumer(
+            reading(memory_root), value_deserializer=slow_from_the_second_on
+        ) as consumer:
+            await consumer.subscribe(["t"])
+            task = asyncio.create_task(consumer.consume(3, 10))
+            await started.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            gate.set()
+            found: list[Any] = [await consumer.poll(10), *await consumer.consume(2, 10)]
+            return [message.value() for message in found]
+
+    assert run(main) == [[b"0"], [b"1"], [b"2"]]
+
+
 def test_the_client_of_the_registry_answers_as_the_blocking_one(memory_root):
     async def main() -> None:
         async with AsyncSchemaRegistryClient({"url": memory_root}) as client:

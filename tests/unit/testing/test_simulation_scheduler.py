@@ -57,7 +57,7 @@ def test_seeds_differ_in_the_order_of_what_happens():
     assert len({tuple(interleaved(seed)[0]) for seed in range(10)}) > 5
 
 
-def test_time_passes_only_while_everybody_waits(scheduler):
+def test_time_passes_only_while_all_programs_wait(scheduler):
     process = Process(scheduler, "p")
 
     def program() -> float:

@@ -73,6 +73,15 @@ def test_the_sdk_gets_what_clients_count(memory_root: str) -> None:
     assert points(reader)["deltaq.consumer.missing_files"] == [(of_topic, 1)]
 
 
+def test_consumers_are_asked_no_more_after_a_block_that_failed():
+    reader, asked = InMemoryMetricReader(), []
+    consumer = SimpleNamespace(health=lambda: asked.append(1))
+    with pytest.raises(LookupError), telemetry.export_metrics(consumer, provider=MeterProvider([reader])):
+        raise LookupError
+    reader.get_metrics_data()
+    assert asked == []
+
+
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     """The finished spans of the test."""

@@ -20,7 +20,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Lowest first. What stands in `deltaq/` belongs to exactly one level and imports only from its own and lower ones.
 LEVELS = (
-    {"clock", "config", "errors", "log_forwarding", "message", "metrics", "names", "partitioner", "serde"}
+    {
+        "clock",
+        "config",
+        "errors",
+        "log_forwarding",
+        "message",
+        "metrics",
+        "names",
+        "partitioner",
+        "serde",
+        "shared_threads",
+    }
     | {"statistics", "telemetry", "units", "version", "weak", "work"},
     {"root", "store"},
     {"parquet"},

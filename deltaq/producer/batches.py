@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from deltaq import metrics
-from deltaq.clock import Clock
+from deltaq.clock import Clock, Lock
 from deltaq.errors import KafkaException
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.producer.accumulator import RecordAccumulator, Records
@@ -80,23 +80,29 @@ class ProduceBatch:
 
 
 class InFlightBatches:
-    """The batches of one sender. Callers and readers hold `changed`, which is notified of each change.
+    """The batches of one sender. Callers and readers hold `lock`, which is re-entrant.
 
-    One thread at a time commits: the commit thread when it is called, or another one that has claimed the commit. The
-    commit thread waits for `called`, so that a change that does not concern it does not wake it.
+    `call_uploader()` has the sender look for records to upload, and `call_committer()` for uploaded batches to commit.
+    One thread at a time commits, which has claimed it.
     """
 
-    def __init__(self, clock: Clock, pending_shared: PendingSharedFiles) -> None:
-        self.changed = clock.condition()
-        self.called = clock.condition()
-        self.is_called = False
+    def __init__(
+        self,
+        clock: Clock,
+        pending_shared: PendingSharedFiles,
+        call_uploader: Callable[[], None],
+        call_committer: Callable[[], None],
+    ) -> None:
+        self.lock: Lock = clock.condition()
+        self.call_uploader = call_uploader
+        self.call_committer = call_committer
         self.buffers: list[RecordAccumulator] = []  # the source of batches
         self.waiting: deque[ProduceBatch] = deque()  # for their upload or commit, in the order of taking
         self.open: list[ProduceBatch] = []  # the waiting ones and those in a commit: outcome not known yet
         self.under_way: dict[BatchPart, None] = {}  # parts not reported yet, in the order of taking
         self.is_stopping = False
         self.is_committing = False  # also true while the batches being committed are all reported
-        self.is_expiring = False  # an expiry thread runs, since producers have different `message.timeout.ms`
+        self.is_expiring = False  # each is expired by itself, since producers have different `message.timeout.ms`
         self.group_commit: GroupCommitPolicy | None = None  # None: each process commits its own files only
         self._pending_shared = pending_shared
         self._places = 0
@@ -135,7 +141,7 @@ class InFlightBatches:
 
     def share(self, batch: ProduceBatch, segment: PendingSegment) -> bool:
         """Mark a batch as shared: others may commit it from now on. False if it has already been reported as failed."""
-        with self.changed:
+        with self.lock:
             if batch.is_unwanted:
                 return False
             batch.segments, batch.is_shared = [segment], True
@@ -150,25 +156,19 @@ class InFlightBatches:
         else:
             self.waiting.remove(batch)
             self.finished([batch])
-        self.changed.notify_all()
+        self.call_uploader()
 
     def front(self) -> ProduceBatch | None:
         """The next batch to commit, if it has been uploaded. Batches that are fully reported are dropped."""
         while self.waiting and self.waiting[0].is_unwanted:
             self.finished([self.waiting.popleft()])
-            self.changed.notify_all()
+            self.call_uploader()
         return self.waiting[0] if self.waiting and self.waiting[0].is_uploaded else None
-
-    def call_committer(self) -> None:
-        """Wake the commit thread: a batch may be ready for it, or the sender ends."""
-        with self.called:
-            self.is_called = True
-            self.called.notify_all()
 
     def claim_commit(self) -> bool:
         """Claim the commit of the uploaded batches in front; False if there is none, or if another thread commits. That
         thread claims again after its commit."""
-        with self.changed:
+        with self.lock:
             if self.is_stopping or self.is_committing or self.front() is None:
                 return False
             self.is_committing = True
@@ -178,18 +178,18 @@ class InFlightBatches:
         """Take the uploaded batches in front that belong to this topic id, to commit them."""
         while (batch := self.front()) is not None and batch.topic_id == topic_id and batch.failure is None:
             yield self.waiting.popleft()
-        self.changed.notify_all()
+        self.call_uploader()
 
     def take_lost(self) -> Iterator[ProduceBatch]:
         """Take the batches in front whose upload has failed. Their files may be in the store."""
         while (batch := self.front()) is not None and batch.failure is not None:
             yield self.waiting.popleft()
-        self.changed.notify_all()  # there is room for more batches
+        self.call_uploader()  # there is room for more batches
 
     def put_back(self, batches: Sequence[ProduceBatch]) -> None:
         """Return batches to the front, to be tried again first."""
         self.waiting.extendleft(reversed(batches))
-        self.changed.notify_all()
+        self.call_uploader()
 
     def finished(self, batches: Sequence[ProduceBatch]) -> None:
         """These batches were reported, as delivered, failed or unknown."""

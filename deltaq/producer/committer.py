@@ -69,12 +69,19 @@ class Committer:
 
     def run(self) -> None:
         """Commit, until no uploaded batch is in front or another thread commits."""
-        while self._batches.claim_commit():
-            self._next()
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """Commit the uploaded batches in front. False if there is none, or if another thread commits."""
+        if not self._batches.claim_commit():
+            return False
+        self._next()
+        return True
 
     def _next(self) -> None:
         """Commit the uploaded batches in front, or resolve and report those whose upload failed."""
-        with self._batches.changed:
+        with self._batches.lock:
             lost = list(self._batches.take_lost())
             front = self._batches.front()
         try:
@@ -118,7 +125,7 @@ class Committer:
                 while True:
                     if self._take(attempt) is None:
                         return NothingToAppend()
-                    # With an expiry thread, limits differ and the latest deadline counts.
+                    # If each is expired by itself, limits differ and the latest deadline counts.
                     deadlines = [batch.deadline for batch in attempt.taken]
                     attempt.deadline = max(deadlines) if self._batches.is_expiring else deadlines[0]
                     policy = self._batches.group_commit
@@ -147,7 +154,7 @@ class Committer:
     def _take(self, attempt: _Attempt) -> list[PendingSegment] | None:
         """The segments to append; None if nothing is left. Batches uploaded or reported meanwhile join or leave."""
         batches = self._batches
-        with batches.changed:
+        with batches.lock:
             attempt.taken += batches.take_uploaded(attempt.topic_id)
             unwanted = [batch for batch in attempt.taken if batch.is_unwanted]
             if unwanted:
@@ -206,7 +213,7 @@ class Committer:
             policy.peer_committed(now)
         done = [batch for batch in taken if batch.segments[0].path in found.committed]
         missed = [batch for batch in taken if batch.segments[0].path in found.unknown]
-        with self._batches.changed:
+        with self._batches.lock:
             self._batches.put_back([batch for batch in taken if batch not in done + missed])
         self._reports.delivered(done, tuple(found.committed.values()))
         if missed:
@@ -220,7 +227,7 @@ class Committer:
             is_one_file = batch.topic_id == definition.topic_id and not batch.is_late and len(batch.segments) == 1
             if not is_one_file or batch.segments[0].size > RESHARE_BYTES_MAX:
                 return True
-        with self._batches.changed:
+        with self._batches.lock:
             is_first = self._batches.open[: len(taken)] == taken
             if not is_first or any(batch.place is not None for batch in self._batches.open):
                 return True
@@ -231,7 +238,7 @@ class Committer:
                 self._upload.put(batch, definition, batch.deadline)
             except KafkaException as error:
                 batch.failure = error
-                with self._batches.changed:
+                with self._batches.lock:
                     self._batches.put_back(taken)
                 return False
             if not batch.is_shared:
@@ -244,7 +251,7 @@ class Committer:
         _log.warning("uploading files again that waited too long for their commit topic=%r", self._topic.name)
         for batch in attempt.taken:
             if any(segment.path in gone for segment in batch.segments):
-                with self._batches.changed:
+                with self._batches.lock:
                     # The log refuses the old file now. Later batches must not be committed before the new one.
                     self._batches.forget(batch)
                     batch.is_shared, batch.is_late, batch.place = False, True, None
@@ -252,7 +259,7 @@ class Committer:
 
     def not_appended(self, taken: list[ProduceBatch], error: KafkaException) -> None:
         """Put back batches that still have time, and fail the rest."""
-        with self._batches.changed:
+        with self._batches.lock:
             if not taken and (front := self._batches.front()) is not None:
                 # The append failed before it took a batch: the topic does not exist any more.
                 self._batches.waiting.popleft()
@@ -263,7 +270,7 @@ class Committer:
         for batch in again:
             batch.token = None  # nothing was written
         self._fail([batch for batch in taken if batch not in again], error)
-        with self._batches.changed:
+        with self._batches.lock:
             self._batches.put_back(again)
 
     def _fail(self, batches: Sequence[ProduceBatch], error: KafkaException | None = None) -> None:
@@ -282,7 +289,7 @@ class Committer:
                 self._reports.delivered([batch], tuple(outcome.committed.values()))
             else:
                 self._reports.failed(batch.parts, _certain(reason))
-        with self._batches.changed:
+        with self._batches.lock:
             self._batches.finished(batches)
 
     def _revoked(self, shared: Sequence[ProduceBatch]) -> CommittedByPeer | None:

@@ -39,7 +39,7 @@ class DeliveryReports:
         for batch in batches:
             metrics.REQUEST_LATENCY.observe(now - batch.taken_at, topic=self._topic)
             self._delivered(batch, [files[segment.path] for segment in batch.segments], now)
-        with self._batches.changed:
+        with self._batches.lock:
             self._batches.finished(batches)
 
     def _delivered(self, batch: ProduceBatch, files: Sequence[DataFile], now: float) -> None:
@@ -79,7 +79,7 @@ class DeliveryReports:
         for at, error in refusals.items():
             alike.setdefault(id(error), []).append(at)
         refused: list[BatchPart] = []
-        with self._batches.changed:
+        with self._batches.lock:
             for numbers in alike.values():
                 share = part.bytes * len(numbers) // len(records)
                 partitions = [part.partitions[at] for at in numbers]
@@ -105,7 +105,7 @@ class DeliveryReports:
         now: float,
     ) -> BatchResult | None:
         """Mark a part as reported and return its result; None if it has been reported already."""
-        with self._batches.changed:
+        with self._batches.lock:
             if part.is_reported:
                 return None
             part.is_reported = True

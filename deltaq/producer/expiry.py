@@ -1,7 +1,7 @@
-"""Expiry: keeps each producer's `message.timeout.ms` while the writing threads are busy with another producer's batch.
+"""Expiry: keeps each producer's `message.timeout.ms` while uploads and commits are busy with another producer's batch.
 
-The upload and commit threads keep the limit of the batch that they work on; records behind it are younger. Only where
-producers have different limits, messages behind it may expire earlier: the expiry thread reports them.
+Uploads and commits keep the limit of the batch that they work on; records behind it are younger. Only where producers
+have different limits, messages behind it may expire earlier: they are reported by a task of their own.
 """
 
 from __future__ import annotations
@@ -16,43 +16,25 @@ from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.sender_topic import SenderTopic
 
 REVOKE_S = 2.0
-"""Seconds beyond its limit for which a message that may be in the log is kept while the commit thread resolves it."""
+"""Seconds beyond its limit for which a message that may be in the log is kept while its commit is resolved."""
 
 _CHECK_S = 3600.0
-"""Longest wait of the expiry thread in seconds, where messages have no limit."""
+"""Longest wait in seconds, where messages have no limit."""
 
 
 @dataclass(eq=False)
 class Expiry:
-    """Reports messages of one topic once their limit is over, even if the other threads wait for the store."""
+    """Reports messages of one topic once their limit is over, even if uploads and commits wait for the store."""
 
     _topic: SenderTopic
     _clock: Clock
     _batches: InFlightBatches
     _reports: DeliveryReports
-    _is_woken: bool = False
 
-    def __post_init__(self) -> None:
-        self._soon = self._clock.condition()
-
-    def wake(self) -> None:
-        """Check again: the limits have changed, or the sender ends."""
-        with self._soon:
-            self._is_woken = True
-            self._soon.notify_all()
-
-    def run(self) -> None:
-        """The loop of the expiry thread, which ends with the last buffer."""
-        while (wait_s := self._expire()) is not None:
-            with self._soon:
-                if not self._is_woken:
-                    self._soon.wait(wait_s)
-                self._is_woken = False
-
-    def _expire(self) -> float | None:
-        """Report expired messages. Seconds until the next check; None at the end."""
+    def step(self) -> float | None:
+        """Report expired messages. Seconds until the next check; None once there is no buffer."""
         batches = self._batches
-        with batches.changed:
+        with batches.lock:
             if batches.is_stopping or not batches.buffers:
                 batches.is_expiring = False
                 return None
@@ -61,7 +43,7 @@ class Expiry:
             results = [result for batch in over for result in self._given_up(batch)] + self._queued(now)
             wait_s = self._wait_s(now)
             if results:
-                batches.changed.notify_all()
+                batches.call_uploader()
                 batches.call_committer()
         for buffer, result in results:
             buffer.on_result(buffer, result)
@@ -88,7 +70,7 @@ class Expiry:
         return self._reports.claim(parts, self._too_late())
 
     def _over_at(self, batch: ProduceBatch) -> float:
-        """When a batch expires: REVOKE_S after its deadline if the commit thread still has to resolve its attempt."""
+        """When a batch expires: REVOKE_S after its deadline if its attempt still has to be resolved."""
         ends_now = batch.tried_until <= batch.deadline
         is_in_commit = batch not in self._batches.waiting and (batch.is_shared or batch.token is not None)
         return batch.deadline + (REVOKE_S if is_in_commit and ends_now else 0.0)

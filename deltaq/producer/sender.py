@@ -1,8 +1,8 @@
 """The sender of a topic, one per process: everything that the process has buffered for the topic goes into one commit.
 
-Its two threads let the upload of one batch overlap the commit of the batch before. On a local store the upload thread
-commits itself while no full batch waits: handing a batch over would take as long as its commit. Batches are committed
-in the order in which they were taken, which keeps the order of each producer.
+Two tasks let the upload of one batch overlap the commit of the batch before. On a local store the upload commits
+itself while no full batch waits: handing a batch over would take as long as its commit. Batches are committed in the
+order in which they were taken, which keeps the order of each producer. All senders of a store share their threads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import atexit
 import os
 from weakref import WeakValueDictionary
 
-from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
+from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.producer.accumulator import RecordAccumulator, Records
 from deltaq.producer.batch_upload import BatchUpload
@@ -21,11 +21,18 @@ from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.expiry import Expiry
 from deltaq.producer.sender_topic import SenderTopic
 from deltaq.producer.uploader import Uploader
+from deltaq.shared_threads import SharedThreads
 from deltaq.store import Store
 from deltaq.topics.log import SharedTopicLog, TopicLog
 
+THREADS = 8
+"""Most uploads and commits at a time on a local store, whose calls are short."""
+
+THREADS_REMOTE = 32
+"""Most uploads and commits at a time on an object store, where they mostly wait for answers."""
+
 EXIT_WAIT_S = 2.0
-"""Seconds for which the exit of the process waits for a sender's threads."""
+"""Seconds for which the exit of the process waits for the senders' threads."""
 
 
 class Sender:
@@ -35,90 +42,61 @@ class Sender:
         self._store = store
         self._clock = clock
         self.log = SharedTopicLog(TopicLog(store, topic, clock, indexed=True, client_id=client_id), clock)
-        self._batches = batches = InFlightBatches(clock, self.log.pending_shared)
+        self._threads = threads = _shared_threads(store, clock)
+        self._upload, self._commit = threads.task(self, self._upload_step), threads.task(self, self._commit_step)
+        self._batches = batches = InFlightBatches(clock, self.log.pending_shared, self._upload.call, self._commit.call)
         self._reports = reports = DeliveryReports(topic, clock, batches)
         self.topic = SenderTopic(topic, self.log, clock, batches)
-        self._expiry = Expiry(self.topic, clock, batches, reports)
+        self._expiry = threads.task(self, Expiry(self.topic, clock, batches, reports).step)
         upload = BatchUpload(store, self.topic, clock, batches, reports)
-        self._uploads = Uploader(self.topic, clock, batches, upload, reports, store.is_remote)
+        self._uploads = Uploader(self.topic, threads, clock, batches, upload, reports, store.is_remote)
         self._commits = Committer(self.topic, clock, batches, upload, reports, self._uploads)
         self._uploads.commit = self._commits.run
-        self._is_running = False
-        self._threads: list[Thread] = []
 
     # --- what producers call ---
 
     def attach(self, buffer: RecordAccumulator) -> None:
         """Write what is put into `buffer` from now on. Raises RuntimeError if the system cannot start a thread."""
-        with self._batches.changed:
-            while self._is_running != self._uploads.is_running:
-                self._batches.changed.wait()  # the threads of earlier buffers are ending
-            if not self._is_running:
-                self._start()
-            self._watch_limits(buffer)
-            self._batches.buffers.append(buffer)
-            self._batches.update_group_commit()
-
-    def _watch_limits(self, buffer: RecordAccumulator) -> None:
-        """Start the expiry thread if producers have different limits. Raises RuntimeError as `attach` does."""
-        if self._batches.is_expiring:
-            self._expiry.wake()
-        elif any(other.settings.timeout_s != buffer.settings.timeout_s for other in self._batches.buffers):
-            self._threads.append(self._clock.start_thread(self._expiry_loop, f"deltaq-expiry-{self.topic.name}"))
-            self._batches.is_expiring = True
-
-    def _start(self) -> None:
-        """Start both threads. Raises RuntimeError if the system cannot; the call can be repeated."""
-        loops = {"upload": self._upload_loop, "commit": self._commit_loop}
-        started: list[Thread] = []
-        try:
-            for name, loop in loops.items():
-                started.append(self._clock.start_thread(loop, f"deltaq-{name}-{self.topic.name}"))
-        finally:
-            # If only one has started, it finds no buffer and ends.
-            self._uploads.is_running = len(started) > 0
-            self._is_running = len(started) == len(loops)
-            self._threads = [*(thread for thread in self._threads if thread.is_alive()), *started]
+        batches = self._batches
+        with batches.lock:
+            self._threads.attach(self)
+            limits = {other.settings.timeout_s for other in [*batches.buffers, buffer]}
+            batches.is_expiring = batches.is_expiring or len(limits) > 1
+            batches.buffers.append(buffer)
+            batches.update_group_commit()
+        for task in [self._upload, self._commit, *([self._expiry] if batches.is_expiring else [])]:
+            task.call()
 
     def detach(self, buffer: RecordAccumulator) -> None:
-        """Forget a buffer once it is empty. The threads end with the last buffer."""
-        with self._batches.changed:
-            buffer.abandoned = True
-            self._batches.changed.notify_all()
+        """Forget a buffer once it is empty. With the last one, the sender leaves its threads."""
+        buffer.abandoned = True
+        self._batches.call_uploader()
 
     def stop(self) -> None:
-        """End the threads at the exit of the process. Records that are not written yet stay unwritten."""
-        with self._batches.changed:
-            self._batches.is_stopping = True
-            self._batches.changed.notify_all()
-            self._expiry.wake()
-        self._batches.call_committer()
-        until = SYSTEM_CLOCK.monotonic() + EXIT_WAIT_S  # the system clock: a test's clock no longer advances
-        for thread in [*self._threads, *self._uploads.threads]:
-            thread.join(max(0.0, until - SYSTEM_CLOCK.monotonic()))
+        """Begin no more uploads and commits. Records that are not written yet stay unwritten."""
+        self._batches.is_stopping = True
 
     def append_block(self, buffer: RecordAccumulator, block: Records, size: int) -> None:
         """Add a table or a large message of `size` bytes behind what is in `buffer`."""
-        with self._batches.changed:
+        with self._batches.lock:
             buffer.append_block(block, size)
             self.wake()
 
     def wake(self) -> None:
-        """Wake the threads: a buffer has new records, or is being flushed."""
-        with self._batches.changed:
+        """Look for records to upload: a buffer has new ones, or is being flushed."""
+        with self._batches.lock:
             self._uploads.start_extra_worker()
-            self._batches.changed.notify_all()
+        self._batches.call_uploader()
 
     def purge(self, buffer: RecordAccumulator, *, in_queue: bool, in_flight: bool) -> None:
         """Report waiting records with _PURGE_QUEUE, and those being written, which may arrive, with _PURGE_INFLIGHT."""
         batches = self._batches
-        with batches.changed:
+        with batches.lock:
             queued = []
             while in_queue and (taken := buffer.take(BATCH_ROWS_MAX, float("inf"))) is not None:
                 queued.append(BatchPart(buffer, *taken))
             in_upload = [part for part in batches.under_way if in_flight and part.buffer is buffer]
             batches.under_way.update(dict.fromkeys(queued))
-            batches.changed.notify_all()
         self._reports.failed(queued, KafkaException(KafkaError(KafkaError._PURGE_QUEUE)))
         self._reports.failed(in_upload, KafkaException(KafkaError(KafkaError._PURGE_INFLIGHT)))
         self._batches.call_committer()  # the batch behind the purged ones may be ready
@@ -129,33 +107,31 @@ class Sender:
         log = TopicLog(self._store, self.topic.name, self._clock)
         return log.resolve(token, self._clock.monotonic() + timeout_s) is not None
 
-    # --- the threads: they reference the sender, so that `topic_sender` finds it while they run ---
+    # --- the tasks ---
 
-    def _upload_loop(self) -> None:
-        self._uploads.run()
+    def _upload_step(self) -> float | None:
+        wait_s = self._uploads.step()
+        self._leave_if_done()
+        return wait_s
 
-    def _expiry_loop(self) -> None:
-        self._expiry.run()
+    def _commit_step(self) -> float | None:
+        if self._commits.step():
+            return 0.0
+        self._leave_if_done()
+        return self._maintain()
 
-    def _commit_loop(self) -> None:
-        batches = self._batches
-        while True:
-            self._commits.run()
-            with batches.changed:
-                if batches.is_stopping or not (self._uploads.is_running or batches.is_committing):
-                    self._is_running = False
-                    batches.changed.notify_all()
-                    self._expiry.wake()
-                    return
-            with batches.called:
-                if not batches.is_called:
-                    batches.called.wait(self._maintain())
-                batches.is_called = False
+    def _leave_if_done(self) -> None:
+        """Let the threads end, and this sender with them, after the last buffer and the last batch."""
+        batches, uploads = self._batches, self._uploads
+        with batches.lock:
+            if not (batches.buffers or uploads.uploads or batches.waiting or batches.is_committing):
+                batches.is_expiring = False
+                self._threads.detach(self)
 
     def _maintain(self) -> float | None:
         """Start due maintenance between commits. Seconds until more is due; None without maintenance."""
         maintenance = self.topic.maintenance
-        if maintenance is None:
+        if maintenance is None or not self._batches.buffers:
             return None
         if maintenance.due_in_s() <= 0:
             maintenance.start_due()
@@ -166,11 +142,14 @@ _lock = SYSTEM_CLOCK.lock()
 _senders: WeakValueDictionary[tuple[int, str, int], Sender] = WeakValueDictionary()
 """By store, topic and clock. A sender keeps its store and clock alive, so their `id` is not reused while it exists."""
 
+_threads: WeakValueDictionary[tuple[int, int], SharedThreads] = WeakValueDictionary()
+"""By store and clock: topics of one store do not wait for another one. Its senders keep it alive."""
+
 
 def _forget_senders() -> None:
     """A forked child starts without senders: it lacks its parent's threads, and cannot release locks that they held."""
-    global _lock, _senders
-    _lock, _senders = SYSTEM_CLOCK.lock(), WeakValueDictionary()
+    global _lock, _senders, _threads
+    _lock, _senders, _threads = SYSTEM_CLOCK.lock(), WeakValueDictionary(), WeakValueDictionary()
 
 
 if hasattr(os, "register_at_fork"):
@@ -181,9 +160,25 @@ def _stop_senders() -> None:
     """At exit: a thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process."""
     for sender in tuple(_senders.values()):
         sender.stop()
+    shared = tuple(_threads.values())
+    for threads in shared:
+        threads.stop()
+    until = SYSTEM_CLOCK.monotonic() + EXIT_WAIT_S
+    for threads in shared:
+        threads.join(max(0.0, until - SYSTEM_CLOCK.monotonic()))
 
 
 atexit.register(_stop_senders)
+
+
+def _shared_threads(store: Store, clock: Clock) -> SharedThreads:
+    """The threads of all senders of `store`. The caller holds `_lock`."""
+    key = id(store), id(clock)
+    found = _threads.get(key)
+    if found is None:
+        most = THREADS_REMOTE if store.is_remote else THREADS
+        found = _threads[key] = SharedThreads(clock, "deltaq-sender", most)
+    return found
 
 
 def topic_sender(store: Store, topic: str, clock: Clock, client_id: str = "") -> Sender:

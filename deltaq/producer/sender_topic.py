@@ -96,7 +96,7 @@ class SenderTopic:
         """Store the definition, and notify the producers if it has changed."""
         before, self._newest = self._newest, definition
         if definition is not None and definition != before:
-            with self._batches.changed:
+            with self._batches.lock:
                 buffers = list(self._batches.buffers)
             for buffer in buffers:
                 buffer.seen(definition)

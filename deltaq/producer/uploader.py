@@ -1,17 +1,18 @@
-"""The upload thread of a sender and its extra workers: when records are taken from their buffers and uploaded."""
+"""The uploads of a sender: when records are taken from their buffers, and how many batches are uploaded at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from deltaq.clock import Clock, Thread
+from deltaq.clock import Clock
 from deltaq.errors import KafkaException
 from deltaq.producer.batch_upload import BatchUpload
 from deltaq.producer.batches import InFlightBatches, ProduceBatch
 from deltaq.producer.delivery_reports import DeliveryReports, defect
 from deltaq.producer.linger import AdaptiveLinger, BatchTimes, LoneRecords
 from deltaq.producer.sender_topic import SenderTopic
+from deltaq.shared_threads import SharedThreads
 from deltaq.topics.log import Appended
 
 BATCHES_AHEAD_MAX = 8
@@ -26,12 +27,13 @@ _SHARED_WAIT_MIN_S = 0.001
 
 @dataclass(eq=False)
 class Uploader:
-    """Takes batches and uploads them; `uploads` of them now, on one thread and `extra_workers`.
+    """Takes batches and uploads them; `uploads` of them now, by its own task and `extra_workers`.
 
     `commit()` commits uploaded batches in the calling thread, unless another one does.
     """
 
     _topic: SenderTopic
+    _threads: SharedThreads
     _clock: Clock
     _batches: InFlightBatches
     _upload: BatchUpload
@@ -41,36 +43,32 @@ class Uploader:
     _lone: LoneRecords = field(default_factory=LoneRecords)
     _batch_times: BatchTimes = field(default_factory=BatchTimes)
     _waits_for_commit: bool = False  # of open batches, before it takes more
-    is_running: bool = False
     uploads: int = 0
     extra_workers: int = 0
-    threads: list[Thread] = field(default_factory=list)  # of the extra workers
     commit: Callable[[], None] = lambda: None
 
-    def run(self) -> None:
-        """The loop of the upload thread, which ends with the last buffer and the last upload."""
-        while (batch := self._next_batch()) is not None:
-            self._process(batch)
+    def step(self) -> float | None:
+        """Upload a batch if one is due. Seconds until one may be; None if that depends on other changes."""
+        batch, wait_s = self._next_batch()
+        if batch is None:
+            return wait_s
+        self._process(batch)
+        return 0.0
 
     def start_extra_worker(self) -> None:
         """Start an extra worker if a full batch waits while others are uploaded. The caller holds the sender's lock."""
-        if not self.uploads or not self._is_extra_worker_due() or self.extra_workers >= UPLOADS_MAX - 1:
-            return
-        self.extra_workers += 1
-        try:
-            thread = self._clock.start_thread(self._extra_worker_loop, f"deltaq-upload-{self._topic.name}")
-        except RuntimeError:  # no more threads available: uploads take longer
-            self.extra_workers -= 1
-            return
-        self.threads = [*(thread for thread in self.threads if thread.is_alive()), thread]
+        if self.uploads and self._is_extra_worker_due() and self.extra_workers < UPLOADS_MAX - 1:
+            self.extra_workers += 1
+            self._threads.task(self, self._extra_step).call()
 
-    def _extra_worker_loop(self) -> None:
-        try:
-            while (batch := self._next_full()) is not None:
-                self._process(batch)
-        finally:
-            with self._batches.changed:
+    def _extra_step(self) -> float | None:
+        with self._batches.lock:
+            batch = self._taken() if self._is_extra_worker_due() else None
+            if batch is None:
                 self.extra_workers -= 1
+                return None
+        self._process(batch)
+        return 0.0
 
     def _process(self, batch: ProduceBatch) -> None:
         """Upload a batch or report its failure. A shared file that may be in the store is left to the committer."""
@@ -83,7 +81,7 @@ class Uploader:
             failure = defect(error, "writing", self._topic.name)
         if failure is not None and not batch.is_shared:
             self._reports.failed(batch.parts, failure)
-        with self._batches.changed:
+        with self._batches.lock:
             batch.failure = failure
             self._batches.uploaded(batch)
             hands_over = self._is_remote or self._has_more_to_do()
@@ -91,9 +89,9 @@ class Uploader:
             self._batches.call_committer()
         else:
             self.commit()
-        with self._batches.changed:
+        with self._batches.lock:
             self.uploads -= 1
-            self._batches.changed.notify_all()
+        self._batches.call_uploader()
 
     def _has_more_to_do(self) -> bool:
         """Whether uploads should go on during a commit: a full batch waits, the commit may wait for another process, or
@@ -102,28 +100,20 @@ class Uploader:
         is_full = any(buffer.is_full for buffer in batches.buffers)
         return is_full or batches.is_expiring or batches.group_commit is not None
 
-    def _next_batch(self) -> ProduceBatch | None:
-        """Take a batch once some buffer has lingered long enough. None once no buffer and no upload is left."""
+    def _next_batch(self) -> tuple[ProduceBatch | None, float | None]:
+        """Take a batch if some buffer has lingered long enough. If not, the seconds until one will have."""
         batches = self._batches
-        with batches.changed:
-            while True:
-                batches.buffers = [buffer for buffer in batches.buffers if len(buffer) or not buffer.abandoned]
-                if batches.is_stopping or not (batches.buffers or self.uploads):
-                    self.is_running = False
-                    batches.changed.notify_all()
-                    batches.call_committer()
-                    return None
-                batches.update_group_commit()
-                wait_s = self._wait_s()
-                if wait_s is not None and wait_s <= 0:
-                    batch = self._taken()
-                    self.start_extra_worker()
-                    return batch
-                batches.changed.wait(wait_s)
-
-    def _next_full(self) -> ProduceBatch | None:
-        with self._batches.changed:
-            return self._taken() if self._is_extra_worker_due() else None
+        with batches.lock:
+            batches.buffers = [buffer for buffer in batches.buffers if len(buffer) or not buffer.abandoned]
+            if batches.is_stopping or not batches.buffers:
+                return None, None
+            batches.update_group_commit()
+            wait_s = self._wait_s()
+            if wait_s is None or wait_s > 0:
+                return None, wait_s
+            batch = self._taken()
+            self.start_extra_worker()
+            return batch, None
 
     def _is_extra_worker_due(self) -> bool:
         """Whether a full batch waits and should be uploaded now. Under contention without group commit, writers linger
@@ -169,12 +159,12 @@ class Uploader:
             self._batch_times.committed(now - batch.taken_at)
 
     def recheck_linger(self) -> None:
-        """Wake the upload thread after a commit, if records may now linger less than `linger.ms`."""
-        with self._batches.changed:
+        """Look for records to upload after a commit, if they may now linger less than `linger.ms`."""
+        with self._batches.lock:
             own = [buffer.settings.linger_s for buffer in self._batches.buffers]
             # `_waits_for_commit` as decided before the wait: the contention may have ended since.
             if self._waits_for_commit or any(self._linger_s(0.0, own_s) < own_s for own_s in own):
-                self._batches.changed.notify_all()
+                self._batches.call_uploader()
 
     def _taken(self) -> ProduceBatch:
         """Take a batch and note what it says about lingering. The caller holds the sender's lock."""

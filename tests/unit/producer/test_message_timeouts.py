@@ -80,7 +80,7 @@ class Stage:
         for producer in self.short, self.long:
             self.recover(producer)
             producer.close()
-        eventually(lambda: not self.writer._is_running and not self.writer._batches.is_expiring)
+        eventually(lambda: self.writer not in self.writer._threads.users and not self.writer._batches.is_expiring)
 
     def values(self) -> list[bytes]:
         table = Topic("t", store=self.store.inner).to_arrow()

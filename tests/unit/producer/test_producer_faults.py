@@ -20,7 +20,7 @@ from deltaq.clock import SYSTEM_CLOCK, SystemClock
 from deltaq.delta.actions import Add, Entry, parse_entry
 from deltaq.errors import OutcomeUnknown
 from deltaq.producer.batch_upload import BatchUpload
-from deltaq.producer.sender import Sender, topic_sender
+from deltaq.producer.sender import THREADS, Sender, topic_sender
 from deltaq.producer.uploader import UPLOADS_MAX
 from deltaq.store import MemoryStore, StoreRefused
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
@@ -543,10 +543,10 @@ def test_batches_are_uploaded_sequentially_if_no_thread_can_start():
         started, refused = False, 0
 
         def start_thread(self, target, name):
-            if name == "deltaq-upload-t" and self.started:
+            if name == "deltaq-sender" and self.started:
                 self.refused += 1
                 raise RuntimeError("can't start new thread")
-            self.started = self.started or name == "deltaq-upload-t"
+            self.started = self.started or name == "deltaq-sender"
             return super().start_thread(target, name)
 
     store, clock = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1)), Scarce()
@@ -560,13 +560,12 @@ def test_batches_are_uploaded_sequentially_if_no_thread_can_start():
     assert stored(store, 30) == [b"%d" % number for number in range(30)]
 
 
-@pytest.mark.parametrize("refused", ["deltaq-upload-t", "deltaq-commit-t"])
-def test_a_topic_for_which_there_was_no_thread_is_written_once_there_is_one(refused):
+def test_a_topic_for_which_there_was_no_thread_is_written_once_there_is_one():
     class Scarce(SystemClock):
         has_room = False
 
         def start_thread(self, target, name):
-            if name == refused and not self.has_room:
+            if not self.has_room:
                 raise RuntimeError("can't start new thread")
             return super().start_thread(target, name)
 
@@ -579,6 +578,35 @@ def test_a_topic_for_which_there_was_no_thread_is_written_once_there_is_one(refu
         send(producer, 0)
         assert producer.flush(60) == 0
     assert stored(store, 1) == [b"0"]
+
+
+def test_topics_whose_uploads_hang_hold_up_no_other_topic():
+    hanging = [f"hanging-{number}" for number in range(THREADS + 2)]
+    store = FaultyStore(MemoryStore("test"), Rule("put", "topics/hanging-*.parquet", Fault.slow(), EVER))
+    with make(store) as producer:
+        for topic in hanging:
+            producer.produce(topic, b"v")
+        eventually(lambda: store.blocked == len(hanging))
+        send(producer, 0)
+        eventually(lambda: len(producer) == len(hanging))
+        store.clear()
+        store.release()
+        assert producer.flush(60) == 0
+    assert stored(store, 1) == [b"0"]
+
+
+def test_a_producer_of_hundreds_of_topics_has_few_threads_and_delivers_to_all():
+    store = FaultyStore(MemoryStore("test"))
+    topics = [f"t{number}" for number in range(200)]
+    with make(store) as producer:
+        for round_ in range(3):
+            for topic in topics:
+                producer.produce(topic, b"%d" % round_)
+        assert producer.flush(60) == 0
+        threads = producer._handles["t0"].sender._threads.threads
+        assert sum(thread.is_alive() for thread in threads) < len(topics) / 4
+    for topic in topics:
+        assert Topic(topic, store=store.inner).to_arrow()["value"].to_pylist() == [b"0", b"1", b"2"]
 
 
 def test_a_producer_that_purges_does_not_wait_for_batches_that_are_being_uploaded():

@@ -113,7 +113,13 @@ def test_an_interrupted_produce_queues_its_message_once_or_not_at_all():
 @pytest.mark.slow
 @pytest.mark.fault("P14")
 def test_an_interrupted_first_produce_leaves_the_topic_and_its_threads_usable():
-    modules = ("deltaq.producer", "deltaq.producer.sender_topic", "deltaq.producer.sender", "contextlib")
+    modules = (
+        "deltaq.producer",
+        "deltaq.producer.sender_topic",
+        "deltaq.producer.sender",
+        "deltaq.shared_threads",
+        "contextlib",
+    )
     outcomes: list[Outcome] = []  # kept, since what is on the stack of an exception must not matter
     while not outcomes or outcomes[-1].reached:
         delivered: list[bytes] = []
@@ -134,4 +140,4 @@ def note(delivered: list[bytes], error: Any, message: Any) -> None:
 
 
 def has_ended(writer: Sender) -> bool:
-    return not writer._is_running
+    return writer not in writer._threads.users

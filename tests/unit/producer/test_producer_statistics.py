@@ -120,7 +120,7 @@ def test_the_thread_ends_with_the_client(end):
 
 
 def test_without_a_callback_or_an_interval_there_is_no_thread():
-    before = threading.active_count()
-    Producer({"bootstrap.servers": "memory://unused", "stats_cb": print}).close()
-    Producer({"bootstrap.servers": "memory://unused", "statistics.interval.ms": 1}).close()
-    assert threading.active_count() == before
+    conf = {"bootstrap.servers": "memory://unused", "client.id": "silent"}
+    with Producer({**conf, "stats_cb": print}), Producer({**conf, "statistics.interval.ms": 1}):
+        names_of_threads = [thread.name for thread in threading.enumerate()]
+    assert "deltaq-statistics-silent" not in names_of_threads

@@ -30,6 +30,8 @@ OFFSET_TAIL_BASE = -2000
 TIMESTAMP_NOT_AVAILABLE = 0
 TIMESTAMP_CREATE_TIME = 1
 TIMESTAMP_LOG_APPEND_TIME = 2
+TIMESTAMP_MS_MAX = 9_223_372_036_854
+"""2262-04-11, the last time that fits 64 bits of nanoseconds, as some engines that read the table store it."""
 
 
 class Message(Generic[K, V]):

@@ -12,14 +12,13 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import TopicSettings
-from deltaq.delta.store_errors import reading
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel, within
+from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
 
@@ -208,14 +207,6 @@ def describe_topics(store: Store, clock: Clock, topics: Sequence[str]) -> dict[s
     # On a local disk, threads cost more than the reads.
     answers = in_parallel(clock, describe, topics) if store.is_remote else map(describe, topics)
     return dict(zip(topics, answers, strict=True))
-
-
-def topic_names(store: Store) -> list[str]:
-    """The sorted names of all topics under the root, and of deleted topics that maintenance has not removed yet.
-
-    Only lists folders and reads no topic. Raises Unavailable.
-    """
-    return [folder for folder in reading(lambda: store.list_folders(names.TOPICS_FOLDER)) if names.is_name(folder)]
 
 
 def _topic_metadata(store: Store, clock: Clock, topic: str) -> TopicMetadata:

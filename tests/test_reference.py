@@ -177,7 +177,7 @@ LIMITS = {
         Limit("schema_registry.changes.SUBJECT_CHARS_MAX", "characters", "Name of a subject of the schema registry"),
         Limit("schema_registry.changes.SCHEMA_CHARS_MAX", "characters", "Text of a schema of the schema registry"),
         Limit("serde.columns.NAME_CHARS_MAX", "characters", "Name of a column of a typed topic"),
-        Limit("topics.columns.TIMESTAMP_MS_MAX", "ms", "Latest timestamp (2262); the earliest is 0 (1970)"),
+        Limit("message.TIMESTAMP_MS_MAX", "ms", "Latest timestamp (2262); the earliest is 0 (1970)"),
         Limit("names.VERSION_MAX", "", "Version of a log"),
         Limit("store.keys.KEY_LENGTH_MAX", "characters", "Key of an object below the root"),
         Limit("store.keys.PREFIX_LENGTH_MAX", "characters", "Prefix of a root in a bucket"),
@@ -248,8 +248,10 @@ LIMITS = {
         Limit(
             "producer.encoding.PLAIN_BYTES_MAX", "bytes", "Size up to which untyped batches are encoded without Arrow"
         ),
-        Limit("parquet.segment.WHOLE_FILE_BYTES", "bytes", "Size up to which a data file is fetched in one request"),
-        Limit("parquet.bounded_decoding.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
+        Limit(
+            "parquet.segment_file.WHOLE_FILE_BYTES", "bytes", "Size up to which a data file is fetched in one request"
+        ),
+        Limit("parquet.segment_file.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
         Limit(
             "consumer.read_ahead.FIRST_READ_BYTES", "bytes", "First read of a large file; each further read doubles it"
         ),

@@ -323,7 +323,7 @@ def test_a_topic_may_have_as_many_partitions_as_the_page_says(memory_root: str) 
 
 
 def test_a_message_may_be_as_late_as_the_page_says(memory_root: str) -> None:
-    latest = limit("topics.columns.TIMESTAMP_MS_MAX")
+    latest = limit("message.TIMESTAMP_MS_MAX")
     with Producer(bootstrap_servers=memory_root) as producer:
         producer.produce("t", b"x", timestamp=latest)
         with pytest.raises(InvalidValue, match="timestamp"):

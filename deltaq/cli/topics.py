@@ -15,7 +15,7 @@ from deltaq.units import as_count, as_size, counted
 
 if TYPE_CHECKING:
     from deltaq.admin import ConfigEntry, ConfigResource
-    from deltaq.metadata import TopicDescription
+    from deltaq.topics.listing import TopicSize
 
 _VERBS = Commands("List, create, describe, alter and delete topics.")
 
@@ -40,10 +40,10 @@ def list_topics(
 
     MESSAGES counts offsets; key compaction leaves gaps, so a compacted topic may hold fewer messages.
     """
-    from deltaq.metadata import describe_topics, topic_names  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.topics.listing import topic_names, topic_sizes  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     wanted = [name for name in topic_names(session.store) if fnmatchcase(name, pattern)]
-    answers = describe_topics(session.store, session.clock, wanted)
+    answers = topic_sizes(session.store, session.clock, wanted)
     # A folder may be that of a deleted topic.
     found = {name: answer for name, answer in answers.items() if not isinstance(answer, UnknownTopic)}
     if names_only:
@@ -61,11 +61,10 @@ def list_topics(
         fail(f"{len(broken)} of {len(rows)} topics cannot be read")
 
 
-def _row(name: str, answer: TopicDescription | KafkaException) -> dict[str, Any]:
+def _row(name: str, answer: TopicSize | KafkaException) -> dict[str, Any]:
     if isinstance(answer, KafkaException):
         return {"topic": name, "error": answer.error.str()}
-    messages = sum(partition.next_offset - partition.start_offset for partition in answer.partitions)
-    return {"topic": name, "partitions": len(answer.partitions), "messages": messages, "bytes": answer.bytes}
+    return {"topic": name, "partitions": answer.partitions, "messages": answer.offsets, "bytes": answer.bytes}
 
 
 @_VERBS.add("describe")

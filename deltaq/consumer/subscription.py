@@ -21,8 +21,8 @@ from deltaq.groups.rebalance import Strategies, left, released
 from deltaq.groups.session import Candidate, GroupView
 from deltaq.groups.state import GroupHead, Key, Member, by_topic
 from deltaq.message import Message, TopicPartition, event
-from deltaq.metadata import topic_names
 from deltaq.store import Store
+from deltaq.topics.listing import topic_names
 
 _log = logging.getLogger("deltaq.consumer")
 

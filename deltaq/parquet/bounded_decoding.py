@@ -16,13 +16,7 @@ from deltaq.errors import Corrupt
 from deltaq.parquet.file_parts import FileParts
 from deltaq.parquet.footers import check_footer, footer_of
 from deltaq.parquet.page_headers import ColumnContent
-
-DECODED_BYTES_MAX = 2**31 - 1
-"""Maximum decoded size of a segment: bounds the memory that a damaged or hostile file can make a reader allocate.
-
-It counts the Arrow columns and the largest decoding buffer. Joining the pieces of a column takes the same amount again.
-The limit also applies to the parsed footer alone.
-"""
+from deltaq.parquet.segment_file import DECODED_BYTES_MAX
 
 VALUE_BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "FLOAT": 32, "DOUBLE": 64, "BYTE_ARRAY": 64}
 """Bits that Arrow stores per value, by physical type: a number, or the end offset of a string."""

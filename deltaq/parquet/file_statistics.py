@@ -1,32 +1,18 @@
-"""Delta's per-file statistics (`add.stats`), by which other engines skip files in a query. Pure functions.
-
-An engine skips a file whose bounds exclude the rows of a query. A bound that is too narrow, or that an engine reads as
-narrower than it is, therefore loses rows without an error. Two rules follow:
-
-* The table property `delta.dataSkippingStatsColumns` names the columns that have statistics. If the property includes a
-  column that `minValues` lacks, delta-rs evaluates `column >= null`, which is true for no row.
-* A file has bounds for all of these columns or for none. delta-rs and Spark skip no file whose `stats` lack `minValues`
-  and `maxValues`. Spark also answers `min` and `max` queries from the bounds. So a bound must be a value of the column,
-  or of a kind that Spark does not use for that (truncated strings, rounded timestamps).
-"""
+"""The statistics of a data file's columns: which columns have them, and their bounds, from Arrow data and from what a
+Parquet footer says. Pure functions. The rules of bounds are in `parquet/column_bounds.py`."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterable
+from datetime import date
 from itertools import takewhile
-from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaq.serde.json_text import compact_json
-
-STATISTICS_PROPERTY = "delta.dataSkippingStatsColumns"
-"""Delta's table property: the columns with statistics, separated by commas."""
+from deltaq.parquet.column_bounds import OWN_COLUMNS, Bound, ColumnStatistics, delta_time
 
 INDEXED_COLUMNS_MAX = 32
 """Maximum number of columns with statistics, including deltaq's own: Delta's default. It keeps log entries small."""
@@ -34,37 +20,20 @@ INDEXED_COLUMNS_MAX = 32
 TEXT_CHARS_MAX = 32
 """Maximum characters of a string in a bound: Delta's default."""
 
-_OWN_COLUMNS = ("_partition", "_offset", "_timestamp")
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 """Names that need no quotes in the property. Engines differ in how they read quoted names."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _SURROGATES = range(0xD800, 0xE000)
 _CODE_POINT_MAX = 0x1FFFF
 """The highest code point in a bound. Arrow's JSON reader in Rust, with which delta-rs, DuckDB and Polars read the log,
 decodes the JSON escapes of higher code points wrongly."""
 
-Bound: TypeAlias = "bool | int | float | str | None"
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnStatistics:
-    """Statistics of a column in a file: the number of nulls, and the bounds as values in Delta's JSON.
-
-    The bounds are None if all values are null, if JSON cannot express them, or if some engine would misread them.
-    """
-
-    name: str
-    nulls: int
-    low: Bound = None
-    high: Bound = None
-
 
 def indexable_fields(schema: pa.Schema) -> list[pa.Field]:
     """The value columns of a topic's table that get statistics: the first ones of types by which engines skip files."""
     fields = [field for field in schema if _PLAIN_NAME.fullmatch(field.name) and _is_indexable(field.type)]
-    return fields[: INDEXED_COLUMNS_MAX - len(_OWN_COLUMNS)]
+    return fields[: INDEXED_COLUMNS_MAX - len(OWN_COLUMNS)]
 
 
 def _is_indexable(kind: pa.DataType) -> bool:
@@ -76,13 +45,7 @@ def _is_indexable(kind: pa.DataType) -> bool:
 def statistics_property(schema: pa.Schema | None = None) -> str:
     """The value of `STATISTICS_PROPERTY` for a table with this schema; without a schema, deltaq's own columns only."""
     fields = [] if schema is None else indexable_fields(schema)
-    return ",".join([*_OWN_COLUMNS, *(field.name for field in fields)])
-
-
-def indexed_columns(configuration: Mapping[str, str]) -> tuple[str, ...]:
-    """The value columns with statistics, from the properties of a topic's table."""
-    names = configuration.get(STATISTICS_PROPERTY, "").split(",")
-    return tuple(name for name in names if name and name not in _OWN_COLUMNS)
+    return ",".join([*OWN_COLUMNS, *(field.name for field in fields)])
 
 
 def integer_statistics(field: pa.Field, nulls: int, low: int | None, high: int | None) -> ColumnStatistics:
@@ -99,11 +62,6 @@ def integer_statistics(field: pa.Field, nulls: int, low: int | None, high: int |
     except (ValueError, OverflowError):  # a year outside 1 to 9999
         return ColumnStatistics(field.name, nulls)
     return ColumnStatistics(field.name, nulls, *bounds)
-
-
-def delta_time(epoch_ms: int) -> str:
-    """A time in the format of Delta's statistics. OverflowError outside the years 1 to 9999."""
-    return (_EPOCH + timedelta(milliseconds=epoch_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def text_statistics(name: str, nulls: int, low: bytes | None, high: bytes | None) -> ColumnStatistics:
@@ -159,23 +117,3 @@ def _has_zero(column: pa.Array | pa.ChunkedArray, *, negative: bool) -> bool:
     zero = pa.scalar(-(2 ** (bits.bit_width - 1)) if negative else 0, bits)
     chunks: Iterable[pa.Array] = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return any(pc.any(pc.equal(chunk.view(bits), zero)).as_py() for chunk in chunks)
-
-
-def file_stats(
-    rows: int, own: Sequence[ColumnStatistics], values: Sequence[ColumnStatistics], indexed: Sequence[str]
-) -> str:
-    """The JSON text of `add.stats`: of deltaq's `own` columns, and of the value columns that the property names.
-
-    Unless all of these columns have bounds, the file gets no bounds, so that no engine skips it.
-    """
-    known = {column.name: column for column in values}
-    columns = [*own, *(known[name] for name in indexed if name in known)]
-    stats: dict[str, object] = {"numRecords": rows}
-    is_complete = len(columns) == len(own) + len(indexed)
-    if rows and is_complete and all(column.low is not None or column.nulls == rows for column in columns):
-        bounded = [column for column in columns if column.low is not None]
-        stats["minValues"] = {column.name: column.low for column in bounded}
-        stats["maxValues"] = {column.name: column.high for column in bounded}
-    if rows:
-        stats["nullCount"] = {column.name: column.nulls for column in columns}
-    return compact_json(stats)

@@ -22,15 +22,16 @@ import pyarrow.parquet as pq
 
 from deltaq.errors import Corrupt, InvalidConfig
 from deltaq.parquet.bounded_decoding import chunk_place, decode_row_groups, open_footer, open_parts
+from deltaq.parquet.column_bounds import ColumnStatistics
 from deltaq.parquet.file_columns import check_columns
 from deltaq.parquet.file_parts import FileParts
 from deltaq.parquet.file_statistics import (
-    ColumnStatistics,
     float_statistics,
     indexable_fields,
     integer_statistics,
     text_statistics,
 )
+from deltaq.parquet.segment_file import SegmentFile
 from deltaq.serde.widening import conformed
 from deltaq.work import Work, finish
 
@@ -46,9 +47,6 @@ ROW_GROUP_ROWS_MAX = 256 * 1024
 COMPACTED_ROW_GROUP_BYTES = 1024 * 1024
 """Approximate decoded size of a row group of a compacted file. A reader of one record in a file of 128 MiB parses the
 footer, which grows with the number of row groups, and decodes one row group. At this size both take equally long."""
-
-WHOLE_FILE_BYTES = 1024 * 1024
-"""Files up to this size are always read whole, in one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +70,6 @@ class EncodedSegment:
     footer_bytes: int
     footer_crc32: int
     statistics: tuple[ColumnStatistics, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
-    """A segment as described in the log: its key, its size in bytes and rows, and its checksums."""
-
-    key: str
-    version: int
-    size: int
-    rows: int
-    crc32: int
-    footer_bytes: int
-    footer_crc32: int
-
-    @property
-    def is_small(self) -> bool:
-        """Whether the file is always read whole."""
-        return self.size <= WHOLE_FILE_BYTES
 
 
 class SegmentLayout:

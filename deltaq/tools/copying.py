@@ -22,7 +22,6 @@ from deltaq.delta.retry import error_pause_s
 from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import InvalidConfig, KafkaException, OffsetOutOfRange, TopicExists, Unavailable, UnknownTopic
 from deltaq.maintenance.retention import plan_deletion
-from deltaq.metadata import topic_names
 from deltaq.parquet.segment import encode_segment
 from deltaq.root import open_root
 from deltaq.schema_registry.mirror import RegistryCopier
@@ -38,6 +37,7 @@ from deltaq.tools.copy_plan import (
     plan_copy,
 )
 from deltaq.topics.copy_log import CopyLog
+from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic, definition_of
 from deltaq.topics.ranges import read_ranges

@@ -14,10 +14,11 @@ from deltaq.errors import KafkaException, UnknownTopic
 from deltaq.maintenance.clock_check import clock_fault, compare_clocks
 from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.run import Maintenance
-from deltaq.metadata import describe_topics, topic_names
+from deltaq.metadata import describe_topics
 from deltaq.store import Store, StoreError
 from deltaq.store.parallel import in_parallel
 from deltaq.store.probe import PROBE_FOLDER, UnsafeStore, probe
+from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.version import __version__
 

@@ -16,10 +16,11 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.state import GroupHead
 from deltaq.maintenance.file_compaction import count_waiting
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
-from deltaq.metadata import node_of, topic_names
+from deltaq.metadata import node_of
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
 from deltaq.tools.cost import Cost, GroupLoad, TopicLoad, estimate
+from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.state import TopicHead

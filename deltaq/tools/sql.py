@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import InvalidConfig
-from deltaq.metadata import topic_names
 from deltaq.store import Store
 from deltaq.tools.frames import from_arrow
 from deltaq.tools.positions import Place, offset_ranges
 from deltaq.tools.reading import read
 from deltaq.topic import Topic
 from deltaq.topics.columns import table_schema
+from deltaq.topics.listing import topic_names
 
 if TYPE_CHECKING:
     import duckdb

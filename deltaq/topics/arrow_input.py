@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
+from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.serde.columns import is_required
 from deltaq.serde.schema import TopicSchema
-from deltaq.topics.columns import HEADERS, TIMESTAMP_MS_MAX, VALUE_SCHEMA, Columns
+from deltaq.topics.columns import HEADERS, VALUE_SCHEMA, Columns
 
 
 class ArrowStream(Protocol):

@@ -11,13 +11,11 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaq.message import TIMESTAMP_MS_MAX as TIMESTAMP_MS_MAX  # noqa: PLC0414 - a limit of the column for producers
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.serde.schema import TopicSchema
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-TIMESTAMP_MS_MAX = 9_223_372_036_854
-"""2262-04-11, the last time that fits 64 bits of nanoseconds, as some engines that read the table store it."""
-
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 _BEFORE_VALUE = [

@@ -9,7 +9,8 @@ from deltaq.config import TopicSettings
 from deltaq.delta.actions import NOTHING_PREPARED, Action, Prepared, prepared
 from deltaq.delta.reader import LogCleaned
 from deltaq.delta.table_state import TableState
-from deltaq.parquet.file_statistics import STATISTICS_PROPERTY, statistics_property
+from deltaq.parquet.column_bounds import STATISTICS_PROPERTY
+from deltaq.parquet.file_statistics import statistics_property
 from deltaq.store import Store
 from deltaq.topics.log import SharedTopicLog, StalePlan, TopicLog, voided_uploads
 from deltaq.topics.rewrites import Trimmed, raised_min_upload_version, renewed, retained, rewritten

@@ -13,7 +13,8 @@ from deltaq.config import TopicSettings
 from deltaq.delta.actions import Metadata
 from deltaq.delta.schema import arrow_schema, delta_schema
 from deltaq.errors import Corrupt, TopicExists
-from deltaq.parquet.file_statistics import STATISTICS_PROPERTY, statistics_property
+from deltaq.parquet.column_bounds import STATISTICS_PROPERTY
+from deltaq.parquet.file_statistics import statistics_property
 from deltaq.serde.schema import TopicSchema, schema_of
 from deltaq.topics.columns import VALUE_SCHEMA, table_schema
 from deltaq.topics.log import TopicLog

@@ -12,7 +12,7 @@ from deltaq.delta.log import DeltaLog
 from deltaq.delta.reader import LogCleaned
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
 from deltaq.errors import InvalidConfig, KafkaError
-from deltaq.parquet.file_statistics import indexed_columns
+from deltaq.parquet.column_bounds import indexed_columns
 from deltaq.store import Store
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import check_covered, check_files, check_rewrite

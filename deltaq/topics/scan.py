@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, Lock
-from deltaq.delta.retry import error_pause_s
 from deltaq.delta.store_errors import unavailable
 from deltaq.errors import Corrupt
 from deltaq.parquet.plain_segment import PlainRows, decode_plain
@@ -23,8 +22,6 @@ from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.state import Batch, DataFile
 
 T = TypeVar("T")
-
-LOOKS_FOR_LOST_FILE = 5
 
 FEW_ROWS = 256
 """Most rows of a file that is decoded without Arrow. That takes a third of the time for one row, and as much as with
@@ -100,21 +97,6 @@ class Fetched:
             return self.arrow
         rows = plain_batch(self.plain)
         return _with_column(rows, "_offset", pa.arange(self.first_offset, self.first_offset + len(rows)))
-
-
-def is_lost(store: Store, clock: Clock, file: DataFile) -> bool:
-    """Whether a data file that the newest version names is missing. Retries with back-off, since a store may show a
-    file late. Raises Unavailable."""
-    for attempt in range(1, LOOKS_FOR_LOST_FILE + 1):
-        try:
-            store.get_range(file.segment.key, 0, 0)
-        except ObjectMissing:
-            clock.sleep(error_pause_s(attempt, clock.random()))
-        except StoreError as error:
-            raise unavailable(error) from error
-        else:
-            return False
-    return True
 
 
 def plan_reads(index: OffsetIndex, ranges: Mapping[int, tuple[int, int]]) -> list[FileRead]:

@@ -9,11 +9,14 @@ from deltaq import names
 from deltaq.clock import Clock
 from deltaq.config import TopicSettings
 from deltaq.delta.actions import Metadata
+from deltaq.delta.retry import error_pause_s
+from deltaq.delta.store_errors import unavailable
 from deltaq.errors import UnknownTopic
-from deltaq.store import Store
+from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.offset_index import OffsetIndex
-from deltaq.topics.scan import is_lost
 from deltaq.topics.state import DataFile, TopicHead
+
+_LOOKS_FOR_LOST_FILE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +112,19 @@ class ReadableTopic(ABC):
 
     def is_lost(self, file: DataFile) -> bool:
         """Whether a file that the log names, as read so far, is missing. Raises Unavailable."""
-        return file.path in self.index.files and is_lost(self._store, self._clock, file)
+        return file.path in self.index.files and _is_missing(self._store, self._clock, file)
+
+
+def _is_missing(store: Store, clock: Clock, file: DataFile) -> bool:
+    """Whether a data file that the newest version names is missing. Retries with back-off, since a store may show a
+    file late. Raises Unavailable."""
+    for attempt in range(1, _LOOKS_FOR_LOST_FILE + 1):
+        try:
+            store.get_range(file.segment.key, 0, 0)
+        except ObjectMissing:
+            clock.sleep(error_pause_s(attempt, clock.random()))
+        except StoreError as error:
+            raise unavailable(error) from error
+        else:
+            return False
+    return True

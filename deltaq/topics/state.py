@@ -12,12 +12,11 @@ from functools import lru_cache
 from deltaq.delta.actions import FORMAT, Action, Add, DomainMetadata, Entry, Metadata, Remove
 from deltaq.delta.table_state import DELTAQ_DOMAIN, PROTOCOL
 from deltaq.errors import Corrupt, Incompatible
+from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.names import data_key
-from deltaq.parquet.bounded_decoding import DECODED_BYTES_MAX
-from deltaq.parquet.file_statistics import ColumnStatistics, delta_time, file_stats
-from deltaq.parquet.segment import SegmentFile
+from deltaq.parquet.column_bounds import ColumnStatistics, delta_time, file_stats
+from deltaq.parquet.segment_file import DECODED_BYTES_MAX, SegmentFile
 from deltaq.serde.json_text import compact_json, strict_json
-from deltaq.topics.columns import TIMESTAMP_MS_MAX
 
 BATCHES_TAG = "deltaq.batches"
 FILE_TAG = "deltaq.file"

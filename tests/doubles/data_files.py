@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from deltaq.parquet.segment import SegmentFile
+from deltaq.parquet.segment_file import SegmentFile
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.state import Batch, DataFile, TopicHead
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from deltaq import Corrupt, KafkaError, Topic
-from deltaq.parquet import bounded_decoding, segment
+from deltaq.parquet import bounded_decoding, segment_file
 from deltaq.parquet.bounded_decoding import read_table
 from deltaq.store import MemoryStore
 from tests.security.forged import as_parquet, as_segment, refusal, replace_file, topic_of_three
@@ -172,7 +172,7 @@ def with_long_values_in(name: str) -> bytes:
 def test_columns_that_the_table_does_not_have_are_not_decoded(store, monkeypatch, whole):
     replace_file(store, with_long_values_in("more"), ROWS)
     if not whole:
-        monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
+        monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
     with at_most(LIMIT):
         found = Topic("t", store=store).to_arrow()
     assert found["value"].to_pylist()[2:] == [b"v"] * ROWS

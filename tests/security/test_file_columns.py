@@ -19,7 +19,7 @@ from deltaq.delta.schema import arrow_schema, delta_schema
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
 from deltaq.maintenance.rewrite import Rewriter
-from deltaq.parquet import segment
+from deltaq.parquet import segment_file
 from deltaq.store import MemoryStore
 from deltaq.topics.columns import HEADERS
 from deltaq.topics.maintenance_log import MaintenanceLog
@@ -139,7 +139,7 @@ def test_a_file_with_other_columns_than_its_table_is_reported_by_file_and_column
 
 
 def test_a_large_file_with_other_columns_is_corrupt_too(monkeypatch):
-    monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
     store = topic_of_three()
     replace_file(store, as_segment(pa.table({"value": [7]}), 1), 1)
     assert "column 'value' is int64 instead of binary" in str(by_poll(store))

@@ -20,7 +20,7 @@ from deltaq.delta.actions import Remove, Txn
 from deltaq.delta.schema import arrow_schema
 from deltaq.delta.table_state import TableState
 from deltaq.groups.offsets import committed_offset
-from deltaq.parquet import bounded_decoding, segment
+from deltaq.parquet import bounded_decoding, segment_file
 from deltaq.serde.json_text import strict_json
 from deltaq.store import LocalStore, MemoryStore
 from tests.security.forged import (
@@ -229,7 +229,7 @@ def test_a_small_file_that_decodes_to_gigabytes_is_corrupt_before_decoding(store
 def test_long_values_below_a_list_are_counted_too(store, whole, monkeypatch):
     rows = 1000
     if not whole:
-        monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
+        monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
         monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", 2_000_000)
     else:
         monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", 2_000_000)

@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from deltaq import Producer, Topic
-from deltaq.parquet.file_statistics import STATISTICS_PROPERTY
+from deltaq.parquet.column_bounds import STATISTICS_PROPERTY
 from tests.depth import third
 from tests.doubles.filtered_topic import (
     FILTERS,

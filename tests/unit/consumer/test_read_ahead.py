@@ -17,7 +17,7 @@ from deltaq import (
 )
 from deltaq.consumer.fetch_queue import PartitionError, PartitionRecords
 from deltaq.consumer.read_ahead import FIRST_READ_BYTES
-from deltaq.parquet import segment
+from deltaq.parquet import segment, segment_file
 from deltaq.producer import encoding
 from deltaq.store import Store
 from deltaq.store.parallel import REQUESTS_MAX
@@ -175,7 +175,7 @@ def test_compacted_records_of_any_file_come_once_and_in_order_from_any_position(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment, "ROW_GROUP_ROWS_MAX", row_group_rows)
         patch.setattr(segment, "ROW_GROUP_SHARE_BYTES", 500)
-        patch.setattr(segment, "WHOLE_FILE_BYTES", 0)
+        patch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
         store = a_store()
         fill(store, 3, rows=50, partitions=3)
         compact(store, "t", keep=lambda partition, offset: offset not in dropped[partition])

@@ -7,7 +7,7 @@ import pytest
 from deltaq import Corrupt
 from deltaq.consumer.fetch_queue import PartitionEnd, StoreOutage
 from deltaq.consumer.read_ahead import Cursor
-from deltaq.parquet import segment
+from deltaq.parquet import segment_file
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from deltaq.topics.log import TopicLog
 from tests.doubles.compaction import compact
@@ -34,7 +34,7 @@ def test_an_end_is_reported_only_when_it_was_seen():
 
 @pytest.mark.parametrize("large", [False, True])
 def test_a_file_that_was_compacted_away_is_found_in_the_newest_snapshot(large, monkeypatch):
-    monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0 if large else 2**20)
+    monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 0 if large else 2**20)
     store = a_store()
     fill(store, 10)
     with Fetching(store, bytes_max=1, read_bytes_max=1 if large else 2**20) as fetching:

@@ -36,7 +36,7 @@ from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.names import clock_key, orphan_scans_folder
-from deltaq.parquet.file_statistics import STATISTICS_PROPERTY
+from deltaq.parquet.column_bounds import STATISTICS_PROPERTY
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import SharedTopicLog, StalePlan

@@ -13,15 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deltaq.parquet.column_bounds import STATISTICS_PROPERTY, ColumnStatistics, file_stats, indexed_columns
 from deltaq.parquet.file_statistics import (
     INDEXED_COLUMNS_MAX,
-    STATISTICS_PROPERTY,
     TEXT_CHARS_MAX,
-    ColumnStatistics,
-    file_stats,
     float_statistics,
     indexable_fields,
-    indexed_columns,
     integer_statistics,
     statistics_property,
     text_statistics,

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.errors import Corrupt
 from deltaq.parquet.plain_segment import PlainRows, decode_plain, encode_plain
-from deltaq.parquet.segment import EncodedSegment, RowRange, SegmentFile, encode_segment, read_rows
+from deltaq.parquet.segment import EncodedSegment, RowRange, encode_segment, read_rows
+from deltaq.parquet.segment_file import SegmentFile
 from deltaq.store.memory import MemoryStore
 from deltaq.topics.columns import (
     TIMESTAMP_MS_MAX,

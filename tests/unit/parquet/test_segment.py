@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltaq.errors import Corrupt, InvalidConfig
-from deltaq.parquet import bounded_decoding, segment
+from deltaq.parquet import bounded_decoding, segment_file
 from deltaq.parquet.file_parts import FileParts
 from deltaq.parquet.segment import (
     COMPACTED_ROW_GROUP_BYTES,
     COMPRESSIONS,
     EncodedSegment,
     RowRange,
-    SegmentFile,
     encode_segment,
     read_layout,
     read_rows,
 )
+from deltaq.parquet.segment_file import SegmentFile
 from deltaq.topics.columns import PLACES, VALUE_SCHEMA, by_partition, columns_of_rows, table_schema
 
 COLUMNS = table_schema(None)
@@ -71,7 +71,7 @@ def outcome_of(data: bytes, file: SegmentFile, wanted: RowRange) -> pa.RecordBat
 @pytest.fixture
 def large_segments(monkeypatch):
     """Treat every file as too large to be read whole."""
-    monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
 
 
 @pytest.mark.parametrize("compression", sorted(COMPRESSIONS))
@@ -246,7 +246,7 @@ def test_columns_without_statistics_have_no_bounds():
 
 @pytest.mark.parametrize("whole_bytes", [0, 1024 * 1024], ids=["in parts", "whole"])
 def test_a_few_rows_of_a_file_do_not_keep_the_rest_of_it_in_memory(whole_bytes, monkeypatch):
-    monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", whole_bytes)
+    monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", whole_bytes)
     batch, shares = batch_of(dict.fromkeys(range(100), 50))
     encoded = encode_segment(batch, [n for _, n in shares], "none")
     data, before = bytes(encoded.data), pa.total_allocated_bytes()
@@ -328,7 +328,7 @@ def test_no_flipped_bit_is_returned_when_only_some_columns_of_some_row_groups_ar
 @pytest.mark.fault("B2")
 @pytest.mark.parametrize("whole", [True, False])
 def test_no_flipped_bit_is_ever_returned_as_a_value(whole, monkeypatch):
-    monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 2**40 if whole else 0)
+    monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 2**40 if whole else 0)
     batch, shares = batch_of({0: 700, 1: 700, 2: 700, 3: 700})
     encoded = encode_segment(batch, [n for _, n in shares], "zstd")
     file = described(encoded)
@@ -354,7 +354,7 @@ def test_no_flipped_bit_is_ever_returned_as_a_value(whole, monkeypatch):
 @pytest.mark.parametrize("cut", [1, 8, 100, 1000])
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_truncated_file_is_corrupt(cut, whole, monkeypatch):
-    monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 2**40 if whole else 0)
+    monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 2**40 if whole else 0)
     batch, shares = batch_of({0: 100, 1: 100, 2: 100})
     encoded = encode_segment(batch, [n for _, n in shares], "none")
     with pytest.raises(Corrupt, match="instead of"):

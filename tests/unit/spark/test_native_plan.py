@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq.parquet.segment import SegmentFile
+from deltaq.parquet.segment_file import SegmentFile
 from deltaq.spark.native_plan import native_files
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.scan import plan_reads

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq.parquet.segment import SegmentFile
+from deltaq.parquet.segment_file import SegmentFile
 from deltaq.spark.options import TaskLimits
 from deltaq.spark.tasks import FILE_COST_BYTES, TASK_BYTES, TopicRead, in_tasks
 from deltaq.topics.scan import FileRead

@@ -8,10 +8,11 @@ import pytest
 
 from deltaq import KafkaError, Topic, Unavailable
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.metadata import BrokerMetadata, PartitionMetadata, cluster_id, list_topics, topic_names
+from deltaq.metadata import BrokerMetadata, PartitionMetadata, cluster_id, list_topics
 from deltaq.names import log_entry, topic_log
 from deltaq.store import LocalStore, MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
+from deltaq.topics.listing import topic_names
 
 
 @pytest.fixture

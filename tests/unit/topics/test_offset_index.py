@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq.parquet.segment import SegmentFile
+from deltaq.parquet.segment_file import SegmentFile
 from deltaq.topics import offset_index
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.scan import next_read, plan_reads

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from deltaq.delta.actions import Add
 from deltaq.errors import Corrupt
-from deltaq.parquet import segment
+from deltaq.parquet import segment, segment_file
 from deltaq.parquet.segment import SegmentLayout, encode_segment
 from deltaq.store import MemoryStore, Store
 from deltaq.topics.columns import by_partition, columns_of_rows, table_schema
@@ -108,7 +108,7 @@ def offsets_in(parts) -> Offsets:
 @pytest.fixture(autouse=True)
 def large_files(monkeypatch):
     """Treat every file as too large to be read whole, and the smallest share as worth row groups of its own."""
-    monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
 
 
 @st.composite

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from deltaq import OFFSET_BEGINNING, OFFSET_END, Corrupt, Producer, Topic, Unavailable, UnknownTopic
 from deltaq.clock import SYSTEM_CLOCK, SystemClock
-from deltaq.parquet import segment
+from deltaq.parquet import segment, segment_file
 from deltaq.producer import encoding
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
@@ -82,7 +82,7 @@ def test_a_time_lookup_equals_a_scan_of_every_record(files, compacted, dropped):
 @example(files=[[(0, 5), (1, 6)]], compacted=True, dropped={(0, 0)}, row_group_rows=1, share=1)
 def test_a_time_lookup_in_large_files_equals_a_scan_of_every_record(files, compacted, dropped, row_group_rows, share):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segment, "WHOLE_FILE_BYTES", 0)
+        patch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
         patch.setattr(segment, "ROW_GROUP_ROWS_MAX", row_group_rows)
         patch.setattr(segment, "ROW_GROUP_SHARE_BYTES", share)
         _check_against_every_record(files, compacted, dropped)
@@ -193,7 +193,7 @@ class Metered(FaultyStore):
 @pytest.fixture
 def large(monkeypatch, store) -> Metered:
     """A topic with one file of 4,000 records in 40 row groups, a record a second."""
-    monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
     monkeypatch.setattr(segment, "ROW_GROUP_ROWS_MAX", 100)
     monkeypatch.setattr(encoding, "PLAIN_BYTES_MAX", 0)  # only Arrow writes several row groups
     Topic("t", store=store).create()
@@ -229,7 +229,7 @@ def test_a_time_at_which_a_row_group_begins_is_found_without_reading_it(large):
 
 
 def test_the_time_of_a_large_record_is_found_without_reading_the_record(store, monkeypatch):
-    monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
     Topic("t", store=store).create()
     with Producer(bootstrap_servers="memory://unused", store=store) as producer:
         producer.produce("t", b"x" * 100_000, timestamp=77)
@@ -278,7 +278,7 @@ def test_the_commit_time_counts_although_the_records_have_others(large):
 
 
 def test_skipped_row_groups_hold_no_matching_time(monkeypatch, store):
-    monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
     monkeypatch.setattr(segment, "ROW_GROUP_ROWS_MAX", 10)
     monkeypatch.setattr(encoding, "PLAIN_BYTES_MAX", 0)  # only Arrow writes several row groups
     # Each row group has times of its own, and these do not rise.

@@ -1,0 +1,130 @@
+"""The actions in the columns of a Delta checkpoint.
+
+Files and transactions, of which a table may have thousands, are read column by column. Row by row takes ten times as
+long, each time a table is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq.delta.actions import Action, Add, Txn, parse_action
+from deltaq.parquet.bounded_decoding import read_table
+
+FILES_AT_ONCE = 128
+"""Files that are parsed between two calls of `between`."""
+
+# Columns of V2 checkpoints. Ignoring them would lose the files that they refer to.
+_OF_V2 = ("checkpointMetadata", "sidecar")
+
+
+def actions_of(data: bytes, key: str, between: Callable[[], None]) -> Iterator[Action]:
+    """The actions in the object `key`. `between` is called periodically.
+
+    Raises Corrupt, ValueError, KeyError or TypeError for a damaged checkpoint, and what `between` raises.
+    """
+    table = read_table(data, key)
+    found = {name: rows for name in table.column_names if len(rows := _rows(table.column(name)))}
+    for name in _OF_V2:
+        if name in found:
+            raise ValueError(f"{name!r} belongs to V2 checkpoints, which keep actions in other files")
+    for name in ("protocol", "metaData", "domainMetadata"):
+        for body in found[name].to_pylist(maps_as_pydicts="strict") if name in found else ():
+            if (action := parse_action({name: body})) is not None:
+                yield action
+    if "txn" in found:
+        yield from _txns(found["txn"])
+    for number, add in enumerate(_adds(found["add"]) if "add" in found else ()):
+        if number % FILES_AT_ONCE == 0:
+            between()
+        yield add
+
+
+def _rows(column: pa.ChunkedArray) -> pa.Array:
+    """The rows that hold an action of this kind. In other rows some writers put null, and some a struct of nulls."""
+    if not pa.types.is_struct(column.type) or not column.type.num_fields:
+        return column.slice(0, 0)
+    rows = column.combine_chunks()
+    return rows.filter(reduce(pc.or_, (field.is_valid() for field in rows.flatten())))
+
+
+def _txns(rows: pa.StructArray) -> Iterator[Txn]:
+    fields = _Fields(rows)
+    return map(Txn, fields.texts("appId"), fields.numbers("version"), fields.numbers("lastUpdated", is_optional=True))
+
+
+def _adds(rows: pa.StructArray) -> Iterator[Add]:
+    fields = _Fields(rows)
+    if fields.has_any("deletionVector"):
+        raise ValueError("a file has a deletion vector, which deltaq tables never use")
+    return map(
+        Add,
+        fields.texts("path"),
+        fields.numbers("size"),
+        fields.numbers("modificationTime"),
+        fields.flags("dataChange"),
+        fields.texts("stats", is_optional=True),
+        fields.maps("tags"),
+    )
+
+
+class _Fields:
+    """The fields of the actions of one kind, each as a list with one value per action.
+
+    KeyError, TypeError or ValueError for a field that is missing, of the wrong type, or null where null is not allowed.
+    """
+
+    def __init__(self, rows: pa.StructArray) -> None:
+        self._rows = rows
+        self._fields = dict(zip((field.name for field in rows.type), rows.flatten(), strict=True))
+
+    def has_any(self, name: str) -> bool:
+        """Whether some action has this field."""
+        return name in self._fields and self._fields[name].null_count < len(self._rows)
+
+    def texts(self, name: str, *, is_optional: bool = False) -> list[Any]:
+        return self._values(name, _is_text, is_optional)
+
+    def numbers(self, name: str, *, is_optional: bool = False) -> list[Any]:
+        return self._values(name, pa.types.is_signed_integer, is_optional)
+
+    def flags(self, name: str) -> list[Any]:
+        return self._values(name, pa.types.is_boolean, is_optional=False)
+
+    def maps(self, name: str) -> Iterable[dict[str, str]]:
+        """A string map for each action, empty for null. A null value means the same as a missing one."""
+        if not self.has_any(name):
+            return [{} for _ in range(len(self._rows))]
+        maps = self._fields[name]
+        if not (pa.types.is_map(maps.type) and _is_text(maps.type.key_type) and _is_text(maps.type.item_type)):
+            raise TypeError(f"the field {name!r} is of type {maps.type}")
+        keys, texts, ends = maps.keys.to_pylist(), maps.items.to_pylist(), maps.offsets.to_pylist()
+        spans = zip(ends, ends[1:], maps.is_valid().to_pylist(), strict=False)
+        return (_map(keys[start:end], texts[start:end]) if valid else {} for start, end, valid in spans)
+
+    def _values(self, name: str, is_right: Callable[[pa.DataType], bool], is_optional: bool) -> list[Any]:
+        if is_optional and not self.has_any(name):
+            return [None] * len(self._rows)
+        values = self._fields[name]
+        if not is_right(values.type):
+            raise TypeError(f"the field {name!r} is of type {values.type}")
+        if values.null_count and not is_optional:
+            raise ValueError(f"the field {name!r} is missing")
+        found: list[Any] = values.to_pylist()
+        return found
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _map(keys: list[str], texts: list[str | None]) -> dict[str, str]:
+    found = {key: text for key, text in zip(keys, texts, strict=True) if text is not None}
+    if len(found) + texts.count(None) != len(keys):
+        raise ValueError("a key is repeated")
+    return found

@@ -1,0 +1,58 @@
+"""The topics under a root, with their size: what a list of them shows. Reads logs alone, without Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deltaq import names
+from deltaq.clock import Clock
+from deltaq.delta.store_errors import reading
+from deltaq.errors import KafkaException
+from deltaq.store import Store
+from deltaq.store.parallel import in_parallel
+from deltaq.topics.position import TopicPosition
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSize:
+    """The size of a topic at the newest version of its log.
+
+    `offsets` counts the offsets that can be read; key compaction leaves gaps, so there may be fewer records. `bytes` is
+    the size of the data files that readers use.
+    """
+
+    partitions: int
+    offsets: int
+    bytes: int
+
+
+def topic_names(store: Store) -> list[str]:
+    """The sorted names of all topics under the root, and of deleted topics that maintenance has not removed yet.
+
+    Only lists folders and reads no topic. Raises Unavailable.
+    """
+    return [folder for folder in reading(lambda: store.list_folders(names.TOPICS_FOLDER)) if names.is_name(folder)]
+
+
+def topic_size(store: Store, clock: Clock, topic: str) -> TopicSize:
+    """The size of a topic. Raises InvalidConfig (invalid name), UnknownTopic, Corrupt, Incompatible, Unavailable."""
+    position = TopicPosition(store, topic, clock, indexed=True)
+    position.load()
+    head = position.live_head
+    size = sum(file.segment.size for file in position.index.files.values())
+    return TopicSize(head.partitions, sum(head.next_offsets) - sum(head.start_offsets), size)
+
+
+def topic_sizes(store: Store, clock: Clock, topics: Sequence[str]) -> dict[str, TopicSize | KafkaException]:
+    """The sizes of topics by name; in place of a size, the error that `topic_size` raises."""
+
+    def size(topic: str) -> TopicSize | KafkaException:
+        try:
+            return topic_size(store, clock, topic)
+        except KafkaException as error:
+            return error
+
+    # On a local disk, threads cost more than the reads.
+    answers = in_parallel(clock, size, topics) if store.is_remote else map(size, topics)
+    return dict(zip(topics, answers, strict=True))

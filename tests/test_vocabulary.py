@@ -89,7 +89,7 @@ def _names(path: str, text: str) -> Iterator[tuple[int, str]]:
             yield from ((number, name) for name in LIKE_CODE.findall(line))
 
 
-@functools.cache  # a few thousand names make up all code
+@functools.cache  # the same names and words make up all files
 def _retired_part(name: str) -> str | None:
     """What to write instead of the first given-up word in a name; None if there is none."""
     found = NAMES.search(_words(name))
@@ -105,7 +105,7 @@ def retired(path: str, text: str) -> list[str]:
                 f"{path}:{number} {found[0]!r}: write {_instead(IN_TEXT, found)}"
                 for found in TEXT.finditer(_words(line))
             ]
-    if NAMES.search(_words(text)):
+    if any(map(_retired_part, set(re.findall(r"\w+", text)))):
         wrong += [
             f"{path}:{number} {name}: write {instead}"
             for number, name in _names(path, text)

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from deltaq import Producer, Topic
 from deltaq.parquet.column_bounds import STATISTICS_PROPERTY
-from tests.depth import third
+from tests.depth import depth, third
 from tests.doubles.filtered_topic import (
     FILTERS,
     SCHEMA,
@@ -67,7 +67,8 @@ def delta_rs(table: str) -> Callable[[Filter], Found]:
 def duckdb_native(table: str) -> Callable[[Filter], Found]:
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(f"LOAD '{_delta_of_duckdb()}'")
-    return lambda wanted: _keys(connection, f"delta_scan('{table}')", wanted)
+    connection.execute(f"ATTACH '{table}' AS t (TYPE delta, PIN_SNAPSHOT)")  # reads the log once, not for each filter
+    return lambda wanted: _keys(connection, "t", wanted)
 
 
 def duckdb_over_delta_rs(table: str) -> Callable[[Filter], Found]:
@@ -120,7 +121,7 @@ def mismatches(engine: Engine, written: Written, filters: Sequence[Filter]) -> I
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
 def test_every_filter_of_another_engine_agrees_with_plain_python(tmp_path: Path, engine: Engine) -> None:
     filters: Sequence[Filter] = FILTERS if engine in READERS_OF_THE_LOG else FEW_FILTERS
-    if engine is duckdb_native:  # it takes 15 ms for each, the others 2
+    if engine is duckdb_native:  # the slowest
         filters = third(filters)
     assert list(mismatches(engine, appended(tmp_path), filters)) == []
 
@@ -128,7 +129,9 @@ def test_every_filter_of_another_engine_agrees_with_plain_python(tmp_path: Path,
 @pytest.mark.parametrize("engine", READERS_OF_THE_LOG, ids=lambda engine: engine.__name__)
 def test_filters_find_all_rows_after_files_were_rewritten(written: Written, engine: Engine) -> None:
     assert len(written.rows) > 40
-    assert list(mismatches(engine, written, FEW_FILTERS)) == []
+    # The statistics of a table are the same for every engine: in short tests, each filter is left to one of them.
+    filters = third(FEW_FILTERS[depth(READERS_OF_THE_LOG.index(engine), 0) :])
+    assert list(mismatches(engine, written, filters)) == []
 
 
 def test_a_filter_on_a_value_column_skips_the_files_that_cannot_match(tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
-"""The fixtures, as a service's own test run has them: each test runs pytest as another process."""
+"""The fixtures, as a service's own test run has them: pytest runs as another process."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -29,21 +33,8 @@ class Shop:
 """
 
 
-@pytest.fixture
-def passes(pytester: pytest.Pytester) -> Callable[[str, int], None]:
-    """Runs a module of tests beside a service; all of them pass."""
-
-    def run(module: str, tests: int) -> None:
-        pytester.makepyfile(shop=SERVICE, test_shop=f"from shop import Shop\nfrom deltaq import *\n{module}")
-        result = pytester.runpytest_subprocess("-p", "pytest_deltaq", "-p", "no:randomly", "-W", "error")
-        result.assert_outcomes(passed=tests)
-
-    return run
-
-
-def test_each_test_has_a_root_of_its_own_that_is_forgotten_afterwards(passes):
-    passes(
-        """
+MODULES = {
+    "each test has a root of its own that is forgotten afterwards": """
 from deltaq.store import open_store
 
 roots = []
@@ -58,25 +49,13 @@ def test_second(deltaq_root, deltaq_messages):
     assert deltaq_messages("orders") == []
     assert list(open_store(roots[0]).list("")) == []
 """,
-        2,
-    )
-
-
-def test_the_store_of_the_root_is_what_clients_write_to(passes):
-    passes(
-        """
+    "the store of the root is what clients write to": """
 def test_store(deltaq_store, deltaq_root):
     Shop(deltaq_root).order("tea")
     assert deltaq_store.url == deltaq_root
     assert deltaq_store.list_folders("topics/") == ["orders"]
 """,
-        1,
-    )
-
-
-def test_faults_are_in_the_way_of_clients_that_only_know_the_root(passes):
-    passes(
-        """
+    "faults are in the way of clients that only know the root": """
 from deltaq.testing import Effect, Fault, Rule
 
 def test_faults(deltaq_root, deltaq_faults, deltaq_messages):
@@ -90,13 +69,7 @@ def test_faults(deltaq_root, deltaq_faults, deltaq_messages):
     deltaq_faults.add(Rule("read", "*", Fault.error_before(), times=None))
     assert [message.value() for message in deltaq_messages("orders")] == [b"tea", b"milk"]
 """,
-        1,
-    )
-
-
-def test_a_client_that_hangs_at_the_end_of_a_test_is_let_go(passes):
-    passes(
-        """
+    "a client that hangs at the end of a test is let go": """
 import threading
 from deltaq.testing import Fault, Rule
 
@@ -113,13 +86,7 @@ def test_released():
     threads[0].join(20)
     assert not threads[0].is_alive()
 """,
-        2,
-    )
-
-
-def test_the_clock_is_that_of_the_faults_when_a_test_has_both(passes):
-    passes(
-        """
+    "the clock is that of the faults when a test has both": """
 import threading
 from deltaq.testing import Fault, Rule
 
@@ -137,13 +104,7 @@ def test_no_clock(deltaq_faults):
     deltaq_faults.add(Rule("put", "*", Fault.slow(0.01)))
     deltaq_faults.put("k", b"late")
 """,
-        2,
-    )
-
-
-def test_messages_are_those_of_all_partitions_typed_by_their_model(passes):
-    passes(
-        """
+    "messages are those of all partitions typed by their model": """
 import pytest
 from pydantic import BaseModel
 from deltaq.testing import messages_of
@@ -166,8 +127,34 @@ def test_damage(deltaq_root, deltaq_store, deltaq_messages):
     with pytest.raises(KafkaException, match="version 1"):
         deltaq_messages("damaged")
 """,
-        2,
-    )
+}
+"""Modules of tests beside the service, by what each of them shows."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What pytest printed, and how many tests of each module passed."""
+
+    printed: str
+    passed: Counter[str]
+
+
+@pytest.fixture(scope="module")
+def run_of_all(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One run for all modules: to start pytest takes longer than these tests."""
+    folder = tmp_path_factory.mktemp("service")
+    (folder / "shop.py").write_text(SERVICE)
+    for number, module in enumerate(MODULES.values()):
+        (folder / f"test_{number}.py").write_text(f"from shop import Shop\nfrom deltaq import *\n{module}")
+    command = [sys.executable, "-m", "pytest", "-rA", "-p", "pytest_deltaq", "-p", "no:randomly", "-W", "error"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    answer = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return Run(answer.stdout, Counter(re.findall(r"^PASSED test_(\d+)\.py::", answer.stdout, re.MULTILINE)))
+
+
+@pytest.mark.parametrize(("number", "module"), [*enumerate(MODULES.values())], ids=MODULES)
+def test_the_tests_of_a_service_pass(run_of_all: Run, number: int, module: str) -> None:
+    assert run_of_all.passed[str(number)] == module.count("\ndef test_") > 0, run_of_all.printed
 
 
 def test_a_run_without_our_fixtures_loads_nothing_of_deltaq(pytester):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from deltaq.store import forget_memory_store, inotify, open_store
 from examples.replicas.postgres import NoPostgres, find_programs
 from tests.depth import LONG, depth
 from tests.examples.browser import find_chromium
+from tests.spark.maven_central import lack_of_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +32,14 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of Java for programs that end soon: they would spend a third of their time in the optimizing compiler."""
+
+SPARK_OF_TESTS = {
+    "spark.master": "local[2]",
+    "spark.log.level": "ERROR",
+    # To compile a plan takes longer than to interpret it on few rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 # How long one example takes says something about the machine, not about deltaq.
 settings.register_profile(
@@ -158,15 +168,22 @@ def child_environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark(child_environment: dict[str, str]) -> Iterator[SparkSession]:
-    """One Spark for all tests that need it."""
-    from deltaq.spark import spark_session  # most tests run where there is no Spark
+def lack_of_native_delta() -> str | None:
+    """Why Spark cannot have the jars of its own Delta; None if it can."""
+    from deltaq.spark.session import native_delta_settings  # most tests run where there is no Spark
+
+    artifact, version = native_delta_settings()["spark.jars.packages"].split(",")[0].split(":")[1:]
+    return lack_of_jar("io.delta", artifact, version)
+
+
+@pytest.fixture(scope="session")
+def spark(child_environment: dict[str, str], lack_of_native_delta: str | None) -> Iterator[SparkSession]:
+    """One Spark for all tests that need it, with its own Delta where that can be had."""
+    from deltaq.spark import spark_session  # as above
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
-        session = spark_session(
-            "tests", quick_start=True, conf={"spark.master": "local[2]", "spark.log.level": "ERROR"}
-        )
+        session = spark_session("tests", native_delta=not lack_of_native_delta, quick_start=True, conf=SPARK_OF_TESTS)
         yield session
         session.stop()
 
@@ -178,7 +195,18 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-STARTS_A_SERVER = {"spark", "native", "postgres"}
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without garbage collection, which takes a third of the time, and keep it off what was collected."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+STARTS_A_SERVER = {"spark", "postgres"}
 """Fixtures of a session."""
 
 NOT_RUN = pytest.StashKey[dict[str, int]]()  # marker -> number of tests left out

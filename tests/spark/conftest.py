@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from pyspark.sql import SparkSession
 
 from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.store import LocalStore
 from tests.doubles.produced_tables import Produce, producing_to
-from tests.spark.native_spark import NativeSpark, native_spark
+from tests.spark.native_spark import NativeSpark
 
 
 class BackgroundWriter:
@@ -38,10 +39,11 @@ WrittenThroughout: TypeAlias = Callable[[str], AbstractContextManager[Background
 
 
 @pytest.fixture(scope="session")
-def native(child_environment: dict[str, str]) -> Iterator[NativeSpark]:
+def native(spark: SparkSession, lack_of_native_delta: str | None) -> NativeSpark:
     """Spark's own Delta."""
-    with native_spark(child_environment) as native:
-        yield native
+    if lack_of_native_delta:
+        pytest.skip(reason=f"needs the jars of Delta: {lack_of_native_delta}")
+    return NativeSpark(spark)
 
 
 @pytest.fixture

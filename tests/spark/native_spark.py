@@ -1,24 +1,17 @@
-"""Spark's own Delta for tests: a process of its own, which all tests of a worker share."""
+"""Spark's own Delta: what it reads of a topic's table, and how it tries to write to it."""
 
 from __future__ import annotations
 
-import base64
-import json
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from deltaq.spark.session import native_delta_settings
-from tests.spark.maven_central import need_jar
-from tests.spark.native_delta import ANSWER
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships no types
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, unix_millis
 
-__all__ = ["NativeRow", "NativeSpark", "native_spark"]
-
-_PROGRAM = Path(__file__).with_name("native_delta.py")
-_ARTIFACT, _VERSION = native_delta_settings()["spark.jars.packages"].split(",")[0].split(":")[1:]
+__all__ = ["NativeRow", "NativeSpark"]
 
 
 class NativeRow(NamedTuple):
@@ -33,80 +26,89 @@ class NativeRow(NamedTuple):
 
 
 class NativeSpark:
-    """Asks the process."""
+    """`format("delta")` and SQL on topics, in a session with Delta's jars."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
 
     def rows(self, table: str | Path, *, anew: bool = True) -> list[NativeRow]:
         """All rows of a table. `anew`: without the cached table state of an earlier read."""
-        return list(_native_rows(self._ask("rows", table=str(table), anew=anew)))
+        if anew:
+            jvm = self._spark.sparkContext._jvm
+            assert jvm is not None
+            jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        return list(_rows(self._read(table)))
 
     def go_on(self, table: str | Path, scratch: Path) -> None:
         """Let the stream of a table that keeps what it has in the folder `scratch` take what is new."""
-        self._ask("go_on", table=str(table), scratch=str(scratch))
+        stream = self._spark.readStream.format("delta").option("ignoreDeletes", "true").load(str(table))
+        started = stream.writeStream.format("parquet").option("checkpointLocation", f"{scratch}/checkpoint")
+        started.trigger(availableNow=True).start(f"{scratch}/rows").awaitTermination()
 
     def streamed(self, scratch: Path) -> list[NativeRow]:
         """All that this stream has taken."""
-        return list(_native_rows(self._ask("streamed", scratch=str(scratch))))
+        return list(_rows(self._spark.read.parquet(f"{scratch}/rows")))
 
     def history(self, table: Path) -> int:
         """How many versions of a table Spark knows of."""
-        count: int = self._ask("history", table=str(table))
-        return count
+        return self._spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count()
 
-    def history_example(self, folder: Path) -> str:
-        """What the example `history.py` prints."""
-        printed: str = self._ask("history_example", folder=str(folder))
-        return printed
-
-    def keys(self, table: str | Path, conditions: list[str]) -> list[list[bytes]]:
-        """For each SQL condition the keys of the rows that meet it."""
-        found = self._ask("keys", table=str(table), conditions=conditions)
-        return [[base64.b64decode(key) for key in keys] for keys in found]
+    def keys(self, table: str | Path, condition: str) -> list[bytes]:
+        """The keys of the rows that meet an SQL condition; Spark skips files by the statistics in the log."""
+        return [bytes(row["_key"]) for row in self._read(table).where(condition).select("_key").collect()]
 
     def values(self, table: str | Path, expressions: list[str]) -> list[str]:
-        """What aggregates of the whole table are, as text."""
-        found: list[str] = self._ask("values", table=str(table), expressions=expressions)
-        return found
+        """What aggregates of the whole table are, in Spark's words. Some it takes from the statistics alone."""
+        (row,) = self._spark.sql(f"SELECT {', '.join(expressions)} FROM delta.`{table}`").collect()
+        return [str(value) for value in row]
 
     def attempts(self, table: Path) -> dict[str, str | None]:
         """The error that each way of writing to a table ends with; None if it had none."""
-        answers: dict[str, str | None] = self._ask("attempts", table=str(table))
+        answers: dict[str, str | None] = {}
+        for name, operation in self._writes(table).items():
+            try:
+                operation()
+            except (PySparkException, Py4JJavaError) as error:
+                answers[name] = str(error)[:2000]
+            else:
+                answers[name] = None
         return answers
 
-    def _ask(self, operation: str, **arguments: object) -> Any:
-        to, answers = self._process.stdin, self._process.stdout
-        assert to is not None
-        assert answers is not None
-        to.write(json.dumps({"do": operation, **arguments}) + "\n")
-        to.flush()
-        for line in answers:
-            if line.startswith(ANSWER):
-                return json.loads(line.removeprefix(ANSWER))
-        raise AssertionError(f"Spark ended during {operation}; what it said is above")
+    def _writes(self, table: Path) -> dict[str, Callable[[], object]]:
+        frame = self._read(table).limit(1)
+        name = f"delta.`{table}`"
+
+        def sql(statement: str) -> Callable[[], object]:
+            return lambda: self._spark.sql(statement).collect()
+
+        return {
+            "append": lambda: frame.write.format("delta").mode("append").save(str(table)),
+            "overwrite": lambda: frame.write.format("delta").mode("overwrite").save(str(table)),
+            "insert": sql(f"INSERT INTO {name} SELECT * FROM {name} LIMIT 1"),
+            "delete": sql(f"DELETE FROM {name} WHERE _partition = 0"),
+            "update": sql(f"UPDATE {name} SET _partition = 7"),
+            "merge": sql(
+                f"MERGE INTO {name} t USING {name} s ON t._timestamp = s._timestamp AND t._partition = s._partition "
+                "WHEN MATCHED THEN DELETE"
+            ),
+            "optimize": sql(f"OPTIMIZE {name}"),
+            "alter": sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.appendOnly' = 'true')"),
+            "restore": sql(f"RESTORE TABLE {name} TO VERSION AS OF 1"),
+            "vacuum": sql(f"VACUUM {name}"),
+            "drop the feature": sql(f"ALTER TABLE {name} DROP FEATURE deltaq"),
+        }
+
+    def _read(self, table: str | Path) -> DataFrame:
+        return self._spark.read.format("delta").load(str(table))
 
 
-@contextmanager
-def native_spark(environment: Mapping[str, str]) -> Iterator[NativeSpark]:
-    """The process, for as long as it is needed; the test is skipped where Delta's jars cannot be had."""
-    need_jar("io.delta", _ARTIFACT, _VERSION)
-    command = [sys.executable, str(_PROGRAM)]
-    with subprocess.Popen(
-        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        try:
-            yield NativeSpark(process)
-        finally:
-            process.kill()
-
-
-def _native_rows(answer: Iterable[list[Any]]) -> Iterator[NativeRow]:
-    for partition, offset, timestamp_ms, key, value, headers in answer:
+def _rows(frame: DataFrame) -> Iterator[NativeRow]:
+    columns = col("_partition"), col("_offset"), unix_millis("_timestamp"), col("_key"), col("value")
+    for partition, offset, timestamp_ms, key, value, headers in frame.select(*columns, col("_headers.key")).collect():
         yield NativeRow(
             partition, offset, timestamp_ms, _bytes(key), _bytes(value), None if headers is None else tuple(headers)
         )
 
 
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
+def _bytes(cell: bytearray | None) -> bytes | None:
+    return None if cell is None else bytes(cell)

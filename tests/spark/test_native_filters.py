@@ -20,11 +20,11 @@ FEW_FILTERS += {wanted.column: wanted for wanted in FILTERS if wanted.name == "g
 def test_a_filter_of_native_delta_agrees_with_plain_python(native: NativeSpark, tmp_path: Path) -> None:
     """In a table of appended and merged files, and of some that another writer has committed."""
     written = compacted(tmp_path).share_and_commit_by_peer(rows_of_files()[1::2])
-    found = native.keys(written.table, [wanted.in_sql("`") for wanted in FEW_FILTERS])
     wrong = [
-        f"{wanted}: {sorted(keys)} instead of {expected}"
-        for wanted, keys in zip(FEW_FILTERS, found, strict=True)
-        if sorted(keys) != (expected := written.picked(wanted, nan_is_largest=True))
+        f"{wanted}: {found} instead of {expected}"
+        for wanted in FEW_FILTERS
+        if (found := sorted(native.keys(written.table, wanted.in_sql("`"))))
+        != (expected := written.picked(wanted, nan_is_largest=True))
     ]
     assert wrong == []
 

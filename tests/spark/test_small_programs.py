@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 from deltaq import Topic
 from examples.spark import (
     foreach_batch,
+    history,
     join_topics,
     sessions,
     stop_and_resume,
     windowed_counts,
     word_count,
 )
-from tests.spark.native_spark import NativeSpark
 
 MINUTE = timedelta(minutes=1)
 LATE = 10 * MINUTE
@@ -140,8 +140,10 @@ def test_a_stopped_query_continues_where_it_was(
 
 
 @pytest.mark.long
-def test_the_history_has_each_version(native: NativeSpark, tmp_path: Path) -> None:
-    assert native.history_example(tmp_path).splitlines() == [
+@pytest.mark.usefixtures("native")
+def test_the_history_has_each_version(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    history.main(spark, str(tmp_path))
+    assert capsys.readouterr().out.splitlines() == [
         "version 0: CREATE TABLE, 0 visits, the latest is None",
         "version 1: WRITE, 3 visits, the latest is monday 2",
         "version 2: WRITE, 6 visits, the latest is tuesday 2",

@@ -73,8 +73,8 @@ class TopicTail:
     def advance(self, needs_end: Callable[[], bool]) -> bool:
         """Take over new log entries, and check a quiet log for gaps. Returns whether there is something to publish.
 
-        Unless `needs_end()`, records of a remote store may be fetched before the end of the log is known. Raises what
-        `TopicLog.load` raises.
+        Unless `needs_end()`, records may be fetched before the end of the log is known. Raises what `TopicLog.load`
+        raises.
         """
         self.rested_s = 0.0
         if not self._is_open:
@@ -118,11 +118,12 @@ class TopicTail:
         found, then one, because more may not exist yet, then twice as many each time while there are more.
 
         One log read is enough if records can be fetched without knowing the end of the log. A consumer that is far
-        behind reads on first, because the files that it would fetch may have been merged since.
+        behind reads on first, because the files that it would fetch may have been merged since, as it does where the
+        topic was deleted, which may have been created again.
         """
         found, at_once = 0, self._entries_ahead
         is_remote = self._store.is_remote
-        may_fetch = is_remote and not needs_end()
+        may_fetch = not needs_end()
         one_read = may_fetch and self._full_reads < FAR_BEHIND_READS
         while True:
             before = self.log.version
@@ -133,7 +134,8 @@ class TopicTail:
                 self.rested_s = self._clock.monotonic() - self.log.read_at
             elif polled is Polled.FULL:
                 self._full_reads += 1
-            if polled is Polled.END or one_read or found >= ENTRIES_AT_ONCE:
+            is_enough = one_read and self.log.head is not None
+            if polled is Polled.END or is_enough or found >= ENTRIES_AT_ONCE:
                 break
             if is_remote and polled is Polled.FULL:
                 at_once = 1 if self._full_reads == 1 else min(2 * at_once, REQUESTS_MAX)

@@ -15,6 +15,7 @@ import zlib
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 
 from deltaq.parquet.segment import EncodedSegment
@@ -189,6 +190,7 @@ def _bytes_page(values: Sequence[bytes]) -> bytes:
     return _page(_levels(len(values), 1) + content, len(values), _PLAIN)
 
 
+@lru_cache(maxsize=256)
 def _levels(count: int, level: int) -> bytes:
     """`count` times the same level of repetition or definition, as one run."""
     run = _varint(count << 1) + bytes((level,))
@@ -199,6 +201,7 @@ def _page(content: bytes, count: int, encoding: int) -> bytes:
     return _i32(1, 0) + _sizes(content) + _described(count, encoding) + content
 
 
+@lru_cache(maxsize=256)
 def _described(count: int, encoding: int) -> bytes:
     """The end of a page's header."""
     return _struct(1, _i32(1, count) + _i32(1, encoding) + _i32(1, _RLE) + _i32(1, _RLE)) + _END
@@ -217,6 +220,11 @@ def _sizes(content: bytes) -> bytes:
 _END = b"\0"
 
 
+_I32_FIELDS = tuple(bytes((step << 4 | _I32,)) for step in range(5))
+_I64_FIELDS = tuple(bytes((step << 4 | _I64,)) for step in range(5))
+
+
+@lru_cache(maxsize=4096)  # segments of the same size have the same numbers in them
 def _varint(number: int) -> bytes:
     if number < 128:
         return bytes((number,))
@@ -233,11 +241,11 @@ def _zigzag(number: int) -> bytes:
 
 
 def _i32(step: int, number: int) -> bytes:
-    return bytes((step << 4 | _I32,)) + _zigzag(number)
+    return _I32_FIELDS[step] + _varint(number << 1 if number >= 0 else (-number << 1) - 1)
 
 
 def _i64(step: int, number: int) -> bytes:
-    return bytes((step << 4 | _I64,)) + _zigzag(number)
+    return _I64_FIELDS[step] + _varint(number << 1 if number >= 0 else (-number << 1) - 1)
 
 
 def _binary(step: int, content: bytes) -> bytes:

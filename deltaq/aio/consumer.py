@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ _SLICE_S = 0.2
 _CALLBACKS = ("error_cb", "on_commit", "stats_cb", "throttle_cb")
 
 
-class _StepwiseConsumer(Consumer):
+class StepwiseConsumer(Consumer):
     """A consumer whose waiting, which blocks, is apart from taking what is ready, which does not.
 
     Only taking moves the position, so a record that was waited for and not taken comes again.
@@ -120,6 +120,8 @@ class AIOConsumer(Generic[K, V]):
     a callback takes the second.
     """
 
+    _client: ClassVar[type[StepwiseConsumer]] = StepwiseConsumer
+
     def __init__(
         self,
         consumer_conf: Mapping[str, Any] | None = None,
@@ -138,9 +140,8 @@ class AIOConsumer(Generic[K, V]):
         self._clock = clock
         self._is_closing = False
         conf = None if consumer_conf is None else self._with_callbacks(consumer_conf)
-        self._consumer = _StepwiseConsumer(
-            conf, topics=topics, store=store, clock=clock, **self._with_callbacks(keywords)
-        )
+        others = self._with_callbacks(keywords)
+        self._consumer = self._client(conf, topics=topics, store=store, clock=clock, **others)
 
     def _with_callbacks(self, conf: Mapping[str, Any]) -> dict[str, Any]:
         """The configuration with callbacks that run on the event loop."""

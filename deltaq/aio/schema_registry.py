@@ -13,6 +13,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
 from deltaq.schema_registry.client import SchemaRegistryClient, VersionNumber
 from deltaq.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from deltaq.schema_registry.log import NeedsStore, without_io
 from deltaq.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from deltaq.schema_registry.schemas import RegisteredSchema, Schema, SchemaVersion, ServerConfig
 from deltaq.serde.serializers import SerializationContext
@@ -249,8 +250,9 @@ class AsyncSchemaRegistryClient:
 
 
 class _AsyncConversion:
-    """A serializer or deserializer whose calls run on the threads of its registry client. Awaiting the new object
-    builds it, which may read the registry: `await AsyncAvroSerializer(client, schema)`."""
+    """A serializer or deserializer whose calls run on the event loop, or on a thread of its registry client if they
+    need a schema that was not read yet. Awaiting the new object builds it, which may read the registry:
+    `await AsyncAvroSerializer(client, schema)`."""
 
     _blocking: ClassVar[Callable[..., Callable[..., Any]]]
 
@@ -278,6 +280,11 @@ class _AsyncConversion:
         """As the class of the same name without `Async`."""
         if self._conversion is None:
             raise TypeError(f"await {type(self).__name__}(...) before the first call")
+        try:
+            with without_io():
+                return self._conversion(obj, ctx)
+        except NeedsStore:
+            pass  # the schema is registered or read, once
         return await self._run(self._conversion, obj, ctx)
 
     async def _run(self, call: Callable[..., R], *arguments: Any) -> R:

@@ -6,10 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Generator, Mapping
 from itertools import islice
-from typing import Any, Generic, Self
+from typing import Any, ClassVar, Generic, Self
 
-from deltaq.aio.consumer import AIOConsumer
-from deltaq.aio.producer import AIOProducer
+from deltaq.aio.consumer import AIOConsumer, StepwiseConsumer
+from deltaq.aio.producer import AIOProducer, LoopProducer
 from deltaq.errors import KafkaError
 from deltaq.message import K, Message, V
 from deltaq.producer.producer import DeliveryCallback
@@ -19,13 +19,37 @@ from deltaq.serde.errors import ConsumeError
 from deltaq.topic import Topic
 
 
+class SerializingLoopProducer(LoopProducer):
+    """A producer that takes handles with serializers: the messages that it gets have passed through them."""
+
+    _serializes: ClassVar[bool] = True
+
+
+class _DeserializingConsumer(StepwiseConsumer):
+    """A consumer that takes handles with deserializers, and remembers these by topic."""
+
+    _deserializes: ClassVar[bool] = True
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        self.of_topics: dict[str, MessageDeserializers] = {}
+        super().__init__(*arguments, **keywords)
+
+    def _name(self, topic: str | Topic) -> str:
+        if isinstance(topic, Topic):
+            self.of_topics[topic.name] = topic.deserializers
+        return super()._name(topic)
+
+
 class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
     """An `AIOProducer` with the settings `key.serializer` and `value.serializer`: functions `(object, context)` that
-    return bytes, or coroutine functions, such as an `AsyncAvroSerializer`.
+    return bytes, or coroutine functions, such as an `AsyncAvroSerializer`. Serializers of a `Topic` handle take
+    precedence.
 
     Mirrors `confluent_kafka.aio.AsyncSerializingProducer`, which has to be awaited when it is made: this one may be.
     Functions run on the event loop, so they must not block.
     """
+
+    _client: ClassVar[type[LoopProducer]] = SerializingLoopProducer
 
     def __init__(self, conf: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         rest, others, key, value = take_functions(conf, keywords, "serializer")
@@ -67,8 +91,10 @@ class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
         self._producer.check_open()  # before the serializers, which may register a schema
         if not isinstance(topic, str | Topic):
             raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
-        name = topic.name if isinstance(topic, Topic) else topic
-        made = await self._serializers.serialize_async(name, key, value, headers)
+        name, serializers = str(topic), self._serializers
+        if isinstance(topic, Topic):
+            name, serializers = topic.name, topic.serializers.over(serializers)
+        made = await serializers.serialize_async(name, key, value, headers)
         return await super().produce_future(
             topic, made.value, made.key, partition, None, on_delivery, timestamp, made.headers
         )
@@ -76,12 +102,16 @@ class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
 
 class AsyncDeserializingConsumer(AIOConsumer[K, V]):
     """An `AIOConsumer` with the settings `key.deserializer` and `value.deserializer`: functions `(bytes, context)` that
-    return an object, or coroutine functions, such as an `AsyncAvroDeserializer`.
+    return an object, or coroutine functions, such as an `AsyncAvroDeserializer`. Deserializers of a `Topic` handle take
+    precedence.
 
     Mirrors `confluent_kafka.aio.AsyncDeserializingConsumer`, which has to be awaited when it is made: this one may be.
     Functions run on the event loop, so they must not block. A call that is cancelled while a deserializer runs leaves
     its messages to the next call; a commit before that call includes them.
     """
+
+    _client: ClassVar[type[StepwiseConsumer]] = _DeserializingConsumer
+    _consumer: _DeserializingConsumer
 
     def __init__(self, conf: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         rest, others, key, value = take_functions(conf, keywords, "deserializer")
@@ -110,7 +140,7 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
             if (error := message.error()) is not None:
                 raise ConsumeError(error, kafka_message=message)
             if not self._finished:
-                await self._deserializers.deserialize_async(message)
+                await self._of(message).deserialize_async(message)
         except ConsumeError:
             self._returned(1)
             raise
@@ -129,12 +159,16 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
         for message in found[self._finished :]:
             if message.error() is None:
                 try:
-                    await self._deserializers.deserialize_async(message)
+                    await self._of(message).deserialize_async(message)
                 except ConsumeError as error:
                     message.set_error(error.error)
             self._finished += 1
         self._returned(len(found))
         return found
+
+    def _of(self, message: Message[K, V]) -> MessageDeserializers:
+        own = self._consumer.of_topics.get(message.topic() or "")
+        return self._deserializers if own is None else own.over(self._deserializers)
 
     def _returned(self, count: int) -> None:
         """Forget messages that a call is about to return."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -34,9 +36,32 @@ _SCHEMA = json.dumps(
 )
 
 
+_is_io_refused: ContextVar[bool] = ContextVar("is_io_refused", default=False)
+
+
+class NeedsStore(Exception):
+    """The registry has to be read or changed, inside `without_io`."""
+
+
+@contextmanager
+def without_io() -> Iterator[None]:
+    """Refuse reads and changes of registries in this context, by NeedsStore: what was read before is enough, or the
+    call has to be made where it may block."""
+    token = _is_io_refused.set(True)
+    try:
+        yield
+    finally:
+        _is_io_refused.reset(token)
+
+
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     """What an abandoned commit returns in place of a `Committed`."""
+
+
+def _check_io() -> None:
+    if _is_io_refused.get():
+        raise NeedsStore
 
 
 class RegistryLog:
@@ -52,6 +77,7 @@ class RegistryLog:
 
     def read(self) -> Registry:
         """The newest registry. Raises Corrupt, Incompatible, Unavailable."""
+        _check_io()
         with self._lock:
             self._catch_up()
             return self._registry(self._log.state)
@@ -66,6 +92,7 @@ class RegistryLog:
         `plan` runs again after each lost race, so what it decided always holds for the entry before its own. Raises
         what `plan` raises, and OutcomeUnknown, Unavailable, Corrupt, Incompatible.
         """
+        _check_io()
         deadline = self._clock.monotonic() + timeout_s
         txn_id = self._clock.unique_id()
         results: list[T] = []

@@ -8,7 +8,7 @@ value`. None, a tombstone or a missing key, is passed on to them. Those that nee
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, MutableSequence
+from collections.abc import Awaitable, Callable, MutableSequence
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -40,7 +40,9 @@ class SerializationContext:
         self.headers = headers
 
 
-SerializerFunction: TypeAlias = Callable[[Any, SerializationContext], "bytes | None"]
+SerializerFunction: TypeAlias = Callable[[Any, SerializationContext], "bytes | Awaitable[bytes | None] | None"]
+"""Only clients for asyncio take coroutine functions."""
+
 DeserializerFunction: TypeAlias = Callable[["bytes | None", SerializationContext], Any]
 
 

@@ -9,6 +9,7 @@ from deltaq.aio import AIOConsumer, AsyncDeserializingConsumer
 from deltaq.aio import AIOProducer as NativeAIOProducer
 from deltaq.aio import AsyncSerializingProducer as NativeAsyncSerializingProducer
 from deltaq.aio.producer import LoopProducer
+from deltaq.aio.serializing import SerializingLoopProducer
 from deltaq.compat.confluent.producer import Producer
 from deltaq.errors import KafkaException
 from deltaq.message import Message
@@ -22,6 +23,10 @@ __all__ = ["AIOConsumer", "AIOProducer", "AsyncDeserializingConsumer", "AsyncSer
 
 class _LoopProducer(LoopProducer, Producer):
     """Reports the errors of a broker where `confluent_kafka` does."""
+
+
+class _SerializingLoopProducer(SerializingLoopProducer, _LoopProducer):
+    """The same, for messages that have passed through serializers."""
 
 
 class AIOProducer(NativeAIOProducer):
@@ -54,7 +59,7 @@ class AIOProducer(NativeAIOProducer):
 class AsyncSerializingProducer(NativeAsyncSerializingProducer[Any, Any]):
     """`deltaq.aio.AsyncSerializingProducer`, whose `produce` returns a future, as that of `AIOProducer` here."""
 
-    _client: ClassVar[type[LoopProducer]] = _LoopProducer
+    _client: ClassVar[type[LoopProducer]] = _SerializingLoopProducer
 
     async def produce(  # type: ignore[override]  # confluent-kafka's result is a future that has to be awaited
         self,

@@ -11,7 +11,8 @@ from typing import Any
 import confluent_kafka.schema_registry
 import pytest
 
-from deltaq import Producer
+import deltaq.aio
+from deltaq import InvalidConfig, Producer, Topic
 from deltaq.aio import AsyncDeserializingConsumer, AsyncSerializingProducer
 from deltaq.aio.schema_registry import (
     AsyncAvroDeserializer,
@@ -20,12 +21,15 @@ from deltaq.aio.schema_registry import (
     AsyncJSONSerializer,
     AsyncSchemaRegistryClient,
 )
+from deltaq.aio.threads import ThreadExecutor
 from deltaq.compat.confluent import aio as compat_aio
 from deltaq.errors import MessageTooLarge
 from deltaq.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 from deltaq.serde import (
     ConsumeError,
     KeySerializationError,
+    MessageField,
+    SerializationContext,
     StringDeserializer,
     StringSerializer,
     ValueDeserializationError,
@@ -83,6 +87,73 @@ def test_objects_are_written_and_read_with_the_registry(memory_root, serializer,
                 (message,) = await consumer.consume(1, 10)
                 assert message.value() == {"id": 2}
             assert await registry.get_subjects() == ["t-value"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("module", [deltaq.aio, compat_aio])
+def test_the_functions_of_a_topic_handle_take_precedence(memory_root, module):
+    async def as_number(data: bytes | None, context: SerializationContext) -> str:
+        return f"{context.topic}: {int(data or b'')}"
+
+    handle: Topic = Topic("t", value_serializer=lambda value, _: b"%d" % value, value_deserializer=as_number)
+    own = {"key.serializer": StringSerializer(), "value.serializer": StringSerializer()}
+    readers = {"key.deserializer": StringDeserializer(), "value.deserializer": StringDeserializer()}
+
+    async def main() -> None:
+        async with module.AsyncSerializingProducer({**conf(memory_root), **own}) as producer:
+            for topic, value in ((handle, 7), ("t", "8"), ("u", "text")):
+                await (await producer.produce_future(topic, "k", value))
+            with pytest.raises(ValueSerializationError):
+                await producer.produce(handle, "k", "not a number")
+        async with module.AsyncDeserializingConsumer({**reading(memory_root), **readers}) as consumer:
+            await consumer.subscribe([handle, "u"])
+            found: list[Any] = [await consumer.poll(10), *await consumer.consume(2, 10)]
+            assert {(message.key(), message.value()) for message in found} == {
+                ("k", "t: 7"),
+                ("k", "t: 8"),
+                ("k", "text"),
+            }
+
+    run(main)
+
+
+def test_clients_without_serializers_refuse_a_handle_that_has_some(memory_root):
+    handle: Topic = Topic("t", value_serializer=lambda value, _: value, value_deserializer=lambda data, _: data)
+
+    async def main() -> None:
+        async with deltaq.aio.AIOProducer(conf(memory_root)) as producer:
+            with pytest.raises(InvalidConfig, match="has serializers"):
+                await producer.produce(handle, b"x")
+        async with deltaq.aio.AIOConsumer(reading(memory_root)) as consumer:
+            with pytest.raises(InvalidConfig, match="has deserializers"):
+                await consumer.subscribe([handle])
+
+    run(main)
+
+
+def test_serializers_need_a_thread_for_a_schema_that_was_not_read_yet_and_else_none(memory_root, monkeypatch):
+    calls: list[Any] = []
+    submit = ThreadExecutor.submit
+
+    def counted(self: ThreadExecutor, call: Callable[[], Any]) -> Any:
+        calls.append(call)
+        return submit(self, call)
+
+    monkeypatch.setattr(ThreadExecutor, "submit", counted)
+
+    async def main() -> None:
+        context = SerializationContext("t", MessageField.VALUE)
+        async with AsyncSchemaRegistryClient({"url": memory_root}) as registry:
+            serializer = await AsyncAvroSerializer(registry, AVRO)
+            calls.clear()
+            written = [await serializer({"id": number}, context) for number in range(5)]
+            assert len(calls) == 1  # registers the schema
+        async with AsyncSchemaRegistryClient({"url": memory_root}) as registry:
+            deserializer = await AsyncAvroDeserializer(registry)
+            calls.clear()
+            assert [await deserializer(data, context) for data in written] == [{"id": number} for number in range(5)]
+            assert len(calls) == 1  # reads it
 
     run(main)
 

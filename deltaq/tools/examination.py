@@ -18,6 +18,7 @@ from deltaq.metadata import describe_topics
 from deltaq.store import Store, StoreError
 from deltaq.store.parallel import in_parallel
 from deltaq.store.probe import PROBE_FOLDER, UnsafeStore, probe
+from deltaq.tools.speed import left_behind
 from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.version import __version__
@@ -117,6 +118,10 @@ def _topics(store: Store, clock: Clock) -> Finding:
     broken = [f"{name}: {a.error.str()}" for name, a in found.items() if isinstance(a, KafkaException)]
     if broken:
         return Finding("topics", WRONG, _some(broken), "restore the named files from a backup, or delete the topic")
+    if left := left_behind(store, clock.time_ms()):
+        return Finding(
+            "topics", DUE, f"left by killed measurements: {_some(left)}", "the next deltaq bench removes them"
+        )
     return Finding("topics", OK, f"all {len(found)} can be read")
 
 

@@ -6,6 +6,7 @@ For a first impression, and to compare roots. `make bench` has the benchmarks.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,13 +21,18 @@ from deltaq.message import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from deltaq.producer.producer import Producer
 from deltaq.store import Store
 from deltaq.topic import Topic
+from deltaq.topics.listing import topic_names
 
 PREFIX = "deltaq-bench-"
 """The beginning of the names of topics that a measurement makes, and deletes."""
 
+LEFT_BEHIND_S = 3600
+"""Seconds after the last change of such a topic from which on no measurement can be using it."""
+
 MESSAGES_MAX = 1_000_000
 """Messages that one measurement writes at full speed."""
 
+_NAME = re.compile(re.escape(PREFIX) + "[0-9a-f]{12}")
 _REQUESTS = 10
 _AT_ONCE = 1_000
 _WAIT_S = 60.0
@@ -62,9 +68,9 @@ def measure_speed(
 ) -> Speed:
     """Measure a root for about so many seconds, a third for each of writing, reading, and messages one by one.
 
-    Makes a topic with a name of its own, and removes it with all its objects, also after an error. `conf` are settings
-    of clients. `notify` is called with the name of each part. Raises Unavailable, KafkaException for a message that is
-    not delivered or does not arrive within a minute, UnsafeStore.
+    Makes a topic with a name of its own, and removes it with all its objects, also after an error. Removes what killed
+    measurements have left, too. `conf` are settings of clients. `notify` is called with the name of each part. Raises
+    Unavailable, KafkaException for a message that is not delivered or does not arrive within a minute, UnsafeStore.
     """
     part_s = seconds / 3
     settings = {**(conf or {}), "maintenance.enable": False, "bootstrap.servers": store.url}
@@ -93,20 +99,41 @@ def measure_speed(
 def _topic(store: Store, clock: Clock, partitions: int) -> Iterator[Topic]:
     topic = Topic(f"{PREFIX}{clock.unique_id()[:12]}", partitions=partitions, store=store, clock=clock)
     try:
-        yield topic.create()
+        topic.create()
+        # By the time of the store: with a clock that is wrong, measurements that run now would seem old.
+        for left in left_behind(store, _changed_ms(store, topic.name)):
+            _remove_objects(store, left)
+        yield topic
     finally:
         _remove(topic)
 
 
+def left_behind(store: Store, now_ms: int) -> list[str]:
+    """The topics that killed measurements have left, at this time. Raises Unavailable."""
+    oldest_ms = now_ms - LEFT_BEHIND_S * 1000
+    return [name for name in topic_names(store) if _NAME.fullmatch(name) and _changed_ms(store, name) < oldest_ms]
+
+
+def _changed_ms(store: Store, topic: str) -> int:
+    """When the newest object of a topic was written."""
+    with raising_unavailable():
+        return max((entry.modified_ms for entry in store.list(names.topic_folder(topic))), default=0)
+
+
 def _remove(topic: Topic) -> None:
-    """Delete the topic, then its objects: its name is used only once, so nothing is left that needs them."""
+    """Delete the topic, then its objects."""
     try:
         topic.delete()
     except UnknownTopic:
         pass  # it was not created
+    _remove_objects(topic.store, topic.name)
+
+
+def _remove_objects(store: Store, topic: str) -> None:
+    """Remove all objects of a topic whose name is used only once, so that nothing is left that needs them."""
     with raising_unavailable():
-        for entry in list(topic.store.list(names.topic_folder(topic.name))):
-            topic.store.delete(entry.key)
+        for entry in list(store.list(names.topic_folder(topic))):
+            store.delete(entry.key)
 
 
 def _request_times(store: Store, clock: Clock, folder: str) -> tuple[tuple[float, float], tuple[float, float]]:

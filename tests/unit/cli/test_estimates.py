@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 
 from deltaq import Consumer, KafkaException, Producer, Topic
+from deltaq.clock import SYSTEM_CLOCK
 from deltaq.store import open_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
-from deltaq.tools import measure_speed
+from deltaq.tools import examine, measure_speed, speed
+from deltaq.topics.listing import topic_names
 from tests.doubles.reading import drain
 from tests.unit.cli.conftest import ROOT, Shell
 
@@ -91,3 +95,31 @@ def test_a_measurement_that_fails_is_cleaned_up(deltaq: Shell) -> None:
     with pytest.raises(KafkaException):
         measure_speed(store, seconds=0.1)
     assert list(open_store(ROOT).list("topics/")) == []
+
+
+def test_the_next_measurement_removes_what_a_killed_one_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(_: Topic) -> None:
+        """What SIGKILL does to the clean-up."""
+
+    root = str(tmp_path)
+    store = open_store(root)
+    Topic("orders", store=store).create()
+    Topic("deltaq-bench-of-ours", store=store).create()
+    with monkeypatch.context() as patch:
+        patch.setattr(speed, "_remove", kill)
+        for _ in range(3):
+            measure_speed(store, seconds=0.1)
+    recent, old, damaged = sorted(set(topic_names(store)) - {"orders", "deltaq-bench-of-ours"})
+    for name in ("orders", "deltaq-bench-of-ours", old, damaged):
+        for path in (tmp_path / "topics" / name).rglob("*"):
+            os.utime(path, times=(before := SYSTEM_CLOCK.time_ms() / 1000 - 2 * speed.LEFT_BEHIND_S, before))
+    finding = next(found for found in examine(store) if found.check == "topics")
+    assert (finding.state, finding.found) == ("due", f"left by killed measurements: {old}; {damaged}")
+
+    # Killed while it removed its objects.
+    next((tmp_path / "topics" / damaged / "_delta_log").glob("*00.json")).unlink()
+    measure_speed(store, seconds=0.1)
+    assert topic_names(store) == sorted(["orders", "deltaq-bench-of-ours", recent])
+    assert next(found for found in examine(store) if found.check == "topics").state == "ok"

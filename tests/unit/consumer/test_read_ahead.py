@@ -22,6 +22,7 @@ from deltaq.producer import encoding
 from deltaq.store import Store
 from deltaq.store.parallel import REQUESTS_MAX
 from deltaq.testing import FaultyStore
+from tests.depth import depth
 from tests.doubles.compaction import compact
 from tests.doubles.fetching import FarStore, Fetching, a_store, fill
 from tests.doubles.reading import TIMEOUT_S
@@ -161,7 +162,7 @@ def test_a_large_file_whose_footer_is_damaged_stops_the_partition(small_row_grou
 
 
 @pytest.mark.slow
-@settings(max_examples=12)
+@settings(max_examples=depth(6, 12))
 @given(
     st.lists(st.sets(st.integers(0, 150)), min_size=3, max_size=3),
     st.lists(st.integers(0, 151), min_size=3, max_size=3),

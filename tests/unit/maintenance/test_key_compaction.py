@@ -25,6 +25,7 @@ from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.state import DataFile
 from deltaq.work import finish
+from tests.depth import depth
 from tests.doubles.data_files import index_of, made_file
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
@@ -200,7 +201,7 @@ KEYED = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=depth(12, 25))
 @given(
     st.lists(st.tuples(st.lists(KEYED, min_size=1, max_size=5), st.booleans(), st.booleans()), min_size=1, max_size=7)
 )

@@ -30,6 +30,7 @@ from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.scan import FileGone
 from deltaq.work import finish
+from tests.depth import depth
 from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
 
 YEAR_2262_MS = 9_223_372_036_854
@@ -77,7 +78,7 @@ def add_of(topic: WrittenTopic, path: str) -> Add:
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=depth(12, 25))
 @given(
     commits=st.lists(st.lists(ROWS, min_size=1, max_size=6), min_size=1, max_size=5), target=st.sampled_from([1, 2**30])
 )
@@ -112,7 +113,7 @@ class Unread(FaultyStore):
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=depth(12, 25))
 @given(
     commits=st.lists(st.lists(ROWS, min_size=1, max_size=6), min_size=1, max_size=5),
     target=st.sampled_from([1, 2**30]),
@@ -227,7 +228,7 @@ def test_the_codec_is_what_producers_chose_last_unless_the_topic_says(codec: str
 @pytest.mark.fault("C5")
 @given(st.lists(st.lists(ROWS, min_size=1, max_size=6), min_size=1, max_size=4), st.sampled_from([1, 2**30]))
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=depth(12, 25))
 def test_the_statistics_of_a_new_file_are_true_and_its_times_those_of_its_records(
     commits: list[list[Row]], target: int
 ) -> None:

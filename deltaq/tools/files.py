@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ from pyarrow import json as arrow_json
 from deltaq.errors import InvalidConfig, InvalidValue
 from deltaq.parquet.plain_files import read_batches
 from deltaq.serde.schema import TopicSchema
-from deltaq.tools.records import plain
+from deltaq.tools.records import headers_from_json, plain
 from deltaq.tools.spreadsheets import read_sheet
 from deltaq.tools.writing import Sending
+from deltaq.topics.columns import HEADERS
+
+_ESCAPED = re.compile(r"\\x[0-9a-f]{2}")
 
 
 def load_file(
@@ -27,14 +31,17 @@ def load_file(
 
     A typed topic takes its own columns, and `_key`, `_partition`, `_timestamp`, `_headers`. A topic of bytes takes
     `value`, `key`, `partition`, `timestamp` and `headers`; of a file without `value`, each row becomes a JSON object.
-    `key_column` names the column with the key. Raises InvalidConfig for a file that cannot be read, InvalidValue for
-    rows that do not fit, and what `Sending.send_table` raises.
+    Files of `to_csv` and `to_xlsx` give back their records, with new offsets. `key_column` names the column with the
+    key. Raises InvalidConfig for a file that cannot be read, InvalidValue for rows that do not fit, and what
+    `Sending.send_table` raises.
     """
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise InvalidConfig(f"{path}: the form is not known: {', '.join(_READERS)}", key="file")
     try:
         for batch in read(path, schema):
+            if schema is None and _is_exported(batch.schema.names):
+                _check_escapes(path, batch)
             sending.send_table(as_messages(batch, schema, key_column, partition))
     except (OSError, pa.ArrowException) as error:
         raise InvalidConfig(f"{path}: {error}", key="file") from None
@@ -47,6 +54,8 @@ def as_messages(
     if key_column is not None and key_column not in batch.schema.names:
         raise InvalidValue(f"there is no such column; there are {', '.join(batch.schema.names)}", field=key_column)
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if _is_exported(batch.schema.names):
+        columns = _as_given(columns, schema)
     key = None if key_column is None else _as_key(columns[key_column])
     prefix = "" if schema is None else "_"
     if schema is None and "value" not in columns:
@@ -60,6 +69,40 @@ def as_messages(
     if partition >= 0:
         columns[f"{prefix}partition"] = pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _is_exported(names: Iterable[str]) -> bool:
+    """Whether rows with these columns are records of a topic."""
+    return {"_partition", "_offset", "_timestamp", "_key", "_headers"} <= {*names}
+
+
+def _as_given(columns: Mapping[str, pa.Array], schema: TopicSchema | None) -> dict[str, pa.Array]:
+    """The columns of records as those of new messages, whose offsets the topic gives."""
+    given = {name: column for name, column in columns.items() if name != "_offset"}
+    if pa.types.is_null(given["_headers"].type):
+        del given["_headers"]
+    elif pa.types.is_string(given["_headers"].type):
+        texts = given["_headers"].to_pylist()
+        given["_headers"] = pa.array([None if text is None else headers_from_json(text) for text in texts], HEADERS)
+    if schema is None:  # whose columns have no underscore when they are produced
+        return {name.removeprefix("_"): column for name, column in given.items()}
+    return given
+
+
+def _check_escapes(path: Path, batch: pa.RecordBatch) -> None:
+    """Refuse cells that may stand for bytes that are no UTF-8, which `to_csv` shows as `\\xff`: text may have the same
+    characters. Raises InvalidValue."""
+    if path.suffix.lower() not in (".csv", ".xlsx"):
+        return
+    for name in ("_key", "value"):
+        for number, text in enumerate(_as_key(batch.column(name)).cast(pa.string()).to_pylist()):
+            if text is not None and (found := _ESCAPED.search(text)):
+                offset = batch.column("_offset")[number].as_py()
+                raise InvalidValue(
+                    f"the cell with {found[0]} of offset {offset} may stand for bytes or for this text; "
+                    "use a .parquet file, or copy the topic",
+                    field=name,
+                )
 
 
 def _as_key(column: pa.Array) -> pa.Array:
@@ -82,10 +125,20 @@ def row_from_json(line: bytes, schema: TopicSchema) -> dict[str, object] | None:
 
 def _csv(path: Path, schema: TopicSchema | None) -> Iterator[pa.RecordBatch]:
     # Keys and values of a topic of bytes are not numbers: 0070 stays as it is.
-    types: Mapping[str, pa.DataType] = {"key": pa.binary(), "value": pa.binary()}
+    types: Mapping[str, pa.DataType] = {"key": pa.binary(), "value": pa.binary(), "_key": pa.binary()}
     if schema is not None:
-        types = {field.name: field.type for field in schema.arrow}
-    with csv.open_csv(path, convert_options=csv.ConvertOptions(column_types=types, strings_can_be_null=True)) as reader:
+        types = {"_key": pa.binary()} | {field.name: field.type for field in schema.arrow}
+        for field in schema.arrow:
+            if pa.types.is_nested(field.type):
+                raise InvalidConfig(f"{path}: CSV has no column {field.name!r} of {field.type}: use .jsonl", key="file")
+    with csv.open_csv(path) as reader:
+        is_exported = _is_exported(reader.schema.names)
+    options = csv.ConvertOptions(
+        column_types=types,
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=not is_exported,  # `to_csv` puts empty text into quotes, but not null
+    )
+    with csv.open_csv(path, convert_options=options) as reader:
         yield from reader
 
 

@@ -14,11 +14,11 @@ from deltaq.errors import InvalidConfig
 from deltaq.tools.files import as_messages, load_file
 from deltaq.tools.positions import Place, offset_ranges
 from deltaq.tools.reading import read
-from deltaq.tools.records import plain
+from deltaq.tools.records import headers_as_json, plain
 from deltaq.tools.spreadsheets import write_sheet
 from deltaq.tools.writing import Sending
 from deltaq.topic import Topic
-from deltaq.topics.columns import table_schema
+from deltaq.topics.columns import HEADERS, table_schema
 from deltaq.units import as_time
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ def to_polars(topic: Topic, start: Place = None, end: Place = None) -> pl.DataFr
 def to_csv(topic: Topic, path: Path, start: Place = None, end: Place = None) -> int:
     """Write the records to a CSV file with a heading; their number.
 
-    Bytes stand as text, those that are no UTF-8 escaped as `\\xff`; lists, maps and headers as JSON. Raises as
-    `to_arrow`, and InvalidConfig for a file that cannot be written.
+    Bytes stand as text, those that are no UTF-8 escaped as `\\xff`; lists, maps and headers as JSON. `from_file` takes
+    such a file, unless keys or values may be escaped, or the topic has columns of lists or maps. Raises as `to_arrow`,
+    and InvalidConfig for a file that cannot be written.
     """
     count, columns = 0, _text_schema(topic)
     try:
@@ -140,6 +141,8 @@ def _cells(column: pa.Array, otherwise: Callable[[Any], Any]) -> list[Any]:
     values = column.to_pylist()
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return [None if value is None else value.decode("utf-8", "backslashreplace") for value in values]
+    if kind == HEADERS:
+        return [None if value is None else headers_as_json(value) for value in values]
     if pa.types.is_nested(kind):
         return [None if value is None else json.dumps(plain(value), ensure_ascii=False) for value in values]
     return [None if value is None else otherwise(value) for value in values]

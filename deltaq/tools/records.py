@@ -78,6 +78,19 @@ def json_text(value: Any) -> str:
     return json.dumps(plain(value), ensure_ascii=False)
 
 
+def headers_as_json(headers: list[dict[str, Any]]) -> str:
+    """Headers of a topic's table as JSON. Values that are no UTF-8 stand in base64 under `value_base64`."""
+    return json.dumps([{"key": pair["key"]} | _named("value", pair["value"]) for pair in headers], ensure_ascii=False)
+
+
+def headers_from_json(text: str) -> list[dict[str, Any]]:
+    """What `headers_as_json` made. Raises InvalidValue for other text."""
+    try:
+        return [{"key": pair["key"], "value": _value(pair, "value")} for pair in json.loads(text)]
+    except (ValueError, TypeError, KeyError, AttributeError, binascii.Error) as error:
+        raise InvalidValue(f"not headers as JSON: {error}", field="_headers") from None
+
+
 def from_json(text: str | bytes) -> dict[str, Any]:
     """What `as_json` makes, or the parts of it that are there, as arguments of `Producer.produce`.
 

@@ -14,10 +14,11 @@ import openpyxl
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from deltaq import Producer, Topic
-from deltaq.errors import InvalidConfig
+from deltaq.errors import InvalidConfig, InvalidValue
 from deltaq.tools import (
     Last,
     from_arrow,
@@ -115,6 +116,54 @@ def test_a_csv_file_has_every_record_as_text(orders: Topic, trades: Topic, tmp_p
         (row, _) = csv.DictReader(file)
     assert (row["price"], row["tags"], row["at"]) == ("1.50", '["a", "b"]', "2026-11-25T09:30:00.000Z")
     assert row["_headers"] == '[{"key": "h", "value": "v"}]'
+
+
+def test_a_topic_of_bytes_comes_back_from_a_file(memory_root: str, tmp_path: Path) -> None:
+    topic = Topic("t", partitions=2, bootstrap_servers=memory_root).create()
+    at = 1_700_000_000_123
+    with Producer(bootstrap_servers=memory_root) as producer:
+        for number, value in enumerate(['a,"b"\nc', "=1+1", None, "", "0070", "Grüße\\n", "1e3", " x "]):
+            headers: Any = [("h", "v"), ("h", b"\xff"), ("n", None)] if number % 3 == 0 else None
+            producer.produce(
+                topic,
+                value,
+                key=[None, "", "007"][number % 3],
+                partition=number % 2,
+                timestamp=at + number,
+                headers=headers,
+            )
+    records = [record._replace(offset=0) for record in messages(topic)]
+    for form, write in (("csv", to_csv), ("parquet", lambda t, path: pq.write_table(to_arrow(t), path))):
+        write(topic, tmp_path / f"t.{form}")
+        back = Topic(form, partitions=2, bootstrap_servers=memory_root).create()
+        assert from_file(back, tmp_path / f"t.{form}") == 8
+        assert sorted(record._replace(offset=0) for record in messages(back)) == sorted(records)
+
+
+def test_a_flat_typed_topic_comes_back_from_a_csv_file(memory_root: str, tmp_path: Path) -> None:
+    columns = pa.schema({"id": pa.int64(), "price": pa.decimal128(9, 2), "at": pa.timestamp("us", "UTC")})
+    topic = Topic("flat", columns, bootstrap_servers=memory_root).create()
+    rows = [{"id": 1, "price": Decimal("1.50"), "at": T0}, {"id": 2, "price": None, "at": None}]
+    with Producer(bootstrap_servers=memory_root) as producer:
+        for row in rows:
+            producer.produce(topic, row, key="k", headers={"h": "v"})
+    to_csv(topic, tmp_path / "flat.csv")
+    back = other(topic, memory_root)
+    assert from_file(back, tmp_path / "flat.csv") == 2
+    assert [(record.key, record.headers, record.value) for record in messages(back)] == [
+        (b"k", [("h", b"v")], row) for row in rows
+    ]
+
+
+def test_a_file_that_would_not_give_back_the_same_is_refused(
+    orders: Topic, trades: Topic, memory_root: str, tmp_path: Path
+) -> None:
+    to_csv(orders, tmp_path / "o.csv")
+    with pytest.raises(InvalidValue, match=r"'value': the cell with \\xff of offset 2 .* use a \.parquet file"):
+        from_file(other(orders, memory_root), tmp_path / "o.csv")
+    to_csv(trades, tmp_path / "t.csv")
+    with pytest.raises(InvalidConfig, match=r"no column 'tags' of list.*use \.jsonl"):
+        from_file(other(trades, memory_root), tmp_path / "t.csv")
 
 
 def test_a_workbook_comes_back_and_holds_no_formula(orders: Topic, trades: Topic, tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from deltaq.metadata import TopicDescription, describe_topic
 from deltaq.names import check_topic
 from deltaq.root import open_root
 from deltaq.serde.conversion import MessageDeserializers, MessageSerializers, checked_function
-from deltaq.serde.schema import SchemaSource, TopicSchema, schema_of
+from deltaq.serde.schema import SchemaSource, TopicSchema
 from deltaq.serde.serializers import DeserializerFunction, SerializerFunction
+from deltaq.serde.source import schema_of
 from deltaq.store import Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic, definition_of, evolve_topic

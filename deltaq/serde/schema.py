@@ -1,12 +1,12 @@
 """The schema of a typed topic's values: its columns, and the conversion of rows to Arrow and back.
 
-Topics of bytes do not need pydantic, so it is loaded with the first schema (`deltaq/serde/validated.py`).
+Topics of bytes do not need pydantic, so it is loaded with the first schema (`deltaq/serde/source.py`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -92,10 +92,6 @@ class TopicSchema(ABC):
             row.update(dict.fromkeys(missing))
         return [row if is_there else None for row, is_there in zip(rows, is_value, strict=True)]
 
-    def __reduce__(self) -> tuple[Callable[..., TopicSchema], tuple[object]]:
-        # The conversions are closures, which cannot be pickled: the other process creates its own.
-        return schema_of, (self.model or self.arrow,)
-
 
 def python_values(data: pa.RecordBatch | pa.Array) -> list[Any]:
     """Rows or values as Python's, maps as dicts. Raises KafkaException (_VALUE_DESERIALIZATION) as
@@ -105,16 +101,6 @@ def python_values(data: pa.RecordBatch | pa.Array) -> list[Any]:
     except (ValueError, OverflowError, KeyError) as error:  # KeyError: a map with one key twice
         raise unreadable(str(error)) from error
     return found
-
-
-def schema_of(source: SchemaSource) -> TopicSchema:
-    """The schema of a topic whose values have these columns or are instances of this model.
-
-    Raises InvalidConfig for a column that a Delta table cannot have, TypeError for any other kind of source.
-    """
-    from deltaq.serde.validated import validated_schema  # noqa: PLC0415 - loads pydantic
-
-    return validated_schema(source)
 
 
 def unreadable(reason: str) -> KafkaException:

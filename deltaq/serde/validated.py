@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,10 @@ class ValidatedSchema(TopicSchema):
 
     _check: SchemaValidator = field(repr=False, compare=False)
     _shape: ModelShape | None = field(repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Callable[[SchemaSource], ValidatedSchema], tuple[SchemaSource]]:
+        # The conversions are closures, which cannot be pickled: the other process creates its own.
+        return validated_schema, (self.model or self.arrow,)
 
     def accept(self, value: object) -> dict[str, object]:
         try:
@@ -72,7 +76,7 @@ class ValidatedSchema(TopicSchema):
 
 
 def validated_schema(source: SchemaSource) -> ValidatedSchema:
-    """As `schema_of`."""
+    """As `deltaq.serde.source.schema_of`."""
     if isinstance(source, pa.Schema):
         columns = table_columns(source)
         return ValidatedSchema(columns, None, _required(columns), frozenset(), _validator(columns), None)

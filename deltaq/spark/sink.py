@@ -25,7 +25,8 @@ from deltaq.errors import InvalidConfig, InvalidValue, Unavailable, UnknownTopic
 from deltaq.names import check_topic
 from deltaq.producer.encoding import in_segments, joined, resolved_block
 from deltaq.root import open_root
-from deltaq.serde.schema import TopicSchema, schema_of
+from deltaq.serde.schema import TopicSchema
+from deltaq.serde.source import schema_of
 from deltaq.spark.options import SinkOptions, needs_table_columns
 from deltaq.spark.topics import located
 from deltaq.store import Store

@@ -15,7 +15,8 @@ from deltaq.delta.schema import arrow_schema, delta_schema
 from deltaq.errors import Corrupt, TopicExists
 from deltaq.parquet.column_bounds import STATISTICS_PROPERTY
 from deltaq.parquet.file_statistics import statistics_property
-from deltaq.serde.schema import TopicSchema, schema_of
+from deltaq.serde.schema import TopicSchema
+from deltaq.serde.source import schema_of
 from deltaq.topics.columns import VALUE_SCHEMA, table_schema
 from deltaq.topics.log import TopicLog
 from deltaq.topics.schema_evolution import HISTORY_PROPERTY, Evolution, SchemaHistory, evolution

@@ -19,7 +19,7 @@ from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.topic_pass import TopicPass
-from deltaq.serde.schema import schema_of
+from deltaq.serde.source import schema_of
 from deltaq.store import Store, open_store
 from deltaq.topics.columns import columns_of_rows, table_schema
 from deltaq.topics.log import Appended, TopicLog

@@ -19,7 +19,7 @@ from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning, plan_clea
 from deltaq.maintenance.retention import plan_deletion
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
-from deltaq.serde.schema import schema_of
+from deltaq.serde.source import schema_of
 from deltaq.store import MemoryStore
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.maintenance_log import MaintenanceLog

@@ -22,7 +22,7 @@ from deltaq.errors import OutcomeUnknown
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.row_cache import RowCache
-from deltaq.serde.schema import schema_of
+from deltaq.serde.source import schema_of
 from deltaq.store import LocalStore, MemoryStore, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import StalePlan, TopicLog

@@ -24,7 +24,7 @@ from deltaq.parquet.file_statistics import (
     text_statistics,
 )
 from deltaq.parquet.segment import encode_segment
-from deltaq.serde.schema import schema_of
+from deltaq.serde.source import schema_of
 from deltaq.topics.columns import table_schema
 
 TEXTS = st.text(

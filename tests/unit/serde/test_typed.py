@@ -20,7 +20,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from deltaq.delta.schema import arrow_schema, delta_schema
 from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException
-from deltaq.serde.schema import TopicSchema, schema_of
+from deltaq.serde.schema import TopicSchema
+from deltaq.serde.source import schema_of
 
 UTC = dt.UTC
 NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=UTC)

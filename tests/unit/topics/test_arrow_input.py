@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from deltaq.errors import InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
 from deltaq.parquet.segment import encode_segment
-from deltaq.serde.schema import schema_of
+from deltaq.serde.source import schema_of
 from deltaq.topics.arrow_input import columns_from_arrow
 from deltaq.topics.columns import Columns, by_partition, columns_of_rows
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from deltaq.errors import InvalidConfig
-from deltaq.serde.schema import TopicSchema, schema_of
+from deltaq.serde.schema import TopicSchema
+from deltaq.serde.source import schema_of
 from deltaq.topics.schema_evolution import Evolution, SchemaHistory, evolution
 
 NONE = SchemaHistory()

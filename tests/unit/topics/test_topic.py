@@ -21,7 +21,7 @@ from deltaq import (
 )
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.names import topic_folder
-from deltaq.serde.schema import schema_of
+from deltaq.serde.source import schema_of
 from deltaq.store import MemoryStore, ObjectEntry, ObjectMissing, Store, open_store
 from deltaq.topics import ranges
 from deltaq.topics.lookup import TopicLookup

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deltaq import Consumer, Producer, TopicPartition
+from tests.doubles.hostile_names import MARKUP, write_names
 from tests.unit.cli.conftest import ROOT, Shell
 
 T0 = 1_700_000_000_000
@@ -129,3 +130,19 @@ def test_groups_are_deleted_only_with_consent(billing: Shell) -> None:
     ended = billing("groups delete billing nothing --yes")
     assert (ended.status, ended.output) == (1, "group billing was deleted\n")
     assert billing("groups list -o json").json == []
+
+
+def test_what_members_and_settings_say_is_shown_as_text_and_comes_back_as_json(deltaq: Shell) -> None:
+    write_names(ROOT, MARKUP)
+    members = deltaq("groups describe g -o json").json["members"]
+    assert {(m["client"], m["host"], m["instance"][: len(m["client"])]) for m in members} == {(p, p, p) for p in MARKUP}
+    invalid = [f"topics describe settings-{number}" for number in range(len(MARKUP))]
+    for command in ("groups describe g", "groups list", "topics list", "doctor", *invalid):
+        ended = deltaq(command)
+        shown = ended.output + ended.errors
+        assert len(shown) > 20
+        assert not {char for char in shown if not char.isprintable() and char != "\n"}, command
+        assert "data: forged" not in shown.splitlines()
+    for command in ("groups list", "topics list", "doctor"):
+        assert deltaq(f"{command} -o json").json
+    assert all("retention.ms" in deltaq(f"{command} -o json").errors for command in invalid)

@@ -6,73 +6,23 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
+from deltaq.console.pages import PAGES
 from deltaq.console.security import BODY_MAX, SESSIONS_MAX, Sessions
 from deltaq.errors import InvalidConfig
 from deltaq.store import open_store
 from deltaq.testing import ManualClock
+from tests.doubles.hostile_names import MARKUP, write_names
 from tests.unit.console.conftest import HOST, TOKEN, browser, made
 
 SECRET = "AKIA-very-secret-key-of-the-store"
-
-MARKUP = (
-    "<script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "<svg onload=alert(1)>",
-    "<svg><script>alert(1)</script></svg>",
-    '"><script>alert(1)</script>',
-    "'><script>alert(1)</script>",
-    "</pre><script>alert(1)</script>",
-    "</td></tr></table><script>alert(1)</script>",
-    "</title><script>alert(1)</script>",
-    "</textarea><script>alert(1)</script>",
-    "--><script>alert(1)</script>",
-    "<!--",
-    "<![CDATA[<script>alert(1)</script>]]>",
-    "<iframe src=javascript:alert(1)>",
-    "<a href=javascript:alert(1)>x</a>",
-    "<form action=//evil.example><input name=token>",
-    "<base href=//evil.example/>",
-    "<meta http-equiv=refresh content='0;url=//evil.example'>",
-    "<link rel=stylesheet href=//evil.example/x.css>",
-    "<style>*{display:none}</style>",
-    "<object data=//evil.example>",
-    "<embed src=//evil.example>",
-    "<math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>",
-    "<noscript><p title='</noscript><img src=x onerror=alert(1)>'>",
-    "<template><script>alert(1)</script></template>",
-    "<plaintext>",
-    "<xmp><script>alert(1)</script>",
-    "<details open ontoggle=alert(1)>",
-    "<video><source onerror=alert(1)>",
-    "<input autofocus onfocus=alert(1)>",
-    "<body onload=alert(1)>",
-    "<b style=position:fixed;inset:0>covers everything</b>",
-    "{{ 7 * 7 }}",
-    "{% for x in range(9) %}{% endfor %}",
-    "{{ ''.__class__.__mro__ }}",
-    "${7*7}",
-    "&lt;script&gt;alert(1)&lt;/script&gt;",
-    "&#60;script&#62;",
-    "\\u003cscript\\u003ealert(1)\\u003c/script\\u003e",
-    "javascript:alert(1)",
-    "data: hostile\n\nevent: message\ndata: forged",
-    "\r\nSet-Cookie: stolen=1\r\n\r\n<script>",
-    "\x00\x01\x1b[31mred\x1b[0m",
-    "\u202egnp.exe",
-    "\u2066\u2069\u200b\ufeff",
-    "\ud7ff\ue000\U0010ffff",
-    "a" * 3_000,
-    "<" * 3_000,
-    "\n" * 3_000,
-    "[" * 3_000,
-    '{"<img src=x onerror=alert(1)>": "<script>alert(1)</script>"}',
-)
 
 
 class Elements(HTMLParser):
@@ -113,6 +63,34 @@ def test_no_message_becomes_markup(memory_root: str) -> None:
     for payload in MARKUP:
         if payload.isprintable() and len(payload) < 200 and payload[:1] not in "{[":
             assert text.count(payload) >= 4, payload
+
+
+def test_no_client_and_no_setting_becomes_markup(memory_root: str) -> None:
+    """Client ids, hosts and instance ids of members, and settings of topics, on every page of a root."""
+    harmless_root = f"{memory_root}-harmless"
+    write_names(memory_root, MARKUP)
+    write_names(harmless_root, ["x"] * len(MARKUP))
+    topics = [f"/topics/settings-{number}" for number in range(len(MARKUP))]
+    hostile, harmless = browser(made(memory_root)), browser(made(harmless_root))
+    assert set(PAGES) == {"", "/topics/{topic}", "/topics/{topic}/messages", "/groups", "/groups/{group}",
+                          "/maintenance", "/cost"}  # fmt: skip
+    for path in ("", "/groups", "/groups/g", "/maintenance", "/cost", "/topics/t", "/topics/t/messages", *topics):
+        page = hostile.get(f"/roots/0{path}").text
+        expected = harmless.get(f"/roots/0{path}").text
+        assert Counter(Elements(page).found) == Counter(Elements(expected).found), path
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page), path
+    text = Elements(hostile.get("/roots/0/groups/g").text).text
+    for payload in MARKUP:
+        if payload.isprintable() and len(payload) < 200:
+            assert text.count(payload) >= 3, payload
+    samples = {(s.name, *sorted(s.labels.items())) for s in samples_of(hostile.get("/metrics").text)}
+    labels = {(s.name, *sorted(s.labels.items())) for s in samples_of(harmless.get("/metrics").text)}
+    assert {repr(sample).replace(memory_root, harmless_root) for sample in samples} == set(map(repr, labels))
+
+
+def samples_of(text: str) -> list[Any]:
+    """The samples of a text for Prometheus, as its own parser reads them."""
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
 @pytest.mark.parametrize("field", ["from", "search", "partition", "count"])

@@ -25,6 +25,7 @@ from deltaq.metrics import (
     listening,
     prometheus_text,
 )
+from tests.doubles.hostile_names import MARKUP
 from tests.doubles.reading import drain
 
 COUNTERS = [metric.name for metric in METRICS if isinstance(metric, Counter)]
@@ -125,6 +126,17 @@ def test_prometheus_reads_counters_and_histograms_with_any_label():
     assert buckets == {"0.005": 1, "0.025": 2, "10": 2, "+Inf": 3}
     assert found[f"{name}_count", frozenset({topic})] == 3
     assert found[f"{name}_sum", frozenset({topic})] == pytest.approx(99.025)
+
+
+@pytest.mark.parametrize("hostile", MARKUP)
+def test_prometheus_reads_one_sample_whatever_a_label_has(hostile):
+    totals = Totals()
+    with listening(totals):
+        MISSING_FILES.add(2, topic=hostile)
+    samples = [sample for sample in totals.samples() if sample.metric is MISSING_FILES]
+    text = prometheus_text(samples)
+    assert parsed(text) == {(MISSING_FILES.name, frozenset({("topic", hostile)})): 2}
+    assert [line for line in text.split("\n") if not line.startswith((MISSING_FILES.name, "# "))] == [""]
 
 
 def test_the_gauges_of_consumers_of_one_group_are_combined():

@@ -5,7 +5,9 @@ In README.md, docs/**/*.md and examples/**/*.md, a fenced block with the info st
 * `python` runs, after the blocks above it on the same page, in an empty folder and with warnings as errors;
 * `python spark` does so where there is Java;
 * `python no-run: <reason>` is not run, and the reader sees why;
-* `bash`, `console` or `sh` names only make targets and files that exist.
+* `bash`, `console` or `sh` names only make targets and files that exist;
+* `bash` on a page of docs/guides runs in an empty folder, unless it is `bash no-run: <reason>`. Services are ended once
+  they work, and nothing is installed: pip is asked only for extras that there are.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +33,7 @@ PAGES = [
     page for page in (README, *(page for folder in FOLDERS for page in sorted(folder.rglob("*.md")))) if page.is_file()
 ]
 DEADLINE_S = 300  # the time of Spark for a page depends on the load of the machine
+BASH_INFOS = re.compile(r"bash|bash no-run: \S.*")
 PYTHON_INFOS = re.compile(r"python|python spark|python no-run: \S.*")
 
 
@@ -159,6 +163,81 @@ def test_the_python_of_a_page_runs(page: Path, infos: tuple[str, ...], tmp_path:
 def test_every_python_block_runs_or_gives_a_reason(page: Path) -> None:
     python = [block for block in _blocks(page.read_text()) if block.language.lower() in ("py", "python", "python3")]
     assert [f"line {block.line}: {block.info}" for block in python if not PYTHON_INFOS.fullmatch(block.info)] == []
+
+
+PROGRAMS = {
+    "deltaq": """
+        import os, signal, subprocess, sys, urllib.request
+        arguments = sys.argv[1:]
+        if "serve" not in arguments:
+            os.execv(sys.executable, [sys.executable, "-m", "deltaq.cli", *arguments])
+        command = [sys.executable, "-m", "deltaq.cli", *arguments, "--port", "0"]  # the usual one may be taken
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+            line = service.stdout.readline()
+            assert line.startswith("serving http://"), line
+            assert urllib.request.urlopen(line.split()[1] + "static/console.js").status == 200
+            service.send_signal(signal.SIGINT)
+        sys.exit(service.returncode)
+        """,
+    "pip": """
+        import re, sys, tomllib
+        extras = re.fullmatch(r"install deltaq\\[(.+)\\]", " ".join(sys.argv[1:]))
+        known = tomllib.load(open(ROOT + "/pyproject.toml", "rb"))["project"]["optional-dependencies"]
+        assert set(extras[1].split(",")) <= set(known)
+        """,
+    "python": """
+        import os, sys
+        arguments = sys.argv[1:]
+        if arguments[:2] == ["-m", "deltaq.maintenance"] and "--dry-run" not in arguments:
+            arguments.append("--once")  # it would go on for ever
+        os.execv(sys.executable, [sys.executable, *arguments])
+        """,
+}
+"""What stands for these programs in the shell of a page."""
+
+
+def _run_shell(script: str, folder: Path) -> None:
+    """Run the shell blocks of a page in `folder`, where the files are that the text asks for."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name, text in PROGRAMS.items():
+        (programs / name).write_text(f"#!{sys.executable}\nROOT = {str(ROOT)!r}\n{textwrap.dedent(text)}")
+        (programs / name).chmod(0o755)
+    (folder / "token").write_text("a-token-for-the-tests\n")
+    about = {"HOME": str(folder), "PYTHONPATH": str(ROOT), "DELTAQ_ROOT": "./deltaq-data"}
+    answer = subprocess.run(
+        ["bash", "-euxo", "pipefail", "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env={**os.environ, **about, "PATH": f"{programs}:{os.environ['PATH']}"},
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout
+
+
+GUIDES = [page for page in PAGES if page.parent == ROOT / "docs/guides"]
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in GUIDES if any(b.info == "bash" for b in _blocks(p.read_text()))], ids=_name
+)
+def test_the_shell_commands_of_a_guide_run(page: Path, tmp_path: Path) -> None:
+    _run_shell(_program(page.read_text(), {"bash"}), tmp_path)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=_name)
+def test_every_bash_block_of_a_guide_runs_or_gives_a_reason(page: Path) -> None:
+    bash = [block for block in _blocks(page.read_text()) if block.language in ("bash", "sh", "shell")]
+    assert [f"line {block.line}: {block.info}" for block in bash if not BASH_INFOS.fullmatch(block.info)] == []
+
+
+@pytest.mark.parametrize("command", ["deltaq no-such-verb", "deltaq serve --no-such-option", "pip install 'deltaq[x]'"])
+def test_a_shell_command_that_fails_is_noticed(command: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        _run_shell(command, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

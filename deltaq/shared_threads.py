@@ -194,10 +194,10 @@ class SharedThreads:
                 self._start()
         return None
 
-    def _is_over(self, worker: _Worker, now: float, idle_until: float) -> bool:
+    def _is_over(self, now: float, idle_until: float) -> bool:
         """Whether an idle thread that found no task is to end."""
-        is_spare = now >= idle_until and len(self._idle) > IDLE_KEPT and worker is not self._idle[-1]
-        return is_spare or not (self.users or self._ready)
+        is_spare = now >= idle_until and len(self._idle) > IDLE_KEPT
+        return self._is_stopping or is_spare or not (self.users or self._ready)
 
     # --- the threads ---
 
@@ -222,17 +222,16 @@ class SharedThreads:
             with self._lock:
                 now = self._clock.monotonic()
                 task = None if self._is_stopping else self._take(now)
+                leaves = task is not None or self._is_over(now, idle_until)
                 if task is not None:
-                    self._idle.remove(worker)
                     self._busy.append(worker)
                     worker.busy_since = now
-                    watcher = self._watcher()
-                elif self._is_stopping or self._is_over(worker, now, idle_until):
+                if leaves:
                     self._idle.remove(worker)
-                    return None
+                    watcher = self._watcher()
                 else:
                     worker.until = self._work_at(now) if worker is self._idle[-1] else _NEVER
-            if task is not None:
+            if leaves:
                 if watcher is not None:
                     watcher.call()
                 return task

@@ -131,7 +131,7 @@ def test_a_step_that_calls_its_own_task_is_not_repeated_for_that(threads):
 def test_a_task_becomes_due_while_all_threads_work_and_has_its_turn_after_them(threads):
     first = Work(threads, waits_s=(0.01, None))
     first.task.call()
-    eventually(lambda: first.runs == 1)
+    eventually(lambda: first.runs >= 1)  # due again at any moment
     busy = [Work(threads, is_open=False) for _ in range(MOST)]
     for work in busy:
         work.task.call()

@@ -92,6 +92,6 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """`confluent_kafka.admin` and the other modules need no import of their own."""
-    if name in ("admin", "aio", "error", "schema_registry", "serialization"):
+    if name in ("admin", "aio", "cimpl", "error", "schema_registry", "serialization"):
         return importlib.import_module("deltaq.compat.confluent." + name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,6 +22,7 @@ def killed(root: str, folder: Path) -> Findings:
         return harness.judge()
 
 
+@pytest.mark.long
 @pytest.mark.fault("P1", "P3")
 def test_killed_writers_and_reader_lose_double_and_skip_nothing(local_root, tmp_path):
     findings = killed(local_root, tmp_path)

@@ -34,7 +34,7 @@ SOURCE_OPTIONS = (
     "failOnDataLoss",
     "columns",
 )
-SINK_OPTIONS = ("topic", "columns", "txnAppId", "txnVersion")
+SINK_OPTIONS = ("topic", "columns", "mergeSchema", "txnAppId", "txnVersion")
 
 _MAX_TRIGGER_DELAY = "15m"
 
@@ -96,11 +96,15 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The parsed options of a write. Without `topic` each row names its topic. `txn_*` make a write idempotent."""
+    """The parsed options of a write. Without `topic` each row names its topic. `txn_*` make a write idempotent.
+
+    With `merge_schema`, typed topics gain the columns that rows have, and wider types.
+    """
 
     client: ProducerConfig
     topic: str | None
     columns: ColumnSet
+    merge_schema: bool
     txn_app_id: str | None
     txn_version: int | None
 
@@ -125,11 +129,14 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Parse the options of a batch or streaming write. Raises InvalidConfig with the option and the remedy."""
     given = GivenOptions(options, "sink", SINK_OPTIONS, SOURCE_OPTIONS)
-    topic = given.text("topic")
+    topic, columns, merge = given.text("topic"), _column_set(given), given.flag("mergeSchema", default=False)
+    if merge and columns == "kafka":
+        refuse("mergeSchema", "true", 'it is for columns of typed topics: set option "columns" to "table"')
     return SinkOptions(
         client=parse_client_config(ProducerConfig, given.client()),
         topic=None if topic is None else check_topic(topic.strip()),
-        columns=_column_set(given),
+        columns=columns,
+        merge_schema=merge,
         txn_app_id=given.text("txnAppId"),
         txn_version=given.number("txnVersion", low=0),
     )

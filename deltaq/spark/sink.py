@@ -27,13 +27,14 @@ from deltaq.producer.encoding import in_segments, joined, resolved_block
 from deltaq.root import open_root
 from deltaq.serde.schema import TopicSchema
 from deltaq.serde.source import schema_of
+from deltaq.serde.widening import is_wider
 from deltaq.spark.options import SinkOptions, needs_table_columns
 from deltaq.spark.topics import located
 from deltaq.store import Store
 from deltaq.topics.arrow_input import columns_from_arrow
 from deltaq.topics.columns import VALUE_SCHEMA, Columns
 from deltaq.topics.log import AlreadyCommitted, TopicLog, UploadsExpired
-from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, definition_of
+from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, definition_of, evolve_topic
 from deltaq.topics.state import PendingSegment
 from deltaq.topics.upload import upload_segment
 
@@ -288,15 +289,56 @@ class _TaskWriter:
             view = create_topic(log, plan, _deadline(client), exist_ok=True)
         else:
             raise UnknownTopic(topic, reason=f"topic {topic!r} does not exist, and auto.create.topics.enable is false")
-        if view.schema is not None and self._options.columns == "kafka":
+        held = view.schema
+        if held is None:
+            return view, log.version
+        if self._options.columns == "kafka":
             raise needs_table_columns(topic)
+        if self._options.merge_schema:
+            view = evolve_topic(log, merged_schema(held, columns), _deadline(client))
+        elif unknown := [name for name in _value_columns(columns).names if name not in held.arrow.names]:
+            remedy = 'drop it, or set option "mergeSchema" to "true"'
+            raise InvalidValue(f"topic {topic!r} has no such column: {remedy}", field=unknown[0])
         return view, log.version
 
 
 def new_schema(columns: pa.Schema) -> TopicSchema | None:
     """The schema for a topic that is created for rows with these columns; None if the rows hold only bytes."""
-    own = pa.schema([column.with_nullable(True) for column in columns if not column.name.startswith("_")])
+    own = _value_columns(columns)
     return None if own == VALUE_SCHEMA else schema_of(own)
+
+
+def merged_schema(held: TopicSchema, columns: pa.Schema) -> TopicSchema:
+    """The schema `held` of a topic with the columns that only the rows have, and types that hold the values of both.
+
+    As with Delta's option `mergeSchema`, a column that rows lack stays, and so does what it requires.
+    """
+    own = _value_columns(columns)
+    known = [
+        column.with_type(_merged_type(column.type, own.field(column.name).type)) if column.name in own.names else column
+        for column in held.arrow
+    ]
+    return schema_of(pa.schema([*known, *(column for column in own if column.name not in held.arrow.names)]))
+
+
+def _merged_type(held: pa.DataType, given: pa.DataType) -> pa.DataType:
+    """The wider one of two types; a struct with the fields of both. `held` if the topic cannot take the other."""
+    if pa.types.is_struct(held) and pa.types.is_struct(given):
+        theirs = {field.name: field for field in given}
+        known = [
+            field.with_type(_merged_type(field.type, other.type)) if (other := theirs.pop(field.name, None)) else field
+            for field in held
+        ]
+        return pa.struct([*known, *(field.with_nullable(True) for field in theirs.values())])
+    if pa.types.is_list(held) and pa.types.is_list(given):
+        item = held.value_field
+        return pa.list_(item.with_type(_merged_type(item.type, given.value_type)))
+    return given if is_wider(given, held) else held
+
+
+def _value_columns(columns: pa.Schema) -> pa.Schema:
+    """The columns of rows that belong to their values, all of which can be null in Spark."""
+    return pa.schema([column.with_nullable(True) for column in columns if not column.name.startswith("_")])
 
 
 _LOGS: dict[tuple[Store, str, str], TopicLog] = {}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import logging
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from deltaq.partitioner import assign_partitions
 from deltaq.spark import sink
 from deltaq.spark.data_source import DeltaqDataSource
 from deltaq.spark.sink import DeltaqStreamWriter, DeltaqWriter
-from deltaq.store import LocalStore
+from deltaq.store import LocalStore, Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
 
@@ -277,8 +279,76 @@ def test_columns_that_cannot_be_written_are_named_before_any_task_runs(
 
 def test_a_column_that_a_typed_topic_does_not_have_is_refused(root: str) -> None:
     append(root, pa.table({"item": ["tea"]}), topic="sales", columns="table")
-    with pytest.raises(InvalidValue, match="field 'extra': the topic has no such column"):
+    with pytest.raises(InvalidValue, match=r"topic 'sales' has no such column: drop it, or set option \"mergeSchema\""):
         append(root, pa.table({"item": ["tea"], "extra": [1]}), topic="sales", columns="table")
+
+
+def test_a_topic_gains_columns_fields_and_wider_types_if_the_schemas_are_to_be_merged(root: str) -> None:
+    merging = {"topic": "sales", "columns": "table", "mergeSchema": "true"}
+    at = pa.struct([("city", pa.string())])
+    rows = pa.table({"item": ["tea"], "cups": pa.array([1], pa.int32()), "at": pa.array([{"city": "A"}], at)})
+    append(root, rows, **merging)
+    more = pa.struct([("city", pa.string()), ("zip", pa.string())])
+    wider = pa.table({"cups": [2**40], "at": pa.array([{"city": "B", "zip": "1"}], more), "price": [1.5]})
+    append(root, wider, wider, **merging)
+    append(root, rows, **merging)  # of a program that knows the earlier schema
+    before = versions(root, "sales")
+    append(root, wider, **merging)
+    assert versions(root, "sales") == before + 1  # the rows alone
+    old = {"item": "tea", "cups": 1, "at": {"city": "A", "zip": None}, "price": None}
+    new = {"item": None, "cups": 2**40, "at": {"city": "B", "zip": "1"}, "price": 1.5}
+    assert topic_rows(root, "sales", "item", "cups", "at", "price") == [old, new, new, old, new]
+    table = DeltaTable(f"{root}/topics/sales").to_pyarrow_table()
+    assert sorted(table.column("cups").to_pylist()) == [1, 1, 2**40, 2**40, 2**40]
+
+
+def test_merging_keeps_what_every_value_has_and_refuses_what_no_topic_can_become(root: str) -> None:
+    required = pa.schema([pa.field("item", pa.string(), nullable=False), ("cups", pa.int32())])
+    topic = Topic("sales", required, bootstrap_servers=root).create()
+    merging = {"topic": "sales", "columns": "table", "mergeSchema": "true"}
+    append(root, pa.table({"item": ["tea"], "extra": [1]}), **merging)
+    found = topic.describe().schema
+    assert found is not None
+    assert (found.required, found.arrow.names) == (frozenset({"item"}), ["item", "cups", "extra"])
+    before = versions(root, "sales")
+    for rows in (
+        pa.table({"item": ["tea"], "cups": ["many"]}),
+        pa.table({"item": ["tea"], "Cups": [1]}),
+        pa.table({"item": pa.array([None], pa.string()), "other": [1]}),
+        pa.table({"other": [1]}),
+    ):
+        with pytest.raises((InvalidValue, InvalidConfig), match=r"cups|Cups|item"):
+            append(root, rows, **merging)
+    assert topic.describe().next_offsets == {0: 1}
+    assert versions(root, "sales") <= before + 2  # `other` was added before a row was refused
+    with pytest.raises(InvalidConfig, match='set option "columns" to "table"'):
+        batch_writer(root, values(b"1"), topic="orders", mergeSchema="true")
+
+
+def test_tasks_that_merge_at_once_change_the_schema_once(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    merging = {"topic": "sales", "columns": "table", "mergeSchema": "true"}
+    append(root, pa.table({"item": ["tea"]}), **merging)
+    rows = pa.table({"item": ["milk"], "extra": [1]})
+    writers = [batch_writer(root, rows, **merging) for _ in range(4)]
+    barrier = threading.Barrier(4)
+
+    def log_of(store: Store, topic: str, client_id: str) -> TopicLog:
+        """A log of its own, as each process has one."""
+        return TopicLog(store, topic, client_id=client_id)
+
+    monkeypatch.setattr(sink, "_log_of", log_of)
+
+    def write(writer: DeltaqWriter) -> WriterCommitMessage:
+        barrier.wait(20)
+        return writer.write(iter(rows.to_batches()))
+
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(write, writers))
+    writers[0].commit(list(done))
+    assert topic_rows(root, "sales", "extra") == [{"extra": None}, *[{"extra": 1}] * 4]
+    log = TopicLog(LocalStore(root), "sales")
+    log.load()
+    assert log.version == 3  # the topic, its first row, the schema, the rows
 
 
 def test_rows_without_a_topic_are_refused(root: str) -> None:

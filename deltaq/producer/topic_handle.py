@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
+from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.names import check_topic
 from deltaq.producer.accumulator import RecordAccumulator
 from deltaq.producer.sender import Sender
 from deltaq.serde.schema import TopicSchema
 from deltaq.topic import Topic
-from deltaq.topics.columns import TIMESTAMP_MS_MAX, Headers
+from deltaq.topics.columns import Headers
 from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.schema_evolution import unregistered
 

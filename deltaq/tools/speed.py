@@ -187,7 +187,8 @@ def _read(
         consumer.assign([TopicPartition(topic.name, number, OFFSET_BEGINNING) for number in range(partitions)])
         begun_at = clock.monotonic()
         while not found or (found < count and clock.monotonic() < begun_at + seconds):
-            messages = consumer.consume(10_000, timeout=_WAIT_S if not found else seconds)
+            # No more than there are: `consume` would wait for the others.
+            messages = consumer.consume(min(10_000, count - found), timeout=_WAIT_S if not found else seconds)
             for error in filter(None, (message.error() for message in messages[:1])):
                 raise KafkaException(error)
             if not messages and not found:

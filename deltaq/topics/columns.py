@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaq.message import TIMESTAMP_MS_MAX as TIMESTAMP_MS_MAX  # noqa: PLC0414 - a limit of the column for producers
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.serde.schema import TopicSchema
 

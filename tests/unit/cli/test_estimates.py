@@ -93,7 +93,7 @@ def test_a_measurement_that_fails_is_cleaned_up(deltaq: Shell) -> None:
     store = FaultyStore(open_store(ROOT))
     store.add(Rule("put", "*.parquet", Fault.no_space(), times=None))
     with pytest.raises(KafkaException):
-        measure_speed(store, seconds=0.1)
+        measure_speed(store, seconds=0)
     assert list(open_store(ROOT).list("topics/")) == []
 
 
@@ -110,7 +110,7 @@ def test_the_next_measurement_removes_what_a_killed_one_has_left(
     with monkeypatch.context() as patch:
         patch.setattr(speed, "_remove", kill)
         for _ in range(3):
-            measure_speed(store, seconds=0.1)
+            measure_speed(store, seconds=0)
     recent, old, damaged = sorted(set(topic_names(store)) - {"orders", "deltaq-bench-of-ours"})
     for name in ("orders", "deltaq-bench-of-ours", old, damaged):
         for path in (tmp_path / "topics" / name).rglob("*"):
@@ -120,6 +120,6 @@ def test_the_next_measurement_removes_what_a_killed_one_has_left(
 
     # Killed while it removed its objects.
     next((tmp_path / "topics" / damaged / "_delta_log").glob("*00.json")).unlink()
-    measure_speed(store, seconds=0.1)
+    measure_speed(store, seconds=0)
     assert topic_names(store) == sorted(["orders", "deltaq-bench-of-ours", recent])
     assert next(found for found in examine(store) if found.check == "topics").state == "ok"

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.errors import Corrupt
+from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.parquet.plain_segment import PlainRows, decode_plain, encode_plain
 from deltaq.parquet.segment import EncodedSegment, RowRange, encode_segment, read_rows
 from deltaq.parquet.segment_file import SegmentFile
 from deltaq.store.memory import MemoryStore
 from deltaq.topics.columns import (
-    TIMESTAMP_MS_MAX,
     by_partition,
     columns_of_rows,
     plain_batch,

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -104,6 +105,7 @@ FORBIDDEN_CALLS = {"__import__", "compile", "eval", "exec"}
 MACHINE_TIME = r"\b(?:date|datetime)\.(?:now|today|utcnow)$"
 
 VAGUE_NAMES = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
+TESTS_OF_A_FOLDER = 15
 LONGEST_FUNCTION = 70  # lines, docstring not counted: what fits one screen
 
 # Written so that this file does not find itself.
@@ -252,6 +254,11 @@ def _forbidden_text(path: str, text: str) -> list[str]:
         for what, pattern in FORBIDDEN_TEXT.items()
         if re.search(pattern, line)
     ]
+
+
+def test_no_folder_of_unit_tests_has_more_modules_than_fit_one_look() -> None:
+    folders = Counter(path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests/unit").rglob("test_*.py"))
+    assert {folder: count for folder, count in folders.items() if count > TESTS_OF_A_FOLDER} == {}
 
 
 def test_every_module_of_deltaq_has_a_level() -> None:

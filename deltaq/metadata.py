@@ -18,7 +18,7 @@ from deltaq.errors import KafkaError, KafkaException
 from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel, within
-from deltaq.topics.listing import topic_names
+from deltaq.topics.listing import of_each, topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
 
@@ -197,16 +197,7 @@ def describe_topic(store: Store, clock: Clock, topic: str) -> TopicDescription:
 
 def describe_topics(store: Store, clock: Clock, topics: Sequence[str]) -> dict[str, TopicDescription | KafkaException]:
     """Topics at their newest version, by name; in place of a topic, the error that `describe_topic` raises."""
-
-    def describe(topic: str) -> TopicDescription | KafkaException:
-        try:
-            return describe_topic(store, clock, topic)
-        except KafkaException as error:
-            return error
-
-    # On a local disk, threads cost more than the reads.
-    answers = in_parallel(clock, describe, topics) if store.is_remote else map(describe, topics)
-    return dict(zip(topics, answers, strict=True))
+    return of_each(store, clock, topics, describe_topic)
 
 
 def _topic_metadata(store: Store, clock: Clock, topic: str) -> TopicMetadata:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from deltaq.clock import SYSTEM_CLOCK, Clock, Condition, Lock, Thread, this_thread
+from deltaq.clock import SYSTEM_CLOCK, Clock, Condition, Lock, Thread
 
 BLOCKED_S = 0.25
 """A step that has run for this many seconds does not count among the most: it may wait for an answer of the store for
@@ -36,17 +36,16 @@ Step = Callable[[], float | None]
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """Work of one user of the threads. One thread at a time runs its step."""
+    """Repeated work. One thread at a time runs its step."""
 
     _threads: SharedThreads
-    user: object
     step: Step
-    thread: int | None = None  # that runs the step
+    is_running: bool = False
     is_called: bool = False  # during its step, which may have looked before
 
     def call(self) -> None:
-        """Run the step soon; once more if another thread is running it. Without effect in the step itself, which says
-        when more is due. A call that an exception of a signal handler ended must be repeated."""
+        """Run the step soon; once more if it is running, also if the step or a finalizer inside it makes the call. A
+        call that an exception of a signal handler ended must be repeated."""
         self._threads.call(self)
 
 
@@ -95,9 +94,9 @@ class SharedThreads:
         # Re-entrant: finalizers, which may run at any place, call tasks. That changes `_ready`, `_due` and `_starting`.
         self._lock: Lock = self._clock.condition()
 
-    def task(self, user: object, step: Step) -> Task:
-        """A task of `user` with this step, which waits to be called."""
-        return Task(self, user, step)
+    def task(self, step: Step) -> Task:
+        """A task with this step, which waits to be called."""
+        return Task(self, step)
 
     def attach(self, user: object) -> None:
         """Keep threads for `user`, and itself alive, until `detach`. RuntimeError if the system starts no thread."""
@@ -106,13 +105,12 @@ class SharedThreads:
                 self._start()
             self.users.add(user)
 
-    def detach(self, user: object) -> None:
-        """Forget a user that has no work left, and its tasks. The threads end with the last user."""
+    def detach(self, user: object, *tasks: Task) -> None:
+        """Forget a user without work left, and when its tasks are due. The threads end with the last user."""
         with self._lock:
             self.users.discard(user)
-            for task in list(self._due):
-                if task.user is user:
-                    self._due.pop(task, None)
+            for task in tasks:
+                self._due.pop(task, None)
             idle = [] if self.users else list(self._idle)
         for worker in idle:
             worker.call()
@@ -120,8 +118,8 @@ class SharedThreads:
     def call(self, task: Task) -> None:
         """Run the step of a task soon; see `Task.call`."""
         with self._lock:
-            if task.thread is not None:
-                task.is_called = task.is_called or task.thread != this_thread()
+            if task.is_running:
+                task.is_called = True
                 return
             self._make_ready(task)
             watcher = self._watcher()
@@ -161,14 +159,14 @@ class SharedThreads:
     def _take(self, now: float) -> Task | None:
         """The task to run next; None if no thread may."""
         for task in list(self._due):
-            if self._due[task] <= now:
+            if self._due.get(task, _NEVER) <= now:
                 self._make_ready(task)
         if not self._ready or self._moving(now) >= self.most:
             return None
         task = next(iter(self._ready))
+        task.is_running, task.is_called = True, False  # first: from now on, calls make it run once more
         del self._ready[task]
         self._due.pop(task, None)  # still there if a call was interrupted
-        task.thread, task.is_called = this_thread(), False
         return task
 
     def _moving(self, now: float) -> int:
@@ -241,7 +239,7 @@ class SharedThreads:
         with self._lock:
             self._busy.remove(worker)
             self._idle.append(worker)
-            task.thread = None
+            task.is_running = False
             if task.is_called:
                 self._make_ready(task)
             elif wait_s is not None:

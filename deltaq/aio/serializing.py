@@ -91,9 +91,10 @@ class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
         self._producer.check_open()  # before the serializers, which may register a schema
         if not isinstance(topic, str | Topic):
             raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
-        name, serializers = str(topic), self._serializers
         if isinstance(topic, Topic):
-            name, serializers = topic.name, topic.serializers.over(serializers)
+            name, serializers = topic.name, topic.serializers.over(self._serializers)
+        else:
+            name, serializers = topic, self._serializers
         made = await serializers.serialize_async(name, key, value, headers)
         return await super().produce_future(
             topic, made.value, made.key, partition, None, on_delivery, timestamp, made.headers

@@ -118,8 +118,8 @@ class TopicTail:
         found, then one, because more may not exist yet, then twice as many each time while there are more.
 
         One log read is enough if records can be fetched without knowing the end of the log. A consumer that is far
-        behind reads on first, because the files that it would fetch may have been merged since, as it does where the
-        topic was deleted, which may have been created again.
+        behind reads on first, because the files that it would fetch may have been merged since. So does one that finds
+        the topic deleted, because it may have been created again.
         """
         found, at_once = 0, self._entries_ahead
         is_remote = self._store.is_remote

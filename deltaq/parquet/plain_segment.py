@@ -224,7 +224,6 @@ _I32_FIELDS = tuple(bytes((step << 4 | _I32,)) for step in range(5))
 _I64_FIELDS = tuple(bytes((step << 4 | _I64,)) for step in range(5))
 
 
-@lru_cache(maxsize=4096)  # segments of the same size have the same numbers in them
 def _varint(number: int) -> bytes:
     if number < 128:
         return bytes((number,))
@@ -236,16 +235,17 @@ def _varint(number: int) -> bytes:
     return bytes(parts)
 
 
+@lru_cache(maxsize=4096)  # segments of the same size have the same numbers in them
 def _zigzag(number: int) -> bytes:
     return _varint(number << 1 if number >= 0 else (-number << 1) - 1)
 
 
 def _i32(step: int, number: int) -> bytes:
-    return _I32_FIELDS[step] + _varint(number << 1 if number >= 0 else (-number << 1) - 1)
+    return _I32_FIELDS[step] + _zigzag(number)
 
 
 def _i64(step: int, number: int) -> bytes:
-    return _I64_FIELDS[step] + _varint(number << 1 if number >= 0 else (-number << 1) - 1)
+    return _I64_FIELDS[step] + _zigzag(number)
 
 
 def _binary(step: int, content: bytes) -> bytes:

@@ -292,7 +292,7 @@ class Producer(RefusedTransactions):
             handle = TopicHandle(name, sender, buffer, self._config.message_max_bytes, schema)
             definition = sender.topic.found(plan, schema, register=self._config.auto_register_schemas)
             if definition is None:
-                buffer.unchecked = True  # the upload thread retries the lookup until the messages' deadline
+                buffer.unchecked = True  # the upload retries the lookup until the messages' deadline
             else:
                 handle.saw(definition)
                 handle.check()

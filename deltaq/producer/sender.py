@@ -43,11 +43,11 @@ class Sender:
         self._clock = clock
         self.log = SharedTopicLog(TopicLog(store, topic, clock, indexed=True, client_id=client_id), clock)
         self._threads = threads = _shared_threads(store, clock)
-        self._upload, self._commit = threads.task(self, self._upload_step), threads.task(self, self._commit_step)
+        self._upload, self._commit = threads.task(self._upload_step), threads.task(self._commit_step)
         self._batches = batches = InFlightBatches(clock, self.log.pending_shared, self._upload.call, self._commit.call)
         self._reports = reports = DeliveryReports(topic, clock, batches)
         self.topic = SenderTopic(topic, self.log, clock, batches)
-        self._expiry = threads.task(self, Expiry(self.topic, clock, batches, reports).step)
+        self._expiry = threads.task(Expiry(self.topic, clock, batches, reports).step)
         upload = BatchUpload(store, self.topic, clock, batches, reports)
         self._uploads = Uploader(self.topic, threads, clock, batches, upload, reports, store.is_remote)
         self._commits = Committer(self.topic, clock, batches, upload, reports, self._uploads)
@@ -126,7 +126,7 @@ class Sender:
         with batches.lock:
             if not (batches.buffers or uploads.uploads or batches.waiting or batches.is_committing):
                 batches.is_expiring = False
-                self._threads.detach(self)
+                self._threads.detach(self, self._upload, self._commit, self._expiry)
 
     def _maintain(self) -> float | None:
         """Start due maintenance between commits. Seconds until more is due; None without maintenance."""

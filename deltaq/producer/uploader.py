@@ -59,7 +59,7 @@ class Uploader:
         """Start an extra worker if a full batch waits while others are uploaded. The caller holds the sender's lock."""
         if self.uploads and self._is_extra_worker_due() and self.extra_workers < UPLOADS_MAX - 1:
             self.extra_workers += 1
-            self._threads.task(self, self._extra_step).call()
+            self._threads.task(self._extra_step).call()
 
     def _extra_step(self) -> float | None:
         with self._batches.lock:

@@ -40,10 +40,11 @@ from deltaq.store.keys import RESERVED_PREFIX, check_folder, check_key, check_pr
 from deltaq.store.watch import SignalWatch
 
 POLL_INTERVAL = PollInterval(busy_s=0.0005, idle_s=0.02)
+"""Without inotify, only polls find new entries."""
 
 POLL_INTERVAL_WITH_INOTIFY = PollInterval(busy_s=0.01, idle_s=0.1)
 """The kernel wakes the reader; polls find the changes of other machines on a network file system. A poll that finds
-nothing costs a reader some 0.4 ms of processor time: every half millisecond, that was more than all of its reading."""
+nothing costs a reader some 0.4 ms of processor time: every half millisecond, that was almost half of its total."""
 
 MAKE_ATTEMPTS = 10
 """Maximum number of attempts of a write whose empty folder another client removes."""

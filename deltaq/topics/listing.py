@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from deltaq import names
 from deltaq.clock import Clock
@@ -12,6 +13,8 @@ from deltaq.errors import KafkaException
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
 from deltaq.topics.position import TopicPosition
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,20 @@ def topic_size(store: Store, clock: Clock, topic: str) -> TopicSize:
 
 def topic_sizes(store: Store, clock: Clock, topics: Sequence[str]) -> dict[str, TopicSize | KafkaException]:
     """The sizes of topics by name; in place of a size, the error that `topic_size` raises."""
+    return of_each(store, clock, topics, topic_size)
 
-    def size(topic: str) -> TopicSize | KafkaException:
+
+def of_each(
+    store: Store, clock: Clock, topics: Sequence[str], ask: Callable[[Store, Clock, str], T]
+) -> dict[str, T | KafkaException]:
+    """What `ask` returns for each topic, by name; in place of an answer, the KafkaException that it raises."""
+
+    def answer(topic: str) -> T | KafkaException:
         try:
-            return topic_size(store, clock, topic)
+            return ask(store, clock, topic)
         except KafkaException as error:
             return error
 
     # On a local disk, threads cost more than the reads.
-    answers = in_parallel(clock, size, topics) if store.is_remote else map(size, topics)
+    answers = in_parallel(clock, answer, topics) if store.is_remote else map(answer, topics)
     return dict(zip(topics, answers, strict=True))

@@ -32,6 +32,7 @@ LEVELS = (
         "partitioner",
         "serde",
         "shared_threads",
+        "freed_memory",
     }
     | {"statistics", "telemetry", "units", "version", "weak", "work"},
     {"root", "store"},

@@ -15,6 +15,7 @@ from deltaq.config import TopicSettings
 from deltaq.delta.actions import NOTHING_PREPARED, Prepared, prepared
 from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import Unavailable
+from deltaq.freed_memory import return_freed_memory
 from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, Ranges, divided, halved
 from deltaq.maintenance.row_cache import RowCache
 from deltaq.parquet.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_of, encode_by_row_groups
@@ -34,6 +35,9 @@ COMMIT_TIMEOUT_S = 60.0
 
 GENTLE_BYTES_AT_ONCE = 64 * 1024 * 1024
 """`DECODED_BYTES_AT_ONCE` for a client's process. Writing a file takes about four times as much of its memory."""
+
+RETURN_MEMORY_BYTES_MIN = 8 * 1024 * 1024
+"""After a rewrite of files of this many bytes in all, freed memory returns to the system."""
 
 PREPARED_AT_ONCE = 16
 """Actions of an entry that are encoded and verified in one piece of half a millisecond."""
@@ -84,6 +88,19 @@ class Rewriter:
 
         Raises FileGone, if the plan is stale or a file is lost; Corrupt, Unavailable, OutcomeUnknown.
         """
+        try:
+            return (yield from self._rewrite(plan, keep, clean, planned_for))
+        finally:
+            if plan.bytes >= RETURN_MEMORY_BYTES_MIN:
+                return_freed_memory()
+
+    def _rewrite(
+        self,
+        plan: FileRewrite,
+        keep: Callable[[Fetched], pa.RecordBatch],
+        clean: int | None,
+        planned_for: TopicSettings | None,
+    ) -> Work[tuple[str, ...] | StalePlan]:
         as_of = self._log.version
         inputs = [file.path for file in plan.inputs]
         uploaded: list[PendingSegment] = []

@@ -424,10 +424,10 @@ class Consumer(Generic[K, V]):
     ) -> list[TopicPartition] | None:
         """Commit the offset after `message`, the given `offsets`, or by default all stored offsets not committed yet.
 
-        Asynchronous (the default): returns None immediately, and `on_commit` gets the result. Synchronous: returns the
-        partitions, each with an `error` if its topic or partition does not exist; without arguments also the other
-        assigned partitions, with OFFSET_INVALID. Raises KafkaException (_NO_OFFSET) if there is nothing to commit,
-        UnknownTopic if none of the partitions exists, Fenced, Unavailable, OutcomeUnknown.
+        Asynchronous (the default): returns None immediately, and `on_commit` gets the result: _NO_OFFSET if there is
+        nothing to commit. Synchronous: returns the partitions, each with an `error` if its topic or partition does not
+        exist; without arguments also the other assigned partitions, with OFFSET_INVALID. Raises KafkaException
+        (_NO_OFFSET), UnknownTopic if none of the partitions exists, Fenced, Unavailable, OutcomeUnknown.
         """
         self._calls.check_open()
         if unknown := set(keywords) - {"async"}:
@@ -438,15 +438,12 @@ class Consumer(Generic[K, V]):
     def _commit(
         self, message: Message | None, offsets: list[TopicPartition] | None, asynchronous: bool
     ) -> list[TopicPartition] | None:
-        wanted = self._built().to_commit(message, offsets)
-        committer = self._running().committer
         if asynchronous:
-            committer.commit_later(wanted)
+            self._built().commit_later(message, offsets)
             return None
         if self._subscription is not None:
             self._subscription.check_not_lost(self._group)
-        results = committer.commit(wanted)
-        return results if message or offsets is not None else self._built().held.with_others(results)
+        return self._built().commit(message, offsets)
 
     @exclusive
     def committed(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:

@@ -76,22 +76,38 @@ class Reader:
         self.held.apply_changes()
         return self.accepted
 
-    def to_commit(self, message: Message | None, offsets: object) -> list[ToCommit]:
-        """What a call of `commit` asks for. Raises KafkaException (_NO_OFFSET) if that is nothing."""
+    def commit(self, message: Message | None, offsets: object) -> list[TopicPartition]:
+        """Commit synchronously what a call of `Consumer.commit` asks for. Raises KafkaException (_NO_OFFSET) if that is
+        nothing, and what `OffsetCommitter.commit` raises."""
+        wanted = self._to_commit(message, offsets)
+        if not wanted:
+            raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
+        self.begin()
+        results = self.committer.commit(wanted)
+        return results if message or offsets is not None else self.held.with_others(results)
+
+    def commit_later(self, message: Message | None, offsets: object) -> None:
+        """Queue a commit. `on_commit` gets the result, also if there is nothing to commit: an idle consumer may commit
+        without arguments after each poll."""
+        wanted = self._to_commit(message, offsets)
+        if wanted:
+            self.begin()
+            self.committer.commit_later(wanted)
+        else:
+            about = self.held.with_others([]) if offsets is None else list(partition_list(offsets))
+            self.events.committed(KafkaError(KafkaError._NO_OFFSET), about)
+
+    def _to_commit(self, message: Message | None, offsets: object) -> list[ToCommit]:
         if message is not None and offsets is not None:
             raise ValueError("message and offsets are mutually exclusive")
         if message is not None:
             return [self._after(message)]
         if offsets is None:
-            wanted = self.committer.uncommitted()
-        else:
-            listed = partition_list(offsets)
-            for tp in listed:
-                check_place(tp)
-            wanted = [self._with_topic_id(tp) for tp in listed if tp.offset >= 0]
-        if not wanted:
-            raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
-        return wanted
+            return self.committer.uncommitted()
+        listed = partition_list(offsets)
+        for tp in listed:
+            check_place(tp)
+        return [self._with_topic_id(tp) for tp in listed if tp.offset >= 0]
 
     def store(self, message: Message | None, offsets: object) -> None:
         """Store offsets to commit. Raises WrongState for a partition that is not assigned."""

@@ -88,6 +88,23 @@ def test_every_form_of_commit_commits_its_offsets(root):
         assert reader.commit(offsets=[tp(0, 4)], **legacy) == [tp(0)]
 
 
+def test_an_asynchronous_commit_of_nothing_is_reported_to_on_commit(root):
+    topic(root, 2)
+    results: list[tuple[str, list[tuple[int, int]]]] = []
+
+    def on_commit(error: KafkaError, partitions: list[TopicPartition]) -> None:
+        results.append((error.name(), [(p.partition, p.offset) for p in partitions]))
+
+    with consumer(root, on_commit=on_commit) as reader:
+        assert reader.commit() is None
+        reader.assign([tp(0, 0), tp(1, 0)])
+        assert [reader.commit(), reader.commit(offsets=[]), reader.commit(offsets=[tp(0)])] == [None] * 3
+        reader.poll(0)
+    # As confluent-kafka with a broker.
+    nothing = OFFSET_INVALID
+    assert results == [("_NO_OFFSET", found) for found in ([], [(0, nothing), (1, nothing)], [], [(0, nothing)])]
+
+
 def test_a_commit_fails_for_unknown_partitions_only(root):
     topic(root, 2)
     with consumer(root) as reader:

@@ -51,6 +51,7 @@ class Assignment:
         self._to_assign: Mapping[Key, int] | None = None
         # Partitions to set in the fetcher, and where; None for the first record that was not returned.
         self._to_set: dict[Key, Place | None] = {}
+        self._paused: set[Key] = set()  # also partitions that are not assigned now
 
     # --- which partitions ---
 
@@ -72,7 +73,8 @@ class Assignment:
         """Add partitions, each from its offset."""
         self.apply_changes()
         for tp in wanted:
-            self._start((tp.topic, tp.partition), tp.offset, Held(-1, _assigned_at(tp.offset)))
+            key = tp.topic, tp.partition
+            self._start(key, tp.offset, Held(-1, _assigned_at(tp.offset), paused=key in self._paused))
 
     def remove(self, unwanted: Iterable[TopicPartition]) -> None:
         """Remove partitions."""
@@ -174,10 +176,12 @@ class Assignment:
         self._start(key, offset, Held(-1, old.assigned_at, None, stored, old.paused))
 
     def pause(self, topic: str, partition: int) -> None:
-        """Return nothing from a partition until it is resumed, not even accepted records."""
+        """Return nothing from a partition until it is resumed, not even accepted records, nor after it was assigned
+        again: a rebalance must not undo what the application has paused."""
         self.apply_changes()
         held = self._held.get((topic, partition))
         if held is not None:
+            self._paused.add((topic, partition))
             self._accepted.batch = None
             self._to_set[topic, partition] = None
             held.paused = True
@@ -185,6 +189,7 @@ class Assignment:
 
     def resume(self, topic: str, partition: int) -> None:
         """Continue where the partition was paused."""
+        self._paused.discard((topic, partition))
         self.apply_changes()
         held = self._held.get((topic, partition))
         if held is not None and held.paused:
@@ -208,8 +213,11 @@ class Assignment:
             given = self._to_assign
             epochs = self._fetcher.assign(given)
             self._accepted.drop(lambda batch: batch.key[1] >= 0)  # events of a topic or of the group are kept
-            self._to_set = {}
-            self._held = {key: Held(epoch, _assigned_at(given[key])) for key, epoch in epochs.items()}
+            paused = self._paused & given.keys()
+            self._to_set = dict.fromkeys(paused)
+            self._held = {
+                key: Held(epoch, _assigned_at(given[key]), paused=key in paused) for key, epoch in epochs.items()
+            }
             self._to_assign = None
         while self._to_set:
             key = next(iter(self._to_set))

@@ -356,13 +356,16 @@ class Consumer(Generic[K, V]):
 
     @exclusive
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Return no messages from these partitions until `resume`. Partitions that are not assigned are ignored."""
+        """Return no messages from these partitions until `resume`, also if they are revoked and assigned again.
+
+        Partitions that are not assigned are ignored.
+        """
         for tp in partition_list(partitions):
             self._running().held.pause(tp.topic, tp.partition)
 
     @exclusive
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Continue reading paused partitions. Partitions that are not assigned or not paused are ignored."""
+        """Continue reading paused partitions. Partitions that are not paused are ignored."""
         for tp in partition_list(partitions):
             self._running().held.resume(tp.topic, tp.partition)
 

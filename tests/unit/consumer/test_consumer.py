@@ -571,6 +571,34 @@ def test_a_paused_partition_returns_nothing_not_even_what_is_ready(root):
         reader.resume([tp(1), tp(5)])
 
 
+def test_a_partition_stays_paused_when_it_is_assigned_again(root):
+    topic(root, partitions=2)
+    for partition in (0, 1):
+        fill(root, 2, partition=partition)
+
+    def read(reader):
+        return sorted({message.partition() for message in drain(reader, 2)}), nothing_comes(reader)
+
+    # As confluent-kafka with a broker.
+    with consumer(root) as reader:
+        reader.assign([tp(0, 0), tp(1, 0)])
+        reader.pause([tp(0)])
+        assert read(reader) == ([1], True)
+        reader.assign([tp(0, 0), tp(1, 0)])
+        assert read(reader) == ([1], True)
+        reader.unassign()
+        reader.incremental_assign([tp(1, 0)])
+        reader.incremental_assign([tp(0, 0)])
+        assert read(reader) == ([1], True)
+        reader.resume([tp(0)])
+        assert read(reader) == ([0], True)
+        reader.pause([tp(0)])
+        reader.unassign()
+        reader.resume([tp(0)])
+        reader.assign([tp(0, 0)])
+        assert read(reader) == ([0], True), "resumed while it was not assigned"
+
+
 def test_records_that_were_ready_when_the_partition_was_paused_come_after_it_is_resumed(root):
     topic(root, partitions=2)
     with Producer({"bootstrap.servers": root, "linger.ms": 60_000}) as producer:

@@ -80,6 +80,23 @@ def test_a_seek_in_on_assign_decides_where_reading_begins(group: ConsumerGroup) 
     assert sorted((m.partition(), m.offset()) for m in drain(reader, 8)) == [(p, o) for p in range(4) for o in (3, 4)]
 
 
+@pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
+def test_what_the_application_has_paused_stays_paused_over_rebalances(strategy: str, group: ConsumerGroup) -> None:
+    first = group.join("A", ["t"], partition__assignment__strategy=strategy)
+    group.follow()
+    first.pause([TopicPartition("t", number) for number in range(4)])
+    group.join("B", ["t"], partition__assignment__strategy=strategy)
+    group.follow()
+    group.close("B")
+    group.follow()
+    fill(group, 1)
+    for _ in range(20):
+        group.poll(first)
+    assert (numbers(first.assignment()), group.messages) == ([0, 1, 2, 3], [])
+    first.resume(first.assignment())
+    group.poll_until(lambda: len(group.messages) == 4, "the records of the resumed partitions")
+
+
 def test_callbacks_may_add_and_remove_the_partitions_themselves(group: ConsumerGroup) -> None:
     fill(group, 2)
     reader = group.consumer("A", partition__assignment__strategy=COOPERATIVE)

@@ -52,7 +52,7 @@ class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
     _client: ClassVar[type[LoopProducer]] = SerializingLoopProducer
 
     def __init__(self, conf: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        rest, others, key, value = take_functions(conf, keywords, "serializer")
+        rest, others, key, value = take_functions(conf, keywords, "serializer", asynchronous=True)
         self._serializers = MessageSerializers(key, value)
         super().__init__(rest, **others)
 
@@ -115,7 +115,7 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
     _consumer: _DeserializingConsumer
 
     def __init__(self, conf: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        rest, others, key, value = take_functions(conf, keywords, "deserializer")
+        rest, others, key, value = take_functions(conf, keywords, "deserializer", asynchronous=True)
         self._deserializers = MessageDeserializers(key, value)
         self._waiting: deque[Message[K, V]] = deque()  # taken from the consumer, and returned by no call yet
         self._finished = 0  # how many of them, in front, a call that was cancelled later has deserialized

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 from deltaq.errors import InvalidConfig
@@ -46,11 +47,15 @@ class MessageSerializers:
         if self.key is not None:
             try:
                 key = self.key(key, SerializationContext(topic, MessageField.KEY, copy))
+                if type(key) is CoroutineType:
+                    _refuse_coroutine(key)
             except Exception as error:
                 raise KeySerializationError(error) from error
         if self.value is not None:
             try:
                 value = self.value(value, SerializationContext(topic, MessageField.VALUE, copy))
+                if type(value) is CoroutineType:
+                    _refuse_coroutine(value)
             except Exception as error:
                 raise ValueSerializationError(error) from error
         return SerializedMessage(key, value, copy or None)
@@ -77,6 +82,12 @@ def _copied(headers: Any) -> Any:
     if headers is None or isinstance(headers, Mapping | list):
         return [*(headers.items() if isinstance(headers, Mapping) else headers or ())]
     return headers
+
+
+def _refuse_coroutine(result: CoroutineType[Any, Any, Any]) -> None:
+    """For what `take_functions` did not see: a function that returns coroutines, the functions of a `Topic`."""
+    result.close()  # else Python warns that it was never awaited
+    raise TypeError("the function returned a coroutine, which only the clients of deltaq.aio await")
 
 
 async def _made(result: Any) -> Any:
@@ -106,11 +117,15 @@ class MessageDeserializers:
         if self.key is not None:
             try:
                 key = self.key(key, SerializationContext(topic, MessageField.KEY, headers))
+                if type(key) is CoroutineType:
+                    _refuse_coroutine(key)
             except Exception as error:
                 raise KeyDeserializationError(error, message) from error
         if self.value is not None:
             try:
                 value = self.value(value, SerializationContext(topic, MessageField.VALUE, headers))
+                if type(value) is CoroutineType:
+                    _refuse_coroutine(value)
             except Exception as error:
                 raise ValueDeserializationError(error, message) from error
         message.set_key(key)
@@ -135,10 +150,10 @@ class MessageDeserializers:
 
 
 def take_functions(
-    conf: Mapping[str, Any] | None, keywords: dict[str, Any], kind: str
+    conf: Mapping[str, Any] | None, keywords: dict[str, Any], kind: str, *, asynchronous: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any], Any, Any]:
     """The configuration without `key.<kind>` and `value.<kind>`, as a dict and as keywords, and these two. Raises
-    InvalidConfig unless they are callable."""
+    InvalidConfig unless they are callable, and for coroutine functions unless the client is `asynchronous`."""
     rest, others = dict(conf or {}), dict(keywords)
     found = []
     for part in ("key", "value"):
@@ -146,6 +161,9 @@ def take_functions(
         function = rest.pop(name, None)
         function = others.pop(name.replace(".", "_"), others.pop(name, function))
         found.append(checked_function(function, name))
+        if not asynchronous and _is_coroutine_function(function):
+            reason = "is a coroutine function, which only the clients of deltaq.aio await"
+            raise InvalidConfig(f"{name} {reason}: {function!r:.60}", key=name)
     return rest, others, *found
 
 
@@ -154,3 +172,7 @@ def checked_function(function: Any, name: str) -> Any:
     if function is not None and (not callable(function) or isinstance(function, type)):
         raise InvalidConfig(f"{name} must be a callable such as StringSerializer(), not {function!r:.60}", key=name)
     return function
+
+
+def _is_coroutine_function(function: Any) -> bool:
+    return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -176,3 +177,48 @@ def test_a_client_without_serializers_refuses_a_topic_and_a_setting_that_need_th
         SerializingProducer(conf, key_serializer=StringSerializer)
     with pytest.raises(InvalidConfig, match="for topics of bytes"):
         Topic("t", pa.schema({"x": pa.int64()}), value_serializer=DoubleSerializer())
+
+
+async def awaited(value: Any, _: SerializationContext) -> Any:
+    return value
+
+
+class AwaitedObject:
+    async def __call__(self, value: Any, ctx: SerializationContext) -> Any:
+        return value
+
+
+@pytest.mark.parametrize("function", [awaited, AwaitedObject(), partial(awaited)])
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_a_coroutine_function_is_refused_by_the_name_of_its_setting(memory_root, function, part):
+    conf = {"bootstrap.servers": memory_root, "group.id": "g"}
+    for client, setting in [
+        (SerializingProducer, f"{part}.serializer"),
+        (DeserializingConsumer, f"{part}.deserializer"),
+    ]:
+        with pytest.raises(InvalidConfig, match="is a coroutine function") as refused:
+            client(conf | {setting: function})
+        assert refused.value.key == setting
+        assert str(refused.value).count(setting) == 1
+
+
+@pytest.mark.filterwarnings("error")  # a coroutine that was never awaited
+def test_a_coroutine_is_never_a_key_or_a_value(memory_root):
+    def hidden(value: Any, ctx: SerializationContext) -> Any:
+        return awaited(value, ctx)
+
+    conf = {"bootstrap.servers": memory_root, "maintenance.enable": False}
+    with SerializingProducer(conf) as producer:
+        with pytest.raises(KeySerializationError, match="only the clients of deltaq"):
+            producer.produce(Topic("t", key_serializer=hidden), b"k", b"v")
+        with pytest.raises(ValueSerializationError, match="only the clients of deltaq"):
+            producer.produce(Topic("t", value_serializer=awaited), b"k", b"v")
+    written(memory_root, b"1", b"2")
+    for handle, error in [
+        (Topic("t", key_deserializer=awaited), KeyDeserializationError),
+        (Topic("t", value_deserializer=hidden), ValueDeserializationError),
+    ]:
+        with reading(memory_root) as reader:
+            reader.subscribe([handle])
+            with pytest.raises(error, match="only the clients of deltaq"):
+                reader.poll(30)

@@ -91,6 +91,7 @@ class Consumer(Generic[K, V]):
         self._life = Lifecycle(self, self._group, self._calls, config.logger)
         self._reader: Reader | None = None
         self._subscription: Subscription[Consumer[K, V]] | None = None
+        self._has_left = False  # the group, and has not been assigned partitions since
         start_statistics(self, config, clock, self._events, self._life)
         started = "consumer started client.id=%r group=%r root=%r version=%s"
         _log.info(started, config.client_id, self._group, self._store.url, __version__)
@@ -118,7 +119,7 @@ class Consumer(Generic[K, V]):
             raise InvalidConfig("subscribe() needs at least one topic; unsubscribe() ends a subscription", key="topics")
         names = [self._name(topic) for topic in topics]
         wanted = Wanted(names)
-        self._unsubscribe()
+        self._unsubscribe(keeps_place=True)
         reader = self._running()
         reader.held.set([])  # a subscription replaces a manual assignment
         reader.held.follow(wanted.named)
@@ -134,19 +135,21 @@ class Consumer(Generic[K, V]):
     @exclusive
     def unsubscribe(self) -> None:
         """End the subscription and leave the group. The partitions are revoked before this returns."""
-        self._unsubscribe()
+        self._unsubscribe(keeps_place=False)
 
-    def _unsubscribe(self) -> None:
+    def _unsubscribe(self, *, keeps_place: bool, is_closing: bool = False) -> None:
         ended = self._subscription
         if ended is None:
             return
+        if not is_closing:
+            ended.check_not_replaced(self._group)
         try:
-            ended.end(self)
+            ended.end(self, keeps_place=keeps_place)
         finally:
             self._life.remove(ended.membership)
             if self._subscription is ended:  # a callback may have made a new subscription
                 self._running().held.set([])
-                self._subscription = None
+                self._subscription, self._has_left = None, ended.has_joined
         self._follow()
 
     @exclusive
@@ -173,7 +176,8 @@ class Consumer(Generic[K, V]):
     @exclusive
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add partitions to the assignment. Raises KafkaException (_CONFLICT) for one that is assigned already."""
-        self._check_incremental("assign")
+        if self._subscription is not None:
+            self._subscription.check_incremental("assign")
         wanted = assignable(partitions)
         held = self._running().held
         held.check_new(wanted)
@@ -184,7 +188,8 @@ class Consumer(Generic[K, V]):
     @exclusive
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Remove partitions from the assignment. Raises InvalidConfig for one that is not assigned."""
-        self._check_incremental("unassign")
+        if self._subscription is not None:
+            self._subscription.check_incremental("unassign")
         unwanted = assignable(partitions)
         held = self._built().held
         held.check_assigned(unwanted)
@@ -192,12 +197,8 @@ class Consumer(Generic[K, V]):
         self._follow()
         self._was_assigned()
 
-    def _check_incremental(self, what: str) -> None:
-        if self._subscription is not None and not self._strategies.is_cooperative:
-            reason = f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call {what}()"
-            raise WrongState(reason)
-
     def _was_assigned(self) -> None:
+        self._has_left = False
         if self._subscription is not None:
             self._subscription.was_assigned()
 
@@ -356,10 +357,7 @@ class Consumer(Generic[K, V]):
 
     @exclusive
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Return no messages from these partitions until `resume`, also if they are revoked and assigned again.
-
-        Partitions that are not assigned are ignored.
-        """
+        """Return no messages from these assigned partitions until `resume`, also if they are revoked and come back."""
         for tp in partition_list(partitions):
             self._running().held.pause(tp.topic, tp.partition)
 
@@ -379,8 +377,7 @@ class Consumer(Generic[K, V]):
         twice for a topic that it does not read. Raises UnknownTopic, InvalidConfig for a negative partition number,
         and KafkaException (_TIMED_OUT) if the store does not answer within `timeout` seconds.
         """
-        for tp in partition_list([partition]):
-            check_place(tp)
+        check_place(partition_list([partition])[0])
         if not cached:
             return watermarks(self._queries.head_with(partition, timeout), partition.partition)
         seen = None if self._reader is None else self._reader.fetcher.seen(partition.topic)
@@ -518,7 +515,7 @@ class Consumer(Generic[K, V]):
     def _close(self) -> None:
         try:
             try:
-                self._unsubscribe()
+                self._unsubscribe(keeps_place=True, is_closing=True)
             finally:
                 if self._reader is not None:
                     if self._config.enable_auto_commit:
@@ -559,8 +556,9 @@ class Consumer(Generic[K, V]):
         return reader
 
     def _claim(self) -> Claim | None:
-        """On whose behalf to commit; None for a consumer that uses `assign`."""
-        return None if self._subscription is None else self._subscription.claim()
+        """On whose behalf to commit; None for a consumer that uses `assign`. A former member cannot commit."""
+        outside = NO_MEMBER if self._has_left else None
+        return outside if self._subscription is None else self._subscription.claim()
 
     def _deadline(self, timeout: float | None) -> float:
         return self._clock.monotonic() + checked_timeout(timeout)

@@ -11,7 +11,7 @@ from deltaq.clock import Clock
 from deltaq.config import ConsumerConfig
 from deltaq.consumer.reader import Reader
 from deltaq.consumer.wanted import Wanted
-from deltaq.errors import Fenced, KafkaError, KafkaException, Unavailable
+from deltaq.errors import Fenced, KafkaError, KafkaException, Unavailable, WrongState
 from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
@@ -129,14 +129,24 @@ class Subscription(Generic[C]):
     def claim(self) -> Claim:
         """On whose behalf to commit: the member that got the partitions, even if it has joined again since."""
         view = self.view
-        return view.claim if self._claim is NO_MEMBER and view is not None else self._claim
+        return self._claim if self.has_joined or view is None else view.claim
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether partitions were assigned to the consumer as a member, so that it may have read records."""
+        return self._claim is not NO_MEMBER
+
+    def check_not_replaced(self, group: str) -> None:
+        """Raise Fenced (_FATAL) if another consumer has taken the place of this one, which can only be closed: two
+        consumers that subscribe again whenever they are replaced would replace each other for ever."""
+        if self.membership.is_replaced:
+            reason = f"another consumer has joined group {group!r} with the same group.instance.id: close this one"
+            raise Fenced(reason, code=KafkaError._FATAL)
 
     def check_not_lost(self, group: str) -> None:
         """Raise Fenced if the session in which the partitions were assigned has ended: its offsets must not be
         committed, because another member may have read on from there."""
-        if self.membership.is_replaced:
-            reason = f"another consumer has joined group {group!r} with the same group.instance.id"
-            raise Fenced(reason, code=KafkaError._FATAL)
+        self.check_not_replaced(group)
         if self._is_lost(self.view):
             reason = f"this consumer is no longer the member of group {group!r} that got the partitions"
             raise Fenced(reason, code=KafkaError._ASSIGNMENT_LOST, fatal=False)
@@ -186,14 +196,22 @@ class Subscription(Generic[C]):
             self._follow_group(consumer, view)
         return None
 
+    def check_incremental(self, what: str) -> None:
+        """Raise WrongState if the partitions are assigned all at once: `what` is "assign" or "unassign"."""
+        if not self._strategies.is_cooperative:
+            reason = f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call {what}()"
+            raise WrongState(reason)
+
     def was_assigned(self) -> None:
         """The application's callback has changed the assignment itself, so the default action is not done. What the
         group takes away is released nevertheless: otherwise it would never have another owner."""
         if not self._is_giving_up:
             self._default_action = None
 
-    def end(self, consumer: C) -> None:
-        """Revoke the partitions and leave the group. Then raises what a callback has raised."""
+    def end(self, consumer: C, *, keeps_place: bool) -> None:
+        """Revoke the partitions and leave the group; with `keeps_place`, a member with a `group.instance.id` stays in
+        it. Then raises what a callback has raised."""
+        self.membership.keeps_place &= keeps_place
         try:
             self._revoke_all(consumer, self._leave)
         finally:
@@ -379,7 +397,7 @@ class Subscription(Generic[C]):
         def plan(head: GroupHead, claim: Claim) -> GroupHead | None:
             return left(head, {claim.member_id}, self._strategies)
 
-        if self.membership.is_static:
+        if self.membership.keeps_place:
             self._commit_stored()
         else:
             self.membership.begin_to_leave()

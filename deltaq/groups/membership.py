@@ -52,6 +52,8 @@ class Membership:
     not release."""
     is_replaced: bool = False
     """Whether another consumer has joined with this `group.instance.id`."""
+    keeps_place: bool = field(init=False)
+    """Whether the consumer stays a member as it closes: with a `group.instance.id`, unless it unsubscribes."""
     _sizes: Mapping[str, TopicSize] | None = None  # of the topics, as the consumer knows them
     _error: KafkaException | None = None
     _logged: str = ""  # the last error that was logged since the last session
@@ -67,6 +69,7 @@ class Membership:
         self._clock = candidate.clock
         self._group = candidate.log.group
         self.session = candidate.session(self._on_change)
+        self.keeps_place = self.is_static
         self._closes = candidate.clock.condition()
         self._wakes = candidate.store.watch()
         self._wakes.add(names.group_folder(self._group) + names.LOG_FOLDER)
@@ -137,7 +140,7 @@ class Membership:
     def close(self) -> None:
         """Leave the group and end the thread. During an outage, the group waits for the session time-out.
 
-        A member with a `group.instance.id` stays, so that it finds its partitions again if it returns in time.
+        A member that `keeps_place` stays, so that it finds its partitions again if it returns in time.
         """
         if (thread := self.abandon()) is not None:
             with self._closes:
@@ -244,7 +247,7 @@ class Membership:
     def _leave(self) -> None:
         session = self.session
         session.view = None
-        if self.is_static:
+        if self.keeps_place:
             return
         try:
             session.leave({*self._ended, session.member_id})

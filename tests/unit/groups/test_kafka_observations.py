@@ -139,6 +139,45 @@ def test_two_consumers_with_the_same_instance_id(group: ConsumerGroup) -> None:
     } == OBSERVED["static_duplicate_instance"]
 
 
+def test_a_consumer_that_was_replaced_can_only_be_closed(group: ConsumerGroup) -> None:
+    group.topic("t", 2)
+    old = group.join("a", ["t"], group__instance__id="X")
+    group.follow()
+    new = group.join("b", ["t"], group__instance__id="X")
+    group.poll_until(lambda: group.messages and len(new.assignment()) == 2, "the end of the old one")
+    # As observed with confluent-kafka 2.16 and a broker.
+    fatal = {"code": KafkaError._FATAL, "err": "_FATAL"}
+    assert [refused(old.subscribe, ["t"]), refused(old.unsubscribe)] == [fatal] * 2
+    assert refused(old.commit, asynchronous=False) == fatal
+    group.close("a")
+    group.poll(new)
+    assert (len(group.messages), len(new.assignment())) == (1, 2)
+
+
+def test_a_static_member_that_unsubscribes_leaves_the_group(group: ConsumerGroup) -> None:
+    group.topic("t", 2)
+    leaver = group.join("a", ["t"], group__instance__id="X")
+    group.follow()
+    leaver.unsubscribe()
+    # As observed with confluent-kafka 2.16 and a broker.
+    assert group.log.head().members == {}
+
+
+def test_a_former_member_cannot_commit_what_it_has_read(group: ConsumerGroup) -> None:
+    group.topic("t")
+    group.fill("t", 3)
+    reader = group.join("a", ["t"])
+    message, *_ = drain(reader, 3)
+    reader.unsubscribe()
+    # As observed with confluent-kafka 2.16 and a broker.
+    unknown = {"code": KafkaError.UNKNOWN_MEMBER_ID, "err": "UNKNOWN_MEMBER_ID"}
+    assert refused(reader.commit, message, asynchronous=False) == unknown
+    assert refused(reader.commit, offsets=[TopicPartition("t", 0, 2)], asynchronous=False) == unknown
+    reader.assign([TopicPartition("t", 0, 0)])
+    (result,) = reader.commit(message, asynchronous=False)
+    assert (result.offset, result.error) == (1, None), "no member any more, as any consumer with assign()"
+
+
 def test_members_without_a_common_assignor(group: ConsumerGroup) -> None:
     group.topic("t", 2)
     holder = group.join("a", ["t"], partition__assignment__strategy="range")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,8 +90,7 @@ class _Lines:
 
     def message(self, line: bytes) -> dict[str, Any]:
         """The line as arguments of `Producer.produce`. Raises InvalidValue."""
-        from deltaq.tools.files import row_from_json  # noqa: PLC0415 - `deltaq --help` needs no clients
-        from deltaq.tools.records import from_json  # noqa: PLC0415 - as above
+        from deltaq.tools.records import from_json, typed_row  # noqa: PLC0415 - `deltaq --help` needs no clients
 
         about: dict[str, Any] = {"partition": self.partition}
         if self.headers:
@@ -102,7 +100,7 @@ class _Lines:
             if isinstance(about["value"], dict):
                 if self.schema is None:
                     raise InvalidValue("its value is an object, and the topic has bytes: give it as text")
-                about["value"] = row_from_json(dumps(about["value"]).encode(), self.schema)
+                about["value"] = typed_row(about["value"], self.schema)
             return about
         key = None if self.key is None else self.key.encode()
         if self.key_delimiter is not None:
@@ -114,7 +112,7 @@ class _Lines:
         return about | {"key": key, "value": self._value(line)}
 
     def _value(self, line: bytes) -> object:
-        from deltaq.tools.files import row_from_json  # noqa: PLC0415 - as above
+        from deltaq.tools.records import row_from_json  # noqa: PLC0415 - as above
 
         if self.empty_as_null and not line:
             return None

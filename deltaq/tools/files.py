@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -107,20 +106,6 @@ def _check_escapes(path: Path, batch: pa.RecordBatch) -> None:
 
 def _as_key(column: pa.Array) -> pa.Array:
     return column if pa.types.is_binary(column.type) else column.cast(pa.string())
-
-
-def row_from_json(line: bytes, schema: TopicSchema) -> dict[str, object] | None:
-    """The value of a typed topic that a JSON object stands for; times as ISO 8601, decimals as text.
-
-    Raises InvalidValue for other text, and for columns that the topic does not have.
-    """
-    options = arrow_json.ParseOptions(explicit_schema=schema.arrow, unexpected_field_behavior="error")
-    try:
-        table = arrow_json.read_json(io.BytesIO(line), parse_options=options)
-        (row,) = schema.to_python(table.combine_chunks().to_batches()[0])
-    except (pa.ArrowException, ValueError, IndexError) as error:
-        raise InvalidValue(f"not a JSON object with the topic's columns: {error}") from None
-    return row
 
 
 def _csv(path: Path, schema: TopicSchema | None) -> Iterator[pa.RecordBatch]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,6 +19,9 @@ from deltaq.serde.json_text import strict_json
 from deltaq.serde.schema import TopicSchema
 
 _FIELDS = {"topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64", "headers"}
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{7}")
+_EXACT_DIGITS_MAX = 15  # the decimal digits that every float keeps
 
 
 class Record(NamedTuple):
@@ -60,8 +66,8 @@ def _named(name: str, value: bytes | None) -> dict[str, str | None]:
 
 
 def plain(value: Any) -> Any:
-    """A value of a typed topic or a query in JSON's types: times as ISO 8601, bytes as text or base64, and others that
-    JSON does not have, such as decimals, as text."""
+    """A value of a typed topic or a query in JSON's types: times as ISO 8601, bytes as text or, if they are no UTF-8, as
+    {"base64": text}; NaN, infinities and others that JSON does not have, such as decimals, as text."""
     if isinstance(value, dict):
         return {name if isinstance(name, str) else str(plain(name)): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -69,7 +75,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, bytes):
-        return next(iter(_named("", value).values()))
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
@@ -114,3 +125,78 @@ def _value(about: Mapping[str, Any], name: str) -> Any:
     encoded = about.get(f"{name}_base64")
     value = about.get(name) if encoded is None else base64.b64decode(encoded, validate=True)
     return value.encode() if isinstance(value, str) else value
+
+
+# --- values of typed topics ---
+
+
+def row_from_json(text: str | bytes, schema: TopicSchema) -> dict[str, Any]:
+    """The value of a typed topic that a JSON object stands for, as `plain` shows it. Raises InvalidValue for text that
+    is no JSON object, and as `typed_row`."""
+    try:
+        found = strict_json(text)
+    except ValueError as error:
+        raise InvalidValue(f"not a JSON object with the topic's columns: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidValue("not a JSON object with the topic's columns")
+    return typed_row(found, schema)
+
+
+def typed_row(value: Mapping[str, Any], schema: TopicSchema) -> dict[str, Any]:
+    """An object of JSON's types as a value of a typed topic, which `Producer.produce` checks further.
+
+    Times are ISO 8601, in UTC unless they say otherwise; bytes are text or {"base64": text}; a decimal is text or a
+    number; NaN and infinities are text. Raises InvalidValue, with the field's name.
+    """
+    types = {field.name: field.type for field in schema.arrow}
+    return {name: _typed(inner, types[name], name) if name in types else inner for name, inner in value.items()}
+
+
+def _typed(value: Any, kind: pa.DataType, path: str) -> Any:
+    """A value of JSON as one of this type; unchanged where JSON has the type, or where nothing fits."""
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        types = {field.name: field.type for field in kind}
+        return {
+            name: _typed(inner, types[name], f"{path}.{name}") if name in types else inner
+            for name, inner in value.items()
+        }
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return [_typed(inner, kind.value_type, f"{path}[{at}]") for at, inner in enumerate(value)]
+    if pa.types.is_map(kind) and isinstance(value, dict):
+        return {name: _typed(inner, kind.item_type, f"{path}[{name}]") for name, inner in value.items()}
+    try:
+        return _typed_scalar(value, kind)
+    except (ValueError, TypeError, InvalidOperation):
+        raise InvalidValue(f"{value!r:.100} is no {kind}", field=path) from None
+
+
+def _typed_scalar(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_binary(kind) and isinstance(value, dict) and value.keys() == {"base64"}:
+        return base64.b64decode(value["base64"], validate=True)
+    if pa.types.is_decimal(kind):
+        return _decimal(value)
+    if not isinstance(value, str):
+        return value
+    if pa.types.is_binary(kind):
+        return value.encode()
+    if pa.types.is_floating(kind):
+        return _NOT_FINITE.get(value, value)
+    if pa.types.is_timestamp(kind):
+        return _time(value)
+    return date.fromisoformat(value) if pa.types.is_date(kind) else value
+
+
+def _time(text: str) -> datetime:
+    if _FINER_THAN_MICROSECONDS.search(text):
+        raise ValueError("finer than microseconds")  # Python would cut it
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _decimal(value: Any) -> Any:
+    if isinstance(value, float):
+        found = Decimal(repr(value))
+        if len(found.as_tuple().digits) > _EXACT_DIGITS_MAX:
+            raise ValueError("a float does not hold it exactly; use text")
+        return found
+    return Decimal(value) if isinstance(value, str | int) and not isinstance(value, bool) else value

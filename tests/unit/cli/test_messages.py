@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+import math
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -269,7 +270,56 @@ def test_lines_of_a_typed_topic_are_its_columns_as_json(trades: Shell) -> None:
     trades("produce trades --json", printed.raw)
     assert len(_lines(trades("grep 1.50 trades"))) == 2
     ended = trades("produce trades", b'{"id": 1, "prize": 2}\n')
-    assert "line 1: not a JSON object with the topic's columns" in ended.errors
+    assert "line 1: field 'prize': Extra inputs are not permitted" in ended.errors
+
+
+def test_values_of_every_type_survive_json(deltaq: Shell) -> None:
+    columns = pa.schema(
+        {
+            "seal": pa.binary(),
+            "weight": pa.float64(),
+            "price": pa.decimal128(20, 2),
+            "day": pa.date32(),
+            "at": pa.timestamp("us", "UTC"),
+            "counts": pa.map_(pa.string(), pa.binary()),
+            "to": pa.list_(pa.struct([("city", pa.string()), ("height", pa.float32())])),
+        }
+    )
+    topic = Topic("shipments", columns, conf={"bootstrap.servers": ROOT}).create()
+    noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    with Producer(bootstrap_servers=ROOT) as producer:
+        for seal, weight in (
+            (b"\xff\x00", math.inf),
+            (b"/wA=", -math.inf),
+            (b'{"base64": "/wA="}', math.nan),
+            (None, 0.1),
+        ):
+            value = {"seal": seal, "weight": weight, "price": Decimal("123456789012345678.90"), "day": date(2026, 1, 2)}
+            counts = {"a": b"\xff", "base64": b"x"}
+            producer.produce(topic, value | {"at": noon, "counts": counts, "to": [{"city": "é", "height": math.nan}]})
+    printed = deltaq("cat shipments -o json")
+    assert [json.loads(line, parse_constant=pytest.fail) for line in printed.raw.splitlines()]
+    deltaq("produce shipments --json", printed.raw)
+    deltaq("produce shipments", deltaq("head shipments -n 4").raw)
+    rows = Topic("shipments", conf={"bootstrap.servers": ROOT}).to_arrow().select(columns.names).to_pylist()
+    assert repr(rows[:4]) == repr(rows[4:8]) == repr(rows[8:])  # NaN equals no number, not even itself
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"at": "2026-01-02T03:04:05.1234567Z"}', "field 'at': '2026-01-02T03:04:05.1234567Z' is no timestamp"),
+        (b'{"price": 1234567.123456789}', "field 'price': 1234567.123456789 is no decimal128(9, 2)"),
+        (b'{"price": "much"}', "field 'price': 'much' is no decimal128(9, 2)"),
+        (b'{"id": 1, "id": 2}', "not a JSON object with the topic's columns: a key is repeated"),
+        (b"[1]", "not a JSON object with the topic's columns"),
+        (b"{}", "all fields are None"),
+    ],
+)
+def test_a_line_that_is_no_value_of_a_typed_topic_is_explained(trades: Shell, line: bytes, reason: str) -> None:
+    ended = trades("produce trades", line)
+    assert f"deltaq: line 1: {reason}" in ended.errors
+    assert ended.status == 1
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "xlsx"])

@@ -7,7 +7,7 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from deltaq.serde.schema import TopicSchema
 
 _FIELDS = {"topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64", "headers"}
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_NAMES = {repr(number): name for name, number in _NOT_FINITE.items()}
 _FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{7}")
 _EXACT_DIGITS_MAX = 15  # the decimal digits that every float keeps
 
@@ -66,8 +67,8 @@ def _named(name: str, value: bytes | None) -> dict[str, str | None]:
 
 
 def plain(value: Any) -> Any:
-    """A value of a typed topic or a query in JSON's types: times as ISO 8601, bytes as text or, if they are no UTF-8, as
-    {"base64": text}; NaN, infinities and others that JSON does not have, such as decimals, as text."""
+    """A value of a typed topic or a query in JSON's types: times as ISO 8601, bytes as text, or as {"base64": text} if
+    they are no UTF-8; NaN, infinities and others that JSON does not have, such as decimals, as text."""
     if isinstance(value, dict):
         return {name if isinstance(name, str) else str(plain(name)): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -75,13 +76,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value if value is None or isinstance(value, str | int | float) else str(value)
+        named = _named("", value)
+        return named[""] if "" in named else {"base64": named["_base64"]}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _NAMES[repr(value)]
+    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def json_text(value: Any) -> str:
@@ -171,19 +170,14 @@ def _typed(value: Any, kind: pa.DataType, path: str) -> Any:
 
 
 def _typed_scalar(value: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_binary(kind) and isinstance(value, dict) and value.keys() == {"base64"}:
-        return base64.b64decode(value["base64"], validate=True)
     if pa.types.is_decimal(kind):
         return _decimal(value)
-    if not isinstance(value, str):
-        return value
     if pa.types.is_binary(kind):
-        return value.encode()
-    if pa.types.is_floating(kind):
-        return _NOT_FINITE.get(value, value)
-    if pa.types.is_timestamp(kind):
-        return _time(value)
-    return date.fromisoformat(value) if pa.types.is_date(kind) else value
+        if isinstance(value, dict) and value.keys() == {"base64"}:
+            return base64.b64decode(value["base64"], validate=True)
+        return value.encode() if isinstance(value, str) else value
+    parse = next((parse for test, parse in _PARSERS if test(kind)), None)
+    return value if parse is None or not isinstance(value, str) else parse(value)
 
 
 def _time(text: str) -> datetime:
@@ -200,3 +194,10 @@ def _decimal(value: Any) -> Any:
             raise ValueError("a float does not hold it exactly; use text")
         return found
     return Decimal(value) if isinstance(value, str | int) and not isinstance(value, bool) else value
+
+
+_PARSERS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]]] = (
+    (pa.types.is_floating, lambda text: _NOT_FINITE.get(text, text)),
+    (pa.types.is_timestamp, _time),
+    (pa.types.is_date, date.fromisoformat),
+)

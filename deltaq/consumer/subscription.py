@@ -113,6 +113,7 @@ class Subscription(Generic[C]):
         self._released: GroupView | None = None  # the last view whose partitions were released where it says so
         self._claim = NO_MEMBER  # on whose behalf records were read last
         self._partitions: frozenset[Key] = frozenset()
+        self._has_called_assign = False  # in this assignment, maybe without partitions
         self._changes_written = -1
         self._is_revoking = False
         self._default_action: Callable[[], None] | None = None  # the default action, if no callback has done it itself
@@ -316,6 +317,7 @@ class Subscription(Generic[C]):
         if new or not is_first or any(size and size.partitions for size in self._fetcher.sizes().values()):
             shown = self._group, view.member_id, by_topic(new)
             _log.info("partitions assigned group=%r member=%r partitions=%s", *shown)
+            self._has_called_assign = True
             self._call(consumer, "assign", new)
 
     def _hold(self, new: frozenset[Key]) -> None:
@@ -353,7 +355,8 @@ class Subscription(Generic[C]):
         def revoke() -> None:
             self._commit_before_callback("revoke")
             try:
-                if partitions := self._drop():
+                partitions, is_eager = self._drop(), not self._strategies.is_cooperative
+                if partitions or (is_eager and self._has_called_assign):  # as librdkafka, in pairs
                     self._call(consumer, "revoke", partitions)
             finally:
                 hand_over()
@@ -371,7 +374,7 @@ class Subscription(Generic[C]):
             self._is_revoking = True
             end()
         finally:
-            self._is_revoking = False
+            self._is_revoking = self._has_called_assign = False
             self.membership.held = self._partitions
             self._held.set([])
             self._view = None

@@ -16,7 +16,6 @@ from deltaq.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from deltaq.schema_registry.log import NeedsStore, without_io
 from deltaq.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from deltaq.schema_registry.schemas import RegisteredSchema, Schema, SchemaVersion, ServerConfig
-from deltaq.serde.serializers import SerializationContext
 from deltaq.store import Store
 
 P = ParamSpec("P")
@@ -276,20 +275,20 @@ class _AsyncConversion:
     def _build(self) -> Callable[..., Any]:
         return type(self)._blocking(*self._arguments, **self._keywords)
 
-    async def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> Any:
+    async def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """As the class of the same name without `Async`."""
         if self._conversion is None:
             raise TypeError(f"await {type(self).__name__}(...) before the first call")
         try:
             with without_io():
-                return self._conversion(obj, ctx)
+                return self._conversion(*arguments, **keywords)
         except NeedsStore:
             pass  # the schema is registered or read, once
-        return await self._run(self._conversion, obj, ctx)
+        return await self._run(self._conversion, *arguments, **keywords)
 
-    async def _run(self, call: Callable[..., R], *arguments: Any) -> R:
+    async def _run(self, call: Callable[..., R], *arguments: Any, **keywords: Any) -> R:
         assert self._registry is not None  # noqa: S101 - checked when it was made
-        return await self._registry._run(call, *arguments)
+        return await self._registry._run(call, *arguments, **keywords)
 
 
 def _sync(argument: Any) -> Any:

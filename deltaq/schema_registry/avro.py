@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from deltaq.errors import InvalidConfig
 from deltaq.schema_registry.client import SchemaRegistryClient
+from deltaq.schema_registry.errors import InvalidSetting
 from deltaq.schema_registry.formats import load_format
 from deltaq.schema_registry.message_schemas import (
     ReaderSchemas,
@@ -116,7 +116,7 @@ class AvroDeserializer(Deserializer):
         settings = deserializer_settings(conf, {})
         self._from_dict = checked_callable(from_dict, "from_dict")
         if not isinstance(return_record_name, bool):
-            raise InvalidConfig("return_record_name must be a boolean value", key="return_record_name")
+            raise InvalidSetting("return_record_name must be a boolean value", key="return_record_name")
         self._return_record_name = return_record_name
         self._format = load_format(_TYPE)
         self._client = checked_client(schema_registry_client)
@@ -125,12 +125,12 @@ class AvroDeserializer(Deserializer):
         if self._schema is not None:
             self._parsed(self._schema)
 
-    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
+    def __call__(self, data: bytes | None, ctx: SerializationContext | None = None) -> Any:
         """The record; None for None. Raises SerializationError for bytes that cannot be decoded, SchemaRegistryError
         for an unknown schema."""
-        if value is None:
+        if data is None:
             return None
-        schema_id, payload = self._schemas.split(value, ctx)
+        schema_id, payload = self._schemas.split(data, ctx)
         writer = self._parsed(self._schemas.writer(schema_id))
         latest = self._schemas.latest(ctx, self._format.record_name(writer))
         reader = latest or self._schema

@@ -29,6 +29,7 @@ from deltaq.schema_registry.errors import (
     registry_error,
 )
 from deltaq.schema_registry.formats import load_format, schema_guid
+from deltaq.schema_registry.rules import NO_RULES, has_rules
 from deltaq.schema_registry.schemas import ConfigCompatibilityLevel, RegisteredSchema, Schema
 from deltaq.schema_registry.state import MODES, Registry, StoredSchema, Subject, Version
 
@@ -73,8 +74,8 @@ def canonical_schema(schema: Schema, *, normalize: bool) -> Schema:
     """The schema without differences that have no meaning. Raises SchemaRegistryError (42201, 42209)."""
     if not isinstance(schema, Schema):
         raise TypeError(f"schema must be a Schema, not {type(schema).__name__}")
-    if schema.rule_set is not None:
-        raise registry_error(INVALID_SCHEMA, "rules are not supported: leave out rule_set")
+    if has_rules(schema.rule_set):
+        raise registry_error(INVALID_SCHEMA, NO_RULES)
     if not isinstance(schema.schema_str, str):
         raise registry_error(INVALID_SCHEMA, f"the text must be str, not {type(schema.schema_str).__name__}")
     if len(schema.schema_str) > SCHEMA_CHARS_MAX:
@@ -85,7 +86,7 @@ def canonical_schema(schema: Schema, *, normalize: bool) -> Schema:
         references.sort(key=lambda reference: reference.name)
     try:
         text = (chosen.normalized if normalize else chosen.canonical)(schema.schema_str)
-        return replace(schema, schema_str=text, references=references)
+        return replace(schema, schema_str=text, references=references, rule_set=None)
     except (ValueError, RecursionError) as error:
         raise _invalid(schema, error) from error
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.errors import InvalidConfig
 from deltaq.schema_registry import changes
 from deltaq.schema_registry.compatibility.levels import compatibility_level
-from deltaq.schema_registry.errors import SCHEMA_NOT_FOUND, registry_error
+from deltaq.schema_registry.errors import SCHEMA_NOT_FOUND, InvalidSetting, registry_error
 from deltaq.schema_registry.formats import SCHEMA_TYPES
 from deltaq.schema_registry.log import RegistryLog
+from deltaq.schema_registry.rules import has_rules
 from deltaq.schema_registry.schemas import (
     ConfigCompatibilityLevel,
     RegisteredSchema,
@@ -81,7 +81,7 @@ class SchemaRegistryClient:
             key for key in settings if key not in _WITHOUT_EFFECT and not key.startswith(_PREFIXES_WITHOUT_EFFECT)
         ]
         if unknown:
-            raise InvalidConfig(f"Unrecognized properties: {', '.join(sorted(unknown))}", key=unknown[0])
+            raise InvalidSetting(f"Unrecognized properties: {', '.join(sorted(unknown))}", key=unknown[0])
         self._log = RegistryLog(_opened(url or root, options, clock) if store is None else store, clock)
 
     def __enter__(self) -> Self:
@@ -352,7 +352,10 @@ class SchemaRegistryClient:
     # --- settings ---
 
     def set_config(self, subject_name: str | None = None, config: ServerConfig | None = None) -> dict[str, str]:
-        """Set the compatibility level of a subject or of the registry, as `set_compatibility` does."""
+        """Set the compatibility level of a subject or of the registry, as `set_compatibility` does. Other fields of
+        `config` raise InvalidSetting."""
+        if config is not None:
+            _check_config(config)
         level = None if config is None else config.compatibility or config.compatibility_level
         if level is None:
             raise ValueError("config must be set")
@@ -431,6 +434,15 @@ class SchemaRegistryClient:
         return SchemaRegistryClient(conf)
 
 
+def _check_config(config: ServerConfig) -> None:
+    for name in ("compatibility_group", "default_metadata", "override_metadata"):
+        if getattr(config, name) is not None:
+            raise InvalidSetting(f"{name} is not supported: only the compatibility can be set", key=name)
+    for name in ("default_rule_set", "override_rule_set"):
+        if has_rules(getattr(config, name)):
+            raise InvalidSetting(f"rules are not supported: leave out {name}", key=name)
+
+
 def _page(found: Sequence[Any], offset: int, limit: int) -> list[Any]:
     return list(found[offset:] if limit < 0 else found[offset : offset + limit])
 
@@ -439,18 +451,18 @@ def _positive(number: object, key: str, default: float) -> float:
     if number is None:
         return default
     if isinstance(number, bool) or not isinstance(number, int | float) or not number > 0:
-        raise InvalidConfig(f"{key} must be a positive number", key=key)
+        raise InvalidSetting(f"{key} must be a positive number", key=key)
     return float(number)
 
 
 def _opened(url: object, options: Mapping[str, str], clock: Clock) -> Store:
     if not isinstance(url, str) or not url:
-        raise InvalidConfig("Missing required configuration property url: the root of the topics", key="url")
+        raise InvalidSetting("Missing required configuration property url: the root of the topics", key="url")
     if url.startswith(("http://", "https://", "mock://")):
         reason = "url must be the root of the topics: deltaq keeps schemas there and asks no schema registry server"
-        raise InvalidConfig(reason, key="url")
+        raise InvalidSetting(reason, key="url")
     try:
         return open_store(url, options, clock)
     except ValueError as error:
         # Not chained: the error text holds no secrets, but values in the traceback may.
-        raise InvalidConfig(str(error), key="url") from None
+        raise InvalidSetting(str(error), key="url") from None

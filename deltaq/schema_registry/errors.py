@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deltaq.errors import KafkaError, KafkaException
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 
 
 class SchemaRegistryError(KafkaException):
@@ -24,6 +24,13 @@ class SchemaRegistryError(KafkaException):
         return f"{self.error_message} (HTTP status code {self.http_status_code}, SR code {self.error_code})"
 
     __repr__ = __str__
+
+
+class InvalidSetting(InvalidConfig, ValueError):
+    """A setting or an argument of a registry client or of a serializer is invalid. Correct what `key` names.
+
+    It is a ValueError too, which confluent-kafka raises.
+    """
 
 
 SUBJECT_NOT_FOUND = 40401

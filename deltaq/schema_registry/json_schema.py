@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from deltaq.errors import InvalidConfig
 from deltaq.schema_registry.client import SchemaRegistryClient
+from deltaq.schema_registry.errors import InvalidSetting
 from deltaq.schema_registry.formats import load_format
 from deltaq.schema_registry.message_schemas import (
     ReaderSchemas,
@@ -112,16 +112,16 @@ class JSONDeserializer(Deserializer):
         self._schema = given_schema(schema_str, _TYPE)
         if self._client is None and (self._schema is None or self._schema.references):
             text = "schema_registry_client is needed without a schema, and for a schema with references"
-            raise InvalidConfig(text, key="schema_registry_client")
+            raise InvalidSetting(text, key="schema_registry_client")
         if self._schema is not None:
             parsed_schema(self._schema, self._client)
 
-    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
+    def __call__(self, data: bytes | None, ctx: SerializationContext | None = None) -> Any:
         """The value; None for None. Raises SerializationError for bytes that are no JSON and values that do not
         conform, SchemaRegistryError for an unknown schema."""
-        if value is None:
+        if data is None:
             return None
-        schema_id, payload = self._schemas.split(value, ctx)
+        schema_id, payload = self._schemas.split(data, ctx)
         reader = self._schema
         if self._client is not None:
             writer = self._schemas.writer(schema_id)

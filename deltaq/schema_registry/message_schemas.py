@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from deltaq.errors import InvalidConfig
 from deltaq.schema_registry.client import SchemaRegistryClient
+from deltaq.schema_registry.errors import InvalidSetting
 from deltaq.schema_registry.formats import load_format
+from deltaq.schema_registry.rules import NO_RULES, has_rules
 from deltaq.schema_registry.schemas import RegisteredSchema, Schema
 from deltaq.schema_registry.serde_settings import DeserializerSettings, LatestSchema, SerializerSettings
 from deltaq.schema_registry.wire_format import SchemaId
@@ -24,24 +25,27 @@ def checked_client(client: object) -> SchemaRegistryClient:
 
 
 def given_schema(text: object, schema_type: str) -> Schema | None:
-    """The schema that was passed as text or as a Schema. Raises TypeError, InvalidConfig."""
+    """The schema that was passed as text or as a Schema. Raises TypeError, InvalidSetting."""
     if text is None:
         return None
     schema = Schema(text, schema_type) if isinstance(text, str) else text
     if not isinstance(schema, Schema):
         raise TypeError(f"schema_str must be str or Schema, not {type(text).__name__}")
     if schema.schema_type != schema_type:
-        raise InvalidConfig(
+        raise InvalidSetting(
             f"the schema must be of type {schema_type}, not {schema.schema_type!r:.60}", key="schema_str"
         )
+    if has_rules(schema.rule_set):
+        raise InvalidSetting(NO_RULES, key="schema_str")
     return schema
 
 
 def parsed_schema(schema: Schema, client: SchemaRegistryClient | None) -> Any:
     """The schema as its format parses it. Raises SerializationError if it is invalid."""
     references = () if client is None else client.references_of(schema)
+    chosen = load_format(schema.schema_type)
     try:
-        return load_format(schema.schema_type).prepared(schema.schema_str, references)
+        return chosen.prepared(schema.schema_str, references)
     except ValueError as error:
         raise SerializationError(f"invalid {schema.schema_type} schema: {error!s:.1000}") from error
 

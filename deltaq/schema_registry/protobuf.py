@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deltaq.errors import InvalidConfig
 from deltaq.schema_registry.client import SchemaRegistryClient
+from deltaq.schema_registry.errors import InvalidSetting
 from deltaq.schema_registry.formats import load_format
 from deltaq.schema_registry.message_schemas import ReaderSchemas, WriterSchemas, checked_client, parsed_schema
 from deltaq.schema_registry.schemas import Schema, SchemaReference
@@ -52,12 +52,12 @@ class ProtobufSerializer(Serializer):
         self._schemas = WriterSchemas(self._client, self._settings)
         self._with_references: dict[tuple[str, ...], Schema] = {}
 
-    def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> bytes | None:
+    def __call__(self, message: Any, ctx: SerializationContext | None = None) -> bytes | None:
         """The bytes of a message; None for None. Raises SerializationError for a message of another class or without a
         required field, SchemaRegistryError if the schema cannot be registered or found."""
-        if obj is None:
+        if message is None:
             return None
-        payload = self._format.encode(obj, self._message_type)
+        payload = self._format.encode(message, self._message_type)
         descriptor = self._message_type.DESCRIPTOR
         subject = self._schemas.subject(ctx, descriptor.full_name)
         given = None if self._settings.latest else self._schema(ctx)
@@ -120,12 +120,12 @@ class ProtobufDeserializer(Deserializer):
         self._client = None if schema_registry_client is None else checked_client(schema_registry_client)
         self._schemas = ReaderSchemas(self._client, settings, _TYPE)
 
-    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
+    def __call__(self, data: bytes | None, ctx: SerializationContext | None = None) -> Any:
         """The message; None for None. Raises SerializationError for bytes that are no such message, SchemaRegistryError
         for an unknown schema."""
-        if value is None:
+        if data is None:
             return None
-        schema_id, payload = self._schemas.split(value, ctx)
+        schema_id, payload = self._schemas.split(data, ctx)
         if self._client is not None:
             file = parsed_schema(self._schemas.writer(schema_id), self._client)
             self._format.message_at(file, schema_id.message_indexes)
@@ -152,4 +152,4 @@ def _checked_class(protobuf_format: Any, message_type: Any) -> Any:
 
 def _refuse_deprecated_format(own: Mapping[str, Any]) -> None:
     if own[_DEPRECATED_FORMAT]:
-        raise InvalidConfig(f"{_DEPRECATED_FORMAT} is no longer supported", key=_DEPRECATED_FORMAT)
+        raise InvalidSetting(f"{_DEPRECATED_FORMAT} is no longer supported", key=_DEPRECATED_FORMAT)

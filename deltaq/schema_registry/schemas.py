@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from deltaq.schema_registry.rules import RuleSet
+
 
 @dataclass(frozen=True)
 class SchemaReference:
@@ -72,14 +74,14 @@ class Metadata:
 class Schema:
     """A schema before it is registered. `schema_type` is `AVRO`, `JSON` or `PROTOBUF`.
 
-    Rules (`rule_set`) are not supported: registering a schema with some is refused.
+    Rules (`rule_set`) are not supported: a schema with some is refused by the registry and by serializers.
     """
 
     schema_str: str
     schema_type: str = "AVRO"
     references: list[SchemaReference] = field(default_factory=list, hash=False)
     metadata: Metadata | None = None
-    rule_set: object = None
+    rule_set: object = field(default=None, hash=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as JSON has it."""
@@ -90,17 +92,20 @@ class Schema:
         }
         if self.metadata is not None:
             found["metadata"] = self.metadata.to_dict()
+        if isinstance(self.rule_set, RuleSet):
+            found["ruleSet"] = self.rule_set.to_dict()
         return found
 
     @classmethod
     def from_dict(cls, src_dict: Mapping[str, Any]) -> Schema:
         """The schema that JSON stands for."""
-        metadata = src_dict.get("metadata")
+        metadata, rule_set = src_dict.get("metadata"), src_dict.get("ruleSet")
         return cls(
             src_dict["schema"],
             src_dict.get("schemaType", "AVRO"),
             [SchemaReference.from_dict(reference) for reference in src_dict.get("references") or ()],
             None if metadata is None else Metadata.from_dict(metadata),
+            None if rule_set is None else RuleSet.from_dict(rule_set),
         )
 
 
@@ -118,6 +123,12 @@ class RegisteredSchema:
         """The version as JSON has it."""
         place = {"id": self.schema_id, "guid": self.guid, "subject": self.subject, "version": self.version}
         return {**self.schema.to_dict(), **place}
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> RegisteredSchema:
+        """The version that JSON stands for."""
+        schema = Schema.from_dict(src_dict)
+        return cls(src_dict["subject"], src_dict["version"], src_dict["id"], src_dict.get("guid", ""), schema)
 
 
 @dataclass(frozen=True)
@@ -146,7 +157,13 @@ class ConfigCompatibilityLevel(str, Enum):  # noqa: UP042 - confluent-kafka's ha
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """The settings of a subject or of the whole registry. Either field sets the compatibility; results have both."""
+    """The settings of a subject or of the whole registry. Either of the first two fields sets the compatibility;
+    results have both. `set_config` refuses the others, which only a server of Confluent's applies."""
 
     compatibility: ConfigCompatibilityLevel | None = None
     compatibility_level: ConfigCompatibilityLevel | None = None
+    compatibility_group: str | None = None
+    default_metadata: Metadata | None = None
+    override_metadata: Metadata | None = None
+    default_rule_set: object = field(default=None, hash=False)
+    override_rule_set: object = field(default=None, hash=False)

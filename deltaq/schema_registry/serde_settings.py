@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deltaq.errors import InvalidConfig
+from deltaq.schema_registry.errors import InvalidSetting
 from deltaq.schema_registry.subject_names import SubjectNameStrategy, chosen_strategy
 from deltaq.schema_registry.wire_format import (
     IdDeserializer,
@@ -52,7 +52,7 @@ class DeserializerSettings:
 
 
 def serializer_settings(conf: Mapping[str, Any] | None, own: Mapping[str, Any]) -> SerializerSettings:
-    """Settings checked; those of a format have the type of their default in `own`. Raises InvalidConfig."""
+    """Settings checked; those of a format have the type of their default in `own`. Raises InvalidSetting."""
     rest = _Settings(conf)
     auto_register = rest.flag("auto.register.schemas", default=True)
     latest = LatestSchema(
@@ -62,7 +62,7 @@ def serializer_settings(conf: Mapping[str, Any] | None, own: Mapping[str, Any]) 
     )
     if latest.version and auto_register:
         text = "use.latest.version needs auto.register.schemas False: the latest version must not be the one registered"
-        raise InvalidConfig(text, key="use.latest.version")
+        raise InvalidSetting(text, key="use.latest.version")
     rest.refuse_rules()
     return SerializerSettings(
         auto_register,
@@ -75,7 +75,7 @@ def serializer_settings(conf: Mapping[str, Any] | None, own: Mapping[str, Any]) 
 
 
 def deserializer_settings(conf: Mapping[str, Any] | None, own: Mapping[str, Any]) -> DeserializerSettings:
-    """Settings checked; those of a format have the type of their default in `own`. Raises InvalidConfig."""
+    """Settings checked; those of a format have the type of their default in `own`. Raises InvalidSetting."""
     rest = _Settings(conf)
     latest = LatestSchema(
         rest.flag("use.latest.version", default=False), rest.of_type("use.latest.with.metadata", dict)
@@ -90,15 +90,15 @@ def deserializer_settings(conf: Mapping[str, Any] | None, own: Mapping[str, Any]
 
 
 def refuse_rules(rule_conf: object, rule_registry: object) -> None:
-    """Raises InvalidConfig for arguments that configure rules, which would not be applied."""
+    """Raises InvalidSetting for arguments that configure rules, which would not be applied."""
     if rule_conf or rule_registry is not None:
-        raise InvalidConfig("rules are not supported: leave out rule_conf and rule_registry", key="rule_registry")
+        raise InvalidSetting("rules are not supported: leave out rule_conf and rule_registry", key="rule_registry")
 
 
 def checked_callable(function: Any, name: str) -> Any:
-    """`function` if it is callable or None. Raises InvalidConfig."""
+    """`function` if it is callable or None. Raises InvalidSetting."""
     if function is not None and not callable(function):
-        raise InvalidConfig(f"{name} must be callable, not {type(function).__name__}", key=name)
+        raise InvalidSetting(f"{name} must be callable, not {type(function).__name__}", key=name)
     return function
 
 
@@ -111,13 +111,13 @@ class _Settings:
     def flag(self, key: str, *, default: bool) -> bool:
         value = self._rest.pop(key, default)
         if not isinstance(value, bool):
-            raise InvalidConfig(f"{key} must be a boolean value, not {value!r:.60}", key=key)
+            raise InvalidSetting(f"{key} must be a boolean value, not {value!r:.60}", key=key)
         return value
 
     def of_type(self, key: str, kind: type) -> Any:
         value = self._rest.pop(key, None)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise InvalidConfig(f"{key} must be {kind.__name__}, not {value!r:.60}", key=key)
+            raise InvalidSetting(f"{key} must be {kind.__name__}, not {value!r:.60}", key=key)
         return value
 
     def function(self, key: str, default: Any) -> Any:
@@ -131,7 +131,7 @@ class _Settings:
         execution = self._rest.pop("validation.rules.execution", "DISABLED")
         if str(getattr(execution, "value", execution)).upper() != "DISABLED":
             key = "validation.rules.execution"
-            raise InvalidConfig(f"rules are not supported: {key} must be DISABLED", key=key)
+            raise InvalidSetting(f"rules are not supported: {key} must be DISABLED", key=key)
         for key in ("validation.rules.fail.fast", "validation.rules.executor"):
             self._rest.pop(key, None)
 
@@ -141,7 +141,7 @@ class _Settings:
             for key, default in own.items()
         }
         if self._rest:
-            raise InvalidConfig(
+            raise InvalidSetting(
                 f"Unrecognized properties: {', '.join(map(str, self._rest))}", key=str(next(iter(self._rest)))
             )
         return found

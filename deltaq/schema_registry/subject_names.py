@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, TypeAlias
 
-from deltaq.errors import InvalidConfig
+from deltaq.schema_registry.errors import InvalidSetting
 from deltaq.schema_registry.schemas import SchemaReference
 from deltaq.serde.errors import SerializationError
 from deltaq.serde.serializers import SerializationContext
@@ -64,23 +64,23 @@ _FALLBACK = "subject.name.strategy.fallback.type"
 
 
 def chosen_strategy(function: Any, kind: Any, conf: Any) -> SubjectNameStrategy:
-    """The strategy of the settings `subject.name.strategy`, `.type` and `.conf`. Raises InvalidConfig.
+    """The strategy of the settings `subject.name.strategy`, `.type` and `.conf`. Raises InvalidSetting.
 
     No subjects are associated with topics here, so the type ASSOCIATED means what `conf` names for that case.
     """
     if function is not None:
         if not callable(function):
-            raise InvalidConfig("subject.name.strategy must be callable", key="subject.name.strategy")
+            raise InvalidSetting("subject.name.strategy must be callable", key="subject.name.strategy")
         strategy: SubjectNameStrategy = function
         return strategy
     key = "subject.name.strategy.type"
     chosen = _strategy_type(kind or SubjectNameStrategyType.ASSOCIATED, key)
     if chosen is SubjectNameStrategyType.NONE:
-        raise InvalidConfig(f"{key} NONE names no subject", key=key)
+        raise InvalidSetting(f"{key} NONE names no subject", key=key)
     if chosen is SubjectNameStrategyType.ASSOCIATED:
         chosen = _strategy_type((conf or {}).get(_FALLBACK, SubjectNameStrategyType.TOPIC), _FALLBACK)
         if chosen is SubjectNameStrategyType.ASSOCIATED:
-            raise InvalidConfig(f"{_FALLBACK} must be another strategy than ASSOCIATED", key=_FALLBACK)
+            raise InvalidSetting(f"{_FALLBACK} must be another strategy than ASSOCIATED", key=_FALLBACK)
     return _BY_TYPE[chosen]
 
 
@@ -89,4 +89,4 @@ def _strategy_type(kind: Any, key: str) -> SubjectNameStrategyType:
         return SubjectNameStrategyType(str(getattr(kind, "value", kind)).upper())
     except ValueError:
         known = ", ".join(SubjectNameStrategyType.__members__)
-        raise InvalidConfig(f"invalid {key} {str(kind)[:60]!a}: use one of {known}", key=key) from None
+        raise InvalidSetting(f"invalid {key} {str(kind)[:60]!a}: use one of {known}", key=key) from None

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from deltaq.message import Message
 
 
-class SerializationError(KafkaException):
+class SerializationError(KafkaException, ValueError):
     """A value could not be converted to bytes, or bytes to a value. Correct the value, or the schema of the reader.
 
     `field` names the part of the record that does not conform, such as `address.zip`; None for the record as a whole.
+    It is a ValueError too: serializers of confluent-kafka let the errors of their libraries pass.
     """
 
     def __init__(self, reason: str = "", *, field: str | None = None) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import importlib
+import inspect
 import json
+import re
 import uuid
 from typing import Any
 
@@ -17,6 +20,7 @@ import confluent_kafka.serialization
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
+import deltaq.compat.confluent.schema_registry as compat
 import deltaq.schema_registry as ours
 import deltaq.schema_registry.avro as our_avro
 import deltaq.schema_registry.json_schema as our_json
@@ -192,9 +196,57 @@ def test_protobuf_bytes_and_messages_are_those_of_confluent_kafka(pair, path):
 def test_settings_that_confluent_kafka_refuses_are_refused(unused_pair, conf):
     with pytest.raises(ValueError, match=r"must|annot|nvalid|nrecognized"):
         their_avro.AvroSerializer(unused_pair.theirs, ORDER, conf=conf)
-    with pytest.raises(InvalidConfig) as refused:
+    with pytest.raises(ValueError, match=next(iter(conf))) as refused:
         our_avro.AvroSerializer(unused_pair.ours, ORDER, conf=conf)
-    assert next(iter(conf)) in str(refused.value)
+    assert isinstance(refused.value, InvalidConfig)
+
+
+def test_a_registry_without_an_address_is_refused_as_by_confluent_kafka():
+    for client in (theirs.SchemaRegistryClient, ours.SchemaRegistryClient):
+        with pytest.raises(ValueError, match="Missing required configuration property url"):
+            client({})
+
+
+def test_a_value_that_does_not_conform_can_be_caught_as_by_programs_for_confluent_kafka(pair):
+    their_context, our_context = contexts()
+    file = parse('syntax = "proto3"; package shop; message A { int32 x = 1; } message C { int32 x = 1; }', ())
+    kinds = [GetMessageClass(file.message_types_by_name[name]) for name in ("A", "C")]
+    for serializers, client, context in [
+        ((their_avro, their_protobuf), pair.theirs, their_context),
+        ((our_avro, our_protobuf), pair.ours, our_context),
+    ]:
+        avro, protobuf = serializers
+        with pytest.raises((TypeError, ValueError)):
+            avro.AvroSerializer(client, ORDER)({"id": "x"}, context)
+        with pytest.raises(ValueError, match=r"A\b.*\bC\b"):
+            protobuf.ProtobufSerializer(kinds[0], client)(kinds[1](), context)
+
+
+RULES = {
+    "migrationRules": [{"name": "rename", "kind": "TRANSFORM", "mode": "UPGRADE", "type": "JSONATA", "expr": "$"}],
+    "domainRules": [
+        {"name": "secret", "doc": "d", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": "ENCRYPT", "tags": ["PII"],
+         "params": {"key": "k"}, "onSuccess": "NONE", "onFailure": "DLQ", "disabled": False},
+    ],
+    "encodingRules": [],
+}  # fmt: skip
+
+
+def test_rules_are_the_values_that_they_are_in_confluent_kafka():
+    described = {"schema": '"string"', "schemaType": "AVRO", "references": [], "ruleSet": RULES}
+    their_schema, our_schema = theirs.Schema.from_dict(described), compat.Schema.from_dict(described)
+    assert repr(our_schema) == repr(their_schema)
+    assert our_schema.to_dict() == their_schema.to_dict() == described
+
+
+@pytest.mark.parametrize("module", ["avro", "json_schema", "protobuf"])
+def test_serializers_take_their_arguments_by_the_names_of_confluent_kafka(module):
+    for name, kind in vars(importlib.import_module(f"confluent_kafka.schema_registry.{module}")).items():
+        if re.fullmatch("(Avro|JSON|Protobuf)(De)?[Ss]erializer", name):
+            our_kind = getattr(importlib.import_module(f"deltaq.schema_registry.{module}"), name)
+            for method in ("__init__", "__call__"):
+                expected = list(inspect.signature(getattr(kind, method)).parameters)
+                assert list(inspect.signature(getattr(our_kind, method)).parameters) == expected
 
 
 @pytest.mark.parametrize("name", [name for name in dir(theirs) if name.endswith("_strategy")])

@@ -22,6 +22,7 @@ from deltaq.schema_registry import (
     record_subject_name_strategy,
 )
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
+from deltaq.schema_registry.rules import RuleSet
 from deltaq.serde import MessageField, SerializationContext, SerializationError, ValueDeserializationError
 from deltaq.serde.errors import ValueSerializationError
 from deltaq.store import MemoryStore
@@ -247,6 +248,8 @@ def test_a_serializer_refuses_what_it_cannot_use(client):
         AvroSerializer(client, ONE, rule_conf={"a": 1})
     with pytest.raises(InvalidConfig, match="rules are not supported"):
         AvroSerializer(client, ONE, conf={"validation.rules.execution": "BEFORE_DOMAIN_RULES"})
+    with pytest.raises(InvalidConfig, match="rules are not supported"):
+        AvroSerializer(client, Schema('"string"', rule_set=RuleSet.from_dict({"domainRules": [{"name": "encrypt"}]})))
 
 
 def test_messages_pass_through_a_topic_and_a_bad_one_has_its_bytes_and_its_place(memory_root):

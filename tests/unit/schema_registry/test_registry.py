@@ -16,6 +16,7 @@ from deltaq.delta.table_state import TableState
 from deltaq.errors import Corrupt, Incompatible, InvalidConfig, KafkaException, OutcomeUnknown
 from deltaq.names import SCHEMAS_FOLDER
 from deltaq.schema_registry import (
+    ConfigCompatibilityLevel,
     Metadata,
     MetadataProperties,
     Schema,
@@ -24,6 +25,7 @@ from deltaq.schema_registry import (
     SchemaRegistryError,
     ServerConfig,
 )
+from deltaq.schema_registry.rules import RuleSet
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 
@@ -107,6 +109,7 @@ def test_normalisation_ignores_the_order_of_attributes(client):
         (Schema('{"type":"record","name":"r","fields":[{"name":"x","type":"nosuch"}]}'), "nosuch"),
         (Schema('"string"', schema_type="XML"), "invalid schema type 'XML': use AVRO, JSON, PROTOBUF"),
         (Schema('"string"', rule_set=object()), "rules are not supported"),
+        (Schema.from_dict({"schema": '"string"', "ruleSet": {"domainRules": [{"name": "r"}]}}), "rules are not"),
         (Schema("[" * 100_000), "invalid AVRO schema"),
         (record(("id", "int", "text")), "invalid AVRO schema"),
     ],
@@ -423,6 +426,28 @@ def test_a_damaged_or_newer_registry_is_refused(store, client, domain, configura
 def test_a_configuration_that_cannot_be_used_is_refused(conf, text):
     with pytest.raises(InvalidConfig, match=text):
         SchemaRegistryClient(conf)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"compatibility_group": "major"},
+        {"override_metadata": Metadata(None, MetadataProperties({"owner": "shop"}), None)},
+        {"default_rule_set": RuleSet.from_dict({"encodingRules": [{"name": "encrypt"}]})},
+    ],
+)
+def test_settings_of_a_subject_that_would_not_be_applied_are_refused(client, config):
+    client.register_schema("a", ONE)
+    with pytest.raises(InvalidConfig, match="not supported") as refusal:
+        client.set_config("a", ServerConfig(ConfigCompatibilityLevel.FULL, **config))
+    assert refusal.value.key in config
+    assert client.get_compatibility("a") == "BACKWARD"
+
+
+def test_a_set_of_no_rules_is_no_set_of_rules(client):
+    given = Schema.from_dict({"schema": '"string"', "ruleSet": {"migrationRules": [], "domainRules": []}})
+    assert client.register_schema("a", given) == client.register_schema("b", Schema('"string"'))
+    assert client.get_latest_version("a").schema == Schema('"string"')
 
 
 def test_settings_for_a_server_have_no_effect(memory_root):

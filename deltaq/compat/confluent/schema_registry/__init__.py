@@ -7,6 +7,7 @@ import importlib
 from deltaq.aio.schema_registry import AsyncSchemaRegistryClient
 from deltaq.schema_registry.client import SchemaRegistryClient
 from deltaq.schema_registry.errors import SchemaRegistryError
+from deltaq.schema_registry.rules import Rule, RuleKind, RuleMode, RuleParams, RuleSet
 from deltaq.schema_registry.schemas import (
     ConfigCompatibilityLevel,
     Metadata,
@@ -43,6 +44,11 @@ __all__ = [
     "MetadataProperties",
     "MetadataTags",
     "RegisteredSchema",
+    "Rule",
+    "RuleKind",
+    "RuleMode",
+    "RuleParams",
+    "RuleSet",
     "Schema",
     "SchemaId",
     "SchemaReference",

@@ -118,7 +118,7 @@ class Message(Generic[K, V]):
         return self._latency
 
     def leader_epoch(self) -> int | None:
-        """Always None in messages from deltaq: a log without brokers has no leader."""
+        """0 for a consumed record, as in a Kafka partition whose leader has never changed; otherwise None."""
         return self._leader_epoch
 
     def delivery_count(self) -> int | None:
@@ -263,7 +263,7 @@ class FetchedMessage(Message[Any, Any]):
         return None
 
     def leader_epoch(self) -> int | None:
-        return None
+        return 0
 
     @property
     def topic_id(self) -> str | None:

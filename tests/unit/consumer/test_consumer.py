@@ -183,7 +183,7 @@ def test_a_consumed_message_has_all_produced_fields(root):
     assert (message.topic(), message.partition(), message.offset()) == ("t", 0, 0)
     assert (message.key(), message.value(), message.timestamp()) == (b"k", b"v", (1, T0))
     assert message.headers() == [("a", b"1"), ("a", None)]
-    assert (message.error(), message.latency(), message.leader_epoch()) == (None, None, None)
+    assert (message.error(), message.latency(), message.leader_epoch()) == (None, None, 0)
 
 
 def test_consume_waits_until_its_timeout_for_the_requested_number(root):

@@ -333,6 +333,9 @@ def _merged_type(held: pa.DataType, given: pa.DataType) -> pa.DataType:
     if pa.types.is_list(held) and pa.types.is_list(given):
         item = held.value_field
         return pa.list_(item.with_type(_merged_type(item.type, given.value_type)))
+    if pa.types.is_map(held) and pa.types.is_map(given):
+        item = held.item_field
+        return pa.map_(held.key_field, item.with_type(_merged_type(item.type, given.item_type)))
     return given if is_wider(given, held) else held
 
 

@@ -302,6 +302,30 @@ def test_a_topic_gains_columns_fields_and_wider_types_if_the_schemas_are_to_be_m
     assert sorted(table.column("cups").to_pylist()) == [1, 1, 2**40, 2**40, 2**40]
 
 
+def test_maps_gain_wider_types_and_a_field_that_they_cannot_gain_is_named(root: str) -> None:
+    merging = {"topic": "sales", "columns": "table", "mergeSchema": "true"}
+
+    def rows(number: pa.DataType, **more: Any) -> pa.Table:
+        cups = pa.map_(pa.string(), pa.list_(number))
+        at = pa.map_(pa.string(), pa.struct([("x", number), *((name, pa.int64()) for name in more)]))
+        largest = 2 ** (number.bit_width - 1) - 1
+        return pa.table(
+            {"cups": pa.array([[("tea", [largest])]], cups), "at": pa.array([[("a", {"x": largest, **more})]], at)}
+        )
+
+    for number in (pa.int32(), pa.int64(), pa.int32()):
+        append(root, rows(number), **merging)
+    sizes = [2**31 - 1, 2**63 - 1, 2**31 - 1]
+    expected = [{"cups": [("tea", [size])], "at": [("a", {"x": size})]} for size in sizes]
+    assert topic_rows(root, "sales", "cups", "at") == expected
+    before = versions(root, "sales")
+    with pytest.raises(
+        InvalidConfig, match=r"column 'at\[value\].y' is new, and not every engine reads maps that gain"
+    ):
+        append(root, rows(pa.int64(), y=1), **merging)
+    assert versions(root, "sales") == before
+
+
 def test_merging_keeps_what_every_value_has_and_refuses_what_no_topic_can_become(root: str) -> None:
     required = pa.schema([pa.field("item", pa.string(), nullable=False), ("cups", pa.int32())])
     topic = Topic("sales", required, bootstrap_servers=root).create()

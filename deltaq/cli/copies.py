@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from deltaq.cli.command import Argument, Command, Option, fail
-from deltaq.cli.session import Session, settings_of_file
+from deltaq.cli.command import Argument, Command, Option, fail, finish
+from deltaq.cli.session import ROOT, Session, settings_of_file
 from deltaq.cli.table import Column
 from deltaq.units import as_count, counted
 
@@ -41,20 +41,20 @@ def copy(
     confs = []
     for root, path, option in ((source, source_config, "--source-config"), (target, target_config, "--target-config")):
         own = {} if path is None else settings_of_file(path, option)
-        confs.append({**session.conf, **own, "bootstrap.servers": root})
+        confs.append({**session.conf, **own, ROOT: root})
     _copy(session, confs[0], confs[1], topics, groups=groups, schemas=schemas, follow=follow)
 
 
 def backup(session: Session, folder: Folder, topics: Topics = None) -> None:
     """Copy topics, the offsets of groups and the schema registry to a folder. Run again, it adds what is new."""
-    source = {**session.conf, "bootstrap.servers": session.root}
-    _copy(session, source, {"bootstrap.servers": str(folder)}, topics)
+    source = {**session.conf, ROOT: session.root}
+    _copy(session, source, {ROOT: str(folder)}, topics)
 
 
 def restore(session: Session, folder: Folder, topics: Topics = None) -> None:
     """Copy topics, the offsets of groups and the schema registry from a backup. The root must not have them."""
-    target = {**session.conf, "bootstrap.servers": session.root}
-    _copy(session, {"bootstrap.servers": str(folder)}, target, topics)
+    target = {**session.conf, ROOT: session.root}
+    _copy(session, {ROOT: str(folder)}, target, topics)
 
 
 def _copy(
@@ -98,8 +98,12 @@ def _copy(
             session.out.line(f"group {group}: offsets copied")
         if report.schemas:
             session.out.line(f"schema registry: {counted(report.schemas, 'change')} copied")
+    if not (report.topics or report.groups or report.schemas or report.failures or follow):
+        fail(f"there is nothing to copy: no topic matches {', '.join(topics or ('*',))} under {source[ROOT]}")
+    for name, error in report.failures.items():
+        session.out.note(f"{name}: {error.error.str()}")
     if report.failures:
-        fail("; ".join(f"{name}: {error.error.str()}" for name, error in report.failures.items()))
+        finish(1)
 
 
 COMMANDS: Mapping[str, Command] = {"copy": copy, "backup": backup, "restore": restore}

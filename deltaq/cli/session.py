@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deltaq.store import Store
     from deltaq.topic import Topic
 
-_ROOT = "bootstrap.servers"
+ROOT = "bootstrap.servers"
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Session:
         conf = {} if command_config is None else settings_of_file(command_config, "--command-config")
         conf |= _settings(settings, "--set")
         if root is not None:
-            conf[_ROOT] = root
+            conf[ROOT] = root
         return cls(conf, clock, Output(output))
 
     def __repr__(self) -> str:
@@ -52,9 +52,9 @@ class Session:
     @property
     def root(self) -> str:
         """The root as it was given. Raises InvalidConfig if it was not."""
-        root = self.conf.get(_ROOT)
+        root = self.conf.get(ROOT)
         if not root:
-            raise InvalidConfig("no root: give --root or set DELTAQ_ROOT to a folder or URL", key=_ROOT)
+            raise InvalidConfig("no root: give --root or set DELTAQ_ROOT to a folder or URL", key=ROOT)
         return root
 
     @cached_property
@@ -63,7 +63,7 @@ class Session:
         from deltaq.config import AdminConfig, parse_client_config  # noqa: PLC0415 - `deltaq --help` needs no clients
         from deltaq.root import open_root  # noqa: PLC0415 - as above
 
-        conf = {**self.conf, _ROOT: self.root}
+        conf = {**self.conf, ROOT: self.root}
         return open_root(parse_client_config(AdminConfig, conf), self.clock)
 
     @cached_property
@@ -88,7 +88,7 @@ class Session:
 
     def at(self, root: str) -> Session:
         """This session on another root, with the same settings."""
-        return Session({**self.conf, _ROOT: root}, self.clock, self.out)
+        return Session({**self.conf, ROOT: root}, self.clock, self.out)
 
 
 def settings_of_file(path: Path, option: str) -> dict[str, str]:

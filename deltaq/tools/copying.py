@@ -113,7 +113,7 @@ def copy(
     Corrupt, Incompatible, Unavailable, OutcomeUnknown. Raises InvalidConfig for a wrong configuration, Unavailable if
     the source cannot be listed.
     """
-    run = _CopyRun(source, target, list(topics), clock, notify, bytes_at_once, report or CopyReport())
+    run = _CopyRun(source, target, list(topics), clock, notify, bytes_at_once, report or CopyReport(), follow=follow)
     groups_at = float("-inf")
     while True:
         if schemas:
@@ -139,6 +139,8 @@ class _CopyRun:
         notify: Notify,
         bytes_at_once: int,
         report: CopyReport,
+        *,
+        follow: bool,
     ) -> None:
         configs = (parse_client_config(AdminConfig, conf) for conf in (source, target))
         first, second = (open_root(config, clock) for config in configs)
@@ -155,6 +157,7 @@ class _CopyRun:
         self._bytes_at_once = bytes_at_once
         self._copiers: dict[str, TopicCopier] = {}
         self._registry = RegistryCopier(*self._stores, clock)
+        self._follow = follow
         self.report = report
 
     def topics(self) -> None:
@@ -210,7 +213,9 @@ class _CopyRun:
         return [*found, *missing]
 
     def _failed(self, name: str, error: KafkaException) -> None:
-        _log.warning("not copied: %s reason=%s", name, error)
+        reason, earlier = error.error.str(), self.report.failures.get(name)
+        if self._follow and (earlier is None or earlier.error.str() != reason):  # the same is not said in every round
+            _log.warning("not copied: %s reason=%s", name, reason)
         self.report.failures[name] = error
 
 

@@ -102,6 +102,20 @@ def test_a_topic_that_cannot_be_copied_is_named_and_the_others_are_copied(orders
     assert orders(f"copy {ROOT} {ROOT}").refused("the source and the target are the same root", 2)
 
 
+@pytest.mark.parametrize(
+    ("command", "where"),
+    [
+        ("copy memory://cil memory://mirror", "* under memory://cil"),
+        ("copy memory://cli memory://mirror -t 'zz*' -t 'y*'", "zz*, y* under memory://cli"),
+        ("restore {folder} --root memory://mirror", "* under {folder}"),
+    ],
+)
+def test_a_copy_of_nothing_is_no_success(orders: Shell, tmp_path: Path, command: str, where: str) -> None:
+    folder = tmp_path / "bakcup"
+    reason = f"there is nothing to copy: no topic matches {where.format(folder=folder)}"
+    assert orders(command.format(folder=folder)).refused(reason)
+
+
 def test_a_backup_is_a_root_that_is_restored(orders: Shell, tmp_path: Path) -> None:
     assert "group billing: offsets copied" in orders(f"backup {tmp_path / 'backup'}").output
     assert orders(f"cat orders --root {tmp_path / 'backup'}").printed("one\ntwo\n")

@@ -79,15 +79,21 @@ def sql(
     The columns are _partition, _offset, _timestamp, _key, _headers, and value or those of a typed topic. Bytes become
     text by decode(value), and fields of JSON by decode(value)->>'$.name'.
     """
-    from deltaq.tools.positions import parse_place  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.serde.schema import python_values  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.positions import parse_place  # noqa: PLC0415 - as above
     from deltaq.tools.records import plain  # noqa: PLC0415 - as above
     from deltaq.tools.sql import sql as queried  # noqa: PLC0415 - as above
 
     now_ms = session.clock.time_ms()
     places = parse_place(start, now_ms), parse_place(until, now_ms, end=True)
     found = queried(session.store, query, *places, clock=session.clock)
-    rows = plain(found.to_pylist())
-    session.out.rows([Column(name, title=as_text(name)) for name in found.column_names], rows)
+    rows = [row for batch in found.to_batches() for row in python_values(batch)]
+
+    def cell(value: object) -> str:
+        return as_text(value if isinstance(value, bytes) else plain(value))
+
+    columns = [Column(name, cell, title=as_text(name)) for name in found.column_names]
+    session.out.rows(columns, plain(rows) if session.out.is_json else rows)
 
 
 COMMANDS: Mapping[str, Command] = {"setup": setup, "sql": sql, "doctor": doctor, "maintain": maintain}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,9 +42,19 @@ def sql(store: Store, query: str, start: Place = None, end: Place = None, *, clo
         try:
             for name, topic in _topics(store, _table_names(connection, query)).items():
                 _load(connection, name, Topic(topic, store=store, clock=clock), start, end)
-            return connection.execute(query).to_arrow_table()
+            return _with_names_apart(connection.execute(query).to_arrow_table())
         except duckdb.Error as error:
             raise InvalidConfig(f"DuckDB: {error}", key="sql") from None
+
+
+def _with_names_apart(found: pa.Table) -> pa.Table:
+    """The table with another name for each column after the first of a name, as in a subquery of DuckDB: a, a_1."""
+    names: list[str] = []
+    for name in found.column_names:
+        taken = {*found.column_names, *names} if name in names else {*names}
+        others = (f"{name}_{number}" for number in count(1))
+        names.append(next(other for other in chain([name], others) if other not in taken))
+    return found.rename_columns(names)
 
 
 def to_duckdb(
@@ -70,9 +81,9 @@ def from_duckdb(topic: Topic, relation: duckdb.DuckDBPyRelation, *, key_column: 
 def _table_names(connection: duckdb.DuckDBPyConnection, query: str) -> set[str]:
     """The tables that a query names. Raises InvalidConfig for a statement that is no query: topics only are read."""
     answer = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchone()
-    parsed: dict[str, Any] = {"error": True, "error_message": "no statement"}
-    if answer is not None:
-        parsed = json.loads(answer[0])
+    parsed: dict[str, Any] = {"error": False} if answer is None else json.loads(answer[0])
+    if not parsed["error"] and not parsed.get("statements"):
+        raise InvalidConfig("DuckDB: no statement", key="sql")
     if parsed["error"]:
         where = parsed.get("position")
         place = "" if where is None else f" at character {int(where) + 1}"

@@ -197,7 +197,18 @@ def test_columns_of_typed_topics_are_columns_of_tables(deltaq: Shell) -> None:
     assert found == [{"id": 7, "tag": "a", "_partition": 0}]
 
 
+def test_results_of_every_kind_are_valid_json_with_every_column(orders: Shell) -> None:
+    query = "select 1 as a, 2 as a, 3 as a_1, 4 as a, 'nan'::float as f, map {'k': 1} as m, '\\xff'::blob as b"
+    row = {"a": 1, "a_2": 2, "a_1": 3, "a_3": 4, "f": "NaN", "m": {"k": 1}, "b": {"base64": "/w=="}}
+    assert orders(f'sql "{query}" -o json').json == [row]
+    assert orders(f'sql "{query}"').output.splitlines()[1].split() == [*"1234", "NaN", "{'k':", "1}", "\\xff"]
+
+
 def test_a_query_that_is_refused_is_explained(orders: Shell) -> None:
+    assert orders("sql ''").refused("DuckDB: no statement", 2)
+    assert orders("sql '; -- select 1'").refused("DuckDB: no statement", 2)
+    ended = orders("""sql "select 'infinity'::timestamp" """)
+    assert (ended.status, ended.errors.startswith("deltaq: "), ended.errors.count("\n")) == (1, True, 1)
     assert orders("sql 'selec 1'").refused('DuckDB: syntax error at or near "selec" at character 1', 2)
     assert "Only SELECT statements" in orders("sql 'drop table orders'").errors
     assert "Table with name nothing does not exist" in orders("sql 'select * from nothing'").errors

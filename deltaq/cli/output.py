@@ -35,6 +35,12 @@ class Output:
         """Whether a person sees the output as it is printed."""
         return sys.stdout.isatty()
 
+    @property
+    def is_ascii(self) -> bool:
+        """Whether JSON is written in ASCII: for a terminal, which acts on other characters, and where only few can be
+        encoded."""
+        return self.is_terminal or sys.stdout.encoding.lower() not in ("utf-8", "utf8")
+
     def rows(self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
         """Print rows: as a table with these columns, or all that they hold as a JSON array."""
         if self.is_json:
@@ -48,16 +54,23 @@ class Output:
 
     def json(self, value: object) -> None:
         """Print a value as indented JSON."""
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=self.is_terminal) + "\n")
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=self.is_ascii) + "\n")
 
     def json_line(self, value: object) -> None:
         """Print a value as JSON on one line, as one of many."""
-        sys.stdout.write(json.dumps(value, ensure_ascii=self.is_terminal) + "\n")
+        sys.stdout.write(json.dumps(value, ensure_ascii=self.is_ascii) + "\n")
         sys.stdout.flush()
 
     def line(self, text: str = "") -> None:
         """Print a line of text that comes from the command itself."""
         sys.stdout.write(text + "\n")
+
+    def lines(self, texts: Sequence[str]) -> None:
+        """Print texts, one per line, or all as a JSON array."""
+        if self.is_json:
+            self.json(texts)
+        else:
+            sys.stdout.writelines(text + "\n" for text in texts)
 
     def done(self, text: str) -> None:
         """Say that a change was made; programs learn it by the exit status."""

@@ -42,7 +42,7 @@ class MessagePrinter:
         records = self._records_of(batch, self._schema)
         if self._out.is_json:
             lines = (
-                json.dumps(self._as_json(record, self._topic), ensure_ascii=self._out.is_terminal) for record in records
+                json.dumps(self._as_json(record, self._topic), ensure_ascii=self._out.is_ascii) for record in records
             )
             sys.stdout.writelines(line + "\n" for line in lines)
         elif self._is_table:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
+from deltaq.cli import INTERRUPTED
 from deltaq.cli.command import Command, Commands
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import InvalidConfig, KafkaException, printable
@@ -15,7 +17,7 @@ _HELP = """
 Work with deltaq topics and groups under a root: a folder, s3://, gs:// or az://.
 
 Every command takes the root from --root or from DELTAQ_ROOT, and prints JSON with -o json. The exit status is 0 for
-success, 1 if something was refused or failed, 2 for a wrong argument or setting.
+success, 1 if something was refused or failed, 2 for a wrong argument or setting, 130 after Ctrl-C.
 """
 
 REFUSED, USAGE = 1, 2
@@ -54,16 +56,45 @@ def program(arguments: Sequence[str]) -> Commands:
 
 def run(arguments: Sequence[str] | None = None, clock: Clock = SYSTEM_CLOCK) -> int:
     """Run the command that the arguments name, and return its exit status. None: the arguments of the process."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a topic may hold what the terminal's encoding has not
     try:
-        given = sys.argv[1:] if arguments is None else arguments
-        program(given).run(given, clock)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else REFUSED
+        return _status(sys.argv[1:] if arguments is None else arguments, clock)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes standard output again at exit, and would report the broken pipe once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+        return REFUSED
+    except OSError as error:
+        _discard_output()
+        sys.stderr.write(f"deltaq: {printable(str(error))}\n")
         return REFUSED
     except KafkaException as error:
         sys.stderr.write(f"deltaq: {printable(error.error.str())}\n")
         return USAGE if isinstance(error, InvalidConfig) else REFUSED
+
+
+def _status(arguments: Sequence[str], clock: Clock) -> int:
+    for argument in arguments:
+        if not _is_text(argument):
+            raise InvalidConfig(f"the argument {argument!a} is not UTF-8", key="argument")
+    try:
+        program(arguments).run(arguments, clock)
+    except SystemExit as end:
+        sys.stdout.flush()  # while a full disk can still be reported
+        return end.code if isinstance(end.code, int) else REFUSED
     return 0
+
+
+def _is_text(argument: str) -> bool:
+    """Whether an argument was UTF-8: Python keeps other bytes as characters that no text can have."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _discard_output() -> None:
+    # Python flushes standard output again at exit, and would report the same failure once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

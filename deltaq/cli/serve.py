@@ -52,7 +52,14 @@ def serve(
     console = server.console_of(
         confs, settings, session.clock, lambda token: session.out.note(f"the token of this console is {token}")
     )
-    server.serve(console, settings, lambda url: session.out.done(f"serving {url}"))
+
+    def tell(url: str) -> None:
+        if session.out.is_json:
+            session.out.json_line({"url": url})
+        else:
+            session.out.done(f"serving {url}")
+
+    server.serve(console, settings, tell)
 
 
 def _token(path: Path | None) -> str | None:

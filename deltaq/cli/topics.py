@@ -47,8 +47,7 @@ def list_topics(
     # A folder may be that of a deleted topic.
     found = {name: answer for name, answer in answers.items() if not isinstance(answer, UnknownTopic)}
     if names_only:
-        for name in found:
-            session.out.line(name)
+        session.out.lines(list(found))
         return
     rows = [_row(name, answer) for name, answer in found.items()]
     columns = [Column("topic"), Column("partitions", as_count), Column("messages", as_count), Column("bytes", as_size)]

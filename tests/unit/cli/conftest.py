@@ -54,12 +54,13 @@ class Shell:
         self._patch = patch
         self.clock: Clock = SYSTEM_CLOCK
 
-    def __call__(self, command: str, given: bytes = b"", *, terminal: bool = False) -> Ended:
-        """Run a command with `given` as its standard input; with `terminal`, its output seems to be one."""
+    def __call__(self, command: str, given: bytes = b"", *, terminal: bool = False, encoding: str = "utf-8") -> Ended:
+        """Run a command with `given` as its standard input; with `terminal`, its output seems to be one. `encoding` is
+        that of its output."""
         out, errors = io.BytesIO(), io.StringIO()
         with self._patch.context() as patch:
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
-            patch.setattr(sys, "stdout", text := io.TextIOWrapper(out, write_through=True))
+            patch.setattr(sys, "stdout", text := io.TextIOWrapper(out, encoding, write_through=True))
             patch.setattr(sys, "stderr", errors)
             patch.setattr(text, "isatty", lambda: terminal, raising=False)
             status = run(shlex.split(command), self.clock)

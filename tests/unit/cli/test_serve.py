@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -41,11 +42,17 @@ def test_the_console_is_served_until_it_is_ended(tmp_path: Path) -> None:
 
 def test_a_token_is_printed_only_if_it_was_made(deltaq: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[object] = []
-    monkeypatch.setattr("deltaq.console.server.serve", lambda console, settings, notify: served.append(settings))
+
+    def serve(_console: object, settings: object, notify: Callable[[str], object]) -> None:
+        served.append(settings)
+        notify("http://here/")
+
+    monkeypatch.setattr("deltaq.console.server.serve", serve)
     assert (ended := deltaq("serve --write")).status == 0
     assert re.fullmatch(r"deltaq: the token of this console is [0-9a-f]{64}\n", ended.errors)
     (tmp_path / "token").write_text(TOKEN + "\n")
-    assert deltaq(f"serve --write --token-file {tmp_path / 'token'}").printed("")
+    assert deltaq(f"serve --write --token-file {tmp_path / 'token'}").printed("serving http://here/\n")
+    assert deltaq("serve -o json").json == {"url": "http://here/"}
     assert TOKEN not in repr(served)
     monkeypatch.setenv(TOKEN_VARIABLE, "short")
     assert deltaq("serve").refused("the token must have 16 ASCII characters at least", 2)

@@ -43,6 +43,7 @@ def test_topics_are_created_and_listed_with_their_size(deltaq: Shell) -> None:
         {"topic": "payments", "partitions": 1, "messages": 0, "bytes": 0}
     ]
     assert deltaq("topics list --names").printed("orders\npayments\n")
+    assert deltaq("topics list --names -o json").json == ["orders", "payments"]
 
 
 def test_an_existing_topic_is_created_again_only_if_that_is_accepted(deltaq: Shell) -> None:

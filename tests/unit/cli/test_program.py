@@ -1,0 +1,78 @@
+"""How the command ends where its output, its arguments or its start fail: in one line, or quietly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deltaq import Producer, Topic
+from tests.unit.cli.conftest import Shell
+
+FULL = Path("/dev/full")
+"""A device that takes no byte, as a full disk. Linux has it."""
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
+@pytest.mark.parametrize("command", ["topics list -o json", "cat orders", "--help"])
+def test_output_that_cannot_be_written_is_explained_in_one_line(tmp_path: Path, command: str) -> None:
+    Topic("orders", bootstrap_servers=str(tmp_path)).create()
+    with Producer(bootstrap_servers=str(tmp_path)) as producer:
+        producer.produce("orders", b"tea")
+    with FULL.open("wb") as full:
+        program = [sys.executable, "-m", "deltaq.cli", "--root", str(tmp_path), *command.split()]
+        ended = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "deltaq: [Errno 28] No space left on device\n")
+
+
+def test_closed_standard_streams_are_the_null_device(tmp_path: Path) -> None:
+    program = f"{sys.executable} -m deltaq.cli --root {tmp_path}"
+    ended = subprocess.run(
+        f"{program} topics create orders >&- && {program} produce orders <&- && "
+        f"{program} topics list >&- 2>&- && {program} topics list",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "deltaq: 0 messages written to orders\n")
+    assert ended.stdout.splitlines()[1].split()[0] == "orders"
+
+
+@pytest.mark.parametrize("command", ["cat", "head --table", "cat -o json", "stat"])
+def test_what_the_encoding_of_the_output_has_not_is_escaped(deltaq: Shell, command: str) -> None:
+    deltaq("produce orders --create -k \u6f22", "Łódź\n".encode())
+    verb, *options = command.split()
+    ended = deltaq(" ".join([verb, "orders", *options]), encoding="ascii")
+    assert (ended.status, ended.errors) == (0, "")
+    if "json" in command:
+        assert (ended.json["key"], ended.json["value"]) == ("\u6f22", "Łódź")
+    elif "table" in command:
+        assert ended.output.splitlines()[1].split()[-2:] == ["\\u6f22", "\\u0141\\xf3d\\u017a"]
+
+
+@pytest.mark.parametrize("command", ["cat orders -f", "grep orders", "topics list", "sql", "produce orders"])
+def test_an_argument_that_is_no_text_is_refused_by_its_value(deltaq: Shell, command: str) -> None:
+    assert deltaq(command + " '\udcff'").refused("the argument '\\udcff' is not UTF-8", 2)
+
+
+def test_a_command_that_is_interrupted_while_it_starts_ends_quietly() -> None:
+    program = """
+import sys
+
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == wanted:
+            raise KeyboardInterrupt
+
+wanted = sys.argv[1]
+sys.argv[1:] = ["topics", "list"]
+sys.meta_path.insert(0, Interrupted())
+from deltaq.cli import main
+sys.exit(main())
+"""
+    for module in ("typer", "deltaq.cli.topics"):
+        ended = subprocess.run([sys.executable, "-c", program, module], capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

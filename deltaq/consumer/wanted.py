@@ -33,7 +33,14 @@ class Wanted:
         return topic in self.matched and topic not in self.named
 
 
+_POSIX_CLASS = re.compile(r"\[:\w+:\]")
+"""Such as `[[:digit:]]`, which librdkafka knows. For Python it is a set of characters that no topic's name has."""
+
+
 def _pattern(name: str) -> re.Pattern[str]:
+    if _POSIX_CLASS.search(name):
+        reason = f"{name!r} has a POSIX class: it must be a regular expression of Python, such as [0-9] for [[:digit:]]"
+        raise InvalidConfig(reason, key="topics")
     try:
         return re.compile(name)
     except re.error as error:

@@ -130,6 +130,7 @@ WRONG_CALLS: list[tuple[str, str, type[Exception]]] = [
     ("subscribe", "['t'], on_revoke=5", TypeError),
     ("subscribe", "[]", KafkaException),
     ("subscribe", "['^[bad']", KafkaException),
+    ("subscribe", "['^t-[[:digit:]]+']", InvalidConfig),
     ("assign", "'t'", TypeError),
     ("assign", "[5]", TypeError),
     ("assign", "(tp(),)", TypeError),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltaq.errors import Corrupt
@@ -118,6 +117,8 @@ def _check_values(column: pq.ColumnSchema, values: int, in_footer: int, rows: in
 def _expanded(array: pa.Array) -> int:
     """Size in bytes of the strings that the array's dictionary references expand to."""
     if pa.types.is_dictionary(array.type):
+        import pyarrow.compute as pc  # noqa: PLC0415 - takes 0.1 s, and few files need it
+
         lengths = pc.binary_length(array.dictionary)
         return int(pc.sum(lengths.take(array.indices)).as_py() or 0)
     if pa.types.is_struct(array.type):

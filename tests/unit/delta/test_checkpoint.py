@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -328,6 +329,20 @@ def test_structs_of_nulls_are_no_actions(tmp_path):
     ]
     nullable = [pa.field(name, pa.struct([part.with_nullable(True) for part in kind])) for name, kind in kinds.items()]
     pq.write_table(pa.Table.from_pylist(rows, pa.schema(nullable)), tmp_path / "c.parquet")
+    assert state_of((tmp_path / "c.parquet").read_bytes(), 100) == state
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_actions_in_any_order_are_found(seed, tmp_path):
+    """As other writers may order them. A column of the type null is one that no file of theirs has."""
+    state = state_at(100, files=40)
+    table = pq.read_table(pa.BufferReader(encode_checkpoint(state)))
+    rows = table.to_pylist()
+    random.Random(seed).shuffle(rows)
+    at = table.schema.get_field_index("add")
+    adds = pa.struct([*table.schema.field(at).type, pa.field("clusteringProvider", pa.null())])
+    schema = table.schema.set(at, pa.field("add", adds))
+    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "c.parquet", row_group_size=7)
     assert state_of((tmp_path / "c.parquet").read_bytes(), 100) == state
 
 

@@ -127,12 +127,13 @@ class Screen:
 
 
 def run(fleet: Fleet, screen: Screen, live: Live, keys: Keys, seconds: float) -> None:
-    """Refresh the table and obey the keys, until `q` or the end of the time. Then stop the producer, and wait until the
-    replicas have counted all records."""
-    end_at = time.monotonic() + seconds
+    """Refresh the table and obey the keys, until `q` or the end of the time, which begins with the first event. Then
+    stop the producer, and wait until the replicas have counted all records."""
+    end_at = float("inf")
     while (left_s := end_at - time.monotonic()) > 0:
         fleet.check()
-        screen.refresh(live)
+        if screen.refresh(live).produced and end_at == float("inf"):
+            end_at = time.monotonic() + seconds
         pressed = keys.wait(min(REFRESH_S, left_s))
         if "q" in pressed:
             break
@@ -155,7 +156,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2_000, help="events per second")
     parser.add_argument("--sessions", type=int, default=2, help="sessions that PostgreSQL accepts from all replicas")
     parser.add_argument("--session-timeout", type=float, default=6.0, help="seconds until a dead replica is replaced")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop so long after the first event")
     args = parser.parse_args()
 
     for number in (signal.SIGTERM, signal.SIGHUP):

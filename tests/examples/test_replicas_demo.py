@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from examples.replicas.demo import run
 from examples.replicas.observer import PartitionState, Snapshot, counted_per_second
 from examples.replicas.table import ReplicaState, render
 from tests.examples.replica_harness import REPOSITORY, until
@@ -52,6 +54,46 @@ def test_the_table_fits_in_eighty_columns():
     assert "counted 20,000,000 (5,000,000/s)" in text
     assert re.search(r"> +replica-12 +killed +4 +399,996 +2,000,000 +0", text)
     assert re.search(r"owner +1 +1 +1 +1 +1 +12 +12 +12 +12 +- *\n", text)
+
+
+class FakeScreen:
+    """Shows snapshots without events first, as long as the programs start."""
+
+    def __init__(self, refreshes: int) -> None:
+        self._to_come = [snapshot(0.0, 0, 0)] * refreshes
+
+    def refresh(self, _: object) -> Snapshot:
+        return self._to_come.pop() if self._to_come else snapshot(1.0, 5, 0)
+
+
+class FakeFleet:
+    """A fleet without programs, which notes whether the producer was stopped."""
+
+    replicas = ()
+
+    def __init__(self) -> None:
+        self.producer, self.checks, self.is_stopped = self, 0, False
+
+    def check(self) -> None:
+        self.checks += 1
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+class NoKeys:
+    def wait(self, _: float) -> str:
+        return ""
+
+
+def test_the_time_of_the_demo_begins_with_the_first_event():
+    fleet: Any = FakeFleet()
+    screen: Any = FakeScreen(refreshes=1_000)
+    live: Any = None
+    keys: Any = NoKeys()
+    run(fleet, screen, live, keys, seconds=0.0)
+    assert fleet.is_stopped
+    assert fleet.checks == 1_001
 
 
 class Terminal:

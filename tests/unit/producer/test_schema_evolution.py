@@ -84,6 +84,19 @@ def test_producers_and_consumers_of_both_models_work_at_the_same_time() -> None:
     assert caught.value.args[0] == KafkaError._VALUE_DESERIALIZATION
 
 
+@pytest.mark.fault("S1")
+def test_a_schema_is_changed_once_a_store_that_did_not_answer_does() -> None:
+    store, reports = FaultyStore(MemoryStore("test")), []
+    with producing(store) as producer:
+        producer.produce(OLD, {"id": 1, "item": "a"})
+        producer.flush(20)
+        store.add(Rule("get", f"{ENTRY}_last_checkpoint", Fault.error_before(), 2))  # that a change loads first
+        producer.produce(NEW, {"id": 2}, on_delivery=lambda error, _: reports.append(error))
+        producer.flush(20)
+    assert reports == [None]
+    assert [value["id"] for value in read(store, 2)] == [1, 2]
+
+
 def test_a_consumer_of_the_new_model_reads_a_topic_that_does_not_have_its_fields_yet() -> None:
     store = MemoryStore("test")
     with producing(store) as producer:

@@ -46,7 +46,7 @@ def complete_group(context: Context, incomplete: str) -> list[str]:
 
 
 Topic = Annotated[str, Argument(help="Name of the topic.", metavar="TOPIC", autocompletion=complete_topic)]
-Topics = Annotated[list[str], Argument(help="Names of topics.", metavar="TOPIC...", autocompletion=complete_topic)]
+Topics = Annotated[list[str], Argument(help="Names of topics.", metavar="TOPIC", autocompletion=complete_topic)]
 
 
 def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:

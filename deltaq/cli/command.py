@@ -7,6 +7,7 @@ options. The options of every command (the root, the form of the output) are add
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeAlias
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from deltaq.cli.output import Form
 from deltaq.cli.session import Session
@@ -96,12 +98,57 @@ def fail(reason: str) -> NoReturn:
     raise typer.Exit(1)
 
 
+# --- help as in a manual ---
+
+
+class _Formatter(typer.Context.formatter_class):  # type: ignore[valid-type, misc] # Typer hides its type
+    """Help without Python's types: TOPIC and not {TOPIC}, N and not <int range>."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        super().write_usage(prog, re.sub(r"\{(\S+?)\}", r"\1", args), prefix)
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], *args: Any, **kwargs: Any) -> None:
+        super().write_dl([(_in_words(name), text) for name, text in rows], *args, **kwargs)
+
+
+def _in_words(name: str) -> str:
+    """The name of an argument or option, with what stands for its value: a text, a number, or words."""
+    found = re.fullmatch(r"(.*) <(?:list\[)?([^\]>]+)\]?>", name)
+    if found is None:
+        return name
+    if not name.startswith("-"):
+        return found[1]
+    kinds = {"str": "TEXT", "int": "N", "int range": "N", "float": "N", "float range": "N"}
+    return f"{found[1]} {kinds.get(found[2], found[2])}"
+
+
+class _Context(typer.Context):
+    formatter_class = _Formatter
+
+
+class _Command(TyperCommand):
+    context_class = _Context
+
+
+class _Group(TyperGroup):
+    context_class = _Context
+    order: Sequence[str] = ()
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as in Typer
+        """The commands as they were registered; Typer would put groups of commands behind them."""
+        return [name for name in self.order if name in self.commands]
+
+
 class Commands:
     """A group of commands."""
 
-    def __init__(self, help_text: str) -> None:
+    def __init__(self, help_text: str, epilog: str | None = None) -> None:
+        self._names: list[str] = []
         self._typer = typer.Typer(
+            cls=type("Group", (_Group,), {"order": self._names}),
             help=help_text,
+            short_help=help_text,
+            epilog=epilog,
             no_args_is_help=True,
             rich_markup_mode=None,
             pretty_exceptions_enable=False,
@@ -111,6 +158,7 @@ class Commands:
     def register(self, name: str, command: Command) -> None:
         """Make a function, or a group of commands, the command `name` of this group."""
         if isinstance(command, Commands):
+            self._names.append(name)
             self._typer.add_typer(command._typer, name=name)
         else:
             self.add(name)(command)
@@ -119,7 +167,9 @@ class Commands:
         """A decorator that makes a function the command `name` of this group."""
 
         def add(function: Callable[..., None]) -> Callable[..., None]:
-            self._typer.command(name)(_with_session(function))
+            self._names.append(name)
+            summary = re.split(r"(?<=[.])\s", inspect.getdoc(function) or "", maxsplit=1)[0]  # Typer would cut it
+            self._typer.command(name, cls=_Command, short_help=summary)(_with_session(function))
             return function
 
         return add

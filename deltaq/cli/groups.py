@@ -95,7 +95,7 @@ def describe_group(session: Session, group: Group) -> None:
 @_VERBS.add("delete")
 def delete_groups(
     session: Session,
-    groups: Annotated[list[str], Argument(help="Ids of groups.", metavar="GROUP...", autocompletion=complete_group)],
+    groups: Annotated[list[str], Argument(help="Ids of groups.", metavar="GROUP", autocompletion=complete_group)],
     yes: Yes = False,
 ) -> None:
     """Delete groups and their committed offsets. A group with a live member is refused."""

@@ -24,7 +24,8 @@ def produce(
     files: Annotated[
         list[Path] | None,
         Argument(
-            help="Files of csv, jsonl or parquet, by the end of their names. Without any: lines of standard input."
+            help="Files of csv, jsonl, parquet or xlsx, by the end of their names; none: lines of standard input.",
+            metavar="FILE",
         ),
     ] = None,
     key_delimiter: Annotated[

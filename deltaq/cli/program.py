@@ -20,6 +20,20 @@ Every command takes the root from --root or from DELTAQ_ROOT, and prints JSON wi
 success, 1 if something was refused or failed, 2 for a wrong argument or setting, 130 after Ctrl-C.
 """
 
+_EXAMPLES = """
+Examples:
+
+\b
+  deltaq topics create orders --partitions 3
+  printf 'anna:tea\\n' | deltaq produce orders -K :
+  deltaq tail orders -n 20 --follow
+  deltaq consume orders --from -2h --exit --grep milk -o json
+  deltaq groups reset-offsets billing --topic orders --to 2026-11-25T09:30
+  deltaq copy ./deltaq-data s3://events/mirror --groups --follow
+
+Each command has --help. deltaq --install-completion completes names of commands, options, topics and groups.
+"""
+
 REFUSED, USAGE = 1, 2
 """Exit statuses."""
 
@@ -43,7 +57,7 @@ def program(arguments: Sequence[str]) -> Commands:
 
     Importing and building those that are not used would delay every command.
     """
-    commands = Commands(_HELP)
+    commands = Commands(_HELP, _EXAMPLES)
     is_named = not {name for names in _MODULES.values() for name in names}.isdisjoint(arguments)
     for module, names in _MODULES.items():
         wanted = [name for name in names if name in arguments or not is_named]

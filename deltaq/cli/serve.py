@@ -17,7 +17,7 @@ TOKEN_VARIABLE = "DELTAQ_CONSOLE_TOKEN"  # noqa: S105 - the name of the variable
 def serve(
     session: Session,
     roots: Annotated[
-        list[str] | None, Argument(help="Roots to show, in place of --root.", metavar="ROOT...", show_default=False)
+        list[str] | None, Argument(help="Roots to show, in place of --root.", metavar="ROOT", show_default=False)
     ] = None,
     host: Annotated[str, Option("--host", help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[

@@ -32,7 +32,10 @@ _DryRun = Annotated[bool, Option("--dry-run", help="Check the request, change no
 def list_topics(
     session: Session,
     pattern: Annotated[
-        str, Argument(help="Only topics whose name matches, as in 'orders*'.", autocompletion=complete_topic)
+        str,
+        Argument(
+            help="Only topics whose name matches, as in 'orders*'.", metavar="PATTERN", autocompletion=complete_topic
+        ),
     ] = "*",
     names_only: Annotated[bool, Option("--names", help="Print the names alone, one per line.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deltaq import Producer, Topic
+from deltaq import Producer, Topic, __version__
 from tests.unit.cli.conftest import Shell
 
 FULL = Path("/dev/full")
@@ -76,3 +76,13 @@ sys.exit(main())
     for module in ("typer", "deltaq.cli.topics"):
         ended = subprocess.run([sys.executable, "-c", program, module], capture_output=True, text=True, check=False)
         assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("module", ["deltaq", "deltaq.cli"])
+def test_the_command_runs_as_a_module_and_says_what_it_needs(module: str) -> None:
+    ended = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
+    assert ended.stdout == f"deltaq {__version__}\n"
+    program = f"import runpy, sys; sys.modules['typer'] = None; runpy.run_module({module!r}, run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "deltaq: the command needs the extra [cli]: pip install 'deltaq[cli]'\n"

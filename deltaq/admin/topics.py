@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from deltaq.config import TOPIC_SETTINGS, check_topic_properties
 from deltaq.errors import InvalidConfig, KafkaError, printable
@@ -31,6 +33,10 @@ class NewTopic:
     def __post_init__(self) -> None:
         if not isinstance(self.topic, str):
             raise TypeError(f"topic must be str, not {type(self.topic).__name__}")
+        self.num_partitions = _integer(self.num_partitions, "num_partitions")
+        self.replication_factor = _integer(self.replication_factor, "replication_factor")
+        if not isinstance(self.config, Mapping | None):
+            raise TypeError(f"config must be a dict, not {type(self.config).__name__}")
 
     def __hash__(self) -> int:
         return hash(self.topic)
@@ -85,6 +91,9 @@ class NewPartitions:
     new_total_count: int
     replica_assignment: Sequence[Sequence[int]] | None = None
 
+    def __post_init__(self) -> None:
+        self.new_total_count = _integer(self.new_total_count, "new_total_count")
+
     def __hash__(self) -> int:
         return hash(self.topic)
 
@@ -99,6 +108,14 @@ class NewPartitions:
                 f"Invalid NewPartitions({printable(self.topic)}): new_total_count {self.new_total_count} "
                 f"out of expected range 1..{limit:.0f}"
             )
+
+
+def _integer(number: SupportsIndex, name: str) -> int:
+    """A number, of numpy for example, as int. Raises TypeError."""
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise TypeError(f"{name} must be int, not {type(number).__name__}") from None
 
 
 @dataclass(frozen=True, slots=True)

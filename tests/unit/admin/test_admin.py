@@ -25,6 +25,7 @@ from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.reading import eventually
 
 NUMBER: Any = 5  # where a string is due
+TEXT: Any = "3"
 
 
 @pytest.fixture
@@ -293,6 +294,10 @@ def test_broker_only_operations_are_unsupported_with_a_reason(admin, ask):
             lambda admin: admin.create_topics([NewTopic("t")], nonsense=1), TypeError, id="an unknown argument"
         ),
         pytest.param(lambda admin: NewTopic(NUMBER), TypeError, id="a topic that is no string"),
+        pytest.param(lambda admin: NewTopic("t", TEXT), TypeError, id="a number of partitions as text"),
+        pytest.param(lambda admin: NewTopic("t", 1, TEXT), TypeError, id="a replication factor as text"),
+        pytest.param(lambda admin: NewTopic("t", config=TEXT), TypeError, id="settings that are no dict"),
+        pytest.param(lambda admin: NewPartitions("t", TEXT), TypeError, id="new partitions as text"),
         pytest.param(lambda admin: admin.delete_topics("t"), TypeError, id="topics that are no list"),
         pytest.param(lambda admin: admin.delete_topics([]), ValueError, id="no topics"),
         pytest.param(lambda admin: admin.delete_topics([5]), TypeError, id="a topic that is a number"),

@@ -92,7 +92,7 @@ def sql(
     def cell(value: object) -> str:
         return as_text(value if isinstance(value, bytes) else plain(value))
 
-    columns = [Column(name, cell, title=as_text(name)) for name in found.column_names]
+    columns = [Column(name, cell, title=name) for name in found.column_names]
     session.out.rows(columns, plain(rows) if session.out.is_json else rows)
 
 

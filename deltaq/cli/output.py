@@ -11,6 +11,7 @@ from typing import Any
 
 from deltaq.cli.table import Column, Rows, aligned, table_lines
 from deltaq.errors import printable
+from deltaq.units import as_text
 
 
 class Form(StrEnum):
@@ -50,7 +51,8 @@ class Output:
 
     def fields(self, fields: Iterable[tuple[str, str]]) -> None:
         """Print names and their values, one pair per line, below each other."""
-        sys.stdout.writelines(line + "\n" for line in aligned(list(fields), (False, False)))
+        pairs = [(name, as_text(value)) for name, value in fields]
+        sys.stdout.writelines(line + "\n" for line in aligned(pairs, (False, False)))
 
     def json(self, value: object) -> None:
         """Print a value as indented JSON."""

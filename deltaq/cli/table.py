@@ -24,7 +24,7 @@ class Column:
 
     @property
     def heading(self) -> str:
-        return self.title or self.key.replace("_", " ").upper()
+        return as_text(self.title or self.key.replace("_", " ").upper())
 
     @property
     def is_number(self) -> bool:

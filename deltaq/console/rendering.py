@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from deltaq.console.charts import sparkline
 from deltaq.console.visits import Page
+from deltaq.errors import printable
 from deltaq.units import as_count, as_rate, as_size, as_text, as_time
 
 
@@ -16,11 +18,20 @@ def as_dollars(value: float) -> str:
     return "< $0.01" if 0 < value < 0.01 else f"${value:,.2f}"
 
 
+def _visible(value: Any) -> Any:
+    """Text of a page, from wherever: characters that would turn the direction of what follows, or that a terminal would
+    act on, are escaped. Markup is what templates have made."""
+    if type(value) is not str or value.isprintable():
+        return value
+    return "\n".join(map(printable, value.split("\n")))
+
+
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("deltaq.console"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,

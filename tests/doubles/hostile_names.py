@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from deltaq import Topic
+import pyarrow as pa
+
+from deltaq import Producer, Topic
 from deltaq.delta.actions import Metadata, encode_entry, parse_entry
+from deltaq.groups.fencing import NO_MEMBER
 from deltaq.groups.log import GroupLog
 from deltaq.names import log_entry, topic_log
 from deltaq.store import open_store
-from tests.doubles.groups import join, new_member
+from tests.doubles.groups import FOREVER, join, new_member
 
 MARKUP = (
     "<script>alert(1)</script>",
@@ -65,6 +70,30 @@ MARKUP = (
     "[" * 3_000,
     '{"<img src=x onerror=alert(1)>": "<script>alert(1)</script>"}',
 )
+
+
+def column_names(payloads: Sequence[str]) -> list[str]:
+    """The payloads as different names of columns, without what Delta forbids in them."""
+    names = {re.sub(r"[ ,;{}()=\x00-\x1f\x7f]", "", payload)[:200].lstrip("_") for payload in payloads}
+    return sorted({name.lower(): name for name in names if name}.values())
+
+
+def write_columns(root: str, topic: str, names: Sequence[str]) -> None:
+    """Write a typed topic with columns of these names, each of which has a field of the same name, and one message."""
+    columns = pa.schema([(name, pa.struct([(name, pa.string())])) for name in names])
+    made = Topic(topic, columns, bootstrap_servers=root).create()
+    with Producer(bootstrap_servers=root, maintenance_enable=False) as producer:
+        producer.produce(made, {name: {name: "x"} for name in names})
+
+
+def write_assignors(root: str, payloads: Sequence[str]) -> None:
+    """Write a group with a member for each payload, which is the name of its assignor."""
+    store = open_store(root)
+    Topic("t", store=store).create()
+    for number, payload in enumerate(payloads):
+        log = GroupLog(store, f"assignor-{number}")
+        join(log, "member", new_member())
+        log.change("JOIN", NO_MEMBER, partial(replace, protocol=payload), FOREVER)
 
 
 def write_names(root: str, payloads: Sequence[str]) -> None:

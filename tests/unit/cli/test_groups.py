@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deltaq import Consumer, Producer, TopicPartition
-from tests.doubles.hostile_names import MARKUP, write_names
+from tests.doubles.hostile_names import MARKUP, column_names, write_assignors, write_columns, write_names
 from tests.unit.cli.conftest import ROOT, Shell
 
 T0 = 1_700_000_000_000
@@ -146,3 +146,19 @@ def test_what_members_and_settings_say_is_shown_as_text_and_comes_back_as_json(d
     for command in ("groups list", "topics list", "doctor"):
         assert deltaq(f"{command} -o json").json
     assert all("retention.ms" in deltaq(f"{command} -o json").errors for command in invalid)
+
+
+def test_names_of_columns_and_assignors_are_shown_as_text_and_come_back_as_json(deltaq: Shell) -> None:
+    names = column_names([*MARKUP, "\x9b31mred", "\u202ediv"])
+    write_columns(ROOT, "typed", names)
+    write_assignors(ROOT, MARKUP)
+    groups = [f"groups describe assignor-{number}" for number in range(len(MARKUP))]
+    sql = "sql 'select * from typed'"
+    for command in ("topics describe typed", "cat typed --table", "cat typed", "stat typed", sql, *groups):
+        shown = deltaq(command, terminal=True).output
+        assert len(shown) > 20, command
+        plain = shown.replace("\x1b[1m", "").replace("\x1b[0m", "")  # bold headings
+        assert [char for char in plain if not char.isprintable() and char != "\n"] == [], command
+    assert [column["name"] for column in deltaq("topics describe typed -o json").json["schema"]] == names
+    assert deltaq("cat typed -o json").json["value"] == {name: {name: "x"} for name in names}
+    assert [deltaq(f"{command} -o json").json["assignor"] for command in groups] == [*MARKUP]

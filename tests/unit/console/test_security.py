@@ -19,7 +19,7 @@ from deltaq.console.security import BODY_MAX, SESSIONS_MAX, Sessions
 from deltaq.errors import InvalidConfig
 from deltaq.store import open_store
 from deltaq.testing import ManualClock
-from tests.doubles.hostile_names import MARKUP, write_names
+from tests.doubles.hostile_names import MARKUP, column_names, write_assignors, write_columns, write_names
 from tests.unit.console.conftest import HOST, TOKEN, browser, made
 
 SECRET = "AKIA-very-secret-key-of-the-store"
@@ -86,6 +86,30 @@ def test_no_client_and_no_setting_becomes_markup(memory_root: str) -> None:
     samples = {(s.name, *sorted(s.labels.items())) for s in samples_of(hostile.get("/metrics").text)}
     labels = {(s.name, *sorted(s.labels.items())) for s in samples_of(harmless.get("/metrics").text)}
     assert {repr(sample).replace(memory_root, harmless_root) for sample in samples} == set(map(repr, labels))
+
+
+def test_no_column_and_no_assignor_becomes_markup(memory_root: str) -> None:
+    harmless_root, names = f"{memory_root}-harmless", column_names(MARKUP)
+    assert len(names) >= 40
+    write_columns(memory_root, "typed", names)
+    write_columns(harmless_root, "typed", [f"x{number}" for number in range(len(names))])
+    for root, payloads in ((memory_root, MARKUP), (harmless_root, ["x"] * len(MARKUP))):
+        write_assignors(root, payloads)
+    hostile, harmless = browser(made(memory_root)), browser(made(harmless_root))
+    groups = [f"/groups/assignor-{number}" for number in range(len(MARKUP))]
+    for path in ("", "/groups", "/topics/typed", "/topics/typed/messages", *groups):
+        page = hostile.get(f"/roots/0{path}").text
+        expected, found = (
+            [element for element in Elements(text).found if element != ("small", ("class",))]  # a note of what was cut
+            for text in (harmless.get(f"/roots/0{path}").text, page)
+        )
+        assert found == expected, path
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page), path
+    text = Elements(hostile.get("/roots/0/topics/typed").text).text
+    assert [name for name in names if name.isprintable() and name not in text] == []
+    for number, payload in enumerate(MARKUP):
+        if payload.isprintable():
+            assert payload[:100] in Elements(hostile.get(f"/roots/0/groups/assignor-{number}").text).text
 
 
 def samples_of(text: str) -> list[Any]:

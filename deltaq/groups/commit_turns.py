@@ -8,6 +8,7 @@ caller reads and waits.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from deltaq.clock import Clock
@@ -27,7 +28,7 @@ the entry before, the create, and a read of it by the others, each of which may 
 _ORDER_COMMITS = 1.0
 """Added for each further member that is to commit first, so that those that wait do not all give up together."""
 _LEAVE_MAX_S = 2.0
-"""Longest wait without a further entry, in seconds."""
+"""Longest wait for the same member, in seconds."""
 _EXTRA_EVERY = 4
 """Every so many commits a member leaves its own slot, too, to members that do not take turns yet."""
 _COMMIT_MAX_S = 1.0
@@ -79,21 +80,24 @@ class CommitTurns:
             self._own_commits += 1
             self._ended_at = self._clock.monotonic()
 
-    def ahead(self, member_id: str) -> frozenset[str]:
-        """The other members that take turns and have not committed since this one, `member_id`."""
+    def ahead(self, member_id: str) -> tuple[str, ...]:
+        """The other members that take turns and have not committed since this one, `member_id`, in their order."""
         with self._lock:
-            return frozenset(
-                other for other, version in self._newest.items() if version < self._own_version and other != member_id
-            )
+            before = {
+                other: version
+                for other, version in self._newest.items()
+                if version < self._own_version and other != member_id
+            }
+            return tuple(sorted(before, key=before.__getitem__))
 
-    def gave_up(self, members: frozenset[str]) -> None:
+    def gave_up(self, members: Collection[str]) -> None:
         """Leave no further slot to members that did not use theirs, until they commit again."""
         with self._lock:
             for member_id in members:
                 self._newest.pop(member_id, None)
 
     def leave_s(self, ahead: int) -> float:
-        """Seconds without a further entry for which a slot is left to `ahead` members."""
+        """Seconds for which a slot is left to `ahead` members, of which the first does not commit meanwhile."""
         return min(_LEAVE_MAX_S, self._commit_s * (_NEXT_COMMITS + _ORDER_COMMITS * (ahead - 1)))
 
     def extra_s(self, members: int) -> float:

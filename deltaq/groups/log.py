@@ -337,16 +337,23 @@ class GroupLog:
             self._moved(lambda: self._await_turn(turns, claim.member_id, deadline))
 
     def _await_turn(self, turns: CommitTurns, member_id: str, deadline: float) -> None:
-        """Read until no member is ahead. The entry that ends the wait is the newest, so no read of the end follows."""
+        """Read until no member is ahead. The entry that ends the wait is the newest, so no read of the end follows.
+
+        Entries of members that have given up the first one do not prolong the wait: if it has died, a member that waits
+        longer than the others would wait for ever while they commit.
+        """
         self._take_over()
-        read_at = self._clock.monotonic()
+        read_at = waits_since = self._clock.monotonic()
+        first = ""
         try:
             while ahead := turns.ahead(member_id):
-                if self._log.read_next() is not None:
-                    read_at = self._clock.monotonic()
-                elif self._clock.monotonic() >= min(deadline, read_at + turns.leave_s(len(ahead))):
+                if ahead[0] != first:
+                    first, waits_since = ahead[0], read_at
+                elif read_at >= min(deadline, waits_since + turns.leave_s(len(ahead))):
                     return turns.gave_up(ahead)
-                else:
+                is_end = self._log.read_next() is None
+                read_at = self._clock.monotonic()
+                if is_end:
                     self._clock.sleep(_POLL_S)
             until = min(deadline, read_at + turns.extra_s(len(self._head(self._log.state).members)))
             while self._clock.monotonic() < until and self._log.read_next() is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from deltaq.testing.history import dump_history
 from tests.simulation.run import simulate
 from tests.simulation.scenario import KINDS, scenario_of
-from tests.simulation.seeds import missing, results
+from tests.simulation.seeds import covering, missing, results
 
 
 def main(arguments: list[str]) -> int:
@@ -27,17 +27,20 @@ def main(arguments: list[str]) -> int:
         given.history.write_text("".join(f"{line}\n" for line in dump_history(verdict.operations)))
     suffix = f" KIND='{given.kind}'" if given.kind else ""
     happened: Counter[str] = Counter()
+    by_seed: dict[int, Counter[str]] = {}
     failed = []
     for number, (seed, problems, events) in enumerate(
         results(range(given.seed, given.seed + given.runs), given.kind), 1
     ):
         happened += events
+        by_seed[seed] = events
         if problems:
             failed.append(seed)
             print(f"\nSEED {seed} FAILED; it repeats with: make simulate SEED={seed}{suffix}\n{problems}", flush=True)
         if number % 50 == 0 or number == given.runs:
             print(f"{number} of {given.runs} seeds, {len(failed)} failed", flush=True)
     print("\n".join(f"{count:8} {event}" for event, count in sorted(happened.items())))
+    print(f"the required ones of these occurred in seeds {covering(by_seed, given.kind)}")
     never = missing(happened, given.kind) if given.runs >= 200 else []
     if never:
         print(f"never happened: {', '.join(never)}")

@@ -6,8 +6,9 @@ In README.md, docs/**/*.md and examples/**/*.md, a fenced block with the info st
 * `python spark` does so where there is Java;
 * `python no-run: <reason>` is not run, and the reader sees why;
 * `bash`, `console` or `sh` names only make targets and files that exist;
-* `bash` on a page of docs/guides runs in an empty folder, unless it is `bash no-run: <reason>`. Services are ended once
-  they work, and nothing is installed: pip is asked only for extras that there are.
+* `bash` runs in an empty folder, in the README after its Python, unless it is `bash no-run: <reason>`. What would go on
+  for ever is ended once it works. Nothing is installed, made or sent: pip is asked only for extras that there are, make
+  for targets, `python -m` for examples, which have tests of their own, and a bucket is a folder.
 """
 
 from __future__ import annotations
@@ -169,6 +170,10 @@ PROGRAMS = {
     "deltaq": """
         import os, signal, subprocess, sys, urllib.request
         arguments = sys.argv[1:]
+        if "tail" in arguments and "--follow" in arguments:
+            arguments += ["--timeout", "0"]
+        if "copy" in arguments:
+            arguments = [argument.replace("s3://", "./") for argument in arguments if argument != "--follow"]
         if "serve" not in arguments:
             os.execv(sys.executable, [sys.executable, "-m", "deltaq.cli", *arguments])
         command = [sys.executable, "-m", "deltaq.cli", *arguments, "--port", "0"]  # the usual one may be taken
@@ -185,9 +190,16 @@ PROGRAMS = {
         known = tomllib.load(open(ROOT + "/pyproject.toml", "rb"))["project"]["optional-dependencies"]
         assert set(extras[1].split(",")) <= set(known)
         """,
+    "make": """
+        import pathlib, re, sys
+        targets = re.findall(r"^([a-z-]+):", pathlib.Path(ROOT, "Makefile").read_text(), re.MULTILINE)
+        assert sys.argv[1] in targets and all(word.startswith("ARGS=") for word in sys.argv[2:])
+        """,
     "python": """
-        import os, sys
+        import importlib.util, os, sys
         arguments = sys.argv[1:]
+        if arguments[:1] == ["-m"] and arguments[1].startswith("examples."):
+            sys.exit(importlib.util.find_spec(arguments[1]) is None)
         if arguments[:2] == ["-m", "deltaq.maintenance"] and "--dry-run" not in arguments:
             arguments.append("--once")  # it would go on for ever
         os.execv(sys.executable, [sys.executable, *arguments])
@@ -218,23 +230,31 @@ def _run_shell(script: str, folder: Path) -> None:
     assert answer.returncode == 0, answer.stdout
 
 
-GUIDES = [page for page in PAGES if page.parent == ROOT / "docs/guides"]
-
-
-@pytest.mark.parametrize(
-    "page", [p for p in GUIDES if any(b.info == "bash" for b in _blocks(p.read_text()))], ids=_name
-)
-def test_the_shell_commands_of_a_guide_run(page: Path, tmp_path: Path) -> None:
+@pytest.mark.timeout(2 * DEADLINE_S + 60)
+@pytest.mark.parametrize("page", [p for p in PAGES if any(b.info == "bash" for b in _blocks(p.read_text()))], ids=_name)
+def test_the_shell_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    if page == README:
+        _run(page, _program(page.read_text(), {"python"}), tmp_path)  # its commands show what this has written
     _run_shell(_program(page.read_text(), {"bash"}), tmp_path)
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=_name)
-def test_every_bash_block_of_a_guide_runs_or_gives_a_reason(page: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_bash_block_runs_or_gives_a_reason(page: Path) -> None:
     bash = [block for block in _blocks(page.read_text()) if block.language in ("bash", "sh", "shell")]
     assert [f"line {block.line}: {block.info}" for block in bash if not BASH_INFOS.fullmatch(block.info)] == []
 
 
-@pytest.mark.parametrize("command", ["deltaq no-such-verb", "deltaq serve --no-such-option", "pip install 'deltaq[x]'"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "deltaq no-such-verb",
+        "deltaq serve --no-such-option",
+        "deltaq tail nothing --follow",
+        "pip install 'deltaq[x]'",
+        "make no-such-target",
+        "python -m examples.no_such_example",
+    ],
+)
 def test_a_shell_command_that_fails_is_noticed(command: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         _run_shell(command, tmp_path)

@@ -72,18 +72,18 @@ class BatchUpload:
         self.put(batch, definition, batch.deadline)
 
     def _fitting(self, part: BatchPart, definition: TopicDefinition, deadline: float) -> TopicDefinition:
-        """The topic with a schema that takes the values of a part, which fails if there is none. Raises Unavailable."""
+        """The topic changed to take the values of a part. Values of a schema that it cannot take are refused later, row
+        by row: the part may have others. Raises Unavailable."""
         buffer, name = part.buffer, self._topic.name
-        try:
-            for schema in buffer.schemas.copy():
+        for schema in buffer.schemas.copy():
+            try:
                 if definition.evolution(name, schema) is not None:
                     if not buffer.settings.register_schemas:
                         raise unregistered(name)
                     definition = self._topic.evolved(schema, deadline)
-        except InvalidConfig as error:
-            refused = InvalidValue(error.error.str(), topic=name)
-            self._reports.failed([part], refused)  # this part only: the others belong to other clients
-        else:
+            except InvalidConfig as error:
+                part.misfit = InvalidValue(error.error.str(), topic=name)
+        if part.misfit is None:
             buffer.fits = definition
         return definition
 
@@ -106,6 +106,8 @@ class BatchUpload:
                 self._encode_large(part, records, definition, deadline)
                 return True
             refusals = self._refusals(records, part.partitions, definition, deadline, unchecked=part.buffer.unchecked)
+            if (misfit := part.misfit) is not None:
+                refusals |= {at: misfit for at, value in enumerate(records.values) if not _is_taken(definition, value)}
             if refusals:
                 records = self._reports.refused(part, records, refusals)
             if len(records):
@@ -241,6 +243,17 @@ class BatchUpload:
                 self._topic.log.pending_shared.forget(segment.path)
             batch.segments, batch.is_shared = [], False
             raise
+
+
+def _is_taken(definition: TopicDefinition, value: object) -> bool:
+    """Whether the topic takes a value, of whatever schema of the client."""
+    if value is None or definition.schema is None:
+        return value is None or isinstance(value, bytes)
+    try:
+        definition.schema.accept(value)
+    except InvalidValue:
+        return False
+    return True
 
 
 def _in_order(found: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:

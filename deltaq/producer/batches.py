@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from deltaq import metrics
 from deltaq.clock import Clock, Lock
-from deltaq.errors import KafkaException
+from deltaq.errors import InvalidValue, KafkaException
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.producer.accumulator import RecordAccumulator, Records
 from deltaq.producer.group_commit import GroupCommitPolicy
@@ -24,7 +24,8 @@ BATCH_BYTES_MAX = 256 * 1024 * 1024
 @dataclass(slots=True, eq=False)
 class BatchPart:
     """The records of one buffer in a batch. Encoding fills in `partitions` (of rows), `columns` and `epoch_ms`, the
-    wall-clock time of the monotonic clock's zero. `bytes` is their share of the client's budget."""
+    wall-clock time of the monotonic clock's zero. `bytes` is their share of the client's budget. `misfit` says why the
+    topic does not take one of the client's schemas; None if it takes all."""
 
     buffer: RecordAccumulator
     records: Records
@@ -32,6 +33,7 @@ class BatchPart:
     partitions: list[int] = field(default_factory=list)
     columns: Columns | PlainRows | None = None
     epoch_ms: float = 0.0
+    misfit: InvalidValue | None = None
     is_reported: bool = False
 
 

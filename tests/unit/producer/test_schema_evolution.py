@@ -217,6 +217,44 @@ def test_a_message_whose_schema_does_not_fit_is_reported_if_the_store_was_away_a
     assert "column 'id' is string in the topic" in errors[0].str()
 
 
+def test_a_schema_that_does_not_fit_refuses_only_its_own_messages() -> None:
+    store = FaultyStore(MemoryStore("test"))
+    good, bad = Topic("t", pa.schema([("id", pa.int32())])), Topic("t", pa.schema([("id", pa.string())]))
+    Topic("t", good.schema, store=store.inner).create()
+    store.add(Rule("get", ENTRY, Fault.error_before(), 3))
+    errors: dict[object, KafkaError | None] = {}
+
+    def produce(producer: Producer, handle: Topic, value: object) -> None:
+        row = None if value is None else {"id": value}
+        producer.produce(handle, row, on_delivery=lambda error, _: errors.update({value: error}))
+
+    with producing(store, linger_ms=20) as producer:
+        for handle, value in ((bad, "a"), (good, 1), (good, None), (bad, "b")):
+            produce(producer, handle, value)
+        producer.flush(20)
+        with pytest.raises(InvalidConfig, match="column 'id' is int32 in the topic"):
+            produce(producer, bad, "c")
+        produce(producer, good, 2)
+    assert [value for value, error in errors.items() if error is None] == [1, None, 2]
+    assert all("column 'id' is int32 in the topic" in str(errors[value]) for value in ("a", "b"))
+    assert read(store.inner, 3) == [{"id": 1}, None, {"id": 2}]
+
+
+def test_a_topic_that_was_created_again_takes_another_schema_of_the_same_producer() -> None:
+    store, errors = MemoryStore("test"), []
+    other = Topic("t", pa.schema([("z", pa.string())]), store=store)
+    with producing(store) as producer:
+        producer.produce(OLD, {"id": 1, "item": "a"})
+        producer.flush(20)
+        other.delete()
+        other.create()
+        for text in "ab":
+            producer.produce(other, {"z": text}, on_delivery=lambda error, _: errors.append(error))
+            producer.flush(20)
+    assert errors == [None, None]
+    assert read(store, 2) == [{"z": "a"}, {"z": "b"}]
+
+
 def test_messages_for_a_topic_that_was_created_again_get_their_columns() -> None:
     store = MemoryStore("test")
     with producing(store) as producer:

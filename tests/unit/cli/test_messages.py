@@ -273,7 +273,7 @@ def test_lines_of_a_typed_topic_are_its_columns_as_json(trades: Shell) -> None:
     assert "line 1: field 'prize': Extra inputs are not permitted" in ended.errors
 
 
-def test_values_of_every_type_survive_json(deltaq: Shell) -> None:
+def test_values_of_every_type_survive_json(deltaq: Shell, tmp_path: Path) -> None:
     columns = pa.schema(
         {
             "seal": pa.binary(),
@@ -301,8 +301,28 @@ def test_values_of_every_type_survive_json(deltaq: Shell) -> None:
     assert [json.loads(line, parse_constant=pytest.fail) for line in printed.raw.splitlines()]
     deltaq("produce shipments --json", printed.raw)
     deltaq("produce shipments", deltaq("head shipments -n 4").raw)
+    (tmp_path / "some.jsonl").write_bytes(deltaq("head shipments -n 4").raw)
+    deltaq(f"produce shipments {tmp_path / 'some.jsonl'}")
     rows = Topic("shipments", conf={"bootstrap.servers": ROOT}).to_arrow().select(columns.names).to_pylist()
-    assert repr(rows[:4]) == repr(rows[4:8]) == repr(rows[8:])  # NaN equals no number, not even itself
+    assert (
+        repr(rows[:4]) == repr(rows[4:8]) == repr(rows[8:12]) == repr(rows[12:])
+    )  # NaN equals no number, not even itself
+
+
+def test_lines_of_a_file_have_keys_and_headers_and_their_numbers(deltaq: Shell, tmp_path: Path) -> None:
+    topic = Topic("seals", pa.schema({"seal": pa.binary()}), conf={"bootstrap.servers": ROOT}).create()
+    path = tmp_path / "seals.jsonl"
+    about = '"_key": "k", "_headers": [{"key": "h", "value": "v"}], "_timestamp": "2026-01-02T12:00:00Z"'
+    path.write_text('{"seal": "a", ' + about + '}\n\n{"seal": {"base64": "/w=="}}\n')
+    assert deltaq(f"produce seals {path}").status == 0
+    rows = topic.to_arrow().select(["seal", "_key", "_headers"]).to_pylist()
+    assert rows == [
+        {"seal": b"a", "_key": b"k", "_headers": [{"key": "h", "value": b"v"}]},
+        {"seal": b"\xff", "_key": None, "_headers": None},
+    ]
+    assert topic.to_arrow()["_timestamp"][0].as_py() == datetime(2026, 1, 2, 12, tzinfo=UTC)
+    path.write_text('{"seal": "a"}\n{"seel": "b"}\n')
+    assert "line 2: field 'seel': Extra inputs are not permitted" in deltaq(f"produce seals {path}").errors
 
 
 @pytest.mark.parametrize(

@@ -32,5 +32,6 @@ def bill(value: bytes | None, number: str) -> Invoice:
     try:
         order = Order.model_validate_json(value or b"")
     except ValidationError as error:
-        raise Rejected("; ".join(f"{'.'.join(map(str, at['loc']))}: {at['msg']}" for at in error.errors())) from None
+        wrong = (f"{'.'.join(map(str, at['loc'])) or 'value'}: {at['msg']}" for at in error.errors())
+        raise Rejected("; ".join(wrong)) from None
     return Invoice(number=number, customer=order.customer, cents=order.quantity * order.cents)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import complete_group, complete_topic
-from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
+from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail, finish
 from deltaq.cli.session import Session
 from deltaq.cli.table import Column
 from deltaq.errors import KafkaException
@@ -31,15 +31,29 @@ def list_groups(session: Session) -> None:
     found = session.admin.list_consumer_groups().result()
     groups = [listing.group_id for listing in found.valid]
     lags = session.admin.consumer_group_lag(groups) if groups else {}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for group, future in lags.items():
-        lag = future.result()
-        topics = sorted({partition.topic for partition in lag.partitions})
-        rows.append({"group": group, "state": lag.state.name, "lag": lag.lag, "topics": topics})
-    columns = [Column("group"), Column("state"), Column("lag", as_count), Column("topics", ", ".join)]
+        try:
+            lag = future.result()
+        except KafkaException as error:  # such as that of a topic which cannot be read
+            rows.append({"group": group, "error": error.error.str()})
+        else:
+            topics = sorted({partition.topic for partition in lag.partitions})
+            rows.append({"group": group, "state": lag.state.name, "lag": lag.lag, "topics": topics})
+    columns = [Column("group"), Column("state"), Column("lag", as_count), Column("topics", _names)]
+    if broken := sum("error" in row for row in rows):
+        columns.append(Column("error"))
     session.out.rows(columns, rows)
+    for unlisted in found.errors:
+        session.out.note(unlisted.error.str())
+    if broken:
+        fail(f"the lag of {broken} of {len(rows)} groups cannot be read")
     if found.errors:
-        fail("; ".join(error.error.str() for error in found.errors))
+        finish(1)
+
+
+def _names(topics: list[str] | None) -> str:
+    return ", ".join(topics or ())
 
 
 @_VERBS.add("describe")

@@ -159,7 +159,9 @@ class Maintenance:
     def _attempt(self, name: str, work: Callable[[], Counter[str]]) -> Counter[str]:
         try:
             return work()
-        except (KafkaException, CheckpointFailed) as error:
+        except KafkaException as error:
+            self._notify(f"{name}: {error.error.str()}")
+        except CheckpointFailed as error:
             self._notify(f"{name}: {error}")
         except Stopped:
             raise

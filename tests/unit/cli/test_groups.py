@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from deltaq import Consumer, Producer, TopicPartition
+from deltaq.names import log_entry, topic_log
+from deltaq.store import open_store
 from tests.doubles.hostile_names import MARKUP, column_names, write_assignors, write_columns, write_names
 from tests.unit.cli.conftest import ROOT, Shell
 
@@ -130,6 +132,21 @@ def test_groups_are_deleted_only_with_consent(billing: Shell) -> None:
     ended = billing("groups delete billing nothing --yes")
     assert (ended.status, ended.output) == (1, "group billing was deleted\n")
     assert billing("groups list -o json").json == []
+
+
+def test_a_group_whose_topic_cannot_be_read_does_not_hide_the_others(billing: Shell) -> None:
+    billing("topics create payments")
+    billing("groups reset-offsets audit --topic payments --to-latest --execute")
+    before = billing("groups list -o json").json
+    open_store(ROOT).put(log_entry(topic_log("payments"), 0), b"damaged")
+    ended = billing("groups list -o json")
+    assert (ended.status, ended.errors) == (1, "deltaq: the lag of 1 of 2 groups cannot be read\n")
+    assert [row for row in ended.json if "error" not in row] == before[1:]
+    assert "topics/payments" in ended.json[0]["error"]
+    assert "payments" in billing("groups list").output.splitlines()[1]
+    doctor = billing("doctor")
+    assert doctor.status == 1
+    assert "KafkaError" not in doctor.output
 
 
 def test_what_members_and_settings_say_is_shown_as_text_and_comes_back_as_json(deltaq: Shell) -> None:

@@ -18,14 +18,19 @@ if TYPE_CHECKING:
 def cost(
     session: Session,
     messages: Annotated[
-        float | None, Option("--messages", "-m", min=0, metavar="N", help="Messages a second of a topic to be.")
+        float | None,
+        Option("--messages", "-m", min=0, max=1e12, metavar="N", help="Messages a second of a topic to be."),
     ] = None,
-    size: Annotated[float, Option("--size", "-s", min=0, metavar="BYTES", help="With -m: bytes of a message.")] = 1_000,
-    linger: Annotated[float, Option("--linger", min=0, metavar="MS", help="With -m: linger.ms of producers.")] = 5,
+    size: Annotated[
+        float, Option("--size", "-s", min=0, max=1e12, metavar="BYTES", help="With -m: bytes of a message.")
+    ] = 1_000,
+    linger: Annotated[
+        float, Option("--linger", min=0, max=1e9, metavar="MS", help="With -m: linger.ms of producers.")
+    ] = 5,
     producers: Annotated[int, Option("--producers", min=1, help="With -m: processes that write.")] = 1,
     consumers: Annotated[int, Option("--consumers", min=0, help="With -m: processes that read all.")] = 1,
     retention: Annotated[
-        float, Option("--retention", min=0, metavar="DAYS", help="With -m: days that messages are kept.")
+        float, Option("--retention", min=0, max=1e6, metavar="DAYS", help="With -m: days that messages are kept.")
     ] = 7,
     compression: Annotated[
         float, Option("--compression", min=0, max=1, metavar="SHARE", help="With -m: size of files per byte.")

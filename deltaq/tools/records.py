@@ -113,6 +113,8 @@ def from_json(text: str | bytes) -> dict[str, Any]:
         if unknown := about.keys() - _FIELDS:
             raise ValueError(f"it has the unknown field {min(unknown)!r}; known are {', '.join(sorted(_FIELDS))}")
         given: dict[str, Any] = {"value": _value(about, "value"), "key": _value(about, "key")}
+        if not isinstance(about.get("headers") or [], list):
+            raise TypeError("its headers are no list of objects with name and value")
         if about.get("headers"):
             given["headers"] = [(header["name"], _value(header, "value")) for header in about["headers"]]
         return given | {name: about[name] for name in ("partition", "timestamp") if about.get(name) is not None}

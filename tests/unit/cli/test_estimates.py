@@ -35,6 +35,12 @@ def test_the_cost_of_a_topic_to_be_is_estimated(deltaq: Shell) -> None:
     assert "leave out --messages" in deltaq("cost -m 1 -t orders").errors
 
 
+@pytest.mark.parametrize("option", ["-m 1e400", "-m 1 --size inf", "-m 1 --retention 1e300", "-m nan"])
+def test_a_cost_that_no_number_can_be_is_refused(deltaq: Shell, option: str) -> None:
+    ended = deltaq(f"cost {option} -o json")
+    assert (ended.status, ended.output) == (2, "")
+
+
 def test_the_cost_of_a_running_root_follows_from_two_looks(deltaq: Shell) -> None:
     Topic("orders", bootstrap_servers=ROOT).create()
     Topic("quiet", bootstrap_servers=ROOT).create()

@@ -28,6 +28,7 @@ WRONG_MESSAGES = (
     b'{"timestamp": -1}',
     b'{"timestamp": 99999999999999999}',
     b'{"headers": ["x"]}',
+    b'{"headers": {"a": "b"}}',
 )
 HOSTILE = b"\x1b]0;owned\x07\x1b[2Jred\r\nforged"
 

@@ -176,7 +176,8 @@ class SharedThreads:
     def _work_at(self, now: float) -> float:
         """When a thread may find the next task: it becomes due, or a thread that works counts as blocked."""
         if not self._ready:
-            return min(self._due.values(), default=_NEVER)
+            # Without users no thread waits. A task whose step was running when its user left may have become due since.
+            return min(self._due.values(), default=_NEVER) if self.users else _NEVER
         moving = [at for worker in self._busy if (at := worker.busy_since + BLOCKED_S) > now]
         return now if len(moving) < self.most else min(moving)
 

@@ -134,6 +134,18 @@ def test_the_tasks_of_a_user_that_has_left_are_not_due_any_more(threads):
     assert set(threads._due) == {stays.task}
 
 
+def test_no_thread_waits_for_a_task_that_was_running_when_the_last_user_left():
+    threads = SharedThreads(SYSTEM_CLOCK, "test-users", MOST)
+    threads.attach("test")
+    work = Work(threads, is_open=False, waits_s=(3600.0,))
+    work.task.call()
+    eventually(lambda: work.runs == 1)
+    threads.detach("test", work.task)
+    work.gate.set()
+    eventually(lambda: not any(thread.is_alive() for thread in threads.threads))  # each one started the next
+    threads.stop()
+
+
 def test_a_task_becomes_due_while_all_threads_work_and_has_its_turn_after_them(threads):
     first = Work(threads, waits_s=(0.01, None))
     first.task.call()

@@ -101,7 +101,6 @@ class ConsumerAgainstList(RuleBasedStateMachine):
     def assign_anew(self, partition: int) -> None:
         self.consumer.incremental_unassign([TopicPartition("t", partition)])
         self.consumer.incremental_assign([TopicPartition("t", partition, self.position[partition])])
-        self.paused.discard(partition)
         self.handed_out[partition] = False
 
     @rule()

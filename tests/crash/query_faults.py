@@ -224,6 +224,7 @@ class _Run:
                 time.sleep(LOOK_AGAIN_S)
             if driver.is_running() or driver.was_killed():
                 return
+            driver.kill()  # it has ended; its pipe has not
             driver.check_too_late()
 
     def kill(self, kind: Kill, *, topics_change: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 from deltaq.aio.threads import ThreadExecutor, run_blocking
 from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.schema_registry.associations import RefusedAssociations
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
 from deltaq.schema_registry.client import SchemaRegistryClient, VersionNumber
 from deltaq.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -24,7 +25,7 @@ R = TypeVar("R")
 _THREADS_MAX = 4
 
 
-class AsyncSchemaRegistryClient:
+class AsyncSchemaRegistryClient(RefusedAssociations):
     """A `SchemaRegistryClient` whose methods do not block the event loop: they run on up to four threads.
 
     Mirrors `confluent_kafka.schema_registry.AsyncSchemaRegistryClient`. `sync` is the client that does the work.

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.schema_registry import changes
+from deltaq.schema_registry.associations import RefusedAssociations
 from deltaq.schema_registry.compatibility.levels import compatibility_level
 from deltaq.schema_registry.errors import SCHEMA_NOT_FOUND, InvalidSetting, registry_error
 from deltaq.schema_registry.formats import SCHEMA_TYPES
@@ -44,7 +45,7 @@ _WITHOUT_EFFECT = frozenset(
 _PREFIXES_WITHOUT_EFFECT = ("bearer.auth.", "sasl.")
 
 
-class SchemaRegistryClient:
+class SchemaRegistryClient(RefusedAssociations):
     """Registers and finds schemas. Mirrors `confluent_kafka.schema_registry.SchemaRegistryClient`. Thread-safe.
 
     `url` (or `bootstrap.servers`) is the root, `store.*` are the settings of its store, `timeout` is the time that a

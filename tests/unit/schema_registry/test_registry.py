@@ -10,10 +10,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from deltaq.aio.schema_registry import AsyncSchemaRegistryClient
 from deltaq.delta.actions import CommitInfo, DomainMetadata
 from deltaq.delta.log import DeltaLog, Draft
 from deltaq.delta.table_state import TableState
-from deltaq.errors import Corrupt, Incompatible, InvalidConfig, KafkaException, OutcomeUnknown
+from deltaq.errors import Corrupt, Incompatible, InvalidConfig, KafkaError, KafkaException, OutcomeUnknown
 from deltaq.names import SCHEMAS_FOLDER
 from deltaq.schema_registry import (
     ConfigCompatibilityLevel,
@@ -464,3 +465,13 @@ def test_an_error_of_the_registry_is_a_kafka_exception_with_the_text_of_confluen
     assert isinstance(error, KafkaException)
     assert str(error) == "subject not found (HTTP status code 404, SR code 40401)"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("kind", [SchemaRegistryClient, AsyncSchemaRegistryClient])
+@pytest.mark.parametrize("method", ["create_association", "get_associations_by_resource_name", "delete_associations"])
+def test_associations_are_refused_with_the_reason(
+    kind: type[SchemaRegistryClient | AsyncSchemaRegistryClient], method: str, store: Store
+) -> None:
+    with pytest.raises(KafkaException, match=method) as refused:
+        getattr(kind(store=store), method)("orders", resource_namespace="-")
+    assert refused.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE

@@ -76,16 +76,6 @@ class Stage:
 
         eventually(done)
 
-    def expire(self, producer: Producer) -> None:
-        """Let time pass until nothing of a producer is left."""
-
-        def done() -> bool:
-            self.clock.advance(0.01)
-            producer.poll(0)
-            return len(producer) == 0
-
-        eventually(done)
-
     def close(self) -> None:
         for producer in self.short, self.long:
             self.recover(producer)
@@ -240,9 +230,11 @@ def test_messages_that_were_not_taken_time_out_in_the_order_in_which_they_were_p
     stage.clock.advance(0.2)
     eventually(lambda: (stage.short.poll(0), b"a" in stage.reports)[1])
     assert len(stage.short) == 1
+    eventually(
+        lambda: stage.writer._expiry in stage.writer._threads._due
+    )  # its wait for "b" begins before the clock moves
     stage.clock.advance(0.3)
-    # The wait for "b" may begin only now, if the step that has reported "a" had not ended before.
-    stage.expire(stage.short)
+    stage.flush(stage.short)
     assert list(stage.reports) == [b"a", b"b"]
     stage.recover()
     stage.close()

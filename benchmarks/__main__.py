@@ -26,7 +26,7 @@ from benchmarks.machine import delta_rs_version, describe, kafka_versions, sprea
 from benchmarks.maintenance import MaintenancePlan, measure_maintenance
 from benchmarks.modelled import FULL_MODELLED, QUICK_MODELLED, measure_modelled
 from benchmarks.peers import PeerPlan, measure_peers
-from benchmarks.published import FULL_PUBLISHED, QUICK_PUBLISHED, measure_published
+from benchmarks.published import FULL_PUBLISHED, QUICK_PUBLISHED, Published, measure_published, range_plan
 from benchmarks.report import Findings, as_html, as_json, as_text
 from benchmarks.spark import FULL_SPARK, QUICK_SPARK, measure_spark, spark_versions
 from benchmarks.suite import Place, Suite
@@ -139,8 +139,17 @@ def _root(given: str | None, results: Path) -> Iterator[str]:
 
 
 def _plans(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.range_start is not None:
+        given = arguments.range_start, arguments.range_end or arguments.range_start, arguments.range_step
+        return {"published": range_plan(*given, arguments.seconds_to_stream)}
     chosen = [name for name, suite in SUITES.items() if (arguments.only == name if arguments.only else suite.usual)]
     return {name: SUITES[name].quick if arguments.quick else SUITES[name].full for name in chosen}
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
 
 
 def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -156,7 +165,18 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
         default=os.environ.get("DELTAQ_BENCH_KAFKA"),
         help="host:port of a broker, for what compares with Kafka",
     )
+    published = parser.add_argument_group("rates of one's own, with --only published")
+    published.add_argument("--range-start", type=_count, help="messages a second of the first load")
+    published.add_argument("--range-end", type=_count, help="of the last load; by default there is one load")
+    published.add_argument("--range-step", type=_count, default=10_000, help="between the loads")
+    published.add_argument(
+        "--seconds-to-stream", type=_count, default=300, help="of each load; the first tenth warms up, at most 30 s"
+    )
     arguments = parser.parse_args(given)
+    if arguments.range_start is not None and (arguments.only != "published" or arguments.quick):
+        parser.error("--range-start: goes with --only published, and without --quick")
+    if (arguments.range_end or 0) and (arguments.range_start is None or arguments.range_end < arguments.range_start):
+        parser.error(f"--range-end: {arguments.range_end} is below --range-start; give the lower rate there")
     suite = SUITES.get(arguments.only)
     if suite and suite.needs_kafka and not arguments.kafka:
         parser.error(f"--kafka: no broker to compare with; `{suite.needs_kafka}` starts one")
@@ -179,6 +199,11 @@ def main(given: Sequence[str] | None = None) -> int:
     page = figures.with_suffix(".html")
     page.write_text(as_html(findings), encoding="utf-8")
     print(f"\nFigures: {figures}\nCharts: {page}")
+    for finding in findings:
+        if isinstance(finding, Published):
+            percentiles = figures.with_suffix(".csv")
+            percentiles.write_text(finding.percentiles_csv(), encoding="utf-8")
+            print(f"Percentiles over time: {percentiles}")
     return 0 if findings.is_clean else 1
 
 

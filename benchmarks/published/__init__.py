@@ -7,6 +7,7 @@ percentiles of windows beside cumulative ones, and every message accounted for.
 """
 
 from benchmarks.published.measuring import measure_published
-from benchmarks.published.plan import FULL_PUBLISHED, QUICK_PUBLISHED
+from benchmarks.published.outcome import Published
+from benchmarks.published.plan import FULL_PUBLISHED, QUICK_PUBLISHED, range_plan
 
-__all__ = ["FULL_PUBLISHED", "QUICK_PUBLISHED", "measure_published"]
+__all__ = ["FULL_PUBLISHED", "QUICK_PUBLISHED", "Published", "measure_published", "range_plan"]

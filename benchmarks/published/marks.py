@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from itertools import groupby
 from statistics import median_high
 from typing import cast
 
@@ -13,9 +14,12 @@ from benchmarks.distribution import percentile
 from benchmarks.load import Load
 from benchmarks.published.rows import Int64s
 
-__all__ = ["Marks", "by_window", "marks", "middle_of"]
+__all__ = ["Marks", "Spike", "by_window", "marks", "middle_of", "spikes"]
 
 _SECOND_NS = 1_000_000_000
+
+SPIKE_FACTOR = 3.0
+"""A window is part of a spike if its 99th percentile exceeds the median window's by this factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,17 @@ class Marks:
     p85: float
     p95: float
     p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spike:
+    """Windows in a row with a high 99th percentile: when the first began and the last ended, in seconds after the
+    warm-up, the highest of them in milliseconds, and whether a usual window followed."""
+
+    start_s: float
+    end_s: float
+    p99: float
+    is_recovered: bool
 
 
 _PER_MILLE = (500, 750, 850, 950, 990)
@@ -51,3 +66,16 @@ def by_window(load: Load, sequences: Int64s, latency_ns: Int64s, window_s: float
     window_ns = round(window_s * _SECOND_NS)
     windows = (sequences - load.warmup) * _SECOND_NS // load.rate // window_ns
     return tuple(marks(latency_ns[windows == window]) for window in np.unique(windows))
+
+
+def spikes(windows: Sequence[Marks], window_s: float) -> tuple[Spike, ...]:
+    """The spikes of a run, in order."""
+    limit = SPIKE_FACTOR * middle_of(windows).p99
+    found = []
+    for is_high, run in groupby(enumerate(windows), lambda numbered: numbered[1].p99 > limit):
+        if is_high:
+            high = list(run)
+            (first, _), (last, _) = high[0], high[-1]
+            worst = max(window.p99 for _, window in high)
+            found.append(Spike(first * window_s, (last + 1) * window_s, worst, last + 1 < len(windows)))
+    return tuple(found)

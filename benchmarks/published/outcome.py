@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 
 from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, known_cores
 from benchmarks.floor import against_floor
 from benchmarks.published.article import MODES_MS, PUBLISHED, best_p50, published_at
+from benchmarks.published.marks import SPIKE_FACTOR, spikes
 from benchmarks.published.plan import MESSAGES, TABLES, PublishedPlan
 from benchmarks.published.result import Result
 
@@ -41,9 +44,11 @@ class Published:
         return known_cores(result.others_cores for result in self.results)
 
     def tables(self) -> Iterator[Table]:
-        """By windows; over the whole run next to all that was published; next to delta-rs; and what the loads were."""
+        """By windows; over the whole run next to all that was published; spikes; next to delta-rs; the loads."""
         yield self._window_table()
         yield self._whole_table()
+        if (spiky := self._spike_table()).rows:
+            yield spiky
         if any(not result.trial.is_ours for result in self.results):
             yield self._delta_rs_table()
         yield self._conditions_table()
@@ -91,6 +96,35 @@ class Published:
                 if figure.rate == rate
             ]
         return Table(title, ("load", *_MARKS), tuple(rows))
+
+    def _spike_table(self) -> Table:
+        title = f"Spikes: windows whose p99 exceeds {SPIKE_FACTOR:g} times that of the median window"
+        head = ("load", "from s", "to s", "p99 ms", "recovered")
+        rows = tuple(
+            (
+                str(result.trial),
+                f"{spike.start_s:g}",
+                f"{spike.end_s:g}",
+                _ms(spike.p99),
+                "yes" if spike.is_recovered else "no",
+            )
+            for result in self.results
+            for spike in spikes(result.windows, self.plan.window_s)
+        )
+        return Table(title, head, rows)
+
+    def percentiles_csv(self) -> str:
+        """The percentiles of each window of each load, in milliseconds, with the second after the warm-up at which it
+        ended: a table in CSV with a header."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("rate", "way", "second", *_MARKS))
+        for result in self.results:
+            about = result.trial.load.rate, result.trial.name
+            for number, window in enumerate(result.windows, 1):
+                figures = (f"{value:.3f}" for value in astuple(window))
+                writer.writerow((*about, f"{number * self.plan.window_s:g}", *figures))
+        return text.getvalue()
 
     def _delta_rs_table(self) -> Table:
         title = (
@@ -154,6 +188,7 @@ class Published:
         for result in self.results:
             if result.trial.is_ours:
                 yield from _s3_targets(result) if self.on_s3 else _local_targets(result)
+                yield from _spike_targets(result, self.plan.window_s)
 
 
 def _s3_targets(result: Result) -> Iterator[Target]:
@@ -175,6 +210,15 @@ def _local_targets(result: Result) -> Iterator[Target]:
     if trial.way == TABLES and trial.load.rate == 1_000_000:
         yield at_least(f"kept up, {trial}", _MILLION_AIM_S, result.kept_up_s, " s")
         yield at_most(f"p95, {trial}", _MILLION_AIM_MS, middle.p95, " ms")
+
+
+def _spike_targets(result: Result, window_s: float) -> Iterator[Target]:
+    found = spikes(result.windows, window_s)
+    if found:
+        recovered = sum(spike.is_recovered for spike in found)
+        yield Target(
+            f"spikes recovered, {result.trial}", "all", f"{recovered} of {len(found)}", met=recovered == len(found)
+        )
 
 
 def _published_over_rates(mode_ms: int, mark: str) -> tuple[tuple[float, float], ...]:

@@ -15,6 +15,7 @@ __all__ = [
     "TABLES",
     "PublishedPlan",
     "Trial",
+    "range_plan",
 ]
 
 MESSAGES = "messages"
@@ -65,6 +66,15 @@ def _plain(rate: int, seconds: float, warmup_s: float) -> tuple[Trial, ...]:
 
 def _messages(rate: int) -> tuple[Trial, ...]:
     return tuple(Trial(Load(rate, linger_ms, 30.0, 5.0)) for linger_ms in (20.0, 5.0))
+
+
+def range_plan(start: int, end: int, step: int, seconds: float) -> PublishedPlan:
+    """Messages at the rates from `start` to `end`, both included, each for `seconds`, of which the first tenth does not
+    count, at most 30 seconds: the article's five minutes have that much."""
+    warmup_s = min(30.0, seconds / 10)
+    rates = range(start, end + 1, step)
+    trials = tuple(Trial(Load(rate, 20.0, seconds - warmup_s, warmup_s)) for rate in rates)
+    return PublishedPlan(trials, window_s=5.0)
 
 
 FULL_PUBLISHED = PublishedPlan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import asdict, astuple, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.__main__ import SUITES, main
 from benchmarks.delta_rs import Appender, PlainQueueFailed, create_queue, storage_options
 from benchmarks.finding import Finding
 from benchmarks.floor import Floor
@@ -19,7 +21,7 @@ from benchmarks.load import Load
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.published import measuring, pipeline
 from benchmarks.published.article import MODES_MS, PUBLISHED
-from benchmarks.published.marks import Marks, by_window, marks
+from benchmarks.published.marks import Marks, Spike, by_window, marks, spikes
 from benchmarks.published.measuring import _kept_up_s, measure_published
 from benchmarks.published.outcome import Published
 from benchmarks.published.pipeline import collect, source, transfer_tables
@@ -31,9 +33,11 @@ from benchmarks.published.plan import (
     TABLES,
     PublishedPlan,
     Trial,
+    range_plan,
 )
 from benchmarks.published.result import Result
 from benchmarks.published.rows import Arrivals, Int64s, TimedRows, judge_rows
+from benchmarks.suite import Place, Suite
 from deltaq import Producer, Topic
 from deltaq.store import open_store
 
@@ -119,6 +123,23 @@ def test_a_rate_is_kept_up_until_a_window_is_late_and_never_if_less_was_sent(p99
     load = Load(1000, 5.0, seconds=6.0, warmup_s=0.0)
     windows = [Marks(1, 1, 1, 1, p99) for p99 in p99s]
     assert _kept_up_s(load, windows, 2.0, achieved_rate) == kept_up_s
+
+
+def test_the_rates_of_a_range_are_streamed_for_as_long_as_the_article_did():
+    plan = range_plan(10_000, 250_000, 120_000, 300)
+    assert [(one.load.rate, one.load.warmup_s, one.load.seconds) for one in plan.trials] == [
+        (10_000, 30.0, 270.0),
+        (130_000, 30.0, 270.0),
+        (250_000, 30.0, 270.0),
+    ]
+    (short,) = range_plan(50_000, 50_000, 1, 20).trials
+    assert (short.load.warmup_s, short.load.seconds, short.way) == (2.0, 18.0, MESSAGES)
+
+
+def test_a_spike_lasts_from_its_first_to_its_last_high_window_and_names_the_highest():
+    windows = [Marks(1, 1, 1, 1, p99) for p99 in (10, 31, 90, 10, 10, 30, 10, 10, 40)]
+    assert spikes(windows, 5.0) == (Spike(5.0, 15.0, 90, is_recovered=True), Spike(40.0, 45.0, 40, is_recovered=False))
+    assert spikes(windows[3:8], 5.0) == ()
 
 
 # --- the rows --------------------------------------------------------------------------------------------------------
@@ -276,6 +297,54 @@ def test_delta_rs_is_compared_by_what_both_took_from_when_a_message_was_due():
     theirs = _result(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS)
     _, _, ratios, _ = _finding(ours, theirs).tables()
     assert ratios.rows[0][2:] == ("11.0", "55.0", "5.0", "20.0", "140.0", "7.0")
+
+
+def test_spikes_are_listed_and_one_at_the_end_of_the_run_is_missed():
+    calm, high = OURS, replace(OURS, p99=200.0)
+    finding = _finding(_result(Trial(Load(50_000, 20.0, 25.0, 1.0)), calm, high, calm, calm, high))
+    _, _, table, _ = finding.tables()
+    assert [row[1:] for row in table.rows] == [("5", "10", "200.0", "yes"), ("20", "25", "200.0", "no")]
+    assert _aims(finding)["spikes recovered, 50,000/s, linger 20 ms"] == ("all", "1 of 2", False)
+
+
+def test_percentiles_over_time_are_written_as_a_row_for_each_window():
+    first = _result(Trial(Load(10_000, 20.0, 10.0, 1.0)), OURS, replace(OURS, p99=15.0))
+    second = _result(Trial(Load(20_000, 20.0, 5.0, 1.0)), OURS)
+    rows = list(csv.DictReader(_finding(first, second).percentiles_csv().splitlines()))
+    assert [(row["rate"], row["second"], row["p50"], row["p99"]) for row in rows] == [
+        ("10000", "5", "10.000", "14.000"),
+        ("10000", "10", "10.000", "15.000"),
+        ("20000", "5", "10.000", "14.000"),
+    ]
+    assert {row["way"] for row in rows} == {"linger 20 ms"}
+
+
+def test_a_range_of_rates_is_measured_and_its_percentiles_are_in_a_file(tmp_path, monkeypatch, capsys):
+    def measure(plan: PublishedPlan, place: Place) -> list[Published]:
+        return [_finding(*(_result(trial, OURS) for trial in plan.trials))]
+
+    monkeypatch.setitem(SUITES, "published", Suite(FULL_PUBLISHED, FULL_PUBLISHED, measure))
+    rates = ["--range-start", "10000", "--range-end", "30000", "--range-step", "10000", "--seconds-to-stream", "60"]
+    assert main(["--only", "published", *rates, "--results", str(tmp_path)]) == 0
+    (percentiles,) = tmp_path.glob("*.csv")
+    assert str(percentiles) in capsys.readouterr().out
+    rows = csv.DictReader(percentiles.read_text().splitlines())
+    assert [row["rate"] for row in rows] == ["10000", "20000", "30000"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--range-start", "10000"], "--only published"),
+        (["--only", "published", "--quick", "--range-start", "10000"], "without --quick"),
+        (["--only", "published", "--range-start", "0"], "'0' is not a positive whole number"),
+        (["--only", "published", "--range-start", "20000", "--range-end", "10000"], "10000 is below"),
+    ],
+)
+def test_a_range_that_makes_no_sense_is_refused_by_name(given, said, capsys):
+    with pytest.raises(SystemExit):
+        main(given)
+    assert said in capsys.readouterr().err
 
 
 def test_charts_show_what_was_published_beside_what_was_measured():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from importlib import metadata
 from types import MappingProxyType
@@ -13,6 +10,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from deltaq.errors import InvalidConfig
+from deltaq.spark.interpreter import choose_interpreter
 
 SMALL_MACHINE: Mapping[str, str] = MappingProxyType(
     {
@@ -39,13 +37,6 @@ REDACTION: Mapping[str, str] = MappingProxyType(
 """Spark masks options with such names in the plans of SQL commands. Its default misses some of `store.*`."""
 
 _SCALA = "2.13"
-
-_INTERPRETERS: Mapping[str, str] = MappingProxyType(
-    {"spark.pyspark.driver.python": "PYSPARK_DRIVER_PYTHON", "spark.pyspark.python": "PYSPARK_PYTHON"}
-)
-"""The settings that name the Python of Spark's workers, and the environment variable of each. The first one wins."""
-
-_HAS_DELTAQ = "import importlib.util; print('deltaq:', importlib.util.find_spec('pyspark_deltaq') is not None)"
 
 _LISTS = ("spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
 
@@ -103,41 +94,3 @@ def native_delta_settings() -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
-
-
-def choose_interpreter(conf: Mapping[str, str]) -> None:
-    """Make Spark's workers use the current Python, unless `conf` or the environment names another one.
-
-    Spark's default is the `python3` on the path. If deltaq is not installed there, Spark only reports that the data
-    source does not exist. Raises InvalidConfig if the named Python lacks deltaq.
-    """
-    named = {variable: conf.get(name, os.environ.get(variable)) for name, variable in _INTERPRETERS.items()}
-    for variable, python in named.items():
-        if python is not None:
-            _check_has_deltaq(variable, python)
-            break
-    # PySpark reads the variables. The settings apply only if spark-submit has set the variables from them.
-    os.environ.update({variable: python for variable, python in named.items() if python is not None})
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-
-
-def _check_has_deltaq(variable: str, python: str) -> None:
-    """Raise InvalidConfig if deltaq is not installed in `python`. Takes some 30 ms.
-
-    The check runs on the driver, where Spark uses this Python too.
-    """
-    if python == sys.executable:
-        return
-    try:
-        # The interpreter that the user has configured, started as Spark starts it.
-        asked = subprocess.run([python, "-c", _HAS_DELTAQ], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
-        answer = asked.stdout
-    except (OSError, subprocess.TimeoutExpired):
-        answer = ""
-    if "deltaq: True" not in answer:
-        lacks = "has no deltaq" if "deltaq: False" in answer else "does not run as a Python"
-        raise InvalidConfig(
-            f"{variable} is {python!r}, which {lacks}, and Spark runs deltaq there: install deltaq there, or unset "
-            f"{variable} to use {sys.executable}",
-            key=variable,
-        )

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from deltaq import Producer, Topic
 from tests.doubles.produced_tables import Produce
@@ -199,3 +203,22 @@ def test_the_session_has_settings_for_small_machines(spark: SparkSession) -> Non
     assert spark.sparkContext._jvm is not None
     options = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
     assert "-XX:+UseSerialGC" in list(options)
+
+
+def test_workers_import_the_installed_pyspark_and_not_sparks_archive(spark: SparkSession) -> None:
+    class Places(DataSource):
+        """The pyspark of the process that plans, as the name of a column, and that of a task, in a row."""
+
+        def schema(self) -> StructType:
+            return StructType([StructField(str(importlib.import_module("pyspark").__file__), StringType())])
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            class Reader(DataSourceReader):
+                def read(self, partition: InputPartition) -> Iterator[tuple[str | None]]:
+                    yield (importlib.import_module("pyspark").__file__,)
+
+            return Reader()
+
+    spark.dataSource.register(Places)
+    frame = spark.read.format("Places").load()
+    assert (frame.columns, frame.collect()) == ([pyspark.__file__], [(pyspark.__file__,)])

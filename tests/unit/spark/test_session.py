@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -14,67 +11,10 @@ import pytest
 
 from deltaq import InvalidConfig
 from deltaq.spark import spark_session
-from deltaq.spark.session import REDACTION, choose_interpreter, native_delta_settings, session_settings
+from deltaq.spark.session import REDACTION, native_delta_settings, session_settings
 from deltaq.store.object_options import OPTIONS
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs/guides/spark-cluster.md"
-VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-
-
-@pytest.fixture(autouse=True)
-def no_interpreter_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests name one; what the product sets is undone too."""
-    for variable in VARIABLES:
-        monkeypatch.setenv(variable, "")
-        monkeypatch.delenv(variable)
-
-
-def python(folder: Path, *options: str) -> str:
-    """Another Python, which is this one, started with such options."""
-    program = folder / "python"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *options])} "$@"\n')
-    program.chmod(0o755)
-    return str(program)
-
-
-def named() -> dict[str, str]:
-    return {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ}
-
-
-def test_spark_runs_the_python_of_the_session_unless_another_is_named() -> None:
-    choose_interpreter({})
-    assert named() == {"PYSPARK_PYTHON": sys.executable}
-
-
-@pytest.mark.parametrize("variable", VARIABLES)
-def test_a_python_named_by_the_environment_is_kept(
-    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, python(tmp_path))
-    choose_interpreter({})
-    assert named() == {"PYSPARK_PYTHON": sys.executable} | {variable: python(tmp_path)}
-
-
-def test_a_python_named_by_a_setting_wins_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/python")
-    choose_interpreter({"spark.pyspark.python": python(tmp_path)})
-    assert named() == {"PYSPARK_PYTHON": python(tmp_path)}
-
-
-@pytest.mark.parametrize("variable", VARIABLES)
-def test_a_named_python_without_deltaq_is_refused_before_spark_starts(
-    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, bare := python(tmp_path, "-I", "-S"))
-    with pytest.raises(InvalidConfig, match=f"{variable} is '{bare}', which has no deltaq.*unset {variable}"):
-        spark_session("none")
-    assert named() == {variable: bare}
-
-
-def test_a_named_python_that_does_not_run_is_refused_before_spark_starts() -> None:
-    with pytest.raises(InvalidConfig, match="'/nowhere/python', which does not run as a Python"):
-        spark_session("none", conf={"spark.pyspark.python": "/nowhere/python"})
-    assert named() == {}
 
 
 def test_the_jars_of_delta_are_those_of_the_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:

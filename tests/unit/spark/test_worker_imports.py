@@ -21,7 +21,9 @@ COLUMNS = "StructType([StructField('value', BinaryType())])"
 
 CLIENTS = {f"deltaq.{name}" for name in ("admin", "consumer", "maintenance", "producer.producer", "topic")}
 HEAVY = {"deltalake", "delta", "duckdb", "minio", "obstore", "pydantic", "pyspark.sql.connect"}
-ONLY_OF_DRIVERS = {f"deltaq.spark.{name}" for name in ("latest", "native", "progress", "session", "upsert")}
+ONLY_OF_DRIVERS = {
+    f"deltaq.spark.{name}" for name in ("interpreter", "latest", "native", "progress", "session", "upsert")
+}
 SOURCE, SINK = "deltaq.spark.source", "deltaq.spark.sink"
 RECORDS = {"deltaq.delta", "deltaq.parquet", "deltaq.store", "deltaq.topics", SOURCE, SINK}
 """What only a process needs that reads or writes records."""

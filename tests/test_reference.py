@@ -30,10 +30,10 @@ GENERATED = "Generated from the code by `make docs`; do not edit.\n"
 
 CONFIG = """\
 Clients take a dict with these names, keywords with `_` for `.` (`linger_ms=20`), or both; keywords
-take precedence. An unknown name is refused, and the error names the nearest known one. Settings
-that exist only because Kafka has brokers are accepted and marked *no effect*, so that one
-configuration works for both. Options of object stores begin with `store.`: see [object
-stores](../guides/object-stores.md).
+take precedence. An unknown name is refused, and the error names the nearest known one. Options of
+object stores begin with `store.`: see [object stores](../guides/object-stores.md). What exists only
+because Kafka has brokers is accepted, [without effect](#without-effect), so that one configuration
+works for both.
 """
 
 CONFIG_OF_TOPICS = """\
@@ -45,6 +45,19 @@ records of a partition beyond `retention.bytes`. With `cleanup.policy=compact` i
 the newest record of each key, and every message must have a key.
 """
 
+CONFIG_WITHOUT_EFFECT = """\
+These settings of Kafka are accepted and checked, and do nothing. A client names those that it was
+given in a warning, with the reason.
+"""
+
+WITHOUT_EFFECT_IN = {
+    "producer": "Producer",
+    "consumer": "Consumer",
+    "both": "Producer, Consumer, AdminClient and Topic",
+    "topic": "Topics",
+}
+"""Where a setting is accepted, by its `clients`: the titles of the sections of the page."""
+
 
 def config_page() -> str:
     """All settings of clients and topics."""
@@ -52,23 +65,35 @@ def config_page() -> str:
     parts += ["## Producer\n", config_table("producer"), "## Consumer\n", config_table("consumer")]
     parts += ["## AdminClient and Topic\n", config_table("admin")]
     parts += ["## Topics\n", CONFIG_OF_TOPICS, config_table("topic")]
+    parts += ["## Without effect\n", CONFIG_WITHOUT_EFFECT, table_without_effect()]
     return "\n".join(parts)
 
 
 def config_table(kind: str) -> str:
-    """The settings of a client or of topics as a Markdown table, sorted by name, those without effect last."""
+    """The settings of a client or of topics that have an effect, as a Markdown table, sorted by name."""
     source = TOPIC_SETTINGS if kind == "topic" else CLIENT_SETTINGS
-    rows = [s for s in source.values() if s.clients in (kind, "both")]
+    rows = [s for s in source.values() if s.clients in (kind, "both") and s.effect != "none"]
     lines = ["| Setting | Default | Allowed | Meaning |", "|---|---|---|---|"]
-    lines += [_setting_row(setting) for setting in sorted(rows, key=lambda s: (s.effect == "none", s.name))]
+    for setting in sorted(rows, key=lambda s: s.name):
+        fixed = "*Fixed.* " if setting.effect == "always" else ""
+        lines.append(f"| {_setting_cells(setting)} | {fixed}{setting.doc} |")
     return "\n".join(lines) + "\n"
 
 
-def _setting_row(setting: Setting) -> str:
+def table_without_effect() -> str:
+    """The settings of clients and of topics that do nothing, as a Markdown table, those of topics last."""
+    lines = ["| Setting | Default | Allowed | Of | Reason |", "|---|---|---|---|---|"]
+    for source in (CLIENT_SETTINGS, TOPIC_SETTINGS):
+        rows = sorted((s for s in source.values() if s.effect == "none"), key=lambda s: s.name)
+        lines += [f"| {_setting_cells(s)} | {WITHOUT_EFFECT_IN[s.clients]} | {s.doc} |" for s in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _setting_cells(setting: Setting) -> str:
+    """Names, default, and allowed values."""
     names = ", ".join(f"`{name}`" for name in (setting.name, *setting.aliases))
     allowed = setting.range or {"string": "text", "callable": "a callable", "logger": "a logger"}[setting.kind]
-    meaning = {"honoured": "", "always": "*Fixed.* ", "none": "*No effect.* "}[setting.effect] + setting.doc
-    return f"| {names} | {_default_text(setting)} | {allowed} | {meaning} |"
+    return f"{names} | {_default_text(setting)} | {allowed}"
 
 
 def _default_text(setting: Setting) -> str:
@@ -191,6 +216,9 @@ LIMITS = {
             "bytes",
             "Size of a data file before encoding; larger batches are split into several files",
         ),
+        Limit(
+            "producer.encoding.PLAIN_BYTES_MAX", "bytes", "Size up to which untyped batches are encoded without Arrow"
+        ),
         Limit("producer.large_messages.LARGE_MESSAGE_BYTES_MAX", "bytes", "Size of a value that is written in pieces"),
         Limit(
             "producer.uploader.BATCHES_AHEAD_MAX",
@@ -245,9 +273,6 @@ LIMITS = {
         Limit("groups.offset_commits.COMMIT_TIMEOUT_S", "s", "Time for one offset commit"),
     ),
     "Reading": (
-        Limit(
-            "producer.encoding.PLAIN_BYTES_MAX", "bytes", "Size up to which untyped batches are encoded without Arrow"
-        ),
         Limit(
             "parquet.segment_file.WHOLE_FILE_BYTES", "bytes", "Size up to which a data file is fetched in one request"
         ),
@@ -348,13 +373,15 @@ LIMITS = {
         Limit("maintenance.throttle.PAUSE_S_MAX", "s", "Pause of background maintenance between two steps"),
     ),
     "Administration": (Limit("admin.calls.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),),
+    "Tools": (
+        Limit("tools.spreadsheets.ROWS_MAX", "", "Rows of a spreadsheet, with its heading"),
+        Limit("tools.spreadsheets.CELL_CHARS_MAX", "characters", "A cell of a spreadsheet"),
+        Limit("tools.speed.MESSAGES_MAX", "", "Messages that `deltaq bench` writes at full speed"),
+    ),
     "The console": (
         Limit("console.messages.MESSAGES_MAX", "", "Messages on one page"),
         Limit("console.messages.SEARCHED_MAX", "", "Messages that one search reads"),
         Limit("console.messages.BYTES_MAX", "bytes", "Messages of one page in memory, approximately"),
-        Limit("tools.spreadsheets.ROWS_MAX", "", "Rows of a spreadsheet, with its heading"),
-        Limit("tools.spreadsheets.CELL_CHARS_MAX", "characters", "A cell of a spreadsheet"),
-        Limit("tools.speed.MESSAGES_MAX", "", "Messages that `deltaq bench` writes at full speed"),
         Limit("console.app.STREAMS_MAX", "", "Live pages that are open at the same time"),
         Limit("console.security.BODY_MAX", "bytes", "A form"),
         Limit("console.security.QUERY_MAX", "bytes", "The query of an address"),
@@ -468,13 +495,11 @@ def test_maintenance_removes_the_records_listed_on_the_page(
     assert topic.to_arrow().num_rows == left
 
 
-@pytest.mark.parametrize("kind", ["producer", "consumer", "admin", "topic"])
-def test_the_table_for_the_documentation_has_a_row_for_every_setting(kind: str) -> None:
-    source = TOPIC_SETTINGS if kind == "topic" else CLIENT_SETTINGS
-    expected = {s.name for s in source.values() if s.clients in (kind, "both")}
-    lines = config_table(kind).splitlines()
-    assert {line.split("`")[1] for line in lines[2:]} == expected
-    assert len({line.count("|") for line in lines}) == 1
+def test_the_tables_for_the_documentation_have_a_row_for_every_setting() -> None:
+    tables = [*map(config_table, ("producer", "consumer", "admin", "topic")), table_without_effect()]
+    lines = [table.splitlines() for table in tables]
+    assert {line.split("`")[1] for table in lines for line in table[2:]} == {*CLIENT_SETTINGS, *TOPIC_SETTINGS}
+    assert [len({line.count("|") for line in table}) for table in lines] == [1] * len(tables)
 
 
 def test_every_exception_says_what_happened_and_what_to_do() -> None:

@@ -80,8 +80,9 @@ class SettingRow:
 
 
 def settings_of(section: str) -> list[SettingRow]:
-    """The settings of a client, or of topics."""
+    """The settings of a client, or of topics, those without effect last."""
     rows = rows_of("config.md", section)
+    rows += [[*row[:3], row[4]] for row in rows_of("config.md", "Without effect") if section in row[3]]
     return [SettingRow(re.findall("`([^`]+)`", row[0]), row[1].strip("`"), row[2], row[3]) for row in rows]
 
 

@@ -162,7 +162,7 @@ class AIOProducer:
                     else:
                         await self._run(produce)
                 except BufferError:  # of both producers; QueueFull is one
-                    await room
+                    await asyncio.shield(room)  # shared: a cancelled task must not cancel the others
                 else:
                     return delivered
 
@@ -178,7 +178,7 @@ class AIOProducer:
                 try:
                     rows = await self._run(produce)
                 except QueueFull:
-                    await room
+                    await asyncio.shield(room)
                 else:
                     break
         return await delivered if rows else []

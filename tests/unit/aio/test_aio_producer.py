@@ -109,6 +109,24 @@ def test_a_cancelled_await_leaves_a_queued_message_and_takes_back_one_that_waits
     assert values(memory_root) == [b"queued", b"next"]
 
 
+def test_a_cancelled_await_does_not_cancel_another_that_waits_for_the_same_room(memory_root):
+    async def test(producer):
+        for topic in ("a", "b", "t"):  # a known topic needs no thread
+            await producer.produce_future(topic, b"first")
+            await producer.flush()
+        await producer.produce_future("t", b"queued")
+        tasks = [asyncio.create_task(producer.produce(topic, b"waiting")) for topic in ("a", "b")]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.wait(tasks[:1])
+        while not tasks[1].done():
+            await producer.flush()
+        return tasks[0].cancelled(), (await tasks[1]).offset()
+
+    assert run(test, memory_root, linger_ms=60_000, queue_buffering_max_messages=1) == (True, 1)
+
+
 def test_callbacks_run_on_the_loop_and_their_errors_go_to_its_handler(memory_root):
     async def test(producer):
         loop, thread, seen, failed = asyncio.get_running_loop(), threading.get_ident(), [], []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Generator, Mapping
-from itertools import islice
 from typing import Any, ClassVar, Generic, Self
 
 from deltaq.aio.consumer import AIOConsumer, StepwiseConsumer
@@ -117,8 +116,8 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
     def __init__(self, conf: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         rest, others, key, value = take_functions(conf, keywords, "deserializer", asynchronous=True)
         self._deserializers = MessageDeserializers(key, value)
-        self._waiting: deque[Message[K, V]] = deque()  # taken from the consumer, and returned by no call yet
-        self._finished = 0  # how many of them, in front, a call that was cancelled later has deserialized
+        # Messages that a cancelled call has taken from the consumer, and whether it has deserialized them.
+        self._left: deque[tuple[Message[K, V], bool]] = deque()
         super().__init__(rest, **others)
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -131,21 +130,21 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
         ConsumeError for an event such as _PARTITION_EOF. `kafka_message` has the message as it was read, and the next
         call continues after it.
         """
-        if not self._waiting:
-            message = await super().poll(timeout)
-            if message is None:
-                return None
-            self._waiting.append(message)
-        message = self._waiting[0]
+        is_finished = False
+        if self._left:
+            message, is_finished = self._left.popleft()
+        elif (found := await super().poll(timeout)) is not None:
+            message = found
+        else:
+            return None
+        if (error := message.error()) is not None:
+            raise ConsumeError(error, kafka_message=message)
         try:
-            if (error := message.error()) is not None:
-                raise ConsumeError(error, kafka_message=message)
-            if not self._finished:
+            if not is_finished:
                 await self._of(message).deserialize_async(message)
-        except ConsumeError:
-            self._returned(1)
+        except asyncio.CancelledError:
+            self._left.appendleft((message, False))
             raise
-        self._returned(1)
         return message
 
     async def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message[K, V]]:
@@ -154,28 +153,29 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
         A record that cannot be deserialized raises nothing here, because the records after it would be lost. It has an
         `error()` of code _KEY_DESERIALIZATION or _VALUE_DESERIALIZATION, and the key and value that were read.
         """
-        if not self._waiting:
-            self._waiting.extend(await super().consume(num_messages, timeout))
-        found = list(islice(self._waiting, num_messages))
-        for message in found[self._finished :]:
-            if message.error() is None:
-                try:
-                    await self._of(message).deserialize_async(message)
-                except ConsumeError as error:
-                    message.set_error(error.error)
-            self._finished += 1
-        self._returned(len(found))
-        return found
+        found = [self._left.popleft() for _ in range(min(num_messages, len(self._left)))]
+        if not found:
+            found = [(message, False) for message in await super().consume(num_messages, timeout)]
+        try:
+            for at, (message, is_finished) in enumerate(found):
+                if not is_finished and message.error() is None:
+                    await self._deserialize(message)
+                found[at] = message, True
+        except asyncio.CancelledError:
+            self._left.extendleft(reversed(found))
+            raise
+        return [message for message, _ in found]
+
+    async def _deserialize(self, message: Message[K, V]) -> None:
+        """Deserialize a message, or set its `error`."""
+        try:
+            await self._of(message).deserialize_async(message)
+        except ConsumeError as error:
+            message.set_error(error.error)
 
     def _of(self, message: Message[K, V]) -> MessageDeserializers:
         own = self._consumer.of_topics.get(message.topic() or "")
         return self._deserializers if own is None else own.over(self._deserializers)
-
-    def _returned(self, count: int) -> None:
-        """Forget messages that a call is about to return."""
-        for _ in range(count):
-            self._waiting.popleft()
-        self._finished = max(0, self._finished - count)
 
     async def __anext__(self) -> Message[K, V]:
         while not (self._is_closing or self._consumer.is_closed):

@@ -244,6 +244,26 @@ def test_a_message_that_a_cancelled_call_has_deserialized_is_not_deserialized_ag
     assert run(main) == [[b"0"], [b"1"], [b"2"]]
 
 
+def test_tasks_that_poll_at_once_while_one_deserializes_get_a_message_each(memory_root):
+    with Producer(conf(memory_root)) as producer:
+        for number in range(6):
+            producer.produce("t", b"%d" % number)
+
+    async def main() -> list[Any]:
+        async def slowly(data: bytes, _: Any) -> list[bytes]:
+            await asyncio.sleep(0)
+            return [data]
+
+        async with AsyncDeserializingConsumer(reading(memory_root), value_deserializer=slowly) as consumer:
+            await consumer.subscribe(["t"])
+            polled = await asyncio.gather(*(consumer.poll(10) for _ in range(3)))
+            consumed = await asyncio.gather(consumer.consume(2, 10), consumer.poll(10))
+            messages: list[Any] = [*polled, *consumed[0], consumed[1]]
+            return sorted(message.value() for message in messages)
+
+    assert run(main) == [[b"%d" % number] for number in range(6)]
+
+
 def test_the_client_of_the_registry_answers_as_the_blocking_one(memory_root):
     async def main() -> None:
         async with AsyncSchemaRegistryClient({"url": memory_root}) as client:

@@ -119,7 +119,9 @@ class Consumer(Generic[K, V]):
             raise InvalidConfig("subscribe() needs at least one topic; unsubscribe() ends a subscription", key="topics")
         names = [self._name(topic) for topic in topics]
         wanted = Wanted(names)
-        self._unsubscribe(keeps_place=True)
+        while self._subscription is not None:  # again, if a callback has subscribed anew
+            self._unsubscribe(keeps_place=True)
+        self._calls.check_open()  # a callback may have closed the consumer
         reader = self._running()
         reader.held.set([])  # a subscription replaces a manual assignment
         reader.held.follow(wanted.named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 import uuid
 from typing import Any
 
@@ -236,6 +237,21 @@ def test_a_callback_may_subscribe_anew(root):
     with consumer(root) as after:
         after.subscribe(["u"])
         await_assignment(after, [("u", 0)])
+
+
+@pytest.mark.parametrize(("does", "members"), [(Consumer.close, 0), (lambda reader: reader.subscribe(["u"]), 1)])
+def test_a_callback_that_closes_or_subscribes_inside_subscribe_leaves_no_second_membership(root, does, members):
+    topic(root)
+    reader = consumer(root, group__id="inside")
+    reader.subscribe(["t"], on_revoke=lambda reader, partitions: does(reader))
+    await_assignment(reader, [("t", 0)])
+    if members:
+        reader.subscribe(["t", "u"])
+    else:
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            reader.subscribe(["t", "u"])
+    assert [thread.name for thread in threading.enumerate()].count("deltaq-group-inside") == members
+    reader.close()
 
 
 @pytest.mark.parametrize("wait", [Consumer.poll, Consumer.consume, Consumer.consume_arrow])

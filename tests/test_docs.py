@@ -186,7 +186,7 @@ PROGRAMS = {
         """,
     "pip": """
         import re, sys, tomllib
-        extras = re.fullmatch(r"install deltaq\\[(.+)\\]", " ".join(sys.argv[1:]))
+        extras = re.fullmatch(r"install /path/to/deltaq\\[(.+)\\]", " ".join(sys.argv[1:]))
         known = tomllib.load(open(ROOT + "/pyproject.toml", "rb"))["project"]["optional-dependencies"]
         assert set(extras[1].split(",")) <= set(known)
         """,
@@ -250,7 +250,8 @@ def test_every_bash_block_runs_or_gives_a_reason(page: Path) -> None:
         "deltaq no-such-verb",
         "deltaq serve --no-such-option",
         "deltaq tail nothing --follow",
-        "pip install 'deltaq[x]'",
+        "pip install 'deltaq[cli]'",
+        "pip install '/path/to/deltaq[x]'",
         "make no-such-target",
         "python -m examples.no_such_example",
     ],

@@ -98,7 +98,7 @@ class TopicFetcher:
             return False
         try:
             found = self._advance()
-            self._failure = None
+            self._failure, self._failures, self._is_unreadable = None, 0, False
             return found
         except KafkaException as error:
             self._failed(error)
@@ -126,9 +126,7 @@ class TopicFetcher:
         if tail.live is None:
             return found
         self._resets.resolve(self._copied_cursors(), tail.live.head, tail.end, self._new_from or 0)
-        found = self._fetch(tail.live) or found
-        self._failures = 0
-        return found
+        return self._fetch(tail.live) or found
 
     def _failed(self, error: KafkaException) -> None:
         """Report an error to the application, and retry with back-off."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deltaq import Corrupt
+from deltaq import Corrupt, Topic, Unavailable
 from deltaq.consumer.fetch_queue import PartitionEnd, StoreOutage
 from deltaq.consumer.read_ahead import Cursor
 from deltaq.parquet import segment_file
@@ -99,3 +99,19 @@ def test_a_store_outage_is_reported_once_until_it_ends():
             assert item.error.args[0].retriable()
             eventually(lambda: store.effects[Effect.ERROR_BEFORE] == 3)
             eventually(lambda: fetching.fetcher._topics["t"]._failures == 0)
+
+
+def test_the_group_learns_that_a_topic_was_deleted_which_could_not_be_read_before():
+    store = FaultyStore(a_store())
+    fill(store, 1)
+    store.add(Rule("get", "*", Fault.refused(), 1))
+    with Fetching(store) as fetching:
+        assert isinstance(fetching.error().error, Unavailable)
+        eventually(lambda: fetching.fetcher.seen("t") is not None)
+        before = fetching.fetcher.sizes()["t"]
+        Topic("t", store=store).delete()
+        eventually(lambda: fetching.fetcher.seen("t") is None)
+        after = fetching.fetcher.sizes()["t"]
+        assert before is not None
+        assert after is not None
+        assert (after.partitions, after.is_newer(before)) == (0, True)

@@ -11,12 +11,12 @@ from typing import TypeVar
 from deltaq.clock import Clock
 from deltaq.config import ClientConfig
 from deltaq.errors import InvalidConfig, UnknownTopic
-from deltaq.names import TOPICS_FOLDER
 from deltaq.root import open_root
 from deltaq.spark.offsets import CommittedLookup, Ranges
 from deltaq.spark.options import SourceOptions, Subscription
 from deltaq.store.parallel import in_parallel
 from deltaq.topics.follower import TopicReader, topic_reader
+from deltaq.topics.listing import topic_names
 from deltaq.topics.metadata import TopicDefinition, definition_of
 from deltaq.topics.scan import FileRead, plan_reads
 from deltaq.topics.state import TopicHead
@@ -116,6 +116,6 @@ class QueryTopics:
         now = self._clock.monotonic()
         if now - self._listed_at < LIST_INTERVAL_S:
             return ()
+        found = [name for name in topic_names(self._store) if re.fullmatch(subscription.pattern, name)]
         self._listed_at = now
-        folders = self._store.list_folders(TOPICS_FOLDER)
-        return [name for name in folders if re.fullmatch(subscription.pattern, name)]
+        return found

@@ -412,6 +412,14 @@ def test_topics_that_a_pattern_matches_later_are_read_from_their_beginning(root:
     assert micro_batches(restarted, start) == [expected(0, 3)]
 
 
+def test_a_pattern_passes_by_a_folder_that_no_topic_can_have(root: str, produce: Produce) -> None:
+    produce("orders-eu", numbers(0, 2))
+    foreign = Path(root, "topics", "orders-eu (old)")
+    foreign.mkdir()
+    (foreign / "notes.txt").touch()
+    assert batch(root, subscribePattern="orders-.*") == expected(0, 2)
+
+
 def test_a_stream_of_a_topic_that_does_not_exist_is_refused_at_its_start(root: str) -> None:
     with pytest.raises(UnknownTopic, match="'orders' does not exist"):
         begun(stream(root, subscribe="orders"))

@@ -114,9 +114,10 @@ class ConsumerGroupListener(StreamingQueryListener):
             return
         error = None
         try:
-            offsets = [CommittedOffset(*at, offset) for at, offset in new.items() if self._is_there(*at)]
-            if not offsets:
+            new = {at: offset for at, offset in new.items() if self._is_there(*at)}
+            if not new:
                 return
+            offsets = [CommittedOffset(*at, offset) for at, offset in new.items()]
             self._log.commit(None, offsets, self._clock.monotonic() + COMMIT_TIMEOUT_S)
         except Fenced as refused:
             reason = (

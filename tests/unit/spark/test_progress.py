@@ -112,6 +112,14 @@ def test_the_offsets_of_a_deleted_topic_are_not_those_of_its_successor(
     assert committed(root) == {("orders", 0): 2}
 
 
+def test_partitions_of_a_topic_that_is_gone_are_not_reported_as_committed(root: str, orders: str) -> None:
+    results: list[tuple[KafkaError | None, list[TopicPartition]]] = []
+    conf = {"bootstrap.servers": root, "group.id": "billing", "on_commit": lambda *result: results.append(result)}
+    gone = {"gone": {"topic_id": "of-another-life", "next_offsets": {"0": 3}}}
+    ConsumerGroupListener(conf).onQueryProgress(event(offset(orders, p0=7), gone))
+    assert results == [(None, [TopicPartition("orders", 0, 7)])]
+
+
 def test_idle_progress_writes_nothing(root: str, orders: str) -> None:
     store = FaultyStore(open_store(root))
     listener = ConsumerGroupListener({"bootstrap.servers": root, "group.id": "billing"}, store=store)

@@ -254,6 +254,8 @@ class Producer(RefusedTransactions):
         Raises InvalidValue naming the column that does not fit, and what `produce` raises.
         """
         check_arrow(data)
+        if on_delivery is not None and not callable(on_delivery):
+            raise _refused(on_delivery)
         handle = self._handles.get(topic) or self._open_handle(topic)
         handle.check()
         about = handle.name, handle.schema, handle.partitions, handle.size_max

@@ -1011,6 +1011,8 @@ def test_a_table_is_reported_once_with_its_first_offset_per_partition(root):
         producer.flush(20)
         assert producer.produce_arrow("t", table, on_delivery=lambda *r: reports.append(r)) == 3
         assert producer.produce_arrow("t", table.slice(0, 0)) == 0
+        with pytest.raises(TypeError, match="on_delivery must be callable, not int"):
+            producer.produce_arrow("t", table, on_delivery=1)  # type: ignore[arg-type]
     ((error, places),) = reports
     assert error is None
     assert [(tp.topic, tp.partition, tp.offset) for tp in places] == [("t", 0, 0), ("t", 2, 1)]

@@ -118,7 +118,7 @@ def application(console: Console) -> ASGIApp:
     def page(show: Callable[[Visit], Page]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             root, session = _root_of(console, request), _session_of(console, request)
-            visit = Visit(root, request.path_params, dict(request.query_params), session, console.may_write)
+            visit = Visit(root, request.path_params, dict(request.query_params))
             return await run_in_threadpool(lambda: _shown(console, root, session, lambda: show(visit)))
 
         return answer
@@ -130,7 +130,7 @@ def application(console: Console) -> ASGIApp:
                 raise HTTPException(403, "this console changes nothing: start it with --write")
             if session is None or not security.may_change(session, form.get("csrf", "")):
                 raise HTTPException(403, "sign in again: this form is not of your session")
-            visit = Visit(root, request.path_params, form, session, console.may_write)
+            visit = Visit(root, request.path_params, form)
             return await run_in_threadpool(lambda: _changed(console, visit, session, act))
 
         return answer

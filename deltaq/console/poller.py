@@ -119,7 +119,6 @@ class Poller:
         self._requests = sent
         view = RootView(
             self._view.number + 1,
-            self._clock.time_ms(),
             {name: replace(topic, rates=rates[name]) for name, topic in topics.items()},
             {name: replace(group, lags=lags[name]) for name, group in groups.items()},
             now.errors,

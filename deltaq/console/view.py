@@ -83,7 +83,6 @@ class RootView:
     """A root at one time. `number` counts looks. `problem` says why the last one failed; the rest is older then."""
 
     number: int
-    at_ms: int
     topics: Mapping[str, TopicView]
     groups: Mapping[str, GroupView]
     errors: Mapping[str, str]
@@ -111,7 +110,7 @@ class RootView:
         return sum(group.lag for group in self.groups.values())
 
 
-EMPTY = RootView(0, 0, {}, {}, {}, Cost())
+EMPTY = RootView(0, {}, {}, {}, Cost())
 
 
 @dataclass(slots=True)

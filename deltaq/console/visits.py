@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from deltaq.admin import AdminClient
 from deltaq.clock import Clock
 from deltaq.console.poller import Poller
-from deltaq.console.security import Session
 from deltaq.console.view import RootView
 from deltaq.store import Store
 
@@ -36,18 +35,16 @@ class Root:
 
 @dataclass(frozen=True)
 class Visit:
-    """A request for a page of a root. `names` are those in its address, `given` its query or form. `may_write` says
-    whether the console changes anything, `session` who asks for it."""
+    """A request for a page of a root. `names` are those in its address, `given` its query or form. `view_now` is the
+    view to show; None for the newest."""
 
     root: Root
     names: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
-    session: Session | None = None
-    may_write: bool = False
     view_now: RootView | None = None
 
     def view(self) -> RootView:
-        """The newest view of the root. Looks at the root unless it was given."""
+        """The view to show. Looks at the root for the newest one, unless that is recent."""
         return self.view_now or self.root.poller.view()
 
 

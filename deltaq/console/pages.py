@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from deltaq.admin import ConfigResource, ResourceType
 from deltaq.config import TOPIC_SETTINGS
 from deltaq.console.charts import chart
-from deltaq.console.messages import MESSAGES_MAX, Wanted, find
+from deltaq.console.messages import MESSAGES_MAX, Row, Wanted, find
 from deltaq.console.view import GroupView, TopicView
 from deltaq.console.visits import Page, Root, Visit
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic
@@ -88,15 +88,14 @@ def messages(visit: Visit) -> Page:
         "place": place,
         "pattern": pattern,
         "count": given.get("count", "50"),
-        "following": None if found is None or not found.rows or not place else _following(found.rows),
+        "following": _following(found.rows) if found is not None and place else None,
     }
     return Page("messages.html", values)
 
 
-def _following(rows: Sequence[object]) -> int | None:
-    """The offset behind the rows of one partition; None for rows of several."""
-    places = {getattr(row, "partition", None) for row in rows}
-    return None if len(places) > 1 else max(getattr(row, "offset", 0) for row in rows) + 1
+def _following(rows: Sequence[Row]) -> int | None:
+    """The offset behind the rows of one partition; None for rows of several, and without rows."""
+    return max(row.offset for row in rows) + 1 if len({row.partition for row in rows}) == 1 else None
 
 
 def _number(text: str, name: str, most: int) -> int | None:

@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.consumer.fetch_queue import FetchQueue
 from deltaq.consumer.large_messages import JoinedRecords, Joining
+from deltaq.groups.state import Key
 from deltaq.message import OFFSET_STORED, FetchedMessage, Message
 
-Key: TypeAlias = tuple[str, int]
 Place: TypeAlias = tuple[int, str | None]
 """An offset and the id of its topic; None for the topic that has the name now."""
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, Held, Key, Place, PlacedEvent, RecordBatch
+from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, Held, Place, PlacedEvent, RecordBatch
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.consumer.fetch_queue import PartitionRecords
 from deltaq.consumer.fetcher import Fetcher
 from deltaq.consumer.large_messages import FRESH, BeginEarlier, JoinedRecords, Joining, joined
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
 from deltaq.groups.offset_commits import ToCommit
+from deltaq.groups.state import Key
 from deltaq.message import OFFSET_INVALID, OFFSET_STORED, TopicPartition
 from deltaq.serde.schema import TopicSchema
 

@@ -66,10 +66,6 @@ class AcceptedBatch(ABC):
         taken = self.taken
         return taken[1] if taken is not None and taken[0] is taking else self.rows_returned()
 
-    def place(self) -> Place | None:
-        """The place that follows from what calls have returned; None if that is none."""
-        return None
-
     @abstractmethod
     def message(self, row: int) -> Message:
         """The message of a row."""
@@ -86,10 +82,26 @@ class AcceptedBatch(ABC):
 
 
 @dataclass(slots=True, eq=False)
-class RecordBatch(AcceptedBatch):
-    """Records of one partition."""
+class PlacedBatch(AcceptedBatch):
+    """Messages of the partition `held`, whose position follows from what calls have returned."""
 
     held: Held
+
+    @abstractmethod
+    def place(self) -> Place | None:
+        """The place after the last message that a call has returned; None if none was returned."""
+
+    def fold(self) -> None:
+        place = self.place()
+        if place is not None:
+            self.held.place = place
+        AcceptedBatch.fold(self)
+
+
+@dataclass(slots=True, eq=False)
+class RecordBatch(PlacedBatch):
+    """Records of one partition."""
+
     records: DecodedRecords | JoinedRecords
 
     def message(self, row: int) -> Message:
@@ -99,15 +111,8 @@ class RecordBatch(AcceptedBatch):
         return FetchedMessage.of(self.records, range(first, end))
 
     def place(self) -> Place | None:
-        """The place after the last record that a call has returned; None if none was returned."""
         rows = self.rows_returned()
         return (self.records.position_after(rows - 1), self.records.topic_id) if rows else None
-
-    def fold(self) -> None:
-        place = self.place()
-        if place is not None:
-            self.held.place = place
-        AcceptedBatch.fold(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -121,20 +126,17 @@ class EventBatch(AcceptedBatch):
 
 
 @dataclass(slots=True, eq=False)
-class PlacedEvent(EventBatch):
+class PlacedEvent(PlacedBatch):
     """An event about records that were skipped. Reading continues after them at `after`."""
 
-    held: Held
+    event: Message
     after: Place
+
+    def message(self, row: int) -> Message:  # noqa: ARG002 - there is one
+        return self.event
 
     def place(self) -> Place | None:
         return self.after if self.rows_returned() else None
-
-    def fold(self) -> None:
-        place = self.place()
-        if place is not None:
-            self.held.place = place
-        AcceptedBatch.fold(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -164,15 +166,10 @@ class AcceptedBatches:
         self._batches: list[AcceptedBatch] = []
         self._drops = 0  # how often the list of batches was changed other than at its end
 
-    def append(self, batch: AcceptedBatch) -> None:
-        """Accept a batch, unless its item is accepted already."""
-        if not self._batches or self._batches[-1].item is not batch.item:
-            self._batches.append(batch)
-
-    def append_all(self, batches: list[AcceptedBatch]) -> None:
+    def append(self, *batches: AcceptedBatch) -> None:
         """Accept all batches of one item, unless it is accepted already."""
         if batches and (not self._batches or self._batches[-1].item is not batches[0].item):
-            self._batches = [*self._batches, *batches]
+            self._batches.extend(batches)  # one step, which no exception of a signal handler can split
 
     def put_first(self, event: Message) -> None:
         """Have an event returned before all accepted batches."""
@@ -192,7 +189,7 @@ class AcceptedBatches:
         """The places of partitions, by the `id` of their `Held`, that follow from accepted batches."""
         found = {}
         for batch in tuple(self._batches):
-            if isinstance(batch, RecordBatch | PlacedEvent) and (place := batch.place()) is not None:
+            if isinstance(batch, PlacedBatch) and (place := batch.place()) is not None:
                 found[id(batch.held)] = place
         return found
 
@@ -252,9 +249,11 @@ class AcceptedBatches:
             return None
         first = batch.rows_gone(taking)
         end = min(batch.count, first + count)
-        taken: tuple[str, Any] | Message = batch.message(0)
+        taken: tuple[str, Any] | Message
         if isinstance(batch, RecordBatch):
             taken = batch.records.topic, batch.records.arrow(first, end - first)
+        else:
+            taken = batch.message(first)
         batch.taken = taking, end
         return taken
 

@@ -283,10 +283,10 @@ class Assignment:
         batches: list[AcceptedBatch] = [
             RecordBatch(item, key, part.count, held, part)
             if isinstance(part, JoinedRecords)
-            else PlacedEvent(item, key, 1, part.event, held, (part.position, records.topic_id))
+            else PlacedEvent(item, key, 1, held, part.event, (part.position, records.topic_id))
             for part in parts
         ]
-        self._accepted.append_all(batches)
+        self._accepted.append(*batches)
         held.joining = after
 
 

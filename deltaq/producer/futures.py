@@ -9,12 +9,11 @@ from deltaq.message import Message
 
 
 class DeliveryFuture(Future[Message]):
-    """The delivery callback and future of one message. The sender calls it as soon as the result is there, so that the
-    future ends without calls of `poll`."""
+    """The future of one message, queued in the place of its delivery callback. The sender finishes it as soon as the
+    result is there, so that it ends without calls of `poll`."""
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """Give the future its result."""
-        self.finish(None if error is None else KafkaException(error), message)
+        """Makes it valid as a callback. Not called: see `PendingCallbacks.finish_futures`."""
 
     def finish(self, error: KafkaException | None, message: Message) -> None:
         """Give the future its result, unless it was cancelled."""

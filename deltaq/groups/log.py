@@ -155,8 +155,8 @@ class GroupLog:
         """Commit offsets atomically. Raises Fenced, and what `DeltaLog.commit` raises.
 
         Without a `claim` the commit is refused while the group has a living member. Each such call checks the
-        members' heartbeats once, and removes those seen dead, in the same entry. With `wait` it checks until each
-        member is known to live or to be dead: a program that commits once and ends gets past a killed member, too.
+        members' heartbeats once, and removes those seen dead, in the same entry. With `wait` it checks until one
+        member is seen to live or all are found dead: a program that commits once and ends gets past killed members.
         """
         self._sync_topics(offsets)
         keys = [(offset.topic, offset.partition) for offset in offsets]

@@ -253,7 +253,8 @@ class OffsetCommitter:
     def _in_turn(self, call: Callable[[], _Result]) -> _Result:
         """Run `call` after all queued commits, and no other commit beside it.
 
-        No context manager: an exception of a signal handler between its `__enter__` and the block keeps the lock.
+        A context manager written in Python would keep the lock if a signal handler raised between its `__enter__` and
+        the block.
         """
         with self._commit_lock:
             try:

@@ -37,7 +37,7 @@ least ten times the number of objects added until the next time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class SeenHeartbeat:
     """A heartbeat object, and the uptime of this process when it was first seen unchanged."""
 
     entry: ObjectEntry
@@ -45,7 +45,7 @@ class Heartbeat:
 
 
 def plan_heartbeats(
-    members: frozenset[str], beats: Mapping[str, Heartbeat], now_s: float, oldest_ms: int, grace_s: float
+    members: frozenset[str], beats: Mapping[str, SeenHeartbeat], now_s: float, oldest_ms: int, grace_s: float
 ) -> tuple[frozenset[str], frozenset[str]]:
     """(dead members, names of heartbeat objects to remove) of a group with `members`, at uptime `now_s`. Members are
     known by the names of their heartbeat objects.
@@ -84,7 +84,7 @@ class GroupPass:
         self._report = Report("group", group, notify)
         self._log = GroupLog(store, group, clock, "deltaq-maintenance")
         self._log_maintenance = LogMaintenance(store, self._folder, clock, settings, self._report)
-        self._beats: dict[str, Heartbeat] = {}  # by the name of the object
+        self._beats: dict[str, SeenHeartbeat] = {}  # by the name of the object
         self._is_watching = False  # whether heartbeats must be seen unchanged a second time
 
     def plan(self) -> Counter[str]:
@@ -227,7 +227,7 @@ class GroupPass:
         before, self._beats = self._beats, {}
         for member_id, entry in listed.items():
             known = before.get(member_id)
-            self._beats[member_id] = known if known and known.entry == entry else Heartbeat(entry, ended_at)
+            self._beats[member_id] = known if known and known.entry == entry else SeenHeartbeat(entry, ended_at)
         return plan_heartbeats(members, self._beats, began_at, self._oldest_ms(), self._settings.clean_up_grace_s)
 
     def _has_young(self, state: TableState) -> bool:

@@ -13,7 +13,7 @@ from deltaq.config import ClientConfig
 from deltaq.errors import InvalidConfig, UnknownTopic
 from deltaq.root import open_root
 from deltaq.spark.offsets import CommittedLookup, Ranges
-from deltaq.spark.options import SourceOptions, Subscription
+from deltaq.spark.options import SourceOptions
 from deltaq.store.parallel import in_parallel
 from deltaq.topics.follower import TopicReader, topic_reader
 from deltaq.topics.listing import topic_names
@@ -105,17 +105,18 @@ class QueryTopics:
         }
 
     def _followed(self) -> list[TopicReader]:
-        for topic in self._names(self._subscription):
+        for topic in self._names():
             if topic not in self._logs:
                 self._logs[topic] = topic_reader(self._store, topic, self._clock)
         return list(self._logs.values())
 
-    def _names(self, subscription: Subscription) -> Iterable[str]:
-        if subscription.pattern is None:
-            return subscription.names
+    def _names(self) -> Iterable[str]:
+        """Topics to follow besides those that are; none while the last listing is recent. Raises Unavailable."""
+        if (pattern := self._subscription.pattern) is None:
+            return self._subscription.names
         now = self._clock.monotonic()
         if now - self._listed_at < LIST_INTERVAL_S:
             return ()
-        found = [name for name in topic_names(self._store) if re.fullmatch(subscription.pattern, name)]
+        found = [name for name in topic_names(self._store) if re.fullmatch(pattern, name)]
         self._listed_at = now
         return found

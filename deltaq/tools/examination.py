@@ -21,6 +21,7 @@ from deltaq.store.probe import PROBE_FOLDER, UnsafeStore, probe
 from deltaq.tools.speed import left_behind
 from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
+from deltaq.units import counted
 from deltaq.version import __version__
 
 OK, DUE, WRONG = "ok", "due", "wrong"
@@ -112,6 +113,11 @@ def _clock(store: Store, clock: Clock) -> Finding:
     return Finding("clock", OK, "this machine and the store agree")
 
 
+def _readable(count: int, noun: str) -> str:
+    """What an examination has found of so many topics or groups. A root whose name is wrong has none."""
+    return f"{counted(count, noun)} can be read" if count else f"the root has no {noun}"
+
+
 def _topics(store: Store, clock: Clock) -> Finding:
     answers = describe_topics(store, clock, topic_names(store))
     found = {name: answer for name, answer in answers.items() if not isinstance(answer, UnknownTopic)}
@@ -122,7 +128,7 @@ def _topics(store: Store, clock: Clock) -> Finding:
         return Finding(
             "topics", DUE, f"left by killed measurements: {_some(left)}", "the next deltaq bench removes them"
         )
-    return Finding("topics", OK, f"all {len(found)} can be read")
+    return Finding("topics", OK, _readable(len(found), "topic"))
 
 
 def _groups(store: Store, clock: Clock) -> Finding:
@@ -130,7 +136,7 @@ def _groups(store: Store, clock: Clock) -> Finding:
     if found.errors:
         broken = [error.error.str() for error in found.errors]
         return Finding("groups", WRONG, _some(broken), "restore the named files from a backup, or delete the group")
-    return Finding("groups", OK, f"all {len(found.valid)} can be read")
+    return Finding("groups", OK, _readable(len(found.valid), "group"))
 
 
 def _unnamed_files(store: Store, clock: Clock) -> Finding:

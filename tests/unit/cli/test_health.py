@@ -47,8 +47,13 @@ def test_a_sound_root_is_examined(orders: Shell) -> None:
     ]  # fmt: skip
     found = _findings(orders)
     assert {finding["state"] for check, finding in found.items() if check != "maintenance"} == {"ok"}
-    assert found["topics"]["found"] == "all 1 can be read"
+    assert found["topics"]["found"] == "1 topic can be read"
     assert found["files"]["found"] == "all belong to a topic"
+
+
+def test_an_empty_root_is_said_to_have_no_topics() -> None:
+    found = _examined()
+    assert (found["topics"].found, found["groups"].found) == ("the root has no topic", "the root has no group")
 
 
 def test_what_is_broken_ends_with_status_one_and_says_what_to_do(orders: Shell) -> None:

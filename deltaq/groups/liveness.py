@@ -7,7 +7,7 @@ A member overwrites its heartbeat object with different content each time. It is
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deltaq import names
@@ -16,7 +16,7 @@ from deltaq.delta.store_errors import unavailable
 from deltaq.groups.pending import PENDING_BYTES_MAX, PendingOffsets, parse_pending
 from deltaq.groups.state import Member
 from deltaq.store import ObjectMissing, Store, StoreError
-from deltaq.store.parallel import in_parallel
+from deltaq.store.parallel import in_parallel_if_remote
 
 _log = logging.getLogger("deltaq.groups")
 
@@ -64,7 +64,8 @@ class HeartbeatWatch:
         self._seen = {name: seen for name, seen in self._seen.items() if name in by_object}
         alive: set[str] = set()
         dead: set[str] = set()
-        for name, read in zip(by_object, self._read(list(by_object)), strict=True):
+        found = in_parallel_if_remote(self._store, self._clock, self._read, list(by_object))
+        for name, read in zip(by_object, found, strict=True):
             before, of_object = self._seen.get(name), by_object[name]
             if before is None or before[0] != read.content:
                 self._seen[name] = read.content, read.ended_at
@@ -91,13 +92,7 @@ class HeartbeatWatch:
         ]
         return max(0.0, min(left, default=float("inf")))
 
-    def _read(self, objects: Sequence[str]) -> list[_Read]:
-        """Read heartbeat objects, in parallel on a remote store: the leader of a large group reads many."""
-        if self._store.is_remote:
-            return in_parallel(self._clock, self._read_one, objects)
-        return [self._read_one(name) for name in objects]
-
-    def _read_one(self, name: str) -> _Read:
+    def _read(self, name: str) -> _Read:
         began_at = self._clock.monotonic()
         try:
             content = self._store.get_range(names.member_key(self._group, name), 0, HEARTBEAT_BYTES_MAX)

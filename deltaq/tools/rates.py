@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from deltaq.admin.group_calls import GroupCalls
 from deltaq.admin.groups import ConsumerGroupDescription, ConsumerGroupLag, ConsumerGroupState, description
@@ -18,14 +17,12 @@ from deltaq.maintenance.file_compaction import count_waiting
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.metadata import node_of
 from deltaq.store import Store
-from deltaq.store.parallel import in_parallel
+from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.tools.cost import Cost, GroupLoad, TopicLoad, estimate
 from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.state import TopicHead
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +140,7 @@ class RootWatch:
         there = topic_names(self._store)
         for gone in self._logs.keys() - set(there):
             del self._logs[gone]
-        found = dict(zip(there, each(self._store, self._clock, self._count, there), strict=True))
+        found = dict(zip(there, in_parallel_if_remote(self._store, self._clock, self._count, there), strict=True))
         topics = {name: answer for name, answer in found.items() if isinstance(answer, TopicCount)}
         errors = {
             name: answer.error.str()
@@ -211,7 +208,7 @@ class _WatchedGroups(GroupCalls):
         there = self.names()
         for gone in self.logs.keys() - set(there):
             del self.logs[gone]
-        return dict(zip(there, each(self.store, self.clock, read, there), strict=True))
+        return dict(zip(there, in_parallel_if_remote(self.store, self.clock, read, there), strict=True))
 
     def counted(
         self, groups: Mapping[str, tuple[TableState, GroupHead] | KafkaException], heads: Mapping[str, TopicHead]
@@ -229,8 +226,3 @@ class _WatchedGroups(GroupCalls):
             if about.state is not ConsumerGroupState.DEAD:
                 counts[group] = GroupCount(state.version, self.lag_at(group, state, head), about)
         return counts, errors
-
-
-def each(store: Store, clock: Clock, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
-    """`work` on each name: in parallel on a remote store. On a local disk, threads cost more than the reads."""
-    return in_parallel(clock, work, names) if store.is_remote else [work(name) for name in names]

@@ -11,7 +11,7 @@ from deltaq.clock import Clock
 from deltaq.delta.store_errors import reading
 from deltaq.errors import KafkaException
 from deltaq.store import Store
-from deltaq.store.parallel import in_parallel
+from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.topics.position import TopicPosition
 
 T = TypeVar("T")
@@ -63,6 +63,4 @@ def of_each(
         except KafkaException as error:
             return error
 
-    # On a local disk, threads cost more than the reads.
-    answers = in_parallel(clock, answer, topics) if store.is_remote else map(answer, topics)
-    return dict(zip(topics, answers, strict=True))
+    return dict(zip(topics, in_parallel_if_remote(store, clock, answer, topics), strict=True))

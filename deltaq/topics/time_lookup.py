@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from deltaq.clock import Clock
 from deltaq.parquet.segment import RowRange, SegmentLayout
 from deltaq.store import Store
-from deltaq.store.parallel import in_parallel
+from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.topics.columns import PLACES
 from deltaq.topics.ranges import load_again
 from deltaq.topics.scan import FileGone, FileRead, LayoutCache, layout_of, parts_of, read_file
@@ -61,8 +61,7 @@ def offsets_for_times(
         return _first_since(store, log, *question, layouts)
 
     def search() -> list[int | None]:
-        # On a local disk, threads cost more than the reads.
-        return in_parallel(clock, one, asked) if store.is_remote else [one(question) for question in asked]
+        return in_parallel_if_remote(store, clock, one, asked)
 
     return _through_compactions(log, search)
 

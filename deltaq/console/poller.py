@@ -115,15 +115,16 @@ class Poller:
         histories = self._histories if self._listeners else _Histories()
         rates = histories.rates.add({name: topic.messages_per_s for name, topic in topics.items()})
         lags = histories.lags.add({name: float(group.lag) for name, group in groups.items()})
-        requests, sent = self._requests, self._totals.read()[STORE_REQUESTS.name]
-        self._requests = sent
+        sent = self._totals.read()[STORE_REQUESTS.name]
+        requests, self._requests = sent - self._requests, sent
+        seconds = 0.0 if self._before is None else now.at_s - self._before.at_s
         view = RootView(
             self._view.number + 1,
             {name: replace(topic, rates=rates[name]) for name, topic in topics.items()},
             {name: replace(group, lags=lags[name]) for name, group in groups.items()},
             now.errors,
             cost,
-            requests_per_s=None if self._before is None else (sent - requests) / (now.at_s - self._before.at_s),
+            requests_per_s=requests / seconds if seconds > 0 else None,
         )
         sums = histories.sums.add(
             {

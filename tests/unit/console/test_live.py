@@ -14,6 +14,7 @@ from deltaq.console.app import Console
 from deltaq.console.poller import Poller
 from deltaq.console.view import RootView
 from deltaq.store import open_store
+from deltaq.testing import ManualClock
 from tests.doubles.reading import eventually
 from tests.examples.browser import open_tab
 from tests.unit.console.conftest import Stream, Streams, made, served, until
@@ -88,6 +89,11 @@ def test_charts_begin_when_a_page_is_opened(memory_root: str) -> None:
             eventually(partial(_has_two, seen), "two looks")
         eventually(lambda: not poller.is_polling, "the end of the polling")
         assert [len(view.lags) for view in seen] == list(range(1, len(seen) + 1))
+
+
+def test_two_looks_at_one_tick_of_a_coarse_clock_are_no_problem(memory_root: str) -> None:
+    poller = Poller(open_store(memory_root), ManualClock(), interval_s=0)
+    assert [(view.number, view.problem) for view in (poller.view(), poller.view())] == [(1, ""), (2, "")]
 
 
 def test_a_view_is_shared_within_the_interval(memory_root: str) -> None:

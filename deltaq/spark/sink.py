@@ -30,6 +30,7 @@ from deltaq.serde.source import schema_of
 from deltaq.serde.widening import is_wider
 from deltaq.spark.options import SinkOptions, needs_table_columns
 from deltaq.spark.topics import located
+from deltaq.spark.worker_memory import freeze_loaded
 from deltaq.store import Store
 from deltaq.topics.arrow_input import columns_from_arrow
 from deltaq.topics.columns import VALUE_SCHEMA, Columns
@@ -130,6 +131,7 @@ class _RowWriter:
         self._options = replace(options, client=located(options.client, _CLOCK))
         self._topic_column = "topic" if options.columns == "kafka" else "_topic"
         self._check_columns(schema)
+        freeze_loaded()
 
     def _check_columns(self, schema: StructType) -> None:
         """Refuse columns that no task can write, before any task starts. Raises InvalidConfig, InvalidValue."""
@@ -157,7 +159,9 @@ class _RowWriter:
             for topic, of_topic in self._by_topic(rows):
                 task.add(topic, self._own_columns(of_topic))
         context = TaskContext.get()
-        return _TaskDone(None if context is None else context.getLocalProperty(QUERY_ID), task.finish())
+        done = _TaskDone(None if context is None else context.getLocalProperty(QUERY_ID), task.finish())
+        freeze_loaded()
+        return done
 
     def _by_topic(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         if self._options.topic is not None:
@@ -183,6 +187,7 @@ class _RowWriter:
                 raise UnknownTopic(topic, reason=f"topic {topic!r} was deleted and created again during the write")
         for topic, parts in written.items():
             self._append(topic, parts, txn)
+        freeze_loaded()
 
     def _append(self, topic: str, parts: Sequence[_Written], txn: tuple[str, int] | None) -> None:
         client = self._options.client

@@ -45,6 +45,7 @@ from deltaq.spark.options import SourceOptions
 from deltaq.spark.planning import LATEST, QueryPlans, batch_options
 from deltaq.spark.tasks import TopicRead, in_tasks
 from deltaq.spark.topics import QueryTopics, located
+from deltaq.spark.worker_memory import freeze_loaded
 from deltaq.store import Store
 from deltaq.store.parallel import REQUESTS_MAX, in_parallel
 from deltaq.topics.log import TopicLog
@@ -225,6 +226,7 @@ def _records(options: SourceOptions, columns: ReadColumns, partition: InputParti
                 batch = columns.of(read.topic, part)
                 for row in range(0, batch.num_rows, ROWS_AT_ONCE):
                     yield batch.slice(row, ROWS_AT_ONCE)
+    freeze_loaded()
 
 
 def _fetched(store: Store, planned: TopicRead, task: _Task, loss: DataLoss) -> list[Fetched]:

@@ -205,20 +205,26 @@ def test_the_session_has_settings_for_small_machines(spark: SparkSession) -> Non
     assert "-XX:+UseSerialGC" in list(options)
 
 
-def test_workers_import_the_installed_pyspark_and_not_sparks_archive(spark: SparkSession) -> None:
+def test_workers_are_daemons_that_import_the_installed_pyspark(spark: SparkSession) -> None:
     class Places(DataSource):
-        """The pyspark of the process that plans, as the name of a column, and that of a task, in a row."""
+        """The pyspark of the process that plans, as the name of a column, and that of a task with its main module."""
 
         def schema(self) -> StructType:
-            return StructType([StructField(str(importlib.import_module("pyspark").__file__), StringType())])
+            columns = str(importlib.import_module("pyspark").__file__), "main"
+            return StructType([StructField(name, StringType()) for name in columns])
 
         def reader(self, schema: StructType) -> DataSourceReader:
             class Reader(DataSourceReader):
-                def read(self, partition: InputPartition) -> Iterator[tuple[str | None]]:
-                    yield (importlib.import_module("pyspark").__file__,)
+                def read(self, partition: InputPartition) -> Iterator[tuple[str | None, str]]:
+                    yield (
+                        importlib.import_module("pyspark").__file__,
+                        getattr(sys.modules["__main__"].__spec__, "name", ""),
+                    )
 
             return Reader()
 
     spark.dataSource.register(Places)
     frame = spark.read.format("Places").load()
-    assert (frame.columns, frame.collect()) == ([pyspark.__file__], [(pyspark.__file__,)])
+    # Not those of Spark's archive; and `freeze_loaded` knows the workers by the name of the daemon.
+    assert frame.columns == [pyspark.__file__, "main"]
+    assert frame.collect() == [(pyspark.__file__, "pyspark.daemon")]

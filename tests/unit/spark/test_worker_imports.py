@@ -1,4 +1,4 @@
-"""What the processes load that Spark starts for a query: each one only what it runs."""
+"""What the processes load that Spark starts for a query: each one only what it runs, and collects no garbage in it."""
 
 from __future__ import annotations
 
@@ -63,3 +63,17 @@ print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert {"pyarrow", "numpy"} & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize(("main", "frozen"), [("pyspark.daemon", True), ("a.program", False), (None, False)])
+def test_only_a_worker_keeps_what_it_has_loaded_out_of_its_collections(main: str | None, frozen: bool) -> None:
+    program = f"""
+import __main__, gc, importlib.machinery
+from deltaq.spark.worker_memory import freeze_loaded
+__main__.__spec__ = {main!r} and importlib.machinery.ModuleSpec({main!r}, None)
+{WRITE}; source.writer({COLUMNS}, False)
+print(gc.get_freeze_count() > 10_000)
+"""
+    source = f"{SPARK}{program}"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{frozen}\n"

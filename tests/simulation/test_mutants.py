@@ -265,16 +265,16 @@ def commits_its_own_file_twice(patch: pytest.MonkeyPatch) -> None:
     third(
         [
             (ignores_files_committed_by_peers, "no faults", 3),
-            (commits_shared_files_from_before_its_first_entry, "suspensions", 5),
+            (commits_shared_files_from_before_its_first_entry, "suspensions", 9),
             (commits_revoked_shared_files, "lossy network", 3),
-            (commits_shared_files_out_of_order, "lossy network", 24),
-            (commits_voided_shared_files, "maintenance", 21),
+            (commits_shared_files_out_of_order, "lossy network", 3),
+            (commits_voided_shared_files, "maintenance", 3),
             (commits_shared_files_of_a_deleted_topic, "mixed", 17),
             (reports_an_open_shared_file_as_failure, "lossy network", 2),
             (reports_a_failure_without_revoking, "lossy network", 2),
             (reports_a_failure_though_a_peer_committed, "lossy network", 6),
             (revokes_under_another_writer, "lossy network", 3),
-            (shares_a_file_without_its_predecessor, "lossy network", 24),
+            (shares_a_file_without_its_predecessor, "lossy network", 3),
             (shares_a_file_behind_an_unshared_one, "lossy network", 32),
             (commits_its_own_file_twice, "no faults", 4),
         ]
@@ -309,7 +309,7 @@ def test_broken_maintenance_is_noticed(mutation, last, monkeypatch):
     ("mutation", "kind", "last"),
     third(
         [
-            (does_not_recognise_its_own_entry, "lossy network", 11),
+            (does_not_recognise_its_own_entry, "lossy network", 14),
             (reports_an_unknown_outcome_as_failure, "lossy network", 16),
             (trusts_slots_reopened_by_clean_up, "suspensions", 0),
         ]

@@ -25,6 +25,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from tests.children import environment_of_child
 from tests.conftest import QUICK_JAVA
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,7 +101,7 @@ def _run(page: Path, program: str, folder: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA},
+        env={**environment_of_child(), "JDK_JAVA_OPTIONS": QUICK_JAVA},
         timeout=DEADLINE_S,
         check=False,
     )
@@ -216,14 +217,14 @@ def _run_shell(script: str, folder: Path) -> None:
         (programs / name).write_text(f"#!{sys.executable}\nROOT = {str(ROOT)!r}\n{textwrap.dedent(text)}")
         (programs / name).chmod(0o755)
     (folder / "token").write_text("a-token-for-the-tests\n")
-    about = {"HOME": str(folder), "PYTHONPATH": str(ROOT), "DELTAQ_ROOT": "./deltaq-data"}
+    about = {"HOME": str(folder), "DELTAQ_ROOT": "./deltaq-data"}
     answer = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", script],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=folder,
-        env={**os.environ, **about, "PATH": f"{programs}:{os.environ['PATH']}"},
+        env={**environment_of_child(), **about, "PATH": f"{programs}:{os.environ['PATH']}"},
         timeout=DEADLINE_S,
         check=False,
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from deltaq.store import open_store
+from tests.children import environment_of_child
 from tests.servers import go_programs, java_programs
 from tests.servers.go_programs import BuildFailed, CannotBuild, GoProgram
 from tests.servers.java_programs import JavaProgram
@@ -188,7 +189,7 @@ def owner(then: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", OWNER.format(then=then)],
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+        env={**environment_of_child(), **environment},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -258,7 +259,7 @@ sys.stdin.read()
     process = subprocess.Popen(
         [sys.executable, "-c", middle],
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env=environment_of_child(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.children import with_pandas
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Lowest first. What stands in `deltaq/` belongs to exactly one level and imports only from its own and lower ones.
@@ -421,7 +423,9 @@ def _gives_a_reason(call: ast.Call) -> bool:
 
 def _loaded_by(program: str) -> set[str]:
     source = f"import deltaq\n{program}\nimport sys\nprint(*sys.modules)"
-    answer = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=ROOT)
+    answer = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=ROOT, env=with_pandas()
+    )
     return set(answer.stdout.split())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -20,6 +19,7 @@ from examples.shop.catalog import LARGEST_DRAW, SMALLEST_DRAW, chosen
 from examples.shop.catalog import PRODUCTS as CATALOG
 from examples.shop.layout import INVENTORIES, PRODUCTS, PURCHASES, topics
 from examples.shop.sales import Habits, Sent, products, restocks, sales
+from tests.children import environment_of_child
 from tests.examples.replica_harness import until
 from tests.examples.shop_oracle import reason
 
@@ -162,7 +162,7 @@ def without_times(values: Iterable[bytes]) -> list[str]:
 
 @pytest.mark.slow
 def test_the_generators_write_their_topics_as_programs(tmp_path: Path) -> None:
-    root, environment = str(tmp_path / "root"), {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    root, environment = str(tmp_path / "root"), environment_of_child()
     assert generator(root, environment, PRODUCTS).wait(60) == 0
     fast = ("--seed", "1", "--transactions", "300", "--speed", "1e4", "--bad", "0", "--late", "0")
     assert generator(root, environment, PURCHASES, *fast).wait(60) == 0

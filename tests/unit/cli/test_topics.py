@@ -17,6 +17,7 @@ from deltaq.names import topic_log
 from deltaq.store import open_store
 from deltaq.topics.log import TopicLog
 from deltaq.units import as_size
+from tests.children import with_pandas
 from tests.unit.cli.conftest import ROOT, Shell
 
 
@@ -166,7 +167,9 @@ def _listing(root: Path) -> set[str]:
         "import sys; from deltaq.cli.program import run; "
         f"sys.exit(run(['topics', 'list', '--root', {str(root)!r}]) or print(*sys.modules))"
     )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=with_pandas()
+    )
     assert answer.stdout.startswith("TOPIC")
     return set(answer.stdout.split())
 

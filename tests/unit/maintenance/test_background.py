@@ -27,6 +27,7 @@ from deltaq.producer.sender import topic_sender
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, MortalClock, Rule, messages_of
 from deltaq.topics.log import SharedTopicLog, TopicLog
+from tests.children import environment_of_child
 from tests.doubles.reading import eventually
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
@@ -404,7 +405,7 @@ sys.stdout.write("writer gone, " if seen() is None else "writer still there, ")
 
 
 def test_maintenance_without_a_writer_is_stopped_at_exit(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    environment = environment_of_child()
     command = [sys.executable, "-c", EXITING, str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "writer gone, stopped", "")

@@ -26,10 +26,9 @@ from deltaq.names import member_key
 from deltaq.store import LocalStore, MemoryStore, Store
 from deltaq.store.probe import PROBE_FOLDER
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
+from tests.children import environment_of_child
 from tests.doubles.groups import commit, join
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic
-
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -280,7 +279,7 @@ def test_a_foreign_folder_is_left_alone(root: Path, capsys: pytest.CaptureFixtur
 @pytest.fixture
 def service(root: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-u", "-m", "deltaq.maintenance", str(root), "--interval", "0.05"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment = environment_of_child()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     yield process
     process.kill()
@@ -327,7 +326,7 @@ def test_a_closed_output_pipe_ends_the_command_quietly(root: Path, argument: str
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "deltaq.maintenance", str(root), argument]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment = environment_of_child()
     ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=environment, timeout=60)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (1, "")

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.children import with_pandas
+
 SPARK = """
 import sys
 import pyspark.sql.worker.plan_data_source_read, pyspark.sql.worker.write_into_data_source
@@ -32,7 +34,7 @@ RECORDS = {"deltaq.delta", "deltaq.parquet", "deltaq.store", "deltaq.topics", SO
 def loaded_by(program: str) -> set[str]:
     """The modules that a process of Spark loads on top of Spark's own."""
     source = f"{SPARK}{program}\nprint(*(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, env=with_pandas())
     return set(done.stdout.split())
 
 

@@ -25,6 +25,7 @@ import deltaq.schema_registry as ours
 import deltaq.schema_registry.avro as our_avro
 import deltaq.schema_registry.json_schema as our_json
 import deltaq.schema_registry.protobuf as our_protobuf
+from deltaq import DeserializingConsumer, SerializingProducer
 from deltaq.errors import InvalidConfig
 from deltaq.schema_registry.protobuf_format import parse
 from deltaq.serde.serializers import MessageField, SerializationContext
@@ -270,3 +271,17 @@ def test_a_schema_id_in_a_header_has_the_form_of_confluent_kafka():
         assert (found.guid, list(found.message_indexes or ())) == (guid, [2, 0, 300])
         prefixed = package.prefix_schema_id_serializer(b"x", context, schema_id)
         assert prefixed.hex() == "000000000506" + "0400d804" + "78"
+
+
+def test_serializing_clients_take_the_serializers_of_confluent_kafka_with_its_registry(memory_root: str):
+    registry = theirs.SchemaRegistryClient.new_client({"url": "mock://registry"})
+    with SerializingProducer(
+        bootstrap_servers=memory_root, value_serializer=their_avro.AvroSerializer(registry, ORDER)
+    ) as producer:
+        producer.produce("orders", value={"id": 7, "kind": "NEW", "prices": {}})
+    conf = {"bootstrap.servers": memory_root, "group.id": "billing", "auto.offset.reset": "earliest"}
+    with DeserializingConsumer(conf, value_deserializer=their_avro.AvroDeserializer(registry)) as consumer:
+        consumer.subscribe(["orders"])
+        message = consumer.poll(30)
+    assert message is not None
+    assert message.value() == {"id": 7, "note": None, "kind": "NEW", "prices": {}}

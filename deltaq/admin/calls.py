@@ -30,7 +30,7 @@ class Calls:
     def __init__(self, clock: Clock) -> None:
         self.rewrites = Throttle(clock)
         self._clock = clock
-        self._threads: list[Thread] = []
+        self._threads: dict[Thread, None] = {}  # changed by single operations: any thread may begin a call
 
     def deadline(self, request_timeout: float, operation_timeout: float = 0.0) -> float:
         """The end of a call that begins now, a time of `Clock.monotonic`. Raises TypeError, ValueError."""
@@ -59,18 +59,20 @@ class Calls:
             then()
 
         _OPEN.add(self)
-        thread = self._clock.start_thread(run, "deltaq-admin")
-        self._threads = [*(older for older in self._threads if older.is_alive()), thread]
+        self._threads[self._clock.start_thread(run, "deltaq-admin")] = None
+        for thread in tuple(self._threads):
+            if not thread.is_alive():
+                self._threads.pop(thread, None)
 
     def join(self) -> None:
         """Wait for all calls and what follows them."""
-        for thread in self._threads:
+        for thread in tuple(self._threads):
             thread.join()
 
     def end(self) -> None:
         """Wait for the threads, up to `EXIT_WAIT_S`."""
         until = self._clock.monotonic() + EXIT_WAIT_S
-        for thread in self._threads:
+        for thread in tuple(self._threads):
             thread.join(max(0.0, until - self._clock.monotonic()))
 
 

@@ -1,0 +1,44 @@
+"""The threads of the admin client's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+
+from deltaq.admin.calls import Calls
+from deltaq.clock import SystemClock
+
+
+class InterruptedThread(Thread):
+    """Asked whether it is alive, another call of the client begins first."""
+
+    interrupt: Callable[[], None] | None = None
+
+    def is_alive(self) -> bool:
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            interrupt()
+        return super().is_alive()
+
+
+class InterruptedClock(SystemClock):
+    def start_thread(self, target: Callable[[], None], name: str) -> Thread:
+        thread = InterruptedThread(target=target, name=name, daemon=True)
+        thread.start()
+        return thread
+
+
+def test_calls_that_two_threads_begin_at_once_are_both_waited_for():
+    calls, may_end = Calls(InterruptedClock()), Event()
+    try:
+        futures = [calls.one(may_end.wait)]
+        (thread,) = calls._threads
+        assert isinstance(thread, InterruptedThread)
+        thread.interrupt = lambda: futures.append(calls.one(may_end.wait))
+        futures.append(calls.one(may_end.wait))
+        assert len(calls._threads) == 3
+    finally:
+        may_end.set()
+    calls.join()
+    assert len(futures) == 3
+    assert all(future.done() for future in futures)

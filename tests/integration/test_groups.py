@@ -260,6 +260,27 @@ def test_partitions_that_are_added_are_read_too(root):
         assert [tp.partition for tp in consumer.assignment()] == [0, 1, 2]
 
 
+@pytest.mark.fault("R8")
+def test_latest_reads_a_partition_that_is_added_from_its_beginning(root):
+    Topic("t", partitions=1, conf={"bootstrap.servers": root}).create()
+    with member(root, **{"auto.offset.reset": "latest", "enable.partition.eof": True}) as consumer:
+        consumer.subscribe(["t"])
+        end = consumer.poll(20)
+        assert end is not None
+        assert end.error() == KafkaError._PARTITION_EOF
+        with AdminClient({"bootstrap.servers": root}) as admin:
+            admin.create_partitions([NewPartitions("t", 2)])["t"].result(20)
+        produced(root, "t", range(1, 3), partition=1)
+        found: list[Message] = []
+
+        def has_both() -> bool:
+            found.extend(message for message in consumer.consume(1, 0.1) if not message.error())
+            return len(found) == 2
+
+        eventually(has_both)
+        assert numbers(found) == [1, 2]
+
+
 def test_a_pattern_finds_topics_that_come_later(root):
     produced(root, "a.one", range(2))
     with member(root, **{"topic.metadata.refresh.interval.ms": 100}) as consumer:

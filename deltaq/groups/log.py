@@ -270,7 +270,7 @@ class GroupLog:
         """Count members that were removed because they died, and remove their heartbeat objects."""
         if dead:
             metrics.MEMBERS_REMOVED.add(len(dead), group=self.group)
-        for member_id in dead:
+        for member_id in sorted(dead):  # in the same order in each run of a simulation
             remove_heartbeat(self._store, self.group, member_id)
 
     def _sync_topics(self, offsets: Sequence[CommittedOffset]) -> None:

@@ -33,6 +33,16 @@ def table_columns(view: TopicDefinition) -> StructType:
     return StructType([StructField("_topic", StringType()), *columns.fields])
 
 
+def is_of_table(columns: StructType) -> bool:
+    """Whether these are the columns of a topic's table. Those of a typed topic may have the names of Kafka's, too."""
+    return "_topic" in columns.names
+
+
+def quoted(name: str) -> str:
+    """The name of a column as Spark's expressions have it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 class ReadColumns:
     """Converts fetched records to the columns promised to Spark: all of `which`, or those of the user's schema."""
 

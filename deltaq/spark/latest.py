@@ -9,7 +9,7 @@ from pyspark.sql.functions import col, row_number
 
 from deltaq.errors import InvalidConfig
 from deltaq.names import check_topic
-from deltaq.spark.columns import OF_TABLE
+from deltaq.spark.columns import OF_TABLE, is_of_table, quoted
 from deltaq.spark.native import read_topic
 
 _RANK = "__rank"
@@ -34,16 +34,16 @@ def latest_by_key(spark: SparkSession, topic: str, path: str | None = None, **op
                 f"{name} chooses records, not the newest of each key: omit it, or use read_topic", key=name
             )
     rows = read_topic(spark, check_topic(topic), path, **options)
-    is_kafka = "timestampType" in rows.columns
+    of_table = is_of_table(rows.schema)
     names = ("key", "partition", "offset", "timestamp")
-    key, partition, offset, timestamp = names if is_kafka else (OF_TABLE[name] for name in names)
-    values = ["value"] if is_kafka else [name for name in rows.columns if not name.startswith("_")]
+    key, partition, offset, timestamp = (OF_TABLE[name] for name in names) if of_table else names
+    values = [name for name in rows.columns if not name.startswith("_")] if of_table else ["value"]
 
     # A row number lets Spark keep one row of each key before it exchanges them, and read only the columns it needs.
     keyed = rows.where(col(key).isNotNull())
     of_partitions = _first(keyed, (key, partition), (col(offset).desc(),))
     newest = _first(of_partitions, (key,), (col(timestamp).desc(), col(partition).desc()))
-    return newest.where(reduce(Column.__or__, (col(f"`{name}`").isNotNull() for name in values)))
+    return newest.where(reduce(Column.__or__, (col(quoted(name)).isNotNull() for name in values)))
 
 
 def _first(rows: DataFrame, by: tuple[str, ...], order: tuple[Column, ...]) -> DataFrame:

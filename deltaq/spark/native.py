@@ -15,7 +15,15 @@ from pyspark.sql.types import StructType
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import InvalidConfig, Unavailable
 from deltaq.root import open_root
-from deltaq.spark.columns import CREATE_TIME, LOG_APPEND_TIME, OF_TABLE, ReadColumns, table_columns
+from deltaq.spark.columns import (
+    CREATE_TIME,
+    LOG_APPEND_TIME,
+    OF_TABLE,
+    ReadColumns,
+    is_of_table,
+    quoted,
+    table_columns,
+)
 from deltaq.spark.native_paths import file_path, hadoop_root, lacks_file_system
 from deltaq.spark.native_plan import NativeFiles, native_files
 from deltaq.spark.options import SourceOptions, parse_source_options
@@ -37,6 +45,10 @@ _READER: Mapping[str, str] = MappingProxyType(
         "datetimeRebaseMode": "CORRECTED",
     }
 )
+
+_TIMESTAMP_TYPE = "_timestampType"
+_OF_KAFKA: Mapping[str, str] = MappingProxyType({**OF_TABLE, "topic": "_topic", "timestampType": _TIMESTAMP_TYPE})
+"""The column of the table, or the computed one, of each column of Spark's Kafka source."""
 
 _HASHED_FROM = "spark.sql.optimizer.mapLookupHashThreshold"
 """The number of entries from which Spark finds those of a constant map by hash, and no longer one by one."""
@@ -107,13 +119,15 @@ def _frame(
     rows = _rows_of_files(spark, root, files, StructType(table_columns(view).fields[1:]))
     table = _FileTable(files, int(spark.conf.get(_HASHED_FROM) or 0))
     rows = table.wanted(rows)
-    kafka = {"topic": lit(topic), "timestampType": table.timestamp_type()}
-    places = {"_topic": lit(topic), "_offset": table.offset(), "_timestamp": table.timestamp()}
-    columns = []
-    for name in promised.names:
-        column = OF_TABLE.get(name, name) if "timestampType" in promised.names else name
-        columns.append(kafka.get(name, places.get(column, col(f"`{column}`"))).alias(name))
-    return rows.select(*columns)
+    computed = {
+        "_topic": lit(topic),
+        "_offset": table.offset(),
+        "_timestamp": table.timestamp(),
+        _TIMESTAMP_TYPE: table.timestamp_type(),
+    }
+    # The columns of a typed topic may have the names of Kafka's.
+    sources = {name: name if is_of_table(promised) else _OF_KAFKA[name] for name in promised.names}
+    return rows.select(*(computed.get(of, col(quoted(of))).alias(name) for name, of in sources.items()))
 
 
 def _rows_of_files(spark: SparkSession, root: str, files: NativeFiles, columns: StructType) -> DataFrame:

@@ -19,6 +19,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import InvalidConfig
 from deltaq.root import open_root
+from deltaq.spark.columns import quoted
 from deltaq.spark.options import SinkOptions, parse_sink_options
 from deltaq.spark.sink import QUERY_ID, new_schema
 from deltaq.topic import Topic
@@ -122,7 +123,7 @@ class TopicUpsert:
 
 def _key(frame: DataFrame, names: tuple[str, ...]) -> Column:
     """The key of each row, as bytes. Several columns are an object: put together as text, two keys could be equal."""
-    columns = [col(f"`{name}`") for name in names]
+    columns = [col(quoted(name)) for name in names]
     if len(columns) > 1:
         return to_json(struct(*columns), {"ignoreNullFields": "false"}).cast("binary")
     kind = frame.schema[names[0]].dataType

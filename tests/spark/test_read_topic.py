@@ -20,7 +20,7 @@ from pyspark.sql.functions import unix_millis
 
 from deltaq import InvalidConfig, Producer, Topic, UnknownTopic
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.spark import read_topic
+from deltaq.spark import latest_by_key, read_topic
 from deltaq.store import LocalStore
 from deltaq.testing import ManualClock
 from tests.doubles.compaction import compact
@@ -202,6 +202,21 @@ def test_a_typed_topic_has_its_own_columns_of_every_type(spark: SparkSession, ro
     value["place"] = tuple(value["place"].values())
     assert first[6:] == tuple(plain(of) for of in value.values())
     assert second == ("sales", 0, 1, 2, b"k", None, *[None] * len(SCHEMA))
+
+
+def test_columns_of_a_typed_topic_may_have_the_names_of_kafkas(spark: SparkSession, root: str) -> None:
+    named = {"topic": "a", "key": 1, "offset": 2, "timestampType": "b", "value": 4, "a`b.c": 5}
+    schema = pa.schema([(name, pa.string() if isinstance(of, str) else pa.int64()) for name, of in named.items()])
+    Topic("sales", schema, bootstrap_servers=root).create()
+    with Producer({"bootstrap.servers": root}) as producer:
+        producer.produce("sales", None, key=b"k")
+        producer.produce("sales", named, key=b"k")
+    newest = latest_by_key(spark, "sales", root, columns="table").collect()
+    assert [row[6:] for row in newest] == [tuple(named.values())]
+    assert {row[6:] for row in assert_same(spark, root, "sales", columns="table")} == {
+        tuple(named.values()),
+        (None,) * len(named),
+    }
 
 
 def test_several_topics_and_assigned_partitions_are_read_with_the_options_of_the_source(

@@ -36,9 +36,7 @@ def committed_offset(state: TableState, topic: str, topic_id: str, partition: in
     """The committed offset of a partition; None if there is none for the topic with this id. Raises Corrupt."""
     key = CommittedOffset(topic, topic_id, partition, 0)
     txn = state.txns.get(key.app_id)
-    if txn is not None and txn.version < 0:  # it would be read as an OFFSET_ constant
-        raise Corrupt(f"the committed offset {txn.version} is negative", path=key.app_id, version=state.version)
-    return None if txn is None else replace(key, offset=txn.version, metadata=_notes(state).get(key.app_id))
+    return None if txn is None else replace(key, offset=_offset(state, txn), metadata=_notes(state).get(key.app_id))
 
 
 def committed_offsets(state: TableState) -> list[CommittedOffset]:
@@ -48,8 +46,14 @@ def committed_offsets(state: TableState) -> list[CommittedOffset]:
     for app_id, txn in state.txns.items():
         topic, *rest = app_id.split("/")
         if len(rest) == 2 and rest[1].isdecimal():
-            found.append(CommittedOffset(topic, rest[0], int(rest[1]), txn.version, notes.get(app_id)))
+            found.append(CommittedOffset(topic, rest[0], int(rest[1]), _offset(state, txn), notes.get(app_id)))
     return sorted(found, key=lambda offset: (offset.topic, offset.partition, offset.topic_id))
+
+
+def _offset(state: TableState, txn: Txn) -> int:
+    if txn.version < 0:  # it would be read as an OFFSET_ constant
+        raise Corrupt(f"the committed offset {txn.version} is negative", path=txn.app_id, version=state.version)
+    return txn.version
 
 
 def offset_actions(state: TableState, offsets: Sequence[CommittedOffset], now_ms: int) -> list[Action]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from deltaq import Corrupt
 from deltaq.delta.actions import Action, DomainMetadata, Txn
 from deltaq.delta.table_state import TableState
-from deltaq.groups.offsets import CommittedOffset, committed_offset, forget_actions, offset_actions
+from deltaq.groups.offsets import CommittedOffset, committed_offset, committed_offsets, forget_actions, offset_actions
 
 
 def after(state: TableState, actions: Sequence[Action]) -> TableState:
@@ -75,8 +75,9 @@ def test_deleting_an_offset_that_does_not_exist_writes_nothing():
 def test_a_negative_offset_is_damage_because_it_would_be_read_as_a_constant():
     state = after(TableState(), [Txn("t/id/0", -2, 0)])
     state.txns["t/id/0"] = Txn("t/id/0", -2, 0)
-    with pytest.raises(Corrupt, match="-2 is negative"):
-        committed_offset(state, "t", "id", 0)
+    for read in (lambda: committed_offset(state, "t", "id", 0), lambda: committed_offsets(state)):
+        with pytest.raises(Corrupt, match="-2 is negative"):
+            read()
 
 
 @pytest.mark.parametrize("body", ["", "{", '{"a":1,"a":2}'])

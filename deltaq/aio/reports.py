@@ -94,8 +94,10 @@ class LoopReports:
         served = 0
         if not self._served_elsewhere:
             self._is_serving = True
-            served = self.serve()
-            self._is_serving = False
+            try:
+                served = self.serve()
+            finally:  # else the reports of threads would wake nothing any more
+                self._is_serving = False
         while self._reported:
             self._finish(*self._reported.popleft())
         if self._next is not None:

@@ -16,6 +16,7 @@ import pytest
 import deltaq.compat.confluent.aio
 from deltaq import KafkaError, KafkaException, MessageTooLarge, Topic
 from deltaq.aio import AIOProducer
+from deltaq.aio.reports import LoopReports
 
 
 def run(test: Callable[[AIOProducer], Awaitable[Any]], root: str, **settings: Any) -> Any:
@@ -264,3 +265,21 @@ def test_the_producer_of_confluent_kafka_returns_a_future(memory_root):
     written, misnamed, other, large = asyncio.run(main())
     assert (written.offset(), written.headers(), other.topic()) == (0, [("h", b"1")], "u")
     assert [error.args[0].name() for error in (misnamed, large)] == ["TOPIC_EXCEPTION", "MSG_SIZE_TOO_LARGE"]
+
+
+def test_reports_of_threads_wake_the_loop_after_an_interrupted_look():
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    async def main() -> Any:
+        reports = LoopReports(only_errors=False)
+        reports.loop = asyncio.get_running_loop()
+        reports.serve = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            reports.serve_due()
+        reports.serve = lambda: 0
+        delivered = reports.loop.create_future()
+        reports.callback(delivered, None)(None, "the message")
+        return await asyncio.wait_for(delivered, 10)
+
+    assert asyncio.run(main()) == "the message"

@@ -20,6 +20,7 @@ Kind = Literal["text", "flag", "count", "ms"]
 RETRIES = 4
 RETRY_TIMEOUT_MS = 30_000
 RETRY_BACKOFF_MS = (50, 2_000)  # first, longest
+_INT32 = 2**31 - 1  # the client has errors of its own for numbers that do not fit
 SECRET_LENGTH_MIN = 4  # masking shorter ones would make texts unreadable and protect nothing
 
 
@@ -164,9 +165,12 @@ def _parse(scheme: str, name: str, value: object) -> object:
         return flags[str(value).lower()]
     if option.kind in {"count", "ms"}:
         least = 1 if option.kind == "ms" else 0
-        if isinstance(value, bool) or not str(value).isdecimal() or int(str(value)) < least:
+        is_number = not isinstance(value, bool) and str(value).isdecimal()
+        if not is_number or not least <= int(str(value)) <= _INT32:
             unit = "milliseconds" if option.kind == "ms" else "times"
-            raise ValueError(f"store.{name}={shown}: must be a whole number of {unit}, {least} or more")
+            raise ValueError(
+                f"store.{name}={shown}: must be a whole number of {unit}, {least} or more, and at most {_INT32}"
+            )
         return timedelta(milliseconds=int(str(value))) if option.kind == "ms" else int(str(value))
     if not isinstance(value, str) or not value:
         raise ValueError(f"store.{name}={shown}: must be a non-empty string")

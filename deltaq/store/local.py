@@ -333,13 +333,19 @@ class LocalStore:
         return RESERVED_PREFIX + self._clock.unique_id()
 
     def _replace(self, key: str, folder: int, staged: str) -> None:
-        if os.path.isabs(staged):
-            try:
-                return os.link(staged, _name(key), src_dir_fd=folder, dst_dir_fd=folder)
-            except FileExistsError:
-                path, staged = staged, self._new_name()
-                os.link(path, staged, src_dir_fd=folder, dst_dir_fd=folder)
-        return os.rename(staged, _name(key), src_dir_fd=folder, dst_dir_fd=folder)
+        if not os.path.isabs(staged):
+            return os.rename(staged, _name(key), src_dir_fd=folder, dst_dir_fd=folder)
+        try:
+            return os.link(staged, _name(key), src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            named = self._new_name()
+        try:
+            os.link(staged, named, src_dir_fd=folder, dst_dir_fd=folder)
+            return os.rename(named, _name(key), src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(named, dir_fd=folder)
+            raise
 
     def _link(self, after: str, key: str, folder: int, staged: str) -> None:
         if after:  # checked as late as possible: syncing the content takes long

@@ -603,13 +603,14 @@ def test_foreign_names_are_left_out_of_listings(store: LocalStore, root: Path) -
 # Names on this disk
 
 
-def test_an_object_and_a_folder_of_one_name_exclude_each_other(store: LocalStore) -> None:
+def test_an_object_and_a_folder_of_one_name_exclude_each_other(store: LocalStore, root: Path) -> None:
     store.put("a", b"x")
     with pytest.raises(StoreRefused, match="a file exists where a folder is needed"):
         store.create("a/b", b"x")
     store.put("c/d", b"x")
     with pytest.raises(StoreRefused, match="a folder exists where the object should go"):
         store.put("c", b"x")
+    assert sorted(_files(root)) == ["a", "c/d"]
 
 
 def test_case_sensitivity_is_probed_once_and_leaves_nothing_behind(

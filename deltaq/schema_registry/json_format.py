@@ -81,6 +81,8 @@ def _parsed(text: str, references: tuple[NamedText, ...]) -> SchemaNode:
         raise ValueError(f"the reference {error.ref!r:.200} leads nowhere; name it in `references`") from error
     except re.error as error:
         raise ValueError(f"{error.pattern!r:.200} is no regular expression of Python: {error}") from error
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     return node
 
 

@@ -104,6 +104,8 @@ def _proto(text: str) -> Any:
             return ParseDict(file_descriptor(text), descriptor_pb2.FileDescriptorProto())
         except ParseError as error:
             raise ValueError(str(error)[:1000]) from error
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
     if proto.syntax not in ("", "proto2", "proto3"):
         raise ValueError(f"{proto.syntax!r} is not supported: use the syntax proto2 or proto3")
     return proto

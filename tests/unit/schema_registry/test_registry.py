@@ -113,6 +113,11 @@ def test_normalisation_ignores_the_order_of_attributes(client):
         (Schema.from_dict({"schema": '"string"', "ruleSet": {"domainRules": [{"name": "r"}]}}), "rules are not"),
         (Schema("[" * 100_000), "invalid AVRO schema"),
         (record(("id", "int", "text")), "invalid AVRO schema"),
+        (Schema('{"not":' * 300 + "{}" + "}" * 300, "JSON"), "invalid JSON schema: it is nested too deeply"),
+        (
+            Schema('syntax = "proto3"; ' + "message M { " * 300 + "}" * 300, "PROTOBUF"),
+            "invalid PROTOBUF schema: it is nested too deeply",
+        ),
     ],
 )
 def test_an_invalid_schema_is_refused_and_leaves_no_trace(client, store, schema, text):

@@ -180,13 +180,18 @@ def find_version(registry: Registry, name: str, version: int | str, *, deleted: 
     among = subject.versions if deleted else subject.live
     if version in ("latest", -1):
         return among[-1]
-    number = int(version) if isinstance(version, str) and version.isdecimal() else version
+    number = _number(version)
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise registry_error(INVALID_VERSION, f"invalid version {version!r}: use a positive number or 'latest'")
     for found in among:
         if found.number == number:
             return found
     raise registry_error(VERSION_NOT_FOUND, f"version {number} of subject {name!r} not found")
+
+
+def _number(version: int | str) -> int | str:
+    """The number that a version was given as, in digits too; other text as it is."""
+    return int(version) if isinstance(version, str) and version.isdecimal() else version
 
 
 def find_schema(registry: Registry, name: str, schema: Schema, *, normalize: bool, deleted: bool) -> RegisteredSchema:
@@ -218,7 +223,7 @@ def delete_version(registry: Registry, name: str, version: int | str, *, permane
             raise registry_error(VERSION_NOT_SOFT_DELETED, text)
     else:
         subject = live_subject(registry, name, deleted=True)
-        if any(v.number == version and v.deleted for v in subject.versions):
+        if any(v.number == _number(version) and v.deleted for v in subject.versions):
             text = f"version {version} of subject {name!r} was deleted softly; delete it with permanent=True"
             raise registry_error(VERSION_SOFT_DELETED, text)
         found = find_version(registry, name, version)

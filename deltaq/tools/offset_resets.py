@@ -62,7 +62,7 @@ def plan_resets(
         else:
             places = dict.fromkeys(range(head.partitions), to)
         for partition in places:
-            if partition >= head.partitions:
+            if not 0 <= partition < head.partitions:
                 raise UnknownTopic(topic, partition=partition)
         for partition, offset in sorted(offsets_at(lookup, topic, head, places).items()):
             lag = head.next_offsets[partition] - offset
@@ -95,7 +95,7 @@ def read_resets(path: Path) -> dict[Partition, int]:
                 if row:
                     topic, partition, offset = row
                     found[topic.strip(), int(partition)] = int(offset)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise InvalidConfig(f"{path}: not lines of topic,partition,offset: {error}", key="file") from None
     return found
 

@@ -112,11 +112,13 @@ def test_resets_are_exported_and_read_back(billing: Shell, tmp_path: Path) -> No
     assert path.read_text() == "orders,0,3\norders,1,2\n"
     billing(f"groups reset-offsets other --from-file {path} --execute")
     assert _committed(billing, "other") == [3, 2]
-    path.write_text("orders,0\n")
-    assert "not lines of topic,partition,offset" in billing(f"groups reset-offsets other --from-file {path}").errors
-    path.write_text("orders,7,1\n")
-    reason = "partition 7 of topic 'orders' does not exist"
-    assert billing(f"groups reset-offsets other --from-file {path}").refused(reason)
+    for text in ("orders,0\n", f"{'o' * 200_000},0,1\n"):
+        path.write_text(text)
+        assert "not lines of topic,partition,offset" in billing(f"groups reset-offsets other --from-file {path}").errors
+    for partition in (7, -1):
+        path.write_text(f"orders,{partition},1\n")
+        reason = f"partition {partition} of topic 'orders' does not exist"
+        assert billing(f"groups reset-offsets other --from-file {path}").refused(reason)
 
 
 def test_a_reset_without_a_target_or_a_topic_is_explained(billing: Shell) -> None:

@@ -41,8 +41,8 @@ def load_file(
         raise InvalidConfig(f"{path}: the form is not known: {', '.join(_READERS)}", key="file")
     try:
         for batch in read(path, schema):
-            if schema is None and _is_exported(batch.schema.names):
-                _check_escapes(path, batch)
+            if _is_exported(batch.schema.names):
+                _check_escapes(path, batch, schema)
             sending.send_table(as_messages(batch, schema, key_column, partition))
     except (OSError, pa.ArrowException) as error:
         raise InvalidConfig(f"{path}: {error}", key="file") from None
@@ -90,12 +90,14 @@ def _as_given(columns: Mapping[str, pa.Array], schema: TopicSchema | None) -> di
     return given
 
 
-def _check_escapes(path: Path, batch: pa.RecordBatch) -> None:
+def _check_escapes(path: Path, batch: pa.RecordBatch, schema: TopicSchema | None) -> None:
     """Refuse cells that may stand for bytes that are no UTF-8, which `to_csv` shows as `\\xff`: text may have the same
     characters. Raises InvalidValue."""
     if path.suffix.lower() not in (".csv", ".xlsx"):
         return
-    for name in ("_key", "value"):
+    fields = [pa.field("value", pa.binary())] if schema is None else list(schema.arrow)
+    names = ["_key", *(field.name for field in fields if pa.types.is_binary(field.type))]
+    for name in (name for name in names if name in batch.schema.names):
         for number, text in enumerate(_as_key(batch.column(name)).cast(pa.string()).to_pylist()):
             if text is not None and (found := _ESCAPED.search(text)):
                 offset = batch.column("_offset")[number].as_py()

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from deltaq.errors import InvalidConfig
+from deltaq.serde.columns import TIMESTAMP
 from deltaq.tools.files import as_messages, load_file
 from deltaq.tools.positions import Place, offset_ranges
 from deltaq.tools.reading import read
@@ -125,9 +126,8 @@ def _text_schema(topic: Topic) -> pa.Schema:
 
 def _as_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        times = column.cast(pa.int64()).to_pylist()
-        per_ms = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]
-        return pa.array([None if time is None else as_time(int(time // per_ms)) for time in times], pa.string())
+        times = column.cast(TIMESTAMP).cast(pa.int64()).to_pylist()
+        return pa.array([None if time is None else _time_text(time) for time in times], pa.string())
     return pa.array([None if value is None else str(value) for value in _cells(column, _text)], pa.string())
 
 
@@ -146,6 +146,13 @@ def _cells(column: pa.Array, otherwise: Callable[[Any], Any]) -> list[Any]:
     if pa.types.is_nested(kind):
         return [None if value is None else json.dumps(plain(value), ensure_ascii=False) for value in values]
     return [None if value is None else otherwise(value) for value in values]
+
+
+def _time_text(us: int) -> str:
+    """A time as ISO 8601 in UTC, with microseconds only where it has some."""
+    milliseconds, rest = divmod(us, 1000)
+    text = as_time(milliseconds)
+    return text.replace("Z", f"{rest:03d}Z") if rest else text
 
 
 def _text(value: Any) -> str:

@@ -144,12 +144,13 @@ def test_a_flat_typed_topic_comes_back_from_a_csv_file(memory_root: str, tmp_pat
     columns = pa.schema({"id": pa.int64(), "price": pa.decimal128(9, 2), "at": pa.timestamp("us", "UTC")})
     topic = Topic("flat", columns, bootstrap_servers=memory_root).create()
     rows = [{"id": 1, "price": Decimal("1.50"), "at": T0}, {"id": 2, "price": None, "at": None}]
+    rows += [{"id": 3, "price": None, "at": T0.replace(microsecond=us)} for us in (7, 999_999, 120_000)]
     with Producer(bootstrap_servers=memory_root) as producer:
         for row in rows:
             producer.produce(topic, row, key="k", headers={"h": "v"})
     to_csv(topic, tmp_path / "flat.csv")
     back = other(topic, memory_root)
-    assert from_file(back, tmp_path / "flat.csv") == 2
+    assert from_file(back, tmp_path / "flat.csv") == 5
     assert [(record.key, record.headers, record.value) for record in messages(back)] == [
         (b"k", [("h", b"v")], row) for row in rows
     ]
@@ -164,6 +165,14 @@ def test_a_file_that_would_not_give_back_the_same_is_refused(
     to_csv(trades, tmp_path / "t.csv")
     with pytest.raises(InvalidConfig, match=r"no column 'tags' of list.*use \.jsonl"):
         from_file(other(trades, memory_root), tmp_path / "t.csv")
+    typed = Topic("typed", pa.schema({"id": pa.int64(), "blob": pa.binary()}), bootstrap_servers=memory_root).create()
+    target = other(typed, memory_root)
+    for key, blob, field in ((b"\xff", b"", "_key"), (b"k", b"\xff", "blob")):
+        with Producer(bootstrap_servers=memory_root) as producer:
+            producer.produce(typed, {"id": 1, "blob": blob}, key=key)
+        to_csv(typed, tmp_path / "b.csv", start=Last(1))
+        with pytest.raises(InvalidValue, match=rf"'{field}': the cell with \\xff .* use a \.parquet file"):
+            from_file(target, tmp_path / "b.csv")
 
 
 def test_a_workbook_comes_back_and_holds_no_formula(orders: Topic, trades: Topic, tmp_path: Path) -> None:

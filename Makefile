@@ -66,7 +66,7 @@ check: lint ## Check format, lint, types and the project's own rules
 
 test: lint ## Check format, lint and types, then run the tests; ARGS="-k commit" selects
 	@java -version >/dev/null 2>&1 || echo "No Java found: the tests that need it will be skipped; the end of the report says how to install it."
-	@$(PY) -m pytest $(PARALLEL) $(ARGS)
+	@$(PY) -m tests.spark.class_archive & $(PY) -m pytest $(PARALLEL) $(ARGS)
 
 test-long: $(INSTALLED) servers ## Run the tests, also those on MinIO, with all seeds, examples and crash points; an hour
 	@DELTAQ_TESTS=long $(PY) -m tests.servers.minio -- $(PY) -m pytest $(PARALLEL) $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import os
 import re
 import shutil
@@ -28,6 +29,12 @@ from tests.spark.maven_central import lack_of_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+if importlib.util.find_spec("pyspark") is not None:
+    from tests.spark.class_archive import USE_ARCHIVE
+
+    if USE_ARCHIVE not in (given := os.environ.get("SPARK_SUBMIT_OPTS", "")):
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{given} {USE_ARCHIVE}".strip()  # also for the programs that tests start
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -23,6 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from deltaq import Producer, Topic
 from tests.doubles.produced_tables import Produce
+from tests.spark.class_archive import ARCHIVE
 from tests.spark.conftest import WrittenThroughout
 from tests.spark.standing_query import IN_FIRST_BATCH
 
@@ -228,3 +229,9 @@ def test_workers_are_daemons_that_import_the_installed_pyspark(spark: SparkSessi
     # Not those of Spark's archive; and `freeze_loaded` knows the workers by the name of the daemon.
     assert frame.columns == [pyspark.__file__, "main"]
     assert frame.collect() == [(pyspark.__file__, "pyspark.daemon")]
+
+
+def test_the_jvm_of_the_tests_may_map_an_archive_of_classes(spark):
+    """Without it the tests take minutes longer, and nothing else would say so."""
+    beans = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+    assert f"-XX:SharedArchiveFile={ARCHIVE}" in list(beans.getInputArguments())

@@ -223,6 +223,10 @@ class _WatchedGroups(GroupCalls):
                 continue
             state, head = found
             about = description(group, state, head, node_of(self.store))
-            if about.state is not ConsumerGroupState.DEAD:
+            if about.state is ConsumerGroupState.DEAD:
+                continue
+            try:
                 counts[group] = GroupCount(state.version, self.lag_at(group, state, head), about)
+            except KafkaException as error:  # its committed offsets are damaged
+                errors[f"group {group}"] = error.error.str()
         return counts, errors

@@ -12,11 +12,15 @@ import pyarrow as pa
 import pytest
 
 from deltaq import Producer, Topic
+from deltaq.delta.actions import CommitInfo, DomainMetadata
+from deltaq.delta.log import DeltaLog, Draft
+from deltaq.groups.offsets import METADATA_DOMAIN
+from deltaq.names import group_folder
 from deltaq.store import open_store
 from deltaq.store.memory import MemoryStore
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.tools import Finding, examine
-from deltaq.tools.rates import RootSample, TopicCount, TopicRate, topic_rates
+from deltaq.tools.rates import RootSample, RootWatch, TopicCount, TopicRate, topic_rates
 from tests.unit.cli.conftest import ROOT, Shell
 
 T0 = 1_700_000_000_000
@@ -176,6 +180,18 @@ def test_rates_follow_from_two_looks_at_a_root() -> None:
         TopicRate("b", 1, None, None),  # created again
         TopicRate("c", 0, None, None),
     ]
+
+
+def test_a_group_with_damaged_offsets_does_not_hide_the_others(orders: Shell) -> None:
+    for group in ("billing", "bad"):
+        orders(f"groups reset-offsets {group} --topic orders --to 1 --execute")
+    log = DeltaLog(open_store(ROOT), group_folder("bad"))
+    damage = Draft(CommitInfo("forged", 0, "TEST"), [DomainMetadata(METADATA_DOMAIN, "{")])
+    log.load()
+    log.commit(lambda _: damage, log.clock.monotonic() + 60)
+    sample = RootWatch(open_store(ROOT)).sample()
+    assert sample.lags == {"billing": 2}
+    assert [(name, "cannot be parsed" in reason) for name, reason in sample.errors.items()] == [("group bad", True)]
 
 
 def test_topics_are_queried_as_tables(orders: Shell) -> None:

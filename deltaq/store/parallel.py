@@ -31,8 +31,9 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
     if len(items) <= 1 and timeout_s is None:
         return [work(item) for item in items]
     job = _Job(clock, work, items)
-    threads = _started(clock, job.run, min(REQUESTS_MAX, len(items)))
+    threads: list[Thread] = []
     try:
+        _start(clock, job.run, min(REQUESTS_MAX, len(items)), threads)
         return job.results(timeout_s)
     finally:
         job.begin_no_more()  # the caller may have been interrupted
@@ -51,9 +52,8 @@ def within(clock: Clock, seconds: float, ask: Callable[[], R]) -> R:
     return answer
 
 
-def _started(clock: Clock, run: Callable[[], None], count: int) -> list[Thread]:
-    """Start up to `count` threads. RuntimeError if the system cannot start even one."""
-    threads: list[Thread] = []
+def _start(clock: Clock, run: Callable[[], None], count: int, threads: list[Thread]) -> None:
+    """Start up to `count` threads, and add them to `threads`. RuntimeError if the system cannot start even one."""
     while len(threads) < count:
         try:
             threads.append(clock.start_thread(run, "deltaq-parallel"))
@@ -61,7 +61,6 @@ def _started(clock: Clock, run: Callable[[], None], count: int) -> list[Thread]:
             if not threads:
                 raise
             break  # fewer threads do the same work, more slowly
-    return threads
 
 
 def in_parallel_if_remote(store: Store, clock: Clock, work: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -134,6 +134,33 @@ def test_an_interrupted_caller_with_a_time_limit_does_not_wait_for_a_silent_stor
         release.set()
 
 
+def test_a_caller_interrupted_while_threads_are_started_leaves_no_work_behind():
+    begun: list[int] = []
+    is_busy, release = threading.Event(), threading.Event()
+    threads: list[Thread] = []
+
+    class InterruptedClock(SystemClock):
+        def start_thread(self, target: Callable[[], None], name: str) -> Thread:
+            if threads:
+                assert is_busy.wait(20)
+                raise KeyboardInterrupt
+            threads.append(super().start_thread(target, name))
+            return threads[0]
+
+    def work(item: int) -> None:
+        begun.append(item)
+        is_busy.set()
+        release.wait(60)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            in_parallel(InterruptedClock(), work, range(5), timeout_s=0.01)
+    finally:
+        release.set()
+    threads[0].join(20)
+    assert begun == [0]
+
+
 @pytest.mark.parametrize("given", [0, 1, 3])
 def test_fewer_threads_do_all_the_work_and_without_any_nothing_begins(given):
     class ShortOfThreads(SystemClock):

@@ -34,17 +34,26 @@ class ThreadExecutor(Executor):
         self._is_shut = False
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Run a call on some thread. RuntimeError after `shutdown`."""
+        """Run a call on some thread. RuntimeError after `shutdown`, and if the system cannot start even one thread."""
         future: Future[R] = Future()
         with self._changed:
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             self._calls.append(partial(_run, future, partial(fn, *args, **kwargs)))
             if len(self._calls) > self._idle and self._threads < self._threads_max:
-                self._clock.start_thread(self._work, "deltaq-aio")
-                self._threads += 1
+                self._start()
             self._changed.notify_all()
         return future
+
+    def _start(self) -> None:
+        try:
+            self._clock.start_thread(self._work, "deltaq-aio")
+        except RuntimeError:
+            if not self._threads:
+                self._calls.pop()  # the caller takes it for refused, and may make it again
+                raise
+        else:
+            self._threads += 1
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - of `Executor`
         """Refuse further calls. Threads end when the calls that were submitted have ended; nothing waits for them."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from deltaq.aio.threads import ThreadExecutor
+from deltaq.clock import Thread
 from deltaq.testing import ManualClock
 from tests.doubles.reading import eventually
 
@@ -45,6 +47,31 @@ def test_after_its_end_an_executor_finishes_what_it_has_and_takes_no_more():
     leave.set()
     assert first.result(20)
     assert second.result(20) == "second"
+
+
+def test_a_call_that_was_refused_for_lack_of_threads_is_never_made():
+    class ShortOfThreads(ManualClock):
+        has_some = False
+
+        def start_thread(self, target: Callable[[], None], name: str) -> Thread:
+            if not self.has_some:
+                raise RuntimeError("can't start new thread")
+            return super().start_thread(target, name)
+
+    clock, made = ShortOfThreads(), list[int]()
+    executor = ThreadExecutor(clock, 2)
+    with pytest.raises(RuntimeError, match="new thread"):
+        executor.submit(made.append, 1)
+    clock.has_some = True
+    leave = threading.Event()
+    first = executor.submit(leave.wait, 20)
+    clock.has_some = False
+    second = executor.submit(made.append, 2)  # waits for the only thread
+    leave.set()
+    assert first.result(20)
+    second.result(20)
+    assert made == [2]
+    executor.shutdown()
 
 
 def test_an_executor_without_threads_is_refused():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import shutil
 import site
 import subprocess
 import sys
@@ -32,6 +34,10 @@ _INTERPRETERS: Mapping[str, str] = MappingProxyType(
 _MAY_NAME_A_MASTER = ("MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_REMOTE")
 """Environment variables by which Spark may run on other machines without a setting `spark.master`."""
 
+_DIVIDED = re.compile(r"[\s|&;<>()$`\\\"']")
+"""What a path must not contain. Spark asks a shell whether its Python exists, without quotes, and if the answer is no it
+knows no data source of Python."""
+
 _HAS_DELTAQ = "import importlib.util; print('deltaq:', importlib.util.find_spec('pyspark_deltaq') is not None)"
 
 
@@ -45,13 +51,14 @@ def choose_interpreter(conf: Mapping[str, str]) -> None:
     named = {variable: conf.get(name, os.environ.get(variable)) for name, variable in _INTERPRETERS.items()}
     for variable, python in named.items():
         if python is not None:
+            _check_found_by_spark(variable, python)
             _check_has_deltaq(variable, python)
             break
     # PySpark reads the variables. The settings apply only if spark-submit has set the variables from them.
     os.environ.update({variable: python for variable, python in named.items() if python is not None})
     if set(named.values()) == {None} and _can_launch(conf):
         os.environ.update({"PYSPARK_PYTHON": str(LAUNCHER), PYTHON_OF_LAUNCHER: sys.executable})
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", _current_python())
 
 
 def _forget_launcher() -> None:
@@ -67,6 +74,7 @@ def _can_launch(conf: Mapping[str, str]) -> bool:
         and Path(_find_spark_home()).resolve() == Path(pyspark.__file__).resolve().parent
         and all(map(_is_installed, ("pyspark", "py4j")))
         and os.access(LAUNCHER, os.X_OK)
+        and _DIVIDED.search(str(LAUNCHER)) is None
     )
 
 
@@ -90,6 +98,28 @@ def _is_installed(package: str) -> bool:
     spec = importlib.util.find_spec(package)
     folders = {Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())}
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve().parents[1] in folders
+
+
+def _current_python() -> str:
+    """The current Python as Spark finds it: its path, or its name if the path would be divided.
+
+    Raises InvalidConfig if neither leads to it.
+    """
+    name = Path(sys.executable).name
+    python = name if _DIVIDED.search(sys.executable) and shutil.which(name) == sys.executable else sys.executable
+    _check_found_by_spark("PYSPARK_PYTHON", python)
+    return python
+
+
+def _check_found_by_spark(variable: str, python: str) -> None:
+    """Raise InvalidConfig for a path that a shell divides."""
+    if found := _DIVIDED.search(python):
+        raise InvalidConfig(
+            f"{variable} cannot be {python!r}: Spark finds no data source if the path of its Python contains "
+            f"{found[0]!r}; put the folder of this Python first on PATH and name only the program, or install it in "
+            "another folder",
+            key=variable,
+        )
 
 
 def _check_has_deltaq(variable: str, python: str) -> None:

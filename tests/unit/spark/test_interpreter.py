@@ -107,6 +107,28 @@ def test_a_launcher_that_lost_its_right_to_be_executed_is_not_used(
     assert named() == {"PYSPARK_PYTHON": sys.executable}
 
 
+def test_paths_with_spaces_are_replaced_by_names_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark asks an unquoted shell whether its Python exists."""
+    folder = tmp_path / "my programs"
+    folder.mkdir()
+    copy = folder / LAUNCHER.name
+    copy.write_bytes(LAUNCHER.read_bytes())
+    copy.chmod(0o755)
+    monkeypatch.setattr(interpreter, "LAUNCHER", copy)
+    choose_interpreter({})
+    assert named() == {"PYSPARK_PYTHON": sys.executable}
+    with pytest.raises(InvalidConfig, match="PYSPARK_PYTHON cannot be '.*my programs/python'.*contains ' '"):
+        choose_interpreter({"spark.pyspark.python": python(folder)})
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setattr(sys, "executable", python(folder))
+    with pytest.raises(InvalidConfig, match="first on PATH"):
+        choose_interpreter({})
+    assert named() == {}
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    choose_interpreter({})
+    assert named() == {"PYSPARK_PYTHON": "python"}
+
+
 def launch(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     everything = {**os.environ, "DELTAQ_SPARK_PYTHON": sys.executable, **environment}
     return subprocess.run([str(LAUNCHER), *arguments], env=everything, capture_output=True, text=True, check=False)

@@ -48,7 +48,7 @@ _ONLY_JAVA = """
     sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
     sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
     sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
-    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.oauthbearer.clock.skew.seconds
+    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.oauthbearer.assertion.template.file sasl.oauthbearer.clock.skew.seconds
     sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
     sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
@@ -112,8 +112,19 @@ def _partitioner(text: str) -> tuple[str, str]:
     return "partitioner", _PARTITIONERS[name]
 
 
+def _partitioner_without_keys(text: str) -> tuple[str, str]:
+    if text.strip().lower() not in ("true", "false"):
+        reason = f'option "kafka.partitioner.ignore.keys" cannot be {text[:100]!a}: use true or false'
+        raise InvalidConfig(reason, key="kafka.partitioner.ignore.keys")
+    return "partitioner", "random" if text.strip().lower() == "true" else str(CLIENT_SETTINGS["partitioner"].default)
+
+
 TRANSLATED: Mapping[str, Callable[[str], tuple[str, str]]] = MappingProxyType(
-    {"max.request.size": _message_max_bytes, "partitioner.class": _partitioner}
+    {
+        "max.request.size": _message_max_bytes,
+        "partitioner.class": _partitioner,
+        "partitioner.ignore.keys": _partitioner_without_keys,
+    }
 )
 """Settings that only the Java client has: the setting of deltaq that means the same, and its value."""
 
@@ -127,7 +138,7 @@ def client_settings(given: Mapping[str, str], side: Side) -> dict[str, str]:
     in `REFUSED`.
     """
     used: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in sorted(given.items()):  # partitioner.class takes precedence over partitioner.ignore.keys
         if name in REFUSED[side]:
             raise InvalidConfig(f'option "kafka.{name}" is not supported: {REFUSED[side][name]}', key=f"kafka.{name}")
         if name in TRANSLATED and side == "sink":

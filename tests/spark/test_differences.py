@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
-from datetime import datetime
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,10 @@ def classes_of_java(root: str) -> None:
         write(root, rows, **{"kafka.partitioner.class": f"org.apache.kafka.clients.producer.{name}"})
 
 
-def other_timestamps(root: str) -> None:
+def timestamps_of_rows(root: str) -> None:
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    write(root, pa.table({"value": [b"x"], "timestamp": pa.array([at], pa.timestamp("us", "UTC"))}))
+    assert Topic("orders", bootstrap_servers=root).to_arrow()["_timestamp"].to_pylist() == [at]
     for kind in (pa.array(["2024"]), pa.array([datetime(2024, 1, 1)])):
         with pytest.raises(InvalidValue, match="field 'timestamp'"):
             write(root, pa.table({"value": [b"x"], "timestamp": kind}))
@@ -176,7 +179,7 @@ WITHOUT_SESSION: Mapping[str, Callable[[str], None]] = {
     "`kafka.bootstrap.servers`": brokers,
     "The partition of a key": partition_of_key,
     "A class of Java in `kafka.partitioner.class` or `kafka.interceptor.classes`": classes_of_java,
-    "A column `timestamp` of other types": other_timestamps,
+    "A column `timestamp` of rows": timestamps_of_rows,
     "Repeated micro-batches": repeated_micro_batches,
     "Unknown options": unknown_options,
     "`endingTimestamp` on a stream": end_of_a_stream,

@@ -102,6 +102,18 @@ def test_a_partitioner_of_the_java_client_has_a_counterpart(java: str, partition
     assert parse_sink_options(WRITE | {"kafka.partitioner.class": java}).client.partitioner == partitioner
 
 
+def test_partitions_without_regard_to_keys_are_chosen_at_random() -> None:
+    def chosen(**options: str) -> str:
+        given = {f"kafka.partitioner.{name.replace('_', '.')}": value for name, value in options.items()}
+        return parse_sink_options(WRITE | given).client.partitioner
+
+    assert [chosen(ignore_keys=text) for text in ("true", " False ")] == ["random", chosen()]
+    # As in Kafka, the setting belongs to the built-in partitioner.
+    assert chosen(ignore_keys="true", **{"class": "DefaultPartitioner"}) == "murmur2_random"
+    with pytest.raises(InvalidConfig, match="cannot be 'yes': use true or false"):
+        chosen(ignore_keys="yes")
+
+
 def test_a_partitioner_of_the_users_own_is_refused_with_what_replaces_it() -> None:
     with pytest.raises(InvalidConfig, match='add a column "partition" to the rows'):
         parse_sink_options(WRITE | {"kafka.partitioner.class": "com.example.MyPartitioner"})

@@ -35,7 +35,7 @@ _MAY_NAME_A_MASTER = ("MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_
 """Environment variables by which Spark may run on other machines without a setting `spark.master`."""
 
 _DIVIDED = re.compile(r"[\s|&;<>()$`\\\"']")
-"""What a path must not contain. Spark asks a shell whether its Python exists, without quotes, and if the answer is no it
+"""What a path must not contain. Spark asks a shell, without quotes, whether its Python exists. If the answer is no, it
 knows no data source of Python."""
 
 _HAS_DELTAQ = "import importlib.util; print('deltaq:', importlib.util.find_spec('pyspark_deltaq') is not None)"

@@ -48,12 +48,13 @@ _ONLY_JAVA = """
     sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
     sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
     sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
-    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.oauthbearer.assertion.template.file sasl.oauthbearer.clock.skew.seconds
+    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.oauthbearer.clock.skew.seconds
     sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
     sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
     sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name
-    security.providers send.buffer.bytes socket.connection.setup.timeout.max.ms ssl.enabled.protocols
+    sasl.oauthbearer.assertion.template.file security.providers send.buffer.bytes
+    socket.connection.setup.timeout.max.ms ssl.enabled.protocols
     ssl.engine.factory.class ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.type
     ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
     ssl.truststore.location ssl.truststore.password ssl.truststore.type transaction.two.phase.commit.enable

@@ -117,7 +117,7 @@ def test_paths_with_spaces_are_replaced_by_names_or_refused(tmp_path: Path, monk
     monkeypatch.setattr(interpreter, "LAUNCHER", copy)
     choose_interpreter({})
     assert named() == {"PYSPARK_PYTHON": sys.executable}
-    with pytest.raises(InvalidConfig, match="PYSPARK_PYTHON cannot be '.*my programs/python'.*contains ' '"):
+    with pytest.raises(InvalidConfig, match=r"PYSPARK_PYTHON cannot be '.*my programs/python'.*contains ' '"):
         choose_interpreter({"spark.pyspark.python": python(folder)})
     monkeypatch.delenv("PYSPARK_PYTHON")
     monkeypatch.setattr(sys, "executable", python(folder))

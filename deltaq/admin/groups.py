@@ -280,6 +280,8 @@ def check_offsets(request: object, verb: str, *, has_offsets: bool) -> ConsumerG
         check_partition(partition)
         if has_offsets and partition.offset < 0:
             raise ValueError("Element of 'topic_partitions' must not have negative value for 'offset' field")
+        if has_offsets and partition.offset >= 2**63:
+            raise ValueError("Element of 'topic_partitions' must have a value below 2^63 for 'offset' field")
         if not has_offsets and partition.offset != OFFSET_INVALID:
             raise ValueError("Element of 'topic_partitions' must not have 'offset' value")
     return asked

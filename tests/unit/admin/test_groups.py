@@ -324,6 +324,15 @@ def test_a_group_id_that_no_group_can_have_is_refused_with_kafkas_code(admin):
     assert [outcome(future) for future in futures] == ["INVALID_GROUP_ID"] * len(futures)
 
 
+def test_an_offset_of_more_than_64_bits_is_refused_before_any_io():
+    request = [ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0, 2**63)])]
+    with (
+        AdminClient({"bootstrap.servers": "/nowhere/at/all"}) as admin,
+        pytest.raises(ValueError, match=r"below 2\^63"),
+    ):
+        admin.alter_consumer_group_offsets(request)
+
+
 @pytest.mark.parametrize("call", ["alter_consumer_group_offsets", "delete_consumer_group_offsets"])
 def test_a_partition_named_twice_is_refused(root, admin, call):
     topic(root)

@@ -22,7 +22,9 @@ from deltaq.tools.writing import Sending
 from deltaq.topics.columns import HEADERS
 
 _ROWS_AT_ONCE = 10_000
-_ESCAPED = re.compile(r"\\x[0-9a-f]{2}")
+_BYTE = r"\\x[0-9a-f]{2}"
+_ESCAPED = {".csv": re.compile(_BYTE), ".xlsx": re.compile(rf"{_BYTE}|\\u[0-9a-f]{{4}}|\\U[0-9a-f]{{8}}")}
+"""What may stand for bytes, or for characters that a cell cannot hold, by the form of the file."""
 
 
 def load_file(
@@ -91,15 +93,16 @@ def _as_given(columns: Mapping[str, pa.Array], schema: TopicSchema | None) -> di
 
 
 def _check_escapes(path: Path, batch: pa.RecordBatch, schema: TopicSchema | None) -> None:
-    """Refuse cells that may stand for bytes that are no UTF-8, which `to_csv` shows as `\\xff`: text may have the same
-    characters. Raises InvalidValue."""
-    if path.suffix.lower() not in (".csv", ".xlsx"):
+    """Refuse cells that may stand for what a cell cannot hold, such as bytes that are no UTF-8, which `to_csv` shows as
+    `\\xff`: text may have the same characters. Raises InvalidValue."""
+    escaped = _ESCAPED.get(path.suffix.lower())
+    if escaped is None:
         return
     fields = [pa.field("value", pa.binary())] if schema is None else list(schema.arrow)
     names = ["_key", *(field.name for field in fields if pa.types.is_binary(field.type))]
     for name in (name for name in names if name in batch.schema.names):
         for number, text in enumerate(_as_key(batch.column(name)).cast(pa.string()).to_pylist()):
-            if text is not None and (found := _ESCAPED.search(text)):
+            if text is not None and (found := escaped.search(text)):
                 offset = batch.column("_offset")[number].as_py()
                 raise InvalidValue(
                     f"the cell with {found[0]} of offset {offset} may stand for bytes or for this text; "

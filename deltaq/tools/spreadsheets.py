@@ -90,12 +90,17 @@ def _cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
         return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
     if not isinstance(value, str):
         return value
-    text = "\n".join(printable(line) for line in value.split("\n"))
+    text = "".join(map(_shown, value))
     if len(text) > CELL_CHARS_MAX:
         raise InvalidConfig(f"a cell has {CELL_CHARS_MAX:,} characters at most, not {len(text):,}", key="file")
     cell = openpyxl.cell.WriteOnlyCell(sheet, text)
     cell.data_type = "s"  # a text that begins with `=` would become a formula, which the program of the reader runs
     return cell
+
+
+def _shown(char: str) -> str:
+    """A character of a cell. A sheet has no others that are not printable; the names of their escapes are not words."""
+    return char if char in "\n\t" else "\\x0d" if char == "\r" else printable(char)
 
 
 def _openpyxl() -> Any:

@@ -175,6 +175,21 @@ def test_a_file_that_would_not_give_back_the_same_is_refused(
             from_file(target, tmp_path / "b.csv")
 
 
+@pytest.mark.parametrize("value", ["a\tb\nc", r"C:\reports\temp", "a\rb", "\x1b[0m", "\ufeff", "\U000e0001"])
+def test_text_comes_back_from_a_workbook_as_it_was_or_is_refused(memory_root: str, tmp_path: Path, value: str) -> None:
+    topic = Topic("texts", bootstrap_servers=memory_root).create()
+    with Producer(bootstrap_servers=memory_root) as producer:
+        producer.produce("texts", value)
+    to_xlsx(topic, tmp_path / "t.xlsx")
+    back = Topic("back", bootstrap_servers=memory_root).create()
+    if all(char.isprintable() or char in "\n\t" for char in value):
+        from_file(back, tmp_path / "t.xlsx")
+        assert values(back) == [value.encode()]
+    else:
+        with pytest.raises(InvalidValue, match=r"the cell with \\[xuU]"):
+            from_file(back, tmp_path / "t.xlsx")
+
+
 def test_a_workbook_comes_back_and_holds_no_formula(orders: Topic, trades: Topic, tmp_path: Path) -> None:
     path = tmp_path / "o.xlsx"
     assert to_xlsx(orders, path) == 5

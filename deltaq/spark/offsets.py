@@ -302,7 +302,7 @@ def to_read(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
     """
     ranges: Ranges = {}
     for topic in start.keys() - end.keys():
-        loss.met(UnknownTopic(topic, reason=f"topic {topic!r} was deleted"))
+        loss.met(UnknownTopic(topic, reason=f"topic {topic!r} was deleted, or the query no longer subscribes to it"))
     for topic, of_topic in end.items():
         head = heads.get(topic)
         if topic in start and start[topic].topic_id != of_topic.topic_id:

@@ -190,7 +190,7 @@ LOSSES = [
     pytest.param(
         offset(1), offset(9), head((4, 9)), {"orders": {0: (4, 9)}}, "out of range", id="removed by retention"
     ),
-    pytest.param(offset(7), {}, None, {}, "was deleted", id="deleted"),
+    pytest.param(offset(7), {}, None, {}, "was deleted, or the query no longer subscribes", id="deleted"),
     pytest.param(
         offset(7),
         offset(3, topic_id="two"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from deltaq.serde.errors import SerializationError
@@ -57,7 +59,8 @@ class ModelSerializer(Serializer, Generic[Model]):
         self.model = model
 
     def __call__(self, obj: Model | dict[str, Any] | None, ctx: SerializationContext | None = None) -> bytes | None:
-        """The JSON of a valid instance. Raises SerializationError with the field that does not conform.
+        """The JSON of a valid instance. Raises SerializationError with the field that does not conform, or whose number
+        would become null.
 
         An instance is validated again, because a program may have changed its fields since it was made.
         """
@@ -69,11 +72,55 @@ class ModelSerializer(Serializer, Generic[Model]):
             raise SerializationError(f"expected {self.model.__name__} or dict, not {type(obj).__name__}")
         fields = obj if isinstance(obj, dict) else dict(obj)
         try:
-            return self.model.model_validate(fields, by_name=True).model_dump_json(by_alias=False).encode()
+            valid = self.model.model_validate(fields, by_name=True)
+            text = valid.model_dump_json(by_alias=False)
         except ValidationError as error:
             raise _not_valid(error) from error
         except PydanticSerializationError as error:
             raise SerializationError(str(error)) from error
+        if "null" in text:
+            _check_numbers(valid, text)
+        return text.encode()
+
+
+def _check_numbers(instance: object, text: str) -> None:
+    """Refuse NaN and infinities that are null in the JSON of an instance, as they are unless `ser_json_inf_nan` says
+    otherwise: a reader would find no number there, or take it for None."""
+    if not (places := list(_not_finite(instance))):
+        return
+    document = json.loads(text)
+    for place in places:
+        if _at(document, place) is None:
+            text = "NaN and infinities would become null: set ser_json_inf_nan of the model to 'strings' or 'constants'"
+            raise SerializationError(text, field=".".join(map(str, place)))
+
+
+def _not_finite(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where a value has a NaN or an infinity, as the keys and indexes that lead there."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            yield place
+        return
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        parts = ((str(key), inner) for key, inner in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        parts = enumerate(value)
+    elif hasattr(value, "model_fields_set"):
+        parts = vars(value).items()
+    for name, inner in parts:
+        yield from _not_finite(inner, (*place, name))
+
+
+def _at(document: Any, place: Iterable[str | int]) -> Any:
+    """What a document has at a place; itself if a serializer of the model gave it another form."""
+    found = document
+    try:
+        for step in place:
+            found = found[step]
+    except (KeyError, IndexError, TypeError):
+        return document
+    return found
 
 
 class ModelDeserializer(Deserializer, Generic[Model]):

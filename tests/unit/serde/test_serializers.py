@@ -176,3 +176,30 @@ def confluent_error(name: str) -> type:
 def test_text_and_numbers_load_no_other_library():
     program = "import deltaq.serde, sys; assert not {'pyarrow', 'pydantic', 'fastavro'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class Measurement(pydantic.BaseModel):
+    value: float | None = None
+    history: list[float] = []
+    by_sensor: dict[int, float] = {}
+
+
+class SpelledMeasurement(Measurement):
+    model_config = {"ser_json_inf_nan": "strings"}
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("field", "wrap"),
+    [
+        ("value", lambda number: {"value": number}),
+        ("history.1", lambda number: {"history": [1.0, number]}),
+        ("by_sensor.7", lambda number: {"by_sensor": {7: number}}),
+    ],
+)
+def test_a_number_of_a_model_that_would_become_null_is_refused(number, field, wrap):
+    with pytest.raises(serde.SerializationError, match=rf"field '{field}': NaN and infinities would become null"):
+        serde.ModelSerializer(Measurement)(wrap(number))
+    spelled = SpelledMeasurement(**wrap(number))
+    data = serde.ModelSerializer(SpelledMeasurement)(spelled)
+    assert repr(serde.ModelDeserializer(SpelledMeasurement)(data)) == repr(spelled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from deltaq.serde.errors import SerializationError
 from deltaq.serde.json_text import compact_json
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     Model = TypeVar("Model", bound=pydantic.BaseModel)
 else:
     Model = TypeVar("Model")
+
+
+Place: TypeAlias = tuple[str | int, ...]
+"""A part of a value: the keys and indexes that lead there."""
 
 
 class PlainJSONSerializer(Serializer):
@@ -66,16 +70,16 @@ class ModelSerializer(Serializer, Generic[Model]):
         """
         if obj is None:
             return None
-        from pydantic_core import PydanticSerializationError, ValidationError  # noqa: PLC0415 - loaded with the model
+        from pydantic_core import PydanticSerializationError  # noqa: PLC0415 - loaded with the model
 
         if not isinstance(obj, self.model | dict):
             raise SerializationError(f"expected {self.model.__name__} or dict, not {type(obj).__name__}")
-        fields = obj if isinstance(obj, dict) else dict(obj)
+        value = _fields(obj)
+        for place, inner in _models_in(value):
+            _valid(type(inner), _fields(inner), place)  # pydantic takes instances inside others as they are
+        valid = _valid(self.model, value)
         try:
-            valid = self.model.model_validate(fields, by_name=True)
-            text = valid.model_dump_json(by_alias=False)
-        except ValidationError as error:
-            raise _not_valid(error) from error
+            text: str = valid.model_dump_json(by_alias=False)
         except PydanticSerializationError as error:
             raise SerializationError(str(error)) from error
         if "null" in text:
@@ -95,24 +99,38 @@ def _check_numbers(instance: object, text: str) -> None:
             raise SerializationError(text, field=".".join(map(str, place)))
 
 
-def _not_finite(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where a value has a NaN or an infinity, as the keys and indexes that lead there."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            yield place
-        return
-    parts: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, dict):
-        parts = ((str(key), inner) for key, inner in value.items())
-    elif isinstance(value, list | tuple | set | frozenset):
-        parts = enumerate(value)
-    elif hasattr(value, "model_fields_set"):
-        parts = vars(value).items()
-    for name, inner in parts:
+def _not_finite(value: object, place: Place = ()) -> Iterator[Place]:
+    """Where a value has a NaN or an infinity."""
+    plain = _fields(value)
+    if isinstance(plain, float) and not math.isfinite(plain):
+        yield place
+    for name, inner in _parts(plain):
         yield from _not_finite(inner, (*place, name))
 
 
-def _at(document: Any, place: Iterable[str | int]) -> Any:
+def _models_in(value: object, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """The instances of models inside a value, and where they are."""
+    for name, inner in _parts(value):
+        plain = _fields(inner)
+        if plain is not inner:
+            yield (*place, name), inner
+        yield from _models_in(plain, (*place, name))
+
+
+def _fields(value: Any) -> Any:
+    """What the model of an instance validates: its fields, or its root. Any other value as it is."""
+    if not hasattr(value, "model_fields_set"):
+        return value
+    return value.root if type(value).__pydantic_root_model__ else dict(value)
+
+
+def _parts(value: object) -> Iterable[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        return [(str(key), inner) for key, inner in value.items()]
+    return enumerate(value) if isinstance(value, list | tuple | set | frozenset) else ()
+
+
+def _at(document: Any, place: Place) -> Any:
     """What a document has at a place; itself if a serializer of the model gave it another form."""
     found = document
     try:
@@ -143,9 +161,19 @@ class ModelDeserializer(Deserializer, Generic[Model]):
             raise _not_valid(error) from error
 
 
-def _not_valid(error: Any) -> SerializationError:
+def _valid(model: Any, value: object, place: Place = ()) -> Any:
+    """The instance of a model with these fields. Raises SerializationError."""
+    from pydantic_core import ValidationError  # noqa: PLC0415 - loaded with the model
+
+    try:
+        return model.model_validate(value, by_name=True)
+    except ValidationError as error:
+        raise _not_valid(error, place) from error
+
+
+def _not_valid(error: Any, place: Place = ()) -> SerializationError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return SerializationError(first["msg"], field=".".join(map(str, first["loc"])) or None)
+    return SerializationError(first["msg"], field=".".join(map(str, (*place, *first["loc"]))) or None)
 
 
 class ArrowSerializer(Serializer):

@@ -113,6 +113,23 @@ def test_an_instance_that_was_changed_to_something_invalid_is_refused():
     customer.name = 5  # type: ignore[assignment]  # the point of the test
     with pytest.raises(SerializationError, match="field 'name'"):
         serde.ModelSerializer(Customer)(customer)
+    address = Address(street="x", number=1)
+    address.number = "y"  # type: ignore[assignment]  # as above
+    for changed in (Customer(name="Ada", address=address), {"name": "Ada", "address": address}):
+        with pytest.raises(SerializationError, match=r"field 'address\.number'"):
+            serde.ModelSerializer(Customer)(changed)
+
+
+def test_a_model_with_a_root_is_read_back_alone_and_inside_another():
+    class Tags(pydantic.RootModel[list[str]]):
+        pass
+
+    class Tagged(pydantic.BaseModel):
+        tags: Tags
+
+    for instance, data in ((Tags(["a", "b"]), b'["a","b"]'), (Tagged(tags=Tags(["a"])), b'{"tags":["a"]}')):
+        assert serde.ModelSerializer(type(instance))(instance) == data
+        assert serde.ModelDeserializer(type(instance))(data) == instance
 
 
 def test_arrow_tables_are_read_back_and_a_column_of_another_type_is_named():

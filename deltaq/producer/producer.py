@@ -27,19 +27,11 @@ from deltaq.log_forwarding import forward_logs
 from deltaq.message import Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_topic
-from deltaq.producer.accumulator import (
-    CLOSED,
-    FIELDS,
-    AccumulatorSettings,
-    ArrowBlock,
-    BatchResult,
-    Flush,
-    RecordAccumulator,
-)
+from deltaq.producer.accumulator import FIELDS, AccumulatorSettings, ArrowBlock, BatchResult, Flush, RecordAccumulator
 from deltaq.producer.callbacks import CallbackQueue, Due, Notice, PendingCallbacks, log_failure
 from deltaq.producer.futures import DeliveryFuture
 from deltaq.producer.large_messages import LARGE_MESSAGE_BYTES_MAX, LargeBlock, large_block
-from deltaq.producer.lifecycle import EXIT_WAIT_S, Lifecycle, close_handle
+from deltaq.producer.lifecycle import EXIT_WAIT_S, Lifecycle
 from deltaq.producer.sender import Sender, topic_sender
 from deltaq.producer.statistics import open_statistics
 from deltaq.producer.topic_handle import (
@@ -113,7 +105,7 @@ class Producer(RefusedTransactions):
         self._callbacks = CallbackQueue(clock)
         self._has_futures = False
         self._closed = False
-        self._why_closed = CLOSED
+        self._why_closed = "Producer has been closed"
         self._life = Lifecycle(self, self._handles)
         self._statistics = open_statistics(config, clock, self._callbacks, self._handles)
         self._forwarding = forward_logs(config.logger, self)
@@ -476,16 +468,13 @@ class Producer(RefusedTransactions):
             except Exception as error:  # noqa: BLE001 - raised by a callback; later messages must still be flushed
                 failure = failure or error
             else:
-                self._end(if_idle=True)
+                self._end()
         if failure is not None:
             raise failure
         return True
 
-    def _end(self, *, if_idle: bool = False) -> None:
-        """Close; with `if_idle`, not if another thread has produced since the flush."""
+    def _end(self) -> None:
         with self._handles_lock:  # no other thread opens a handle meanwhile
-            if if_idle and (not all(close_handle(self._handles, topic) for topic in [*self._handles]) or len(self)):
-                return
             self._closed = True
             self._life.end()
             handles, self._handles = self._handles, {}

@@ -459,7 +459,8 @@ class Producer(RefusedTransactions):
     def close(self) -> bool:
         """Flush without a time limit, then close; returns True. Idempotent. Afterwards methods raise RuntimeError.
 
-        An exception raised in a callback is raised after the close. After Ctrl-C the producer is still open.
+        An exception raised in a callback is raised after the close. After Ctrl-C the producer is still open. Threads
+        that produce must end first: a message that one of them produces meanwhile may be lost.
         """
         failure: Exception | None = None
         while not self._closed:

@@ -175,7 +175,9 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(given)
     if arguments.range_start is not None and (arguments.only != "published" or arguments.quick):
         parser.error("--range-start: goes with --only published, and without --quick")
-    if (arguments.range_end or 0) and (arguments.range_start is None or arguments.range_end < arguments.range_start):
+    if arguments.range_end is not None and arguments.range_start is None:
+        parser.error("--range-end: needs --range-start, the first rate")
+    if arguments.range_end is not None and arguments.range_end < arguments.range_start:
         parser.error(f"--range-end: {arguments.range_end} is below --range-start; give the lower rate there")
     suite = SUITES.get(arguments.only)
     if suite and suite.needs_kafka and not arguments.kafka:

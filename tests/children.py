@@ -20,5 +20,5 @@ def environment_of_child() -> dict[str, str]:
 
 
 def with_pandas() -> dict[str, str]:
-    """The environment of a process of which a test says what it loads."""
+    """The environment of a process that needs pandas, or of which a test says what it loads."""
     return {**os.environ, "PYTHONPATH": REPOSITORY}

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from deltaq.store import forget_memory_store, inotify, open_store
 from examples.replicas.postgres import NoPostgres, find_programs
-from tests.children import WITHOUT_PANDAS
+from tests.children import WITHOUT_PANDAS, with_pandas
 from tests.depth import LONG, depth
 from tests.examples.browser import find_chromium
 from tests.spark.maven_central import lack_of_jar
@@ -170,9 +170,9 @@ def local_root(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def child_environment() -> dict[str, str]:
-    """The environment of processes that must find deltaq and pyspark_deltaq, such as Spark's workers."""
-    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    """The environment of processes that must find deltaq and pyspark_deltaq, such as Spark's drivers and workers. Some
+    of pyspark's functions need pandas."""
+    return {**with_pandas(), "JDK_JAVA_OPTIONS": QUICK_JAVA}
 
 
 @pytest.fixture(scope="session")

@@ -338,6 +338,7 @@ def test_a_range_of_rates_is_measured_and_its_percentiles_are_in_a_file(tmp_path
         (["--range-start", "10000"], "--only published"),
         (["--only", "published", "--quick", "--range-start", "10000"], "without --quick"),
         (["--only", "published", "--range-start", "0"], "'0' is not a positive whole number"),
+        (["--only", "published", "--range-end", "10000"], "needs --range-start"),
         (["--only", "published", "--range-start", "20000", "--range-end", "10000"], "10000 is below"),
     ],
 )

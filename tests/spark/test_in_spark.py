@@ -232,6 +232,6 @@ def test_workers_are_daemons_that_import_the_installed_pyspark(spark: SparkSessi
 
 
 def test_the_jvm_of_the_tests_may_map_an_archive_of_classes(spark):
-    """Without it the tests take minutes longer, and nothing else would say so."""
+    """The option reaches the JVM. Whether the archive is there yet is another question: Spark starts without it too."""
     beans = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
     assert f"-XX:SharedArchiveFile={ARCHIVE}" in list(beans.getInputArguments())

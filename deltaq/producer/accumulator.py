@@ -26,6 +26,8 @@ FIELDS = 7
 
 _PRODUCED_AT = 5
 
+CLOSED = "Producer has been closed"
+
 _NEVER = 2**63
 
 
@@ -181,6 +183,7 @@ class RecordAccumulator:
     schemas: set[TopicSchema] = field(default_factory=set)
     fits: TopicDefinition | None = None
     abandoned: bool = False  # the client adds no more records
+    is_closed: bool = False  # it has none left either: records that a `produce` still adds are refused, and not written
     queue: list[Any] = field(default_factory=list)  # `FIELDS` entries for each record
     bytes: int = 0  # of `queue`, approximate: an update lost between threads is corrected when the rows are taken
     wake_length: int = 1  # lengths are those of `queue`
@@ -201,6 +204,11 @@ class RecordAccumulator:
         return len(self.queue) // FIELDS + sum(len(records) for records, _ in tuple(self._sealed))
 
     @property
+    def is_in_use(self) -> bool:
+        """Whether records wait or may come."""
+        return not self.is_closed and (not self.abandoned or len(self) > 0)
+
+    @property
     def pending_rows(self) -> int:
         """The number of records waiting or being written."""
         return len(self) + self.taken_rows - self.reported_rows
@@ -216,13 +224,20 @@ class RecordAccumulator:
         return self.abandoned or any(not flush.is_over for flush in self.flushes)
 
     def wake(self) -> None:
-        """Wake the sender, once until it has checked the buffer."""
-        self.wake_length = self.wake_bytes = _NEVER
+        """Wake the sender, once until it has checked the buffer. Raises RuntimeError for records added after the close:
+        `produce` has passed its check, and the client was closed before it added its record."""
+        if not self.abandoned:
+            self.wake_length = self.wake_bytes = _NEVER
         try:
             self.wake_sender()
         except BaseException:  # from a signal handler: the sender may not have been woken
             self.wake_length, self.wake_bytes = 1, _NEVER
             raise
+        # `wake_sender` has waited for the sender's lock, and so for a close under way when the record was added.
+        if self.is_closed:
+            self.wake_length = 0
+            if self.queue:
+                raise RuntimeError(CLOSED)
 
     def due_in(self, now: float, linger_of: Callable[[float, float], float]) -> float | None:
         """Seconds until the records, of which the oldest may linger `linger_of(produced_at, linger_s)`, should be
@@ -253,8 +268,21 @@ class RecordAccumulator:
 
     # --- adding and taking, under the sender's lock ---
 
+    def close(self) -> bool:
+        """Refuse further records; False, without effect, if some are not reported yet."""
+        # First: a record that is added from here on is either counted below or calls `wake`.
+        self.abandoned, self.wake_length = True, 0
+        try:
+            self.is_closed = self.is_closed or not self.pending_rows
+        finally:
+            if not self.is_closed:
+                self.abandoned, self.wake_length = False, 1
+        return self.is_closed
+
     def append_block(self, block: Records, size: int) -> None:
-        """Add records of `size` bytes, which stay together, behind the waiting rows."""
+        """Add records of `size` bytes, which stay together, behind the waiting rows. RuntimeError after the close."""
+        if self.is_closed:
+            raise RuntimeError(CLOSED)
         if count := len(self.queue) // FIELDS:
             self._sealed.append((RowBlock.of(self.queue, count), self.bytes))
             self.bytes = 0
@@ -271,6 +299,8 @@ class RecordAccumulator:
 
     def take(self, rows_max: int, until: float) -> tuple[Records, int] | None:
         """Take one table, or up to `rows_max` rows produced no later than `until`, oldest first; with their bytes."""
+        if self.is_closed:
+            return None
         self.wake_length, self.wake_bytes = FIELDS * self.settings.batch_rows, self.settings.batch_bytes
         self.room_length = self.room_bytes = 0
         produced_at = self.first_produced_at()

@@ -310,6 +310,11 @@ def _table_result(report: BatchResult, error: KafkaError | None) -> list[TopicPa
     return [TopicPartition(report.topic, partition, report.next_offsets[partition]) for partition in partitions]
 
 
+def not_callable(callback: object) -> TypeError:
+    """The error for an `on_delivery` that cannot be called."""
+    return TypeError(f"on_delivery must be callable, not {type(callback).__name__}")
+
+
 def log_failure(topic: str, error: KafkaException, count: int) -> None:
     """Log the failure of messages that have no callback, in one line per batch."""
     about = f"{count} messages without a delivery callback, topic={topic!r}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Protocol
 from weakref import WeakSet, finalize
 
@@ -38,6 +38,17 @@ class Lifecycle:
     def end(self) -> None:
         """The producer is closed: nothing is left to do."""
         self._dropped.detach()
+
+
+def close_handle(handles: MutableMapping[Any, TopicHandle], topic: Any) -> bool:
+    """Close a handle and remove it; False if messages are not reported yet. Another thread may have looked the handle
+    up and be about to queue a message, which is then refused."""
+    handle = handles[topic]
+    try:
+        return handle.sender.close(handle.buffer)
+    finally:  # after an exception of a signal handler, too: the next `produce` opens the topic again
+        if handle.buffer.is_closed:
+            handles.pop(topic, None)
 
 
 def _detach(handles: Mapping[Any, TopicHandle]) -> None:

@@ -27,11 +27,19 @@ from deltaq.log_forwarding import forward_logs
 from deltaq.message import Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_topic
-from deltaq.producer.accumulator import FIELDS, AccumulatorSettings, ArrowBlock, BatchResult, Flush, RecordAccumulator
-from deltaq.producer.callbacks import CallbackQueue, Due, Notice, PendingCallbacks, log_failure
+from deltaq.producer.accumulator import (
+    CLOSED,
+    FIELDS,
+    AccumulatorSettings,
+    ArrowBlock,
+    BatchResult,
+    Flush,
+    RecordAccumulator,
+)
+from deltaq.producer.callbacks import CallbackQueue, Due, Notice, PendingCallbacks, log_failure, not_callable
 from deltaq.producer.futures import DeliveryFuture
 from deltaq.producer.large_messages import LARGE_MESSAGE_BYTES_MAX, LargeBlock, large_block
-from deltaq.producer.lifecycle import EXIT_WAIT_S, Lifecycle
+from deltaq.producer.lifecycle import EXIT_WAIT_S, Lifecycle, close_handle
 from deltaq.producer.sender import Sender, topic_sender
 from deltaq.producer.statistics import open_statistics
 from deltaq.producer.topic_handle import (
@@ -42,7 +50,7 @@ from deltaq.producer.topic_handle import (
     check_before_io,
     check_timestamp,
 )
-from deltaq.producer.transactions import RefusedTransactions
+from deltaq.producer.transactions import RefusedTransactions, refuse_transactional
 from deltaq.root import open_root
 from deltaq.store import Store
 from deltaq.topic import Topic
@@ -85,12 +93,7 @@ class Producer(RefusedTransactions):
         self._clock = clock
         self._monotonic = clock.monotonic
         self._store = open_root(config, clock) if store is None else store
-        if config.transactional_id is not None:
-            raise InvalidConfig(
-                "transactional.id: this version of deltaq has no transactions; leave it out",
-                key="transactional.id",
-                code=KafkaError._UNSUPPORTED_FEATURE,
-            )
+        refuse_transactional(config.transactional_id)
         pa.array([], pa.null())  # imports pandas if installed: 0.2 s, for which the first message would wait
         if config.maintenance_enable:
             import deltaq.maintenance.background  # noqa: F401, PLC0415 - `import deltaq` does not need it
@@ -105,7 +108,7 @@ class Producer(RefusedTransactions):
         self._callbacks = CallbackQueue(clock)
         self._has_futures = False
         self._closed = False
-        self._why_closed = "Producer has been closed"
+        self._why_closed = CLOSED
         self._life = Lifecycle(self, self._handles)
         self._statistics = open_statistics(config, clock, self._callbacks, self._handles)
         self._forwarding = forward_logs(config.logger, self)
@@ -139,7 +142,7 @@ class Producer(RefusedTransactions):
         if handle is None:
             check_before_io(topic, value, key, partition, timestamp, headers, self._message_bytes_max)
             if not callable(notify := on_delivery if callback is None else callback) and notify is not None:
-                raise _refused(notify)
+                raise not_callable(notify)
             handle = self._open_handle(topic)
         if type(value) is handle.plain:
             size = len(value)
@@ -169,7 +172,7 @@ class Producer(RefusedTransactions):
         if notify is None:
             notify = self._on_delivery
         elif not callable(notify):
-            raise _refused(notify)
+            raise not_callable(notify)
         buffer = handle.buffer
         queue = buffer.queue
         if len(queue) >= buffer.room_length or buffer.bytes >= buffer.room_bytes:
@@ -255,7 +258,7 @@ class Producer(RefusedTransactions):
         """
         check_arrow(data)
         if on_delivery is not None and not callable(on_delivery):
-            raise _refused(on_delivery)
+            raise not_callable(on_delivery)
         handle = self._handles.get(topic) or self._open_handle(topic)
         handle.check()
         about = handle.name, handle.schema, handle.partitions, handle.size_max
@@ -370,7 +373,7 @@ class Producer(RefusedTransactions):
         value, key, partition, timestamp, headers, notify = row
         partition, timestamp = self._checked_numbers(handle, partition, timestamp)
         if not callable(notify := notify or self._on_delivery) and notify is not None:
-            raise _refused(notify)
+            raise not_callable(notify)
         row = value, key, partition, timestamp, headers, self._monotonic(), notify
         self._queue_block(handle, large_block(row, size, self._clock.unique_id(), handle), size)
 
@@ -459,8 +462,8 @@ class Producer(RefusedTransactions):
     def close(self) -> bool:
         """Flush without a time limit, then close; returns True. Idempotent. Afterwards methods raise RuntimeError.
 
-        An exception raised in a callback is raised after the close. After Ctrl-C the producer is still open. Threads
-        that produce must end first: a message that one of them produces meanwhile may be lost.
+        An exception raised in a callback is raised after the close. After Ctrl-C the producer is still open. A message
+        that another thread produces meanwhile is delivered, or refused with RuntimeError.
         """
         failure: Exception | None = None
         while not self._closed:
@@ -469,16 +472,19 @@ class Producer(RefusedTransactions):
             except Exception as error:  # noqa: BLE001 - raised by a callback; later messages must still be flushed
                 failure = failure or error
             else:
-                self._end()
+                self._end(if_idle=True)
         if failure is not None:
             raise failure
         return True
 
-    def _end(self) -> None:
+    def _end(self, *, if_idle: bool = False) -> None:
+        """Close; with `if_idle`, not if another thread has produced since the flush."""
         with self._handles_lock:  # no other thread opens a handle meanwhile
-            self._closed = True
+            handles = dict(self._handles)  # they keep the senders until this producer has ended
+            if if_idle and (not all(close_handle(self._handles, topic) for topic in handles) or len(self)):
+                return
+            self._closed, self._handles = True, {}
             self._life.end()
-            handles, self._handles = self._handles, {}
         for sender, buffer in {(handle.sender, handle.buffer) for handle in handles.values()}:
             sender.detach(buffer)
         if self._statistics is not None:
@@ -591,7 +597,3 @@ class Producer(RefusedTransactions):
             buffer.reported_rows += len(report)
             buffer.reported_bytes += report.bytes
             self._callbacks.reported(*due)
-
-
-def _refused(callback: object) -> TypeError:
-    return TypeError(f"on_delivery must be callable, not {type(callback).__name__}")

@@ -72,6 +72,16 @@ class Sender:
         buffer.abandoned = True
         self._batches.call_uploader()
 
+    def close(self, buffer: RecordAccumulator) -> bool:
+        """Refuse further records in a buffer, and forget it; False, without effect, if some are not reported yet."""
+        batches = self._batches
+        with batches.lock:
+            if not buffer.close():
+                return False
+            batches.buffers = [other for other in batches.buffers if other is not buffer]
+        batches.call_uploader()
+        return True
+
     def stop(self) -> None:
         """Begin no more uploads and commits. Records that are not written yet stay unwritten."""
         self._batches.is_stopping = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from deltaq.errors import KafkaError, KafkaException
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.message import TopicPartition
 
 
@@ -34,6 +34,16 @@ class RefusedTransactions:
     def abort_transaction(self, timeout: float | None = -1, /) -> NoReturn:
         """Refused."""
         _refuse("abort_transaction", timeout)
+
+
+def refuse_transactional(transactional_id: str | None) -> None:
+    """Raises InvalidConfig (_UNSUPPORTED_FEATURE) for a configured `transactional.id`."""
+    if transactional_id is not None:
+        raise InvalidConfig(
+            "transactional.id: this version of deltaq has no transactions; leave it out",
+            key="transactional.id",
+            code=KafkaError._UNSUPPORTED_FEATURE,
+        )
 
 
 def _refuse(method: str, *_arguments: object) -> NoReturn:

@@ -104,7 +104,7 @@ class Uploader:
         """Take a batch if some buffer has lingered long enough. If not, the seconds until one will have."""
         batches = self._batches
         with batches.lock:
-            batches.buffers = [buffer for buffer in batches.buffers if len(buffer) or not buffer.abandoned]
+            batches.buffers = [buffer for buffer in batches.buffers if buffer.is_in_use]
             if batches.is_stopping or not batches.buffers:
                 return None, None
             batches.update_group_commit()

@@ -152,7 +152,7 @@ def check_log(harness: Harness) -> None:
     for before, after in pairwise(schemas):
         assert before != after, "an entry that changes nothing"
         for name, kind in before.items():
-            assert holds(after[name], kind), f"column {name} was {kind}, and is {after[name]}"
+            assert holds(after.get(name), kind), f"column {name} was {kind}, and is {after.get(name)}"
 
 
 def holds(kind: Any, before: Any) -> bool:
@@ -239,5 +239,5 @@ def test_a_schema_that_is_not_judged_again_after_a_lost_race_is_found(monkeypatc
         return definition_of(log)
 
     monkeypatch.setattr(sender_topic, "evolve_topic", evolve_once)
-    with pytest.raises(AssertionError, match=r"column n was|changes nothing"):
+    with pytest.raises(AssertionError, match=r"column \w+ was|changes nothing"):
         simulated(0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from deltaq.cli.command import Argument, Command, Option, fail, finish
+from deltaq.cli.command import Argument, Command, Option, UsageError, fail, finish
 from deltaq.cli.session import ROOT, Session, settings_of_file
 from deltaq.cli.table import Column
 from deltaq.units import as_count, counted
@@ -15,7 +15,7 @@ Topics = Annotated[
     list[str] | None,
     Option("--topic", "-t", metavar="PATTERN", help="Only these topics, as 'orders*'. May be repeated."),
 ]
-Folder = Annotated[Path, Argument(help="The folder of the backup, a root of its own.", metavar="FOLDER")]
+Folder = Annotated[str, Argument(help="The folder of the backup, a root of its own.", metavar="FOLDER")]
 
 
 def copy(
@@ -48,13 +48,20 @@ def copy(
 def backup(session: Session, folder: Folder, topics: Topics = None) -> None:
     """Copy topics, the offsets of groups and the schema registry to a folder. Run again, it adds what is new."""
     source = {**session.conf, ROOT: session.root}
-    _copy(session, source, {ROOT: str(folder)}, topics)
+    _copy(session, source, {ROOT: _checked_folder(folder)}, topics)
 
 
 def restore(session: Session, folder: Folder, topics: Topics = None) -> None:
     """Copy topics, the offsets of groups and the schema registry from a backup. The root must not have them."""
     target = {**session.conf, ROOT: session.root}
-    _copy(session, {ROOT: str(folder)}, target, topics)
+    _copy(session, {ROOT: _checked_folder(folder)}, target, topics)
+
+
+def _checked_folder(folder: str) -> str:
+    # A bucket needs settings of its own, which these commands do not have.
+    if "://" in folder and not folder.startswith("file://"):
+        raise UsageError("a backup is in a folder; for another root, use deltaq copy --groups --schemas")
+    return folder
 
 
 def _copy(

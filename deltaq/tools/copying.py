@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -51,7 +52,8 @@ BYTES_AT_ONCE = 32 * 1024 * 1024
 
 COMMIT_TIMEOUT_S = 60.0
 TRIES = 6
-"""How often a topic is tried in a row if the store does not answer or the source changes, before that is raised."""
+"""How often a topic is tried in a row if the store does not answer or the source changes, before that is raised. A try
+that copies records begins a new row."""
 
 FOLLOW_PAUSE_S = 0.5
 """How often the sources are looked at for new records by a copy that follows them."""
@@ -111,16 +113,17 @@ def copy(
     A topic or group that fails is in the report's `failures`, and the others are copied: KafkaException
     (_INCONSISTENT) for a topic of the target that is no copy of the source, UnknownTopic for a name without a topic,
     Corrupt, Incompatible, Unavailable, OutcomeUnknown. Raises InvalidConfig for a wrong configuration, Unavailable if
-    the source cannot be listed.
+    the topics or groups of the source cannot be listed; with `follow`, that is a failure too, and the next round lists
+    them again.
     """
     run = _CopyRun(source, target, list(topics), clock, notify, bytes_at_once, report or CopyReport(), follow=follow)
     groups_at = float("-inf")
     while True:
         if schemas:
             run.schemas()
-        run.topics()
+        run.listed("topics of the source", run.topics)
         if groups and clock.monotonic() >= groups_at + (GROUPS_PAUSE_S if follow else 0):
-            run.groups()
+            run.listed("groups of the source", run.groups)
             groups_at = clock.monotonic()
         if not follow:
             return run.report
@@ -160,6 +163,14 @@ class _CopyRun:
         self._follow = follow
         self.report = report
 
+    def listed(self, what: str, copy_them: Callable[[], None]) -> None:
+        """Copy topics or groups. A mirror outlives a source that cannot be listed for a while."""
+        if not self._follow:
+            copy_them()
+            return
+        with self._reported(what):
+            copy_them()
+
     def topics(self) -> None:
         """Copy what the topics have now; several at once between remote stores, whose answers take long."""
         wanted = self._names()
@@ -173,44 +184,53 @@ class _CopyRun:
         if name not in self._copiers:
             about = self._clock, self._notify, self._bytes_at_once
             self._copiers[name] = TopicCopier(self._stores[0], self._stores[1], name, *about)
+        copier = self._copiers[name]
         try:
-            count = self._copiers[name].run()
+            copier.run()
         except KafkaException as error:
             # A folder may be that of a deleted topic.
             if not isinstance(error, UnknownTopic) or name in self._patterns:
                 self._failed(name, error)
         else:
             self.report.failures.pop(name, None)
-            self.report.topics[name] = self.report.topics.get(name, 0) + count
+            self.report.topics.setdefault(name, 0)
+        finally:
+            if copier.copied:  # perhaps before it failed
+                self.report.topics[name] = copier.copied
 
     def schemas(self) -> None:
         """Copy the schema registry."""
-        try:
+        with self._reported("schema registry"):
             self.report.schemas += self._registry.run()
-        except KafkaException as error:
-            self._failed("schema registry", error)
-        else:
-            self.report.failures.pop("schema registry", None)
 
     def groups(self) -> None:
         """Copy the committed offsets of all groups."""
         source, target = self._admins
-        for listing in source.list_consumer_groups().result().valid:
-            name = f"group {listing.group_id}"
-            try:
-                source.copy_consumer_group_offsets(listing.group_id, listing.group_id, to=target).result()
-            except KafkaException as error:
-                self._failed(name, error)
-            else:
-                self.report.failures.pop(name, None)
-                if listing.group_id not in self.report.groups:
-                    self.report.groups.append(listing.group_id)
+        found = source.list_consumer_groups().result()
+        for group in [listing.group_id for listing in found.valid]:
+            with self._reported(f"group {group}"):
+                source.copy_consumer_group_offsets(group, group, to=target).result()
+                if group not in self.report.groups:
+                    self.report.groups.append(group)
+        with self._reported("groups that cannot be read"):
+            for error in found.errors:
+                raise error
 
     def _names(self) -> list[str]:
         there = topic_names(self._stores[0])
         found = [name for name in there if any(fnmatchcase(name, pattern) for pattern in self._patterns)]
         missing = [name for name in self._patterns if names.is_name(name) and name not in there]
         return [*found, *missing]
+
+    @contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        """A KafkaException within it is a failure of this name, until the next time without one."""
+        try:
+            yield
+        except KafkaException as error:
+            self._failed(name, error)
+        else:
+            self.report.failures.pop(name, None)
 
     def _failed(self, name: str, error: KafkaException) -> None:
         reason, earlier = error.error.str(), self.report.failures.get(name)
@@ -220,7 +240,7 @@ class _CopyRun:
 
 
 class TopicCopier:
-    """Copies one topic from one store to another. Not thread-safe."""
+    """Copies one topic from one store to another. Not thread-safe. `copied` counts the offsets that it has copied."""
 
     def __init__(
         self,
@@ -239,22 +259,24 @@ class TopicCopier:
         self._bytes_at_once = bytes_at_once
         self._source = TopicLog(source, topic, clock, indexed=True)
         self._copy = CopyLog(target, topic, clock, client_id="deltaq-copy")
+        self.copied = 0
         self._bytes = 0
         self._written_version = -1  # of the copy, whose newest entry this copier has written
 
-    def run(self) -> int:
-        """Copy what the source has now; the number of offsets. Raises as `copy` reports."""
-        failures = copied = 0
+    def run(self) -> None:
+        """Copy what the source has now. Raises as `copy` reports."""
+        failures, before = 0, self.copied
         while True:
+            at_begin = self.copied
             try:
                 plan = self._plan()
                 if not plan.ranges and not plan.starts:
-                    return copied
-                copied += self._copy_ranges(plan)
+                    return
+                self._copy_ranges(plan, self.copied - before)
                 self._raise_starts(plan)
             except (Unavailable, OffsetOutOfRange) as error:
                 # OffsetOutOfRange: retention has removed records of the source that were to be copied.
-                failures += 1
+                failures = failures + 1 if self.copied == at_begin else 1
                 if failures == TRIES or not (isinstance(error, OffsetOutOfRange) or error.error.retriable()):
                     raise
                 self._clock.sleep(error_pause_s(failures, self._clock.random()))
@@ -305,20 +327,20 @@ class TopicCopier:
 
     # --- acting ---
 
-    def _copy_ranges(self, plan: CopyPlan) -> int:
-        """Copy the records of the plan; the number of offsets. Ends early where the copy has changed meanwhile."""
-        total = sum(end - start for start, end in plan.ranges.values())
-        copied = 0
+    def _copy_ranges(self, plan: CopyPlan, done: int) -> None:
+        """Copy the records of the plan, after `done` offsets in this run. Ends early where the copy has changed
+        meanwhile."""
+        total = done + sum(end - start for start, end in plan.ranges.values())
         for rows in self._gathered(plan):
             segment = self._upload(rows)
             topic_id = self._copy.live_head.topic_id
             if self._copy.append_copied(topic_id, segment, self._deadline()) is not None:
                 break  # the next plan tells why
             self._written_version = self._copy.version
-            copied += sum(end - base for base, end in rows.ranges)
+            count = sum(end - base for base, end in rows.ranges)
+            done, self.copied = done + count, self.copied + count
             self._bytes += segment.size
-            self._notify(CopyProgress(self._topic, copied, total, self._bytes))
-        return copied
+            self._notify(CopyProgress(self._topic, done, total, self._bytes))
 
     def _gathered(self, plan: CopyPlan) -> Iterator[CopiedRows]:
         head = self._source.live_head

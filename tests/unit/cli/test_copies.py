@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deltaq.store import forget_memory_store
-from deltaq.testing import ManualClock
+from deltaq.store import forget_memory_store, open_store, serve_memory_store
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from tests.unit.cli.conftest import ROOT, Shell
 
 
@@ -92,6 +92,33 @@ def test_a_mirror_follows_messages_topics_settings_and_groups_until_ctrl_c(order
         "payments": 0,
         "refunds": 0,
     }
+
+
+def test_a_mirror_outlives_a_source_that_cannot_be_listed_for_a_while(orders: Shell) -> None:
+    source, plain = FaultyStore(open_store(ROOT)), copy(orders)
+    serve_memory_store("cli", source)
+
+    def fail() -> None:
+        plain("produce orders", b"three\n")
+        source.add(Rule("list_folders", "*", Fault.error_before(), times=None))
+        mirror.advance(30)
+
+    def recover() -> None:
+        source.clear()
+        mirror.advance(30)
+
+    mirror = Interrupted(fail, recover)
+    orders.clock = mirror
+    ended = orders(f"copy {ROOT} memory://mirror --groups --follow -o json")
+    assert source.struck["error_before"] >= 2
+    assert (ended.status, ended.json["topics"]["orders"], ended.json["failures"]) == (0, 3, {})
+
+
+@pytest.mark.parametrize("command", ["backup s3://bucket/x", "restore s3://bucket/x"])
+def test_a_backup_in_a_bucket_is_refused_with_the_command_for_that(orders: Shell, command: str) -> None:
+    ended = orders(command)
+    assert (ended.status, ended.output) == (2, "")
+    assert "deltaq copy --groups --schemas" in ended.errors
 
 
 def test_a_topic_that_cannot_be_copied_is_named_and_the_others_are_copied(orders: Shell) -> None:

@@ -14,10 +14,10 @@ from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
 from deltaq.maintenance import run
 from deltaq.maintenance.settings import MaintenanceSettings
-from deltaq.store import forget_memory_store, open_store
+from deltaq.store import forget_memory_store, open_store, serve_memory_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.tools import CopyProgress, CopyReport, copy, diff, offset_ranges
-from deltaq.tools.copying import TopicCopier
+from deltaq.tools.copying import TRIES, TopicCopier
 
 SOURCE, TARGET = "memory://source", "memory://target"
 T0 = 1_700_000_000_000
@@ -295,3 +295,56 @@ def test_a_copy_of_a_copy_is_identical_to_both() -> None:
     _copy()
     copy({"bootstrap.servers": TARGET}, {"bootstrap.servers": "memory://third"})
     assert _everything("orders", "memory://third") == _everything("orders", SOURCE)
+
+
+# --- sources that fail ---
+
+
+def test_a_group_that_cannot_be_read_is_a_failure_of_the_copy() -> None:
+    _topic()
+    _produce("orders", 2)
+    for group in ("billing", "shipping"):
+        with Consumer(bootstrap_servers=SOURCE, group_id=group) as consumer:
+            consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    store = open_store(SOURCE)
+    for entry in list(store.list("groups/shipping/_delta_log/")):
+        store.put(entry.key, b"{")
+    report = _copy(groups=True)
+    assert (report.topics, report.groups) == ({"orders": 2}, ["billing"])
+    assert "groups/shipping/_delta_log/" in str(report.failures["groups that cannot be read"])
+
+
+def test_a_failed_copy_reports_what_it_has_copied_before() -> None:
+    _topic()
+    _produce("orders", 100)
+    refused = Rule("put", "topics/orders/*.parquet", Fault.refused(), times=None, nth=4)
+    serve_memory_store("target", FaultyStore(open_store(TARGET), refused))
+    report = _copy(bytes_at_once=500)
+    assert set(report.failures) == {"orders"}
+    ends = _offsets("orders", TARGET)[1]
+    assert report.topics == {"orders": sum(ends.values())}
+    assert 0 < report.topics["orders"] < 100
+
+
+def test_a_copy_counts_all_offsets_of_a_run_with_failures() -> None:
+    _topic()
+    _produce("orders", 100)
+    serve_memory_store("target", FaultyStore(open_store(TARGET), Rule("put", "*.parquet", Fault.error_before(), nth=3)))
+    seen: list[CopyProgress] = []
+    assert _copy(bytes_at_once=500, notify=seen.append).topics == {"orders": 100}
+    assert {progress.total for progress in seen} == {100}
+    assert [progress.copied for progress in seen] == sorted({progress.copied for progress in seen})
+
+
+def test_failures_between_which_records_are_copied_do_not_end_a_copy() -> None:
+    _topic()
+    _produce("orders", 200)
+    target = FaultyStore(open_store(TARGET))
+    clock = ManualClock(auto_advance=True)
+
+    def fail_next(_: CopyProgress) -> None:
+        target.add(Rule("put", "*.parquet", Fault.error_before()))
+
+    TopicCopier(open_store(SOURCE), target, "orders", clock, fail_next, bytes_at_once=500).run()
+    assert target.struck["error_before"] > TRIES
+    _assert_identical("orders")

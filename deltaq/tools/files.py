@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,21 @@ from pyarrow import json as arrow_json
 
 from deltaq.errors import InvalidConfig, InvalidValue
 from deltaq.parquet.plain_files import read_batches
-from deltaq.serde.schema import TopicSchema
-from deltaq.tools.records import headers_from_json, plain, row_from_json
+from deltaq.serde.json_text import strict_json
+from deltaq.serde.schema import TopicSchema, python_values
+from deltaq.tools.records import headers_from_json, parse_time, plain, row_from_json
 from deltaq.tools.spreadsheets import read_sheet
 from deltaq.tools.writing import Sending
+from deltaq.topics.arrow_input import BYTES_TYPES
 from deltaq.topics.columns import HEADERS
 
-_ROWS_AT_ONCE = 10_000
+ROWS_AT_ONCE = 10_000
+BYTES_AT_ONCE = 16 * 1024 * 1024
+"""How much of a file is read at once; also the longest row."""
+
+_OF_MESSAGES = ("value", "key", "partition", "timestamp", "headers")
+"""The columns of messages of bytes."""
+
 _BYTE = r"\\x[0-9a-f]{2}"
 _ESCAPED = {".csv": re.compile(_BYTE), ".xlsx": re.compile(rf"{_BYTE}|\\u[0-9a-f]{{4}}|\\U[0-9a-f]{{8}}")}
 """What may stand for bytes, or for characters that a cell cannot hold, by the form of the file."""
@@ -33,40 +40,44 @@ def load_file(
     """Send the rows of a .csv, .jsonl, .parquet or .xlsx file as messages. `schema` is that of the topic.
 
     A typed topic takes its own columns, and `_key`, `_partition`, `_timestamp`, `_headers`. A topic of bytes takes
-    `value`, `key`, `partition`, `timestamp` and `headers`; of a file without `value`, each row becomes a JSON object.
-    Files of `to_csv` and `to_xlsx` give back their records, with new offsets. `key_column` names the column with the
-    key. Raises InvalidConfig for a file that cannot be read, InvalidValue for rows that do not fit, and what
+    `value`, `key`, `partition`, `timestamp` and `headers`; of a file without `value`, each row becomes a JSON object,
+    and a line of JSON stays as it is. Only an empty cell of a CSV file is null. Files of `to_csv` and `to_xlsx` give
+    back their records, with new offsets. `key_column` names the column with the key.
+
+    Raises InvalidConfig for a file that cannot be read, InvalidValue for rows that do not fit, and what
     `Sending.send_table` raises.
     """
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise InvalidConfig(f"{path}: the form is not known: {', '.join(_READERS)}", key="file")
     try:
-        for batch in read(path, schema):
+        for batch in read(path, schema, key_column):
             if _is_exported(batch.schema.names):
                 _check_escapes(path, batch, schema)
             sending.send_table(as_messages(batch, schema, key_column, partition))
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeEncodeError, pa.ArrowException) as error:  # a JSON text may escape a half of a character
         raise InvalidConfig(f"{path}: {error}", key="file") from None
 
 
 def as_messages(
     batch: pa.RecordBatch, schema: TopicSchema | None, key_column: str | None, partition: int
 ) -> pa.RecordBatch:
-    """Rows of a file as `Producer.produce_arrow` takes them. Raises InvalidValue for a missing key column."""
+    """Rows of a file as `Producer.produce_arrow` takes them. Raises InvalidValue for a missing key column, and for a
+    column of keys or values that cannot become text; KafkaException (_VALUE_DESERIALIZATION) as `python_values`."""
     if key_column is not None and key_column not in batch.schema.names:
         raise InvalidValue(f"there is no such column; there are {', '.join(batch.schema.names)}", field=key_column)
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    key = None if key_column is None else _content(columns, key_column)
     if _is_exported(batch.schema.names):
         columns = _as_given(columns, schema)
-    key = None if key_column is None else _as_key(columns[key_column])
     prefix = "" if schema is None else "_"
     if schema is None and "value" not in columns:
-        columns = {"value": pa.array([json.dumps(plain(row)) for row in batch.to_pylist()], pa.string())}
+        columns = {"value": pa.array([json.dumps(plain(row)) for row in python_values(batch)], pa.string())}
     elif schema is None:
-        columns |= {name: _as_key(columns[name]) for name in ("value", "key") if name in columns}
+        columns |= {name: _content(columns, name) for name in ("value", "key") if name in columns}
     if key is not None:
-        if key_column is not None and (schema is None or key_column not in schema.arrow.names):
+        known = {f"{prefix}{name}" for name in _OF_MESSAGES} | {*(() if schema is None else schema.arrow.names)}
+        if key_column not in known:
             columns.pop(key_column, None)
         columns[f"{prefix}key"] = key
     if partition >= 0:
@@ -101,7 +112,7 @@ def _check_escapes(path: Path, batch: pa.RecordBatch, schema: TopicSchema | None
     fields = [pa.field("value", pa.binary())] if schema is None else list(schema.arrow)
     names = ["_key", *(field.name for field in fields if pa.types.is_binary(field.type))]
     for name in (name for name in names if name in batch.schema.names):
-        for number, text in enumerate(_as_key(batch.column(name)).cast(pa.string()).to_pylist()):
+        for number, text in enumerate(batch.column(name).cast(pa.string()).to_pylist()):
             if text is not None and (found := escaped.search(text)):
                 offset = batch.column("_offset")[number].as_py()
                 raise InvalidValue(
@@ -111,36 +122,66 @@ def _check_escapes(path: Path, batch: pa.RecordBatch, schema: TopicSchema | None
                 )
 
 
-def _as_key(column: pa.Array) -> pa.Array:
-    return column if pa.types.is_binary(column.type) else column.cast(pa.string())
+def _content(columns: Mapping[str, pa.Array], name: str) -> pa.Array:
+    """A column as keys or values of bytes: bytes as they are, anything else as text. Raises InvalidValue."""
+    column = columns[name]
+    if any(is_bytes(column.type) for is_bytes in BYTES_TYPES):
+        return column
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowException as error:
+        raise InvalidValue(f"cannot become text: {error}", field=name) from None
 
 
-def _csv(path: Path, schema: TopicSchema | None) -> Iterator[pa.RecordBatch]:
-    # Keys and values of a topic of bytes are not numbers: 0070 stays as it is.
-    types: Mapping[str, pa.DataType] = {"key": pa.binary(), "value": pa.binary(), "_key": pa.binary()}
+# --- readers: (path, schema of the topic, name of the column with the key) ---
+
+
+def _csv(path: Path, schema: TopicSchema | None, key_column: str | None) -> Iterator[pa.RecordBatch]:
     if schema is not None:
-        types = {"_key": pa.binary()} | {field.name: field.type for field in schema.arrow}
         for field in schema.arrow:
             if pa.types.is_nested(field.type):
                 raise InvalidConfig(f"{path}: CSV has no column {field.name!r} of {field.type}: use .jsonl", key="file")
-    with csv.open_csv(path) as reader:
-        is_exported = _is_exported(reader.schema.names)
+    # A part of the file must end with a row, and not with a line break inside of quotes.
+    parts = {
+        "read_options": csv.ReadOptions(block_size=BYTES_AT_ONCE),
+        "parse_options": csv.ParseOptions(newlines_in_values=True),
+    }
+    with csv.open_csv(path, **parts) as reader:
+        names = reader.schema.names
     options = csv.ConvertOptions(
-        column_types=types,
+        column_types=_csv_types(names, schema, key_column),
+        null_values=[""],  # and not `NA` or `null`, which are texts
         strings_can_be_null=True,
-        quoted_strings_can_be_null=not is_exported,  # `to_csv` puts empty text into quotes, but not null
+        quoted_strings_can_be_null=not _is_exported(names),  # `to_csv` puts empty text into quotes, but not null
     )
-    with csv.open_csv(path, convert_options=options) as reader:
+    with csv.open_csv(path, convert_options=options, **parts) as reader:
         yield from reader
 
 
-def _jsonl(path: Path, schema: TopicSchema | None) -> Iterator[pa.RecordBatch]:
-    if schema is not None and any(_is_beyond_arrow(kind) for kind in schema.arrow.types):
+def _csv_types(names: Iterable[str], schema: TopicSchema | None, key_column: str | None) -> dict[str, pa.DataType]:
+    """The types of columns that are not found out from their cells: keys and values are no numbers, 0070 stays as it
+    is. A row that becomes JSON keeps the numbers that it has."""
+    content = {"_key"} if schema is not None else {"key", "value", "_key"}
+    if key_column is not None and (schema is not None or "value" in names):
+        content.add(key_column)
+    own = {} if schema is None else {field.name: field.type for field in schema.arrow}
+    return dict.fromkeys(content, pa.binary()) | own
+
+
+def _jsonl(path: Path, schema: TopicSchema | None, key_column: str | None) -> Iterator[pa.RecordBatch]:
+    if schema is None:
+        yield from _lines_of_bytes(path, key_column)
+    elif any(_is_beyond_arrow(kind) for kind in schema.arrow.types):
         yield from _typed_lines(path, schema)
-        return
-    options = None if schema is None else arrow_json.ParseOptions(explicit_schema=schema.arrow)
-    with arrow_json.open_json(path, parse_options=options) as reader:
-        yield from reader
+    else:
+        # With a type for the key: Arrow takes text that looks like a time for a time, and would write it otherwise.
+        columns = schema.arrow.append(pa.field("_key", pa.string()))
+        with arrow_json.open_json(
+            path,
+            read_options=arrow_json.ReadOptions(block_size=BYTES_AT_ONCE),
+            parse_options=arrow_json.ParseOptions(explicit_schema=columns),
+        ) as reader:
+            yield from reader
 
 
 def _is_beyond_arrow(kind: pa.DataType) -> bool:
@@ -149,19 +190,80 @@ def _is_beyond_arrow(kind: pa.DataType) -> bool:
     return pa.types.is_map(kind) or pa.types.is_binary(kind) or any(map(_is_beyond_arrow, inner))
 
 
+def _lines_of_bytes(path: Path, key_column: str | None) -> Iterator[pa.RecordBatch]:
+    """Lines for a topic of bytes: messages if they have a `value`, otherwise each line is a value as it stands."""
+    are_messages: bool | None = None
+    for lines in _lines(path):
+        rows = [_object(number, line) for number, line in lines]
+        names = dict.fromkeys(name for row in rows for name in row)
+        if are_messages is None:
+            are_messages = "value" in names
+            if key_column is not None and key_column not in names:
+                raise InvalidValue(f"there is no such column; there are {', '.join(names)}", field=key_column)
+        wanted = {"value", *names} if are_messages else set()
+        columns = {
+            name: _texts(row.get(name) for row in rows) if name in ("value", "key", "_key") else _given(name, rows)
+            for name in wanted
+        }
+        if key_column is not None:
+            columns[key_column] = _texts(row.get(key_column) for row in rows)
+        if not are_messages:
+            columns["value"] = pa.array([line for _, line in lines], pa.binary())
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def _object(number: int, line: bytes) -> dict[str, Any]:
+    try:
+        found = strict_json(line)
+    except ValueError as error:
+        raise InvalidValue(f"line {number}: not a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidValue(f"line {number}: not a JSON object")
+    return found
+
+
+def _texts(values: Iterable[Any]) -> pa.Array:
+    """Values of JSON as keys or values of bytes: text as it is, anything else as JSON."""
+    return pa.array([v if v is None or isinstance(v, str) else json.dumps(v) for v in values], pa.string())
+
+
+def _given(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Array:
+    """A column of JSON objects. Raises InvalidValue for a text that is no time where one is needed."""
+    column = pa.array([row.get(name) for row in rows])
+    if name not in ("timestamp", "_timestamp") or not pa.types.is_string(column.type):
+        return column
+    try:
+        times = [None if text is None else parse_time(text) for text in column.to_pylist()]
+    except ValueError as error:
+        raise InvalidValue(f"not a time: {error}", field=name) from None
+    return pa.array(times, pa.timestamp("us", "UTC"))
+
+
+def _lines(path: Path) -> Iterator[list[tuple[int, bytes]]]:
+    """The lines of a file that are not empty, with their numbers, a part at a time."""
+    part: list[tuple[int, bytes]] = []
+    size = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if text := line.strip():
+                part.append((number, text))
+                size += len(text)
+            if len(part) == ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
+                yield part
+                part, size = [], 0
+    if part:
+        yield part
+
+
 def _typed_lines(path: Path, schema: TopicSchema) -> Iterator[pa.RecordBatch]:
     """Lines as rows of a typed topic, read one by one, which takes ten times as long as Arrow."""
-    with path.open("rb") as file:
-        lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-        while rows := list(islice(lines, _ROWS_AT_ONCE)):
-            found = [_typed_line(number, line, schema) for number, line in rows]
-            batch = schema.to_arrow([row for row, _ in found])
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            for name in {name for _, about in found for name in about}:
-                given = pa.array([about.get(name) for _, about in found])
-                is_text = name == "_timestamp" and pa.types.is_string(given.type)
-                columns[name] = given.cast(pa.timestamp("us", "UTC")) if is_text else given
-            yield pa.RecordBatch.from_pydict(columns)
+    for lines in _lines(path):
+        found = [_typed_line(number, line, schema) for number, line in lines]
+        batch = schema.to_arrow([row for row, _ in found])
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        about = [about for _, about in found]
+        columns |= {name: _given(name, about) for name in {name for names in about for name in names}}
+        yield pa.RecordBatch.from_pydict(columns)
 
 
 def _typed_line(number: int, line: bytes, schema: TopicSchema) -> tuple[dict[str, object], dict[str, Any]]:
@@ -174,14 +276,10 @@ def _typed_line(number: int, line: bytes, schema: TopicSchema) -> tuple[dict[str
         raise InvalidValue(f"line {number}: {error.error.str()}") from None
 
 
-def _parquet(path: Path, _: TopicSchema | None) -> Iterator[pa.RecordBatch]:
-    return read_batches(path)
-
-
-_READERS: Mapping[str, Callable[[Path, Any], Iterator[pa.RecordBatch]]] = {
+_READERS: Mapping[str, Callable[[Path, TopicSchema | None, str | None], Iterator[pa.RecordBatch]]] = {
     ".csv": _csv,
     ".jsonl": _jsonl,
     ".ndjson": _jsonl,
-    ".parquet": _parquet,
-    ".xlsx": lambda path, _: read_sheet(path),
+    ".parquet": lambda path, *_: read_batches(path),
+    ".xlsx": lambda path, *_: read_sheet(path),
 }

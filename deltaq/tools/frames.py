@@ -12,6 +12,7 @@ from pyarrow import csv
 
 from deltaq.errors import InvalidConfig
 from deltaq.serde.columns import TIMESTAMP
+from deltaq.serde.schema import python_values, unreadable
 from deltaq.tools.files import as_messages, load_file
 from deltaq.tools.positions import Place, offset_ranges
 from deltaq.tools.reading import read
@@ -56,7 +57,8 @@ def to_csv(topic: Topic, path: Path, start: Place = None, end: Place = None) -> 
 
     Bytes stand as text, those that are no UTF-8 escaped as `\\xff`; lists, maps and headers as JSON. `from_file` takes
     such a file, unless keys or values may be escaped, or the topic has columns of lists or maps. Raises as `to_arrow`,
-    and InvalidConfig for a file that cannot be written.
+    InvalidConfig for a file that cannot be written, and KafkaException (_VALUE_DESERIALIZATION) for values without an
+    equal in Python, such as a time in the year 10000.
     """
     count, columns = 0, _text_schema(topic)
     try:
@@ -73,7 +75,7 @@ def to_csv(topic: Topic, path: Path, start: Place = None, end: Place = None) -> 
 def to_xlsx(topic: Topic, path: Path, start: Place = None, end: Place = None) -> int:
     """Write the records to a workbook, in the form of `to_csv`, but with numbers and times as such; their number.
 
-    Needs the extra [xlsx]. Raises as `to_arrow` and `write_sheet`.
+    Needs the extra [xlsx]. Raises as `to_csv` and `write_sheet`.
     """
 
     def rows() -> Iterator[list[Any]]:
@@ -127,7 +129,10 @@ def _text_schema(topic: Topic) -> pa.Schema:
 def _as_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         times = column.cast(TIMESTAMP).cast(pa.int64()).to_pylist()
-        return pa.array([None if time is None else _time_text(time) for time in times], pa.string())
+        try:
+            return pa.array([None if time is None else _time_text(time) for time in times], pa.string())
+        except OverflowError as error:
+            raise unreadable(str(error)) from None
     return pa.array([None if value is None else str(value) for value in _cells(column, _text)], pa.string())
 
 
@@ -138,7 +143,7 @@ def _as_cells(column: pa.Array) -> list[Any]:
 def _cells(column: pa.Array, otherwise: Callable[[Any], Any]) -> list[Any]:
     """Values as they stand in a cell: bytes as text, what is nested as JSON, others as `otherwise` makes them."""
     kind = column.type
-    values = column.to_pylist()
+    values = python_values(column)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return [None if value is None else value.decode("utf-8", "backslashreplace") for value in values]
     if kind == HEADERS:

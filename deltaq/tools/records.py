@@ -182,7 +182,9 @@ def _typed_scalar(value: Any, kind: pa.DataType) -> Any:
     return value if parse is None or not isinstance(value, str) else parse(value)
 
 
-def _time(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
+    """A time in ISO 8601, in UTC unless it says otherwise. Raises ValueError for other text, and for parts of a
+    microsecond."""
     if _FINER_THAN_MICROSECONDS.search(text):
         raise ValueError("finer than microseconds")  # Python would cut it
     found = datetime.fromisoformat(text)
@@ -200,6 +202,6 @@ def _decimal(value: Any) -> Any:
 
 _PARSERS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]]] = (
     (pa.types.is_floating, lambda text: _NOT_FINITE.get(text, text)),
-    (pa.types.is_timestamp, _time),
+    (pa.types.is_timestamp, parse_time),
     (pa.types.is_date, date.fromisoformat),
 )

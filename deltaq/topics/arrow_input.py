@@ -29,7 +29,9 @@ class ArrowStream(Protocol):
 ArrowInput: TypeAlias = "pa.Table | pa.RecordBatch | ArrowStream"
 
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+BYTES_TYPES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+"""Tests for the types of columns that hold bytes."""
+
 _KINDS: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "null": (pa.types.is_null,),
     "boolean": (pa.types.is_boolean,),
@@ -37,7 +39,7 @@ _KINDS: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "decimal": (pa.types.is_decimal,),
     "float": (pa.types.is_floating,),
     "string": _TEXT,
-    "binary": _BYTES,
+    "binary": BYTES_TYPES,
     "date": (pa.types.is_date,),
     "timestamp": (pa.types.is_timestamp,),
     # List views are left out: Arrow casts them to invalid lists.
@@ -395,6 +397,6 @@ def row_bytes(array: pa.Array) -> pa.Array:
         return pc.pairwise_diff(sums).slice(1)
     if pa.types.is_struct(array.type):
         return reduce(pc.add, map(row_bytes, array.flatten()))
-    if any(test(array.type) for test in _TEXT + _BYTES):
+    if any(test(array.type) for test in _TEXT + BYTES_TYPES):
         return pc.binary_length(array).fill_null(0).cast(pa.int64())
     return pa.repeat(pa.scalar(array.type.bit_width // 8, pa.int64()), len(array))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ from deltaq.schema_registry.json_schema import JSONDeserializer
 from deltaq.schema_registry.protobuf import fields_of
 from deltaq.store import Store
 from deltaq.tools.positions import Place, Ranges, offset_ranges
-from deltaq.tools.reading import first, last, matching, read
+from deltaq.tools.reading import BY_TIME, first, last, matching, newest, read
 from deltaq.tools.records import Record, plain, records_of
 from deltaq.topic import Topic
 from deltaq.topics.columns import table_schema
@@ -47,9 +47,7 @@ _ID_END = 5
 _UNKNOWN_MAX = 3
 """Ids that are not in the registry after which the values of a page are taken for other bytes: each is a request."""
 
-
 _BY_OFFSET = [("_offset", "ascending")]
-_BY_TIME = [("_timestamp", "ascending"), ("_partition", "ascending"), ("_offset", "ascending")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ def find(store: Store, clock: Clock, topic: str, wanted: Wanted) -> Found:
 
 def _oldest(topic: Topic, ranges: Ranges, count: int, pattern: str) -> tuple[pa.Table, int]:
     """The first records in `ranges`, and how many were searched."""
-    found, searched, size = _empty(topic), 0, 0
+    found, searched, size = _columns(topic).empty_table(), 0, 0
     for batch in read(topic, ranges) if pattern else first(topic, ranges, count):
         hits = matching(batch, pattern) if pattern else batch
         found = pa.concat_tables([found, pa.Table.from_batches([hits], found.schema)])
@@ -127,24 +125,24 @@ def _oldest(topic: Topic, ranges: Ranges, count: int, pattern: str) -> tuple[pa.
         if found.num_rows >= count or searched >= SEARCHED_MAX or size >= BYTES_MAX:
             break
     # Pages of one partition follow each other by offset, whatever the timestamps are.
-    return found.sort_by(_BY_OFFSET if len(ranges) == 1 else _BY_TIME).slice(0, count), searched
+    return found.sort_by(_BY_OFFSET if len(ranges) == 1 else BY_TIME).slice(0, count), searched
 
 
 def _newest(topic: Topic, ranges: Ranges, count: int, pattern: str) -> tuple[pa.Table, int]:
     """The newest records in `ranges` that match, by their timestamps, and how many were searched."""
-    found, searched = _empty(topic), 0
-    for batch in read(topic, ranges):
-        hits = pa.Table.from_batches([matching(batch, pattern)], found.schema)
-        searched += batch.num_rows
-        if hits.num_rows:
-            # Only what can still be shown is kept.
-            both = pa.concat_tables([found, hits]).sort_by(_BY_TIME)
-            found = both.slice(max(0, both.num_rows - count))
-    return found, searched
+    searched = 0
+
+    def hits() -> Iterator[pa.RecordBatch]:
+        nonlocal searched
+        for batch in read(topic, ranges):
+            searched += batch.num_rows
+            yield matching(batch, pattern)
+
+    return newest(hits(), _columns(topic), count), searched
 
 
-def _empty(topic: Topic) -> pa.Table:
-    return table_schema(topic.describe().schema).empty_table()
+def _columns(topic: Topic) -> pa.Schema:
+    return table_schema(topic.describe().schema)
 
 
 def row(record: Record, decode: Callable[[bytes], Shown | None]) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -17,8 +17,13 @@ from deltaq.topics.columns import table_schema
 
 T = TypeVar("T")
 
+BY_TIME = [("_timestamp", "ascending"), ("_partition", "ascending"), ("_offset", "ascending")]
+"""The order of records of several partitions."""
+
 _WIDER = 4
 """By which factor the range grows that is searched for the last records of a compacted topic."""
+
+_UNSORTED_BYTES = 32 * 1024 * 1024
 
 
 def read(topic: Topic, ranges: Ranges) -> Iterator[pa.RecordBatch]:
@@ -48,11 +53,27 @@ def last(topic: Topic, ranges: Ranges, count: int) -> pa.Table:
     while True:
         starts = {partition: max(start, end - window) for partition, (start, end) in ranges.items()}
         tail = {partition: (starts[partition], end) for partition, (_, end) in ranges.items()}
-        found = pa.Table.from_batches(read(topic, tail), columns)
+        found = newest(read(topic, tail), columns, count)
         if found.num_rows >= count or all(starts[partition] == ranges[partition][0] for partition in ranges):
-            break
+            return found
         window *= _WIDER
-    by_time = found.sort_by([("_timestamp", "ascending"), ("_partition", "ascending"), ("_offset", "ascending")])
+
+
+def newest(batches: Iterable[pa.RecordBatch], columns: pa.Schema, count: int) -> pa.Table:
+    """The `count` newest of these records by their timestamps, the newest last. Keeps no more of them in memory than
+    these and the last `_UNSORTED_BYTES`: a topic may have many partitions with large records."""
+    found: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        found.append(batch)
+        size += batch.nbytes
+        if size > _UNSORTED_BYTES:
+            found, size = _newest(found, columns, count).to_batches(), 0
+    return _newest(found, columns, count)
+
+
+def _newest(batches: Sequence[pa.RecordBatch], columns: pa.Schema, count: int) -> pa.Table:
+    by_time = pa.Table.from_batches(batches, columns).sort_by(BY_TIME)
     return by_time.slice(max(0, by_time.num_rows - count))
 
 

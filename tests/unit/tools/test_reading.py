@@ -27,6 +27,7 @@ from deltaq.tools import (
     matching,
     offset_ranges,
     parse_place,
+    reading,
     records_of,
     transform,
 )
@@ -219,3 +220,25 @@ def test_statistics_know_the_first_millisecond_of_all_times(root: str) -> None:
 )
 def test_values_of_queries_become_those_of_json(value: object, expected: object) -> None:
     assert json.loads(json.dumps(plain(value))) == expected
+
+
+def test_the_newest_records_are_found_without_keeping_all_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_UNSORTED_BYTES", 4 * 1024 * 1024)
+    columns = pa.schema(
+        [(name, pa.int64()) for name in ("_timestamp", "_partition", "_offset")] + [("value", pa.binary())]
+    )
+    before, most = pa.total_allocated_bytes(), 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal most
+        for number in range(40):
+            at = [number * 7 % 40]
+            # A copy, in Arrow's own memory.
+            value = pa.array([b"x" * 1024 * 1024]).take(pa.array([0]))
+            yield pa.RecordBatch.from_arrays([pa.array(at), pa.array([0]), pa.array([number]), value], schema=columns)
+            most = max(most, pa.total_allocated_bytes() - before)
+
+    found = reading.newest(batches(), columns, 3)
+    assert found.column("_timestamp").to_pylist() == [37, 38, 39]
+    assert most < 20 * 1024 * 1024
+    assert reading.newest([], columns, 3).num_rows == 0

@@ -140,6 +140,7 @@ class RootWatch:
         there = topic_names(self._store)
         for gone in self._logs.keys() - set(there):
             del self._logs[gone]
+            self._counts.pop(gone, None)
         found = dict(zip(there, in_parallel_if_remote(self._store, self._clock, self._count, there), strict=True))
         topics = {name: answer for name, answer in found.items() if isinstance(answer, TopicCount)}
         errors = {

@@ -40,7 +40,7 @@ def sql(store: Store, query: str, start: Place = None, end: Place = None, *, clo
         raise InvalidConfig("SQL needs the extra [sql]: pip install 'deltaq[sql]'", key="sql") from None
     with duckdb.connect() as connection:
         try:
-            for name, topic in _topics(store, _table_names(connection, query)).items():
+            for topic, name in _topics(store, _table_names(connection, query)).items():
                 _load(connection, name, Topic(topic, store=store, clock=clock), start, end)
             return _with_names_apart(connection.execute(query).to_arrow_table())
         except duckdb.Error as error:
@@ -104,10 +104,10 @@ def _tables(node: object) -> Iterator[str]:
 
 
 def _topics(store: Store, named: set[str]) -> Mapping[str, str]:
-    """The topics that a query names, by the names in the query. DuckDB ignores case."""
+    """The topics that a query names, with one of their names in the query. DuckDB ignores case."""
     there = topic_names(store)
     folded = {topic.lower(): topic for topic in there}
-    return {name: name if name in there else folded[name.lower()] for name in named if name.lower() in folded}
+    return {name if name in there else folded[name.lower()]: name for name in sorted(named) if name.lower() in folded}
 
 
 def _load(connection: duckdb.DuckDBPyConnection, name: str, topic: Topic, start: Place, end: Place) -> None:

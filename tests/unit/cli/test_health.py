@@ -204,7 +204,7 @@ def test_topics_are_queried_as_tables(orders: Shell) -> None:
         2        k2  4
         """
     )
-    joined = "select count(*) as n, max(a._timestamp) as t from orders a join orders b using (_offset)"
+    joined = "select count(*) as n, max(a._timestamp) as t from orders a join ORDERS b using (_offset)"
     assert orders(f"sql '{joined}' -o json").json == [{"n": 3, "t": "2023-11-14T22:13:20.002000+00:00"}]
     assert orders("sql 'select count(*) as n from orders' --from -1 -o json").json == [{"n": 1}]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from deltaq.clock import Clock
@@ -78,11 +77,10 @@ class Sessions:
 
     def find(self, cookies: str) -> Session | None:
         """The session that a `Cookie` header names."""
-        try:
-            morsel = SimpleCookie(cookies).get(COOKIE)
-        except CookieError:
-            return None
-        session = None if morsel is None else self._sessions.get(morsel.value)
+        # Not by Python's parser: it stops at a value that is no token, as other programs on this host may have set.
+        pairs = (pair.strip().partition("=") for pair in cookies.split(";"))
+        named = (self._sessions.get(value) for name, _, value in pairs if name == COOKIE)
+        session = next(filter(None, named), None)
         if session is not None and session.ends_at < self._clock.monotonic():
             self.sign_out(session)
             return None

@@ -64,7 +64,7 @@ def console_of(
         notify_token(token)
     totals = Totals()
     roots = [_root(number, conf, settings, clock, totals) for number, conf in enumerate(confs)]
-    hosts = frozenset({*LOOPBACK, settings.host, *(host.lower() for host in settings.hosts)})
+    hosts = LOOPBACK | {host.lower() for host in (settings.host, *settings.hosts)}
     return Console(
         roots,
         Sessions(token, clock),

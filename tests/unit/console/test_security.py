@@ -163,6 +163,8 @@ def test_a_site_whose_name_leads_here_gets_nothing(memory_root: str, asked: Test
     assert asked.get("/roots/0", headers={"Host": "127.0.0.1:1"}).status_code == 200
     named = browser(made(memory_root, hosts=["Console.Example"]))
     assert named.get("/roots/0", headers={"Host": "console.example"}).status_code == 200
+    listening = browser(made(memory_root, host="Console.Example", token=TOKEN))
+    assert listening.get("/sign-in", headers={"Host": "console.example"}).status_code == 200
 
 
 # --- changes ---
@@ -297,6 +299,18 @@ def test_sessions_end_after_half_a_day_and_are_bounded() -> None:
         assert sessions.find(cookies) is None
     assert TOKEN not in repr(sessions)
     assert first.id not in repr(first)
+
+
+@pytest.mark.parametrize(
+    "other", ['prefs={"theme":"dark"}', 'a="', "no pair", "a=b c", "deltaq_session=of-another-console"]
+)
+def test_a_session_is_found_beside_the_cookies_of_other_programs(other: str) -> None:
+    sessions = Sessions(TOKEN, ManualClock())
+    session = sessions.sign_in(TOKEN)
+    assert session is not None
+    assert sessions.find(f"{other}; deltaq_session={session.id}") is session
+    assert sessions.find(f"deltaq_session={session.id}; {other}") is session
+    assert sessions.find(other) is None
 
 
 def test_settings_that_are_not_safe_are_refused(memory_root: str) -> None:

@@ -26,6 +26,10 @@ def root_samples(roots: Sequence[Root]) -> Iterator[Sample]:
     """The values of roots. Looks at a root if no page has done so within the interval."""
     for root in roots:
         view, at = root.poller.view(), {"root": root.url}
+        if view.problem:
+            # Values of an earlier look would seem to be those of now, and no alert would see that a lag grows.
+            yield Sample(UNREADABLE, at, 1)
+            continue
         for name, topic in view.topics.items():
             labels = {**at, "topic": name}
             yield Sample(TOPIC_PARTITIONS, labels, len(topic.ranges))

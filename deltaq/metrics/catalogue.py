@@ -198,7 +198,11 @@ GROUP_TOPIC_LAG = Gauge(
 )
 GROUP_MEMBERS = Gauge("deltaq_group_members", "members", "The members of a group.", _OF_GROUP)
 UNREADABLE = Gauge(
-    "deltaq_root_unreadable", "names", "Topics and groups of a root that cannot be read.", labels=("root",)
+    "deltaq_root_unreadable",
+    "names",
+    "Topics and groups of a root that cannot be read; 1 if the root itself cannot be read. Then its other values are "
+    "left out.",
+    labels=("root",),
 )
 COST_PER_DAY = Gauge(
     "deltaq_root_cost_dollars_per_day",

@@ -205,6 +205,23 @@ def test_a_store_that_does_not_answer_is_named_on_the_page(memory_root: str) -> 
     assert "orders" in page.text  # as last seen
 
 
+def test_prometheus_gets_no_old_value_of_a_root_that_cannot_be_read(memory_root: str) -> None:
+    Topic("orders", bootstrap_servers=memory_root).create()
+    console = made(memory_root, interval_s=0.0)
+    faults = FaultyStore(open_store(memory_root))
+    console.roots[0].poller._watch._store = faults
+    client = browser(console)
+
+    def of_root() -> set[tuple[str, float]]:
+        families = text_string_to_metric_families(client.get("/metrics").text)
+        return {(sample.name, sample.value) for family in families for sample in family.samples if sample.labels}
+
+    assert {("deltaq_topic_messages", 0), ("deltaq_root_unreadable", 0)} <= of_root()
+    faults.add(Rule("list_folders", "topics/", Fault.error_before()))
+    assert of_root() == {("deltaq_root_unreadable", 1)}
+    assert {("deltaq_topic_messages", 0), ("deltaq_root_unreadable", 0)} <= of_root()
+
+
 def test_prometheus_gets_every_metric_of_the_root(orders: TestClient, memory_root: str) -> None:
     answer = orders.get("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"

@@ -111,12 +111,12 @@ class _Root:
     def allow_list(self) -> Document:
         condition: Document = {}
         if self.prefix:
-            prefixes = [self.prefix, f"{self.prefix}/*"]
-            condition = {"StringLike": {"s3:prefix": prefixes}}
+            # Not the prefix without a slash, which would list the names of `production/` to the users of `prod`.
+            condition = {"StringLike": {"s3:prefix": [f"{self.prefix}/*"]}}
             if self.dialect == "aws":
                 # Every consumer reads the next log entry before it exists. S3 answers 403 instead of 404 for a missing
-                # object unless ListBucket is allowed, which it checks without a prefix.
-                condition = {"StringLikeIfExists": {"s3:prefix": ["", *prefixes]}}
+                # object unless ListBucket is allowed, which it checks without a prefix. So names are not hidden here.
+                condition = {"StringLikeIfExists": {"s3:prefix": ["", self.prefix, f"{self.prefix}/*"]}}
         return _statement("ListRoot", ["s3:ListBucket"], [self.bucket_arn], condition)
 
 

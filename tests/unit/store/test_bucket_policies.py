@@ -131,6 +131,7 @@ def test_another_prefix_cannot_be_listed(role: Role) -> None:
         assert not allows(policy(role, "minio"), "s3:ListBucket", "events", prefix=prefix)
         assert not allows(policy(role, "aws"), "s3:ListBucket", "events", prefix=prefix)
     assert not allows(policy(role, "minio"), "s3:ListBucket", "events")
+    assert not allows(policy(role, "minio"), "s3:ListBucket", "events", prefix="prod")  # begins `production/`, too
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -126,7 +126,9 @@ def _set_up_bucket(url: str, location: Location, config: ClientConfig) -> Bucket
         # Imported on first use: no other module needs the SDK.
         from deltaq.store.bucket_admin import BucketAdmin  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ImportError(f"setup of {url} needs MinIO's SDK: pip install 'minio>=7.2,<8'", name=error.name) from None
+        raise ImportError(
+            f"setup of {url} needs the extra [minio]: pip install 'deltaq[minio]'", name=error.name
+        ) from None
     bucket, prefix = location.name, location.prefix
     try:
         role_policies(url, bucket, prefix, "aws")

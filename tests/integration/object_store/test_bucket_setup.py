@@ -307,5 +307,5 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert "pip install 'minio>=7.2,<8'" in done.stdout
+    assert "pip install 'deltaq[minio]'" in done.stdout
     assert "planted" not in done.stdout + done.stderr

@@ -222,9 +222,21 @@ class Replay:
         if (group := self._group_of.get(process)) is not None:
             self._reach.end(group, poll)
         for partition in poll.at_tail:
-            held = positions.get(partition)
-            if held is not None and held.high is not None and (lag := self._tails.judge(poll, partition, held.high)):
+            highest = self._highest(process, partition)
+            if highest is not None and (lag := self._tails.judge(poll, partition, highest)):
                 yield lag
+
+    def _highest(self, process: str, partition: Partition) -> int | None:
+        """The highest position at which a process can be; None if it may be anywhere."""
+        position = self._positions[process].get(partition)
+        if position is not None and position.since is None:
+            return position.high
+        # A member that has read nothing is where its group has committed, at some time since it began.
+        begun = self._subscribed.get(process) if position is None else position.set_by
+        if begun is None:
+            return None
+        _, committed = self._committed.range(self._group_of[process], partition, begun.invoked)
+        return committed if position is None else max(committed, position.high or 0)
 
     def _jump(
         self, position: _Position, partition: Partition, offset: int, poll: Operation, transaction: Transaction | None

@@ -217,6 +217,28 @@ def test_a_poll_at_the_tail_without_records_read_by_others_lags():
     assert story.names() == ["realtime-lag"]
 
 
+@pytest.mark.parametrize("records_assignments", [True, False])
+def test_a_member_at_the_tail_that_has_read_nothing_lags_unless_its_group_has_committed_that_far(
+    records_assignments: bool,
+):
+    story = Story()
+    story.log("a")
+    if records_assignments:
+        story.assign("c1", [T], group="g")
+    else:
+        story.subscribe("c1", "g")
+    story.polls("c1", tail=(T,))
+    assert story.names() == ["realtime-lag"]
+    story.crash("c1")
+    if records_assignments:
+        story.assign("c1", [T], group="g")
+    else:
+        story.subscribe("c1", "g")
+    story.commits("c2", 1)  # c1 may read this position
+    story.polls("c1", tail=(T,))
+    assert story.names() == ["realtime-lag"]  # the one of before
+
+
 def test_a_topic_that_was_created_again_is_another_one():
     story = Story()
     story.log("a", "b", at=("t#1", 0))

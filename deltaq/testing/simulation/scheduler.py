@@ -71,7 +71,10 @@ class Task:
         if current is None or self.is_done:
             return
         self.joining.append(current)
-        scheduler.pause(current, NEVER if timeout is None else timeout)
+        try:
+            scheduler.pause(current, NEVER if timeout is None else timeout)
+        finally:
+            self.joining.remove(current)  # else the end of this task would cut a later sleep of `current` short
 
     def is_alive(self) -> bool:
         return not self.is_done

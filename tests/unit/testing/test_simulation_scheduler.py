@@ -68,6 +68,18 @@ def test_time_passes_only_while_all_programs_wait(scheduler):
     assert scheduler.run(process, program) == 3600
 
 
+def test_a_join_that_was_given_up_shortens_no_later_sleep(scheduler):
+    process = Process(scheduler, "p")
+
+    def program() -> float:
+        process.clock.start_thread(lambda: process.clock.sleep(5), "slow").join(1)
+        started_at = process.clock.monotonic()
+        process.clock.sleep(10)
+        return process.clock.monotonic() - started_at
+
+    assert scheduler.run(process, program) == 10
+
+
 @given(st.integers(0, 2**32))
 def test_a_lock_is_held_by_one_thread_at_a_time(seed):
     scheduler = Scheduler(seed, preempt=0.5)

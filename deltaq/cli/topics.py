@@ -15,7 +15,7 @@ from deltaq.units import as_count, as_size, counted
 
 if TYPE_CHECKING:
     from deltaq.admin import ConfigEntry, ConfigResource
-    from deltaq.topics.listing import TopicSize
+    from deltaq.topics.listing import TopicListing
 
 _VERBS = Commands("List, create, describe, alter and delete topics.")
 
@@ -43,10 +43,10 @@ def list_topics(
 
     MESSAGES counts offsets; key compaction leaves gaps, so a compacted topic may hold fewer messages.
     """
-    from deltaq.topics.listing import topic_names, topic_sizes  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.topics.listing import topic_listings, topic_names  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     wanted = [name for name in topic_names(session.store) if fnmatchcase(name, pattern)]
-    answers = topic_sizes(session.store, session.clock, wanted)
+    answers = topic_listings(session.store, session.clock, wanted)
     # A folder may be that of a deleted topic.
     found = {name: answer for name, answer in answers.items() if not isinstance(answer, UnknownTopic)}
     if names_only:
@@ -63,7 +63,7 @@ def list_topics(
         fail(f"{len(broken)} of {len(rows)} topics cannot be read")
 
 
-def _row(name: str, answer: TopicSize | KafkaException) -> dict[str, Any]:
+def _row(name: str, answer: TopicListing | KafkaException) -> dict[str, Any]:
     if isinstance(answer, KafkaException):
         return {"topic": name, "error": answer.error.str()}
     return {"topic": name, "partitions": answer.partitions, "messages": answer.offsets, "bytes": answer.bytes}

@@ -14,8 +14,9 @@ from deltaq.errors import Corrupt
 from deltaq.parquet.segment import SegmentLayout
 from deltaq.store import Store
 from deltaq.store.parallel import REQUESTS_MAX, in_parallel
+from deltaq.topics.layout_cache import LayoutCache
 from deltaq.topics.offset_index import OffsetIndex
-from deltaq.topics.scan import Fetched, FileGone, FileRead, LayoutCache, first_parts, next_read, read_file
+from deltaq.topics.scan import Fetched, FileGone, FileRead, first_parts, next_read, read_file
 
 FIRST_READ_BYTES = 512 * 1024
 """How much of a large file the first read from a new position fetches. It is less than an uncompressed row group of a

@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSize:
-    """The size of a topic at the newest version of its log.
+class TopicListing:
+    """A topic as a list shows it, at the newest version of its log.
 
     `offsets` counts the offsets that can be read; key compaction leaves gaps, so there may be fewer records. `bytes` is
     the size of the data files that readers use.
@@ -38,18 +38,18 @@ def topic_names(store: Store) -> list[str]:
     return [folder for folder in reading(lambda: store.list_folders(names.TOPICS_FOLDER)) if names.is_name(folder)]
 
 
-def topic_size(store: Store, clock: Clock, topic: str) -> TopicSize:
-    """The size of a topic. Raises InvalidConfig (invalid name), UnknownTopic, Corrupt, Incompatible, Unavailable."""
+def topic_listing(store: Store, clock: Clock, topic: str) -> TopicListing:
+    """A topic for a list. Raises InvalidConfig (invalid name), UnknownTopic, Corrupt, Incompatible, Unavailable."""
     position = TopicPosition(store, topic, clock, indexed=True)
     position.load()
     head = position.live_head
     size = sum(file.segment.size for file in position.index.files.values())
-    return TopicSize(head.partitions, sum(head.next_offsets) - sum(head.start_offsets), size)
+    return TopicListing(head.partitions, sum(head.next_offsets) - sum(head.start_offsets), size)
 
 
-def topic_sizes(store: Store, clock: Clock, topics: Sequence[str]) -> dict[str, TopicSize | KafkaException]:
-    """The sizes of topics by name; in place of a size, the error that `topic_size` raises."""
-    return of_each(store, clock, topics, topic_size)
+def topic_listings(store: Store, clock: Clock, topics: Sequence[str]) -> dict[str, TopicListing | KafkaException]:
+    """Topics for a list, by name; in place of a topic, the error that `topic_listing` raises."""
+    return of_each(store, clock, topics, topic_listing)
 
 
 def of_each(

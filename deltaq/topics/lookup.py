@@ -9,7 +9,7 @@ from deltaq.errors import KafkaError, UnknownTopic
 from deltaq.message import OFFSET_BEGINNING, OFFSET_END
 from deltaq.store import Store
 from deltaq.topics.follower import TopicReader, topic_reader
-from deltaq.topics.scan import LayoutCache
+from deltaq.topics.layout_cache import LayoutCache
 from deltaq.topics.state import TopicHead
 from deltaq.topics.time_lookup import offsets_for_times
 

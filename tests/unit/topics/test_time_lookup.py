@@ -18,9 +18,9 @@ from deltaq.parquet import segment, segment_file
 from deltaq.producer import encoding
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from deltaq.topics.layout_cache import LAYOUTS_KEPT, LayoutCache
 from deltaq.topics.log import TopicLog
 from deltaq.topics.lookup import TopicLookup
-from deltaq.topics.scan import LAYOUTS_KEPT, LayoutCache
 from deltaq.topics.time_lookup import newest_time, offset_for_time, time_of_offset
 from tests.doubles.compaction import compact
 from tests.doubles.reading import eventually

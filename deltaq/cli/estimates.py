@@ -39,7 +39,8 @@ def cost(
         list[str] | None, Option("--topic", "-t", help="Without -m: only this topic. May be repeated.")
     ] = None,
     interval: Annotated[
-        float, Option("--interval", min=0.1, metavar="S", help="Without -m: seconds between two looks at the root.")
+        float,
+        Option("--interval", min=0.1, max=1e6, metavar="S", help="Without -m: seconds between two looks at the root."),
     ] = 5,
 ) -> None:
     """Estimate dollars a day on S3: of rates given by -m, or of the root as it runs now.

@@ -48,7 +48,9 @@ def maintain(
     session: Session,
     once: Annotated[bool, Option("--once", help="Run one round, then end: for scheduled jobs.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done first; change nothing.")] = False,
-    interval: Annotated[float, Option("--interval", min=0.001, metavar="S", help="Seconds between rounds.")] = 60.0,
+    interval: Annotated[
+        float, Option("--interval", min=0.001, max=1e6, metavar="S", help="Seconds between rounds.")
+    ] = 60.0,
 ) -> None:
     """Maintain all topics and groups: checkpoints, retention, compaction, clean-up. Goes on until Ctrl-C.
 

@@ -34,7 +34,9 @@ def serve(
         list[str] | None,
         Option("--allow-host", metavar="NAME", help="A host name under which browsers come. May be repeated."),
     ] = None,
-    interval: Annotated[float, Option("--interval", min=0.1, metavar="S", help="Seconds between two looks.")] = 2.0,
+    interval: Annotated[
+        float, Option("--interval", min=0.1, max=1e6, metavar="S", help="Seconds between two looks.")
+    ] = 2.0,
 ) -> None:
     """Show topics, messages, groups and costs as a live page in a browser, with the extra [console].
 

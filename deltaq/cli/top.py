@@ -24,7 +24,9 @@ _GROUPS = [Column("group"), Column("lag", as_count), Column("lag_per_s", as_rate
 
 def top(
     session: Session,
-    interval: Annotated[float, Option("--interval", min=0.1, metavar="S", help="Seconds between two looks.")] = 2.0,
+    interval: Annotated[
+        float, Option("--interval", min=0.1, max=1e6, metavar="S", help="Seconds between two looks.")
+    ] = 2.0,
     rounds: Annotated[
         int | None, Option("--rounds", "-n", min=1, help="End after so many looks; without it, go on.")
     ] = None,

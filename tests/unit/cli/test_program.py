@@ -56,6 +56,14 @@ def test_an_argument_that_is_no_text_is_refused_by_its_value(deltaq: Shell, comm
     assert deltaq(command + " '\udcff'").refused("the argument '\\udcff' is not UTF-8", 2)
 
 
+@pytest.mark.parametrize("command", ["top --rounds 2", "cost", "maintain --once", "serve --port 0"])
+@pytest.mark.parametrize("interval", ["inf", "nan", "0", "1e300"])
+def test_an_interval_that_no_clock_can_wait_is_a_wrong_argument(deltaq: Shell, command: str, interval: str) -> None:
+    ended = deltaq(f"{command} --interval {interval}")
+    assert (ended.status, ended.output) == (2, "")
+    assert "--interval" in ended.errors
+
+
 def test_a_command_that_is_interrupted_while_it_starts_ends_quietly() -> None:
     program = """
 import sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -299,6 +300,7 @@ def consume_all(consumer: Any, payloads: TimedPayloads, load: Load, cpu_s: float
     """Poll until all messages are there and no more have come for a while, or until too long none has come."""
     values: list[bytes] = []
     received = array("q")
+    gc.freeze()  # otherwise each collection looks at all values kept so far: for seconds, after half an hour
     last = monotonic()
     while True:
         message = consumer.poll(0.1)

@@ -44,8 +44,9 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class PlainRows:
-    """Records sorted by partition. `keys` is None if no record has a key. `shares` are (partition, rows), in the order
-    of the rows. Unless `timed`, the times are not written, because the commit gives them."""
+    """Records in runs of a partition. `keys` is None if no record has a key. `shares` are (partition, rows), in the
+    order of the rows; in a segment they are sorted. Unless `timed`, the times are not written, because the commit gives
+    them."""
 
     values: Sequence[bytes]
     keys: Sequence[bytes] | None
@@ -61,6 +62,18 @@ class PlainRows:
         part = slice(first, first + count)
         keys = None if self.keys is None else self.keys[part]
         return PlainRows(self.values[part], keys, self.times_ms[part], ((partition, count),), self.timed)
+
+
+def joined_plain(parts: Sequence[PlainRows]) -> PlainRows:
+    """The records of several parts, one after the other. All have keys or none has, and all are `timed` or none is."""
+    if len(parts) == 1:
+        return parts[0]
+    keys = None if parts[0].keys is None else list(chain.from_iterable(part.keys or () for part in parts))
+    values, times_ms, shares = (
+        list(chain.from_iterable(of_each))
+        for of_each in zip(*((part.values, part.times_ms, part.shares) for part in parts), strict=True)
+    )
+    return PlainRows(values, keys, times_ms, tuple(shares), parts[0].timed)
 
 
 def encode_plain(rows: PlainRows) -> EncodedSegment:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
@@ -12,7 +15,7 @@ from deltaq.spark.kafka_columns import kafka_columns
 from deltaq.spark.options import ColumnSet, needs_table_columns
 from deltaq.topics.columns import PLACES, table_schema
 from deltaq.topics.metadata import TopicDefinition
-from deltaq.topics.scan import Fetched
+from deltaq.topics.scan import Fetched, rows_of
 
 OF_TABLE = {
     "key": "_key",
@@ -77,17 +80,39 @@ class ReadColumns:
             wanted = [field for field in table if field in wanted or field.name == first.name]
         return pa.schema(wanted)
 
-    def of(self, topic: str, fetched: Fetched) -> pa.RecordBatch:
-        """The records as a record batch with the promised columns."""
-        return pa.RecordBatch.from_arrays(
-            [self._column(field, topic, fetched) for field in self._arrow], schema=self._arrow
-        )
+    def of(self, topic: str, parts: Iterable[Fetched]) -> Iterator[pa.RecordBatch]:
+        """The records as record batches with the promised columns, in order."""
+        for log_append_time, run in groupby(parts, lambda part: part.log_append_time):
+            time_type = LOG_APPEND_TIME if log_append_time else CREATE_TIME
+            for rows in rows_of(run):
+                arrays = [self._column(field, topic, time_type, rows) for field in self._arrow]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
-    def _column(self, field: pa.Field, topic: str, fetched: Fetched) -> pa.Array:
-        rows = fetched.rows
+    def _column(self, field: pa.Field, topic: str, time_type: int, rows: pa.RecordBatch) -> pa.Array:
         if field.name == ("topic" if self._kafka else "_topic"):
             return pa.repeat(pa.scalar(topic, field.type), rows.num_rows)
         if self._kafka and field.name == "timestampType":
-            kind = LOG_APPEND_TIME if fetched.log_append_time else CREATE_TIME
-            return pa.repeat(pa.scalar(kind, field.type), rows.num_rows)
+            return pa.repeat(pa.scalar(time_type, field.type), rows.num_rows)
         return rows.column(OF_TABLE[field.name] if self._kafka else field.name).cast(field.type)
+
+
+def in_batches(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at most `rows_max` rows. Small ones are joined, up to `bytes_max` bytes, because each
+    costs Spark as much as hundreds of rows."""
+    small: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if small and (rows + batch.num_rows > rows_max or size + batch.nbytes > bytes_max):
+            yield _joined(small)
+            small, rows, size = [], 0, 0
+        if batch.num_rows <= rows_max:
+            small.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        else:
+            yield from (batch.slice(row, rows_max) for row in range(0, batch.num_rows, rows_max))
+    if small:
+        yield _joined(small)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +24,7 @@ from pyspark.sql.types import StructType
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import InvalidConfig
 from deltaq.root import open_root
-from deltaq.spark.columns import ReadColumns, table_columns
+from deltaq.spark.columns import ReadColumns, in_batches, table_columns
 from deltaq.spark.kafka_columns import kafka_columns
 from deltaq.spark.offsets import (
     NOT_BEGUN,
@@ -57,6 +59,9 @@ _log = logging.getLogger("deltaq.spark")
 
 ROWS_AT_ONCE = 64 * 1024
 """Most rows in one record batch for Spark."""
+
+BYTES_AT_ONCE = 4 * 1024 * 1024
+"""Most bytes of small record batches that are joined for Spark."""
 
 _CLOCK = SYSTEM_CLOCK
 
@@ -217,16 +222,19 @@ def _records(options: SourceOptions, columns: ReadColumns, partition: InputParti
     if not isinstance(partition, _Task):  # Spark's placeholder when there is nothing to read
         return
     store = open_root(options.client, _CLOCK)
-    loss = DataLoss(options.fail_on_data_loss)
-    for first in range(0, len(partition.reads), REQUESTS_MAX):
-        reads = partition.reads[first : first + REQUESTS_MAX]
-        fetched = in_parallel(_CLOCK, lambda read: _fetched(store, read, partition, loss), reads)
-        for read, parts in zip(reads, fetched, strict=True):
-            for part in parts:
-                batch = columns.of(read.topic, part)
-                for row in range(0, batch.num_rows, ROWS_AT_ONCE):
-                    yield batch.slice(row, ROWS_AT_ONCE)
+    parts = _parts(store, partition, DataLoss(options.fail_on_data_loss))
+    converted = (columns.of(topic, (part for _, part in run)) for topic, run in groupby(parts, itemgetter(0)))
+    yield from in_batches(chain.from_iterable(converted), ROWS_AT_ONCE, BYTES_AT_ONCE)
     freeze_loaded()
+
+
+def _parts(store: Store, task: _Task, loss: DataLoss) -> Iterator[tuple[str, Fetched]]:
+    """The records of a task, each part with its topic."""
+    at_once = REQUESTS_MAX if store.is_remote else 1  # small local files are read faster than threads are started
+    for first in range(0, len(task.reads), at_once):
+        reads = task.reads[first : first + at_once]
+        fetched = in_parallel(_CLOCK, lambda read: _fetched(store, read, task, loss), reads)
+        yield from ((read.topic, part) for read, parts in zip(reads, fetched, strict=True) for part in parts)
 
 
 def _fetched(store: Store, planned: TopicRead, task: _Task, loss: DataLoss) -> list[Fetched]:
@@ -234,7 +242,7 @@ def _fetched(store: Store, planned: TopicRead, task: _Task, loss: DataLoss) -> l
     try:
         if planned.topic in task.apart:
             read = replace(read, layout=layout_of(store, read.file))
-        return read_file(store, read, task.columns[planned.topic])
+        return read_file(store, read, task.columns[planned.topic], plain=True)
     except FileGone:
         return _fetched_elsewhere(store, planned, loss)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import TypeVar
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from deltaq.delta.store_errors import unavailable
 from deltaq.errors import Corrupt
-from deltaq.parquet.plain_segment import PlainRows, decode_plain
+from deltaq.parquet.plain_segment import PlainRows, decode_plain, joined_plain
 from deltaq.parquet.segment import RowRange, SegmentLayout, read_layout, read_rows
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.columns import TIMESTAMP, plain_batch, table_schema
@@ -26,7 +26,7 @@ FEW_ROWS = 256
 """Most rows of a file that is decoded without Arrow. That takes a third of the time for one row, and as much as with
 Arrow for some 350."""
 
-_PLAIN_COLUMNS = table_schema(None)
+_PLAIN_COLUMNS = frozenset(table_schema(None))
 
 
 class FileGone(Exception):
@@ -89,10 +89,28 @@ class Fetched:
 
     @property
     def rows(self) -> pa.RecordBatch:
-        if self.plain is None:
-            return self.arrow
-        rows = plain_batch(self.plain)
-        return _with_column(rows, "_offset", pa.arange(self.first_offset, self.first_offset + len(rows)))
+        return self.arrow if self.plain is None else _plain_rows([self])
+
+
+def rows_of(parts: Iterable[Fetched]) -> Iterator[pa.RecordBatch]:
+    """The rows of all parts, in order. Plain records that follow each other are in one batch, because each conversion
+    costs more than hundreds of rows."""
+    for form, run in groupby(parts, _form):
+        if form is None:
+            yield from (part.arrow for part in run)
+        else:
+            yield _plain_rows(list(run))
+
+
+def _form(part: Fetched) -> tuple[bool, ...] | None:
+    """None for Arrow, otherwise what plain records must have in common for one batch."""
+    return None if part.plain is None else (part.plain.keys is None, part.plain.timed)
+
+
+def _plain_rows(parts: Sequence[Fetched]) -> pa.RecordBatch:
+    offsets = [pa.arange(part.first_offset, part.first_offset + len(part)) for part in parts]
+    whole = joined_plain([part.plain for part in parts if part.plain is not None])
+    return _with_column(plain_batch(whole), "_offset", pa.concat_arrays(offsets))
 
 
 def plan_reads(index: OffsetIndex, ranges: Mapping[int, tuple[int, int]]) -> list[FileRead]:
@@ -250,8 +268,8 @@ def _joined(run: Sequence[tuple[DataFile, Batch, int, int, pa.RecordBatch]]) -> 
 def read_file(store: Store, read: FileRead, columns: pa.Schema, *, plain: bool = False) -> list[Fetched]:
     """Read and verify records; damaged data is fetched once more. Raises FileGone, Corrupt, Unavailable.
 
-    `columns` are the columns of the result: all of the topic's table (`TopicDefinition.columns`), or `PLACES`. With
-    `plain`, records are `Fetched.plain` where Arrow would take longer.
+    `columns` are the columns of the result: all of the topic's table (`TopicDefinition.columns`), or some that include
+    `PLACES`. With `plain`, records are `Fetched.plain`, with all columns, where Arrow would take longer.
     """
     layout = read.layout
     if layout is None and any(batch.sparse and (start, end) != _whole(batch) for batch, start, end in read.wanted):
@@ -259,7 +277,7 @@ def read_file(store: Store, read: FileRead, columns: pa.Schema, *, plain: bool =
     key = read.file.segment.key
     ranges = [_row_range(layout, batch, start, end) for batch, start, end in read.wanted]
     is_few = read.file.segment.is_small and read.file.segment.rows <= FEW_ROWS
-    is_plain = plain and is_few and columns.equals(_PLAIN_COLUMNS)
+    is_plain = plain and is_few and _PLAIN_COLUMNS.issuperset(columns)
 
     def once() -> list[Fetched]:
         data = store.get(key) if is_plain else b""

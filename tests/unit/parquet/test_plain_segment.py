@@ -26,7 +26,7 @@ from deltaq.topics.columns import (
     rows_by_partition,
     table_schema,
 )
-from deltaq.topics.scan import FEW_ROWS, FileRead, read_file
+from deltaq.topics.scan import FEW_ROWS, FileRead, read_file, rows_of
 from deltaq.topics.state import Batch, DataFile
 
 VALUES = st.one_of(st.binary(max_size=3), st.binary(min_size=125, max_size=135))
@@ -116,6 +116,7 @@ def test_records_decoded_without_arrow_are_those_that_arrow_decodes(
     read = FileRead(file, tuple(wanted))
     plain, arrow = (read_file(store, read, table_schema(None), plain=each) for each in (True, False))
     assert all((part.plain is not None) == (len(rows) <= FEW_ROWS) for part in plain)
+    assert pa.Table.from_batches(rows_of(plain)) == pa.Table.from_batches([part.rows for part in arrow])
     for mine, other in zip(plain, arrow, strict=True):
         assert (len(mine), mine.rows) == (len(other), other.rows)
         assert replace(mine, arrow=None, plain=None, bytes=0) == replace(other, arrow=None, bytes=0)

@@ -1,13 +1,13 @@
 """Whether a reader's Avro schema reads what a writer's wrote: the only door to `avro`, whose rules these are.
 
-The rules are those of the Avro specification, "Schema Resolution". The library does not compare decimals, so that is
-done here.
+The rules are those of the Avro specification, "Schema Resolution". The library does not compare decimals, and takes an
+alias without a namespace for a full name, so both are done here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import avro.compatibility
 import avro.errors
@@ -15,6 +15,10 @@ import avro.name
 import avro.schema
 
 _DECIMALS = (avro.schema.BytesDecimalSchema, avro.schema.FixedDecimalSchema)
+_COMPATIBLE = avro.compatibility.SchemaCompatibilityType.compatible
+
+_Mismatch: TypeAlias = tuple[str, str]
+"""Where two decimals differ, and how."""
 
 
 def parsed(schema: Any, references: Sequence[Any]) -> avro.schema.Schema:
@@ -23,54 +27,80 @@ def parsed(schema: Any, references: Sequence[Any]) -> avro.schema.Schema:
         names = avro.name.Names(validate_names=True)
         for reference in references:
             avro.schema.make_avsc_object(reference, names)
-        return avro.schema.make_avsc_object(schema, names)
+        found = avro.schema.make_avsc_object(schema, names)
     except avro.errors.AvroException as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
+    _qualify_aliases(names.names)
+    return found
+
+
+def _qualify_aliases(named: Mapping[str, avro.schema.NamedSchema]) -> None:
+    """Give each alias the namespace of its type, as the specification does. Its full name is compared."""
+    for full_name, schema in named.items():
+        aliases, namespace = schema.get_prop("aliases"), full_name.rpartition(".")[0]
+        if isinstance(aliases, list) and namespace:
+            schema.set_prop("aliases", [each if "." in str(each) else f"{namespace}.{each}" for each in aliases])
 
 
 def incompatibilities(reader: avro.schema.Schema, writer: avro.schema.Schema) -> list[str]:
     """Why records of the writer's schema cannot be read with the reader's, by the rules of the Avro specification,
     "Schema Resolution"."""
-    found = _compared(reader, writer)
-    if found.compatibility is avro.compatibility.SchemaCompatibilityType.compatible:
-        return list(_decimals(reader, writer, "", set()))
+    comparison = _Comparison()
+    found = comparison.of(reader, writer)
+    if found.compatibility is _COMPATIBLE:
+        return [f"decimal mismatch at {path or '/'}: {why}" for path, why in comparison.decimals(reader, writer)]
     places = ", ".join(sorted(found.locations, key=len, reverse=True)[:1])
     reasons = zip(found.incompatibilities, sorted(found.messages) or [""], strict=False)
     return [f"{kind.value.replace('_', ' ')} at {places or '/'}: {message}" for kind, message in reasons]
 
 
-def _compared(reader: avro.schema.Schema, writer: avro.schema.Schema) -> Any:
-    checker = avro.compatibility.ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
-    return checker.get_compatibility(reader, writer)
+class _Comparison:
+    """A comparison of two schemas. It compares each pair of their parts once: the same named type may stand in many
+    places, and in itself."""
+
+    def __init__(self) -> None:
+        self._checker = avro.compatibility.ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
+        self._decimals: dict[tuple[int, int], list[_Mismatch]] = {}
+
+    def of(self, reader: avro.schema.Schema, writer: avro.schema.Schema) -> Any:
+        """What the library says of a pair."""
+        return self._checker.get_compatibility(reader, writer)
+
+    def decimals(self, reader: Any, writer: Any) -> list[_Mismatch]:
+        """The decimals whose precision or scale differs, in two schemas that are compatible apart from that: the
+        specification lets two decimals match only if both are equal."""
+        pair = id(reader), id(writer)
+        if pair not in self._decimals:
+            self._decimals[pair] = []  # what a recursive type finds in itself is found already
+            self._decimals[pair] = list(self._mismatches(reader, writer))
+        return self._decimals[pair]
+
+    def _mismatches(self, reader: Any, writer: Any) -> Iterator[_Mismatch]:
+        if isinstance(writer, avro.schema.UnionSchema):
+            for branch in writer.schemas:
+                yield from self.decimals(reader, branch)
+        elif isinstance(reader, avro.schema.UnionSchema):
+            branches = [each for each in reader.schemas if self.of(each, writer).compatibility is _COMPATIBLE]
+            yield from min((self.decimals(branch, writer) for branch in branches), key=len, default=[])
+        elif isinstance(writer, _DECIMALS) and isinstance(reader, _DECIMALS):
+            ours, theirs = (f"decimal({each.precision}, {each.scale})" for each in (reader, writer))
+            if ours != theirs:
+                yield "", f"reader {ours}, writer {theirs}"
+        else:
+            for place, inner, other in _parts(reader, writer):
+                yield from ((f"/{place}{path}", why) for path, why in self.decimals(inner, other))
 
 
-def _decimals(reader: Any, writer: Any, path: str, seen: set[tuple[int, int]]) -> Iterator[str]:
-    """The decimals whose precision or scale differs, in two schemas that are compatible apart from that: `avro` does
-    not compare them, and the specification lets two decimals match only if both are equal."""
-    if (id(reader), id(writer)) in seen:
-        return
-    seen.add((id(reader), id(writer)))
-    if isinstance(writer, avro.schema.UnionSchema):
-        for branch in writer.schemas:
-            yield from _decimals(reader, branch, path, seen)
-    elif isinstance(reader, avro.schema.UnionSchema):
-        compatible = avro.compatibility.SchemaCompatibilityType.compatible
-        branches = [each for each in reader.schemas if _compared(each, writer).compatibility is compatible]
-        found = [list(_decimals(branch, writer, path, set(seen))) for branch in branches]
-        yield from min(found, key=len, default=[])
-    elif isinstance(writer, _DECIMALS) and isinstance(reader, _DECIMALS):
-        ours, theirs = (f"decimal({each.precision}, {each.scale})" for each in (reader, writer))
-        if ours != theirs:
-            yield f"decimal mismatch at {path or '/'}: reader {ours}, writer {theirs}"
-    elif isinstance(writer, avro.schema.RecordSchema) and isinstance(reader, avro.schema.RecordSchema):
+def _parts(reader: Any, writer: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The parts of the reader's schema, each with its place and with the part of the writer's that it reads."""
+    if isinstance(writer, avro.schema.RecordSchema) and isinstance(reader, avro.schema.RecordSchema):
         written = {field.name: field for field in writer.fields}
         for field in reader.fields:
-            there = next(
-                (written[name] for name in (field.name, *(field.get_prop("aliases") or ())) if name in written), None
-            )
-            if there is not None:
-                yield from _decimals(field.type, there.type, f"{path}/{field.name}", seen)
+            for name in (field.name, *(field.get_prop("aliases") or ())):
+                if name in written:
+                    yield field.name, field.type, written[name].type
+                    break
     elif isinstance(writer, avro.schema.ArraySchema) and isinstance(reader, avro.schema.ArraySchema):
-        yield from _decimals(reader.items, writer.items, f"{path}/items", seen)
+        yield "items", reader.items, writer.items
     elif isinstance(writer, avro.schema.MapSchema) and isinstance(reader, avro.schema.MapSchema):
-        yield from _decimals(reader.values, writer.values, f"{path}/values", seen)
+        yield "values", reader.values, writer.values

@@ -43,6 +43,7 @@ def enum(*symbols: str, default: str | None = None) -> dict[str, Any]:
 
 
 X = ("x", "int")
+SHORT_ALIAS = record(X, name="a.S", aliases=("R",))
 RENAMED = {"type": "record", "name": "R", "fields": [{"name": "y", "type": "int", "aliases": ["x"]}]}
 FOUR, EIGHT = ({"type": "fixed", "name": "F", "size": size} for size in (4, 8))
 SIX, FIVE = decimal(6, 2), decimal(5, 2)
@@ -61,6 +62,14 @@ def long(logical: str) -> Any:
     return {"type": "long", "logicalType": logical}
 
 
+def web(size: int) -> Any:
+    """A record of records, each of which may contain all before it: 2 ** size ways lead to the first one."""
+    names = [f"R{number}" for number in range(size)]
+    inner = [record(*((n, ["null", n], None) for n in names[:at]), ("sum", SIX), name=names[at]) for at in range(size)]
+    return record(*((name, ["null", each], None) for name, each in zip(names, inner, strict=True)), name="Web")
+
+
+WEB = web(24)
 LIST = record(("v", "int"), NEXT)
 # From the old version to the new one: whether the new one reads what the old one wrote, and the reverse. The rules are
 # those of the Avro specification, "Schema Resolution".
@@ -74,6 +83,8 @@ CASES = [
     ("a field is renamed with an alias", record(X), RENAMED, True, False),
     ("a record is renamed", record(X), record(X, name="S"), False, False),
     ("a record is renamed with an alias", record(X), record(X, name="S", aliases=("R",)), True, False),
+    ("an alias has the namespace of its type", record(X, name="a.R"), SHORT_ALIAS, True, False),
+    ("a record of another namespace has the alias", record(X, name="b.R"), SHORT_ALIAS, False, False),
     ("a namespace changes", record(X, name="a.R"), record(X, name="b.R"), True, True),
     ("an int becomes a long", record(X), record(("x", "long")), True, False),
     ("a long becomes a float", record(("x", "long")), record(("x", "float")), True, False),
@@ -100,6 +111,7 @@ CASES = [
     ("a decimal in an array changes", array(SIX), array(FIVE), False, False),
     ("a decimal in a map changes", of_values(SIX), of_values(FIVE), False, False),
     ("bytes become a decimal", "bytes", SIX, True, True),
+    ("many records contain each other", WEB, WEB, True, True),
     ("a time gets another unit", long("timestamp-millis"), long("timestamp-micros"), True, True),
 ]
 

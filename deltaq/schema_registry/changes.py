@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from deltaq.delta.actions import DomainMetadata
-from deltaq.schema_registry.compatibility.levels import conflicts
+from deltaq.schema_registry.compatibility.levels import compared_versions, conflicts
 from deltaq.schema_registry.errors import (
     INCOMPATIBLE,
     INVALID_MODE,
@@ -120,13 +120,13 @@ def level_of(registry: Registry, subject: Subject) -> ConfigCompatibilityLevel:
 
 
 def conflicts_with(
-    registry: Registry, level: ConfigCompatibilityLevel, new: Candidate, subject: str, versions: Iterable[Version]
+    registry: Registry, level: ConfigCompatibilityLevel, new: Candidate, subject: str, versions: Sequence[Version]
 ) -> list[str]:
-    """Why the new schema may not follow these versions of a subject."""
+    """Why the new schema may not follow these versions of a subject, the oldest first."""
     if level is ConfigCompatibilityLevel.NONE:
         return []
     earlier = []
-    for version in versions:
+    for version in compared_versions(level, versions):
         old = registry.registered(subject, version).schema
         if old.schema_type != new.schema.schema_type:
             return [f"version {version.number} is {old.schema_type}, not {new.schema.schema_type}"]
@@ -135,15 +135,15 @@ def conflicts_with(
 
 
 def register(registry: Registry, name: str, schema: Schema, *, normalize: bool) -> Change[RegisteredSchema]:
-    """Register a schema as the next version. A schema that the subject has already is returned as it is. Raises
-    SchemaRegistryError."""
-    check_writable(registry, name)
+    """Register a schema as the next version. A schema that the subject has already is returned as it is, also of one
+    that is read-only: its serializers register their schemas. Raises SchemaRegistryError."""
+    subject = registry.subject(check_subject(name))
     new = candidate(registry, schema, normalize=normalize)
-    subject = registry.subject(name)
     known_id = registry.id_of(new.guid)
     for version in subject.live:
         if version.schema_id == known_id:
             return Change(registry.registered(name, version))
+    check_writable(registry, name)
     level = level_of(registry, subject)
     if reasons := conflicts_with(registry, level, new, name, subject.live):
         text = f"the schema is incompatible with subject {name!r}, whose level is {level.value}: {'; '.join(reasons)}"
@@ -178,7 +178,7 @@ def find_version(registry: Registry, name: str, version: int | str, *, deleted: 
     """A version by its number or `latest`. Raises SchemaRegistryError (40401, 40402, 42202)."""
     subject = live_subject(registry, name, deleted=deleted)
     among = subject.versions if deleted else subject.live
-    if version in ("latest", -1):
+    if is_latest(version):
         return among[-1]
     number = _number(version)
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -187,6 +187,11 @@ def find_version(registry: Registry, name: str, version: int | str, *, deleted: 
         if found.number == number:
             return found
     raise registry_error(VERSION_NOT_FOUND, f"version {number} of subject {name!r} not found")
+
+
+def is_latest(version: int | str) -> bool:
+    """Whether this means the newest version, which -1 does too."""
+    return version in ("latest", "-1", -1)
 
 
 def _number(version: int | str) -> int | str:

@@ -346,7 +346,7 @@ class SchemaRegistryClient(RefusedAssociations):
         new = changes.candidate(registry, schema, normalize=normalize)
         subject = registry.subject(changes.check_subject(subject_name))
         versions = subject.live
-        if version is not None and (versions or version != "latest"):
+        if version is not None and (versions or not changes.is_latest(version)):
             versions = (changes.find_version(registry, subject_name, version),)
         return changes.conflicts_with(registry, changes.level_of(registry, subject), new, subject_name, versions)
 

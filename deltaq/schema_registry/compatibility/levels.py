@@ -7,10 +7,12 @@ compatibility", for DISABLED and the names that end in _ALL.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from deltaq.schema_registry.errors import INVALID_COMPATIBILITY, registry_error
 from deltaq.schema_registry.schemas import ConfigCompatibilityLevel
+
+V = TypeVar("V")
 
 Judge: TypeAlias = "Callable[[Any, Any], Iterable[str]]"
 """`(reader, writer)` -> why data of the writer's schema cannot be read with the reader's; empty if it can."""
@@ -29,16 +31,20 @@ def compatibility_level(name: object) -> ConfigCompatibilityLevel:
         raise registry_error(INVALID_COMPATIBILITY, reason) from None
 
 
+def compared_versions(level: ConfigCompatibilityLevel, versions: Sequence[V]) -> Sequence[V]:
+    """Those of the earlier versions, which are the oldest first, that a level compares with a new one."""
+    return versions if level.value.endswith("_TRANSITIVE") else versions[-1:]
+
+
 def conflicts(level: ConfigCompatibilityLevel, new: Any, earlier: Sequence[tuple[int, Any]], judge: Judge) -> list[str]:
     """Why `new` may not follow the earlier versions, which are (number, schema), the oldest first."""
     if level is ConfigCompatibilityLevel.NONE or not earlier:
         return []
     if level is ConfigCompatibilityLevel.DISABLED:
         return ["the level DISABLED allows no second version"]
-    transitive = level.value.endswith("_TRANSITIVE")
     direction = level.value.removesuffix("_TRANSITIVE")
     found: list[str] = []
-    for number, old in reversed(earlier if transitive else earlier[-1:]):
+    for number, old in reversed(compared_versions(level, earlier)):
         if direction in ("BACKWARD", "FULL"):
             found += [f"it cannot read data of version {number}: {why}" for why in judge(new, old)]
         if direction in ("FORWARD", "FULL"):

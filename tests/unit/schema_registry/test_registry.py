@@ -158,11 +158,26 @@ def test_levels_of_a_subject_come_before_those_of_the_registry(client):
         client.set_compatibility(level="SIDEWARD")
 
 
+def test_a_level_that_is_not_transitive_compares_with_the_newest_version_only(client):
+    client.set_compatibility("a", "NONE")
+    client.register_schema("a", ONE)
+    closed = {"type": "object", "additionalProperties": False, "properties": {"id": {"type": "integer"}}}
+    client.register_schema("a", Schema(json.dumps(closed), "JSON"))
+    closed["properties"] = {"id": {"type": "number"}}
+    for level in ("BACKWARD_TRANSITIVE", "FULL_TRANSITIVE"):
+        client.set_compatibility("a", level)
+        with refused(409, "version 1 is AVRO, not JSON"):
+            client.register_schema("a", Schema(json.dumps(closed), "JSON"))
+    client.set_compatibility("a", "BACKWARD")
+    assert client.register_schema_full_response("a", Schema(json.dumps(closed), "JSON")).version == 3
+
+
 def test_a_schema_can_be_tested_before_its_subject_exists(client):
     assert client.test_compatibility("a", ONE)
     assert client.test_compatibility_all_versions("a", ONE)
     with refused(42201):
         client.test_compatibility("a", Schema("{"))
+    assert client.test_compatibility("a", ONE, -1)
     with refused(40401):
         client.test_compatibility("a", ONE, 1)
     client.register_schema("a", ONE)
@@ -267,6 +282,7 @@ def test_a_read_only_subject_refuses_changes_until_it_is_writable_again(client):
     client.update_global_mode("READONLY")
     with refused(42205):
         client.register_schema("a", TWO)
+    assert client.register_schema("a", ONE) == 1, "the serializers of its messages register what is there"
     with refused(42204, "use READWRITE or READONLY"):
         client.update_global_mode("IMPORT")
 
@@ -290,7 +306,15 @@ def test_an_invalid_subject_is_refused(client, subject):
         client.register_schema(subject, ONE)
 
 
-@pytest.mark.parametrize("version", [0, -2, "newest", 1.5, True])
+@pytest.mark.parametrize("version", ["latest", -1, "-1", 2, "2"], ids=repr)
+def test_a_version_is_found_by_its_number_and_the_newest_by_two_names(client, version):
+    client.register_schema("a", ONE)
+    client.register_schema("a", TWO)
+    assert client.get_version("a", version).version == 2
+    assert client.delete_version("a", version) == 2
+
+
+@pytest.mark.parametrize("version", [0, -2, "-2", "newest", 1.5, True], ids=repr)
 def test_an_invalid_version_is_refused(client, version):
     client.register_schema("a", ONE)
     with refused(42202):

@@ -18,7 +18,7 @@ from deltaq.errors import InvalidConfig
 Callback: TypeAlias = Callable[..., object]
 
 _LOG = logging.getLogger("deltaq")
-_STORE = "store."
+STORE_PREFIX = "store."
 _LEGACY_TOPIC_CONFIG = "default.topic.config"
 _BROKER_LIST = re.compile(r"[A-Za-z0-9._-]+:[0-9]+(\s*,\s*[A-Za-z0-9._-]+:[0-9]+)*")
 
@@ -139,8 +139,8 @@ def parse_client_config(
     given: dict[str, Any] = {}
     store_options: dict[str, str | None] = {}
     for key, value in _merged(conf, kwargs):
-        if key.startswith(_STORE) and key != _STORE:
-            store_options[key.removeprefix(_STORE)] = _store_option(key, value)
+        if key.startswith(STORE_PREFIX) and key != STORE_PREFIX:
+            store_options[key.removeprefix(STORE_PREFIX)] = store_option(key, value)
         elif key in _SETTING_OF:
             given[_SETTING_OF[key].name] = None if value is None else _checked(_SETTING_OF[key], key, value)
         else:
@@ -175,7 +175,7 @@ def _merged(conf: Mapping[Any, object], kwargs: Mapping[str, object]) -> Iterato
 
 def _key_of_keyword(keyword: str) -> str:
     if keyword.startswith("store_"):
-        return _STORE + keyword.removeprefix("store_")
+        return STORE_PREFIX + keyword.removeprefix("store_")
     return _KEY_OF_KEYWORD.get(keyword, keyword)
 
 
@@ -193,7 +193,8 @@ def _checked(setting: Setting, key: str, value: object) -> object:
 _IDS = {"client.id", "group.instance.id", "transactional.id"}
 
 
-def _store_option(key: str, value: object) -> str | None:
+def store_option(key: str, value: object) -> str | None:
+    """The value of a setting `store.*` as text. InvalidConfig for a value of another type."""
     if value is None:
         return None
     if isinstance(value, bool):

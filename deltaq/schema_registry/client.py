@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.config.client import STORE_PREFIX, store_option
 from deltaq.schema_registry import changes
 from deltaq.schema_registry.associations import RefusedAssociations
 from deltaq.schema_registry.compatibility.levels import compatibility_level
@@ -68,14 +70,18 @@ class SchemaRegistryClient(RefusedAssociations):
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        settings = {**(conf or {}), **{name.replace("_", "."): value for name, value in keywords.items()}}
+        settings = {**(conf or {}), **{_key_of_keyword(name): value for name, value in keywords.items()}}
         self._conf = dict(settings)
         self._timeout_s = _positive(settings.pop("timeout", None), "timeout", _TIMEOUT_S)
         self._remember_s = _positive(settings.pop("cache.latest.ttl.sec", None), "cache.latest.ttl.sec", math.inf)
         self._remember_count = _positive(settings.pop("cache.capacity", None), "cache.capacity", 1000)
         self._remembered: dict[Hashable, tuple[float, RegisteredSchema]] = {}
         self._monotonic = clock.monotonic
-        options = {key[6:]: str(settings.pop(key)) for key in tuple(settings) if key.startswith("store.")}
+        options = {
+            key.removeprefix(STORE_PREFIX): option
+            for key in tuple(settings)
+            if key.startswith(STORE_PREFIX) and (option := store_option(key, settings.pop(key))) is not None
+        }
         url = settings.pop("url", None)
         root = settings.pop("bootstrap.servers", None)
         unknown = [
@@ -456,7 +462,15 @@ def _positive(number: object, key: str, default: float) -> float:
     return float(number)
 
 
-def _opened(url: object, options: Mapping[str, str], clock: Clock) -> Store:
+def _key_of_keyword(keyword: str) -> str:
+    """`cache_capacity` -> `cache.capacity`. The names of the store's settings have underscores of their own."""
+    if keyword.startswith("store_"):
+        return STORE_PREFIX + keyword.removeprefix("store_")
+    return keyword if "." in keyword else keyword.replace("_", ".")
+
+
+def _opened(root: object, options: Mapping[str, str], clock: Clock) -> Store:
+    url = str(os.fspath(root)) if isinstance(root, os.PathLike) else root
     if not isinstance(url, str) or not url:
         raise InvalidSetting("Missing required configuration property url: the root of the topics", key="url")
     if url.startswith(("http://", "https://", "mock://")):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from deltaq.aio.schema_registry import AsyncSchemaRegistryClient
+from deltaq.clock import Clock
 from deltaq.delta.actions import CommitInfo, DomainMetadata
 from deltaq.delta.log import DeltaLog, Draft
 from deltaq.delta.table_state import TableState
@@ -26,6 +27,7 @@ from deltaq.schema_registry import (
     SchemaRegistryError,
     ServerConfig,
 )
+from deltaq.schema_registry import client as client_module
 from deltaq.schema_registry.rules import RuleSet
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
@@ -457,6 +459,35 @@ def test_a_damaged_or_newer_registry_is_refused(store, client, domain, configura
 def test_a_configuration_that_cannot_be_used_is_refused(conf, text):
     with pytest.raises(InvalidConfig, match=text):
         SchemaRegistryClient(conf)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {
+            "store.allow_http": True,
+            "store.access_key_id": "id",
+            "store.secret_access_key": "text",
+            "store.region": None,
+        },
+        {"store_allow_http": True, "store_access_key_id": "id", "store_secret_access_key": "text"},
+    ],
+)
+def test_settings_of_the_store_are_those_of_the_other_clients(monkeypatch, settings):
+    opened: list[object] = []
+
+    def open_store(url: str, options: dict[str, str], _: Clock) -> Store:
+        opened.append((url, options))
+        return MemoryStore("test")
+
+    monkeypatch.setattr(client_module, "open_store", open_store)
+    SchemaRegistryClient({"url": "s3://bucket"}, **settings)
+    assert opened == [("s3://bucket", {"allow_http": "true", "access_key_id": "id", "secret_access_key": "text"})]
+
+
+def test_the_root_can_be_a_path(tmp_path):
+    SchemaRegistryClient({"url": tmp_path}).register_schema("a", ONE)
+    assert SchemaRegistryClient(url=str(tmp_path), cache_capacity=5).get_subjects() == ["a"]
 
 
 @pytest.mark.parametrize(

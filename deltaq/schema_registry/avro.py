@@ -73,7 +73,7 @@ class AvroSerializer(Serializer):
         SchemaRegistryError if the schema cannot be registered or found."""
         if obj is None:
             return None
-        name = None if self._schema is None else self._format.record_name(self._parsed(self._schema))
+        name = None if self._schema is None else self._parsed(self._schema).name
         registered = self._schemas.of_subject(self._schemas.subject(ctx, name), self._schema)
         value = obj if self._to_dict is None else self._to_dict(obj, needed_context(ctx))
         payload = self._format.encode(
@@ -132,7 +132,7 @@ class AvroDeserializer(Deserializer):
             return None
         schema_id, payload = self._schemas.split(data, ctx)
         writer = self._parsed(self._schemas.writer(schema_id))
-        latest = self._schemas.latest(ctx, self._format.record_name(writer))
+        latest = self._schemas.latest(ctx, writer.name)
         reader = latest or self._schema
         record = self._format.decode(
             payload,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import fastavro
-from fastavro.repository import AbstractSchemaRepository, SchemaRepositoryError
-from fastavro.schema import SchemaParseException, load_schema
+from fastavro.read import LOGICAL_READERS
+from fastavro.schema import SchemaParseException
 from fastavro.validation import ValidationError
 
 from deltaq.schema_registry.compatibility import avro as rules
@@ -43,7 +44,7 @@ def identity(text: str, references: Sequence[NamedText]) -> str:
 def parse(text: str, references: Sequence[NamedText]) -> Any:
     """The schema for a comparison. Raises ValueError."""
     try:
-        fastavro_schema(text, tuple(references))  # refuses defaults and names that the library of the rules lets pass
+        _prepared(text, tuple(references))  # refuses defaults and names that the library of the rules lets pass
         return rules.parsed(_loaded(text), [_loaded(reference.text) for reference in references])
     except (SchemaParseException, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -59,56 +60,113 @@ def incompatibilities(reader: Any, writer: Any) -> list[str]:
 # --- records ---
 
 
-def prepared(text: str, references: Sequence[NamedText]) -> Any:
+@dataclass(frozen=True, slots=True)
+class PreparedSchema:
+    """A schema as fastavro needs it, for `encode` and `decode`. `mutable_defaults` are the ids of the defaults in it
+    that are lists or dicts."""
+
+    parsed: Any
+    mutable_defaults: frozenset[int]
+
+    @property
+    def name(self) -> str | None:
+        """The full name of a named type, and the word for any other type; None for a union."""
+        if not isinstance(self.parsed, dict):
+            return self.parsed if isinstance(self.parsed, str) else None
+        name = self.parsed.get("name", self.parsed["type"])
+        return name if isinstance(name, str) else None
+
+
+def prepared(text: str, references: Sequence[NamedText]) -> PreparedSchema:
     """The schema for `encode` and `decode`. Raises ValueError."""
     try:
-        return fastavro_schema(text, tuple(references))
+        return _prepared(text, tuple(references))
     except Exception as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 @lru_cache(maxsize=1000)
-def fastavro_schema(text: str, references: tuple[NamedText, ...]) -> Any:
-    """The schema as fastavro needs it. Raises SchemaParseException, ValueError, TypeError, KeyError."""
-    root = _loaded(text)
-    if references and not (isinstance(root, dict) and root.get("type") == "record"):
-        # Only a parsed record keeps the named types that it refers to. In others, they are written out.
-        return load_schema("", repo=_References(root, references))
+def _prepared(text: str, references: tuple[NamedText, ...]) -> PreparedSchema:
+    """Raises SchemaParseException, ValueError, TypeError, KeyError."""
     named: dict[str, Any] = {}
     for reference in references:
         fastavro.parse_schema(_loaded(reference.text), named_schemas=named)
-    return fastavro.parse_schema(root, named_schemas=named)
+    parsed = fastavro.parse_schema(_loaded(text), named_schemas=named)
+    # Found before any is replaced: the default of a record can include those of its fields.
+    defaults = list(_python_defaults(named))
+    for field, value in defaults:
+        field["default"] = value
+    mutable = frozenset(id(value) for _, value in defaults if isinstance(value, list | dict))
+    return PreparedSchema(_complete(parsed, named), mutable)
 
 
-class _References(AbstractSchemaRepository):
-    """A schema under the name "", and those that it refers to under the names of their types."""
-
-    def __init__(self, root: Any, references: tuple[NamedText, ...]) -> None:
-        self._schemas: dict[str, Any] = {"": root}
-        for reference in references:
-            schema = _loaded(reference.text)
-            self._schemas[reference.name] = self._schemas[record_name(schema) or reference.name] = schema
-
-    def load(self, name: str) -> Any:
-        """The schema of this name, which the caller may change."""
-        if name not in self._schemas:
-            raise SchemaRepositoryError(name)
-        return copy.deepcopy(self._schemas[name])
+def _complete(parsed: Any, named: Mapping[str, Any]) -> Any:
+    """A parsed schema with all named types that it refers to. fastavro notes them only in a record, and parses any
+    other schema anew with each message, without them."""
+    if isinstance(parsed, list):
+        return [_complete(branch, named) for branch in parsed]
+    schema = named.get(parsed) if isinstance(parsed, str) else parsed
+    return parsed if schema is None else {**schema, "__fastavro_parsed": True, "__named_schemas": named}
 
 
-def record_name(schema: Any) -> str | None:
-    """The full name of a named type, and the word for a primitive one; None for a union."""
-    if not isinstance(schema, dict):
-        return schema if isinstance(schema, str) else None
-    name, namespace = schema.get("name", schema.get("type")), schema.get("namespace")
-    if not isinstance(name, str):
-        return None
-    return f"{namespace}.{name}" if namespace and "." not in name else name
+def _python_defaults(named: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Any]]:
+    """The fields of records that have a default, and its value in Python: fastavro takes the JSON itself, in which
+    bytes are a string and a date is a number. A default that stands for no value is refused when it is needed."""
+    for record in named.values():
+        for field in record.get("fields", ()):
+            if "default" in field:
+                try:
+                    yield field, _python_value(field["default"], field["type"], named)
+                except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError):
+                    continue
 
 
-def encode(schema: Any, value: Any, *, strict: bool, strict_allow_default: bool) -> bytes:
-    """A record of a schema that `fastavro_schema` returned. Raises SerializationError with the field that does not
-    conform."""
+_JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "null": type(None),
+    "boolean": bool,
+    **dict.fromkeys(("int", "long"), int),
+    **dict.fromkeys(("float", "double"), (int, float)),
+    **dict.fromkeys(("string", "bytes", "fixed", "enum"), str),
+    "array": list,
+    **dict.fromkeys(("map", "record", "error"), dict),
+}
+
+
+def _python_value(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
+    """The value that fastavro would read if what this JSON stands for had been written. Raises many errors."""
+    if isinstance(schema, list):  # the default of a union is one of the first branch that has such values
+        fitting = (branch for branch in schema if _may_be(value, _definition(branch, named)["type"]))
+        schema = next(fitting, schema[0])
+    schema = _definition(schema, named)
+    match schema["type"]:
+        case "bytes" | "fixed":
+            value = value.encode("latin-1")
+        case "float" | "double":
+            value = float(value)
+        case "array":
+            value = [_python_value(item, schema["items"], named) for item in value]
+        case "map":
+            value = {key: _python_value(item, schema["values"], named) for key, item in value.items()}
+        case "record" | "error":
+            value = {
+                field["name"]: _python_value(value.get(field["name"], field.get("default")), field["type"], named)
+                for field in schema["fields"]
+            }
+    logical = LOGICAL_READERS.get(f"{schema['type']}-{schema.get('logicalType')}")
+    return value if logical is None else logical(value, schema, None)
+
+
+def _definition(schema: Any, named: Mapping[str, Any]) -> Any:
+    return schema if isinstance(schema, dict) else named.get(schema, {"type": schema})
+
+
+def _may_be(value: Any, kind: str) -> bool:
+    is_bool = isinstance(value, bool)  # an int to Python
+    return isinstance(value, _JSON_TYPES[kind]) and is_bool == (kind == "boolean")
+
+
+def encode(schema: PreparedSchema, value: Any, *, strict: bool, strict_allow_default: bool) -> bytes:
+    """The bytes of a record. Raises SerializationError with the field that does not conform."""
     if _is_bytes(schema):  # as by Confluent's serializers: without the length, of which the message has one already
         if not isinstance(value, bytes | bytearray | str):
             raise SerializationError(f"expected bytes, not {type(value).__name__}")
@@ -116,14 +174,32 @@ def encode(schema: Any, value: Any, *, strict: bool, strict_allow_default: bool)
     buffer = io.BytesIO()
     try:
         # The writer itself truncates 1.5 to an int and takes any object for a boolean.
-        if not fastavro.validate(value, schema, raise_errors=False):
-            fastavro.validate(value, schema)
-        fastavro.schemaless_writer(buffer, schema, value, strict=strict, strict_allow_default=strict_allow_default)
+        # The check knows the notation (branch, value) of unions only for records and plain types.
+        if not (
+            fastavro.validate(value, schema.parsed, raise_errors=False)
+            or fastavro.validate(_without_branches(value), schema.parsed, raise_errors=False)
+        ):
+            fastavro.validate(value, schema.parsed)
+        fastavro.schemaless_writer(
+            buffer, schema.parsed, value, strict=strict, strict_allow_default=strict_allow_default
+        )
     except ValidationError as error:
         raise _not_conforming(error) from error
     except Exception as error:
         raise SerializationError(str(error)[:1000] or type(error).__name__) from error
     return buffer.getvalue()
+
+
+def _without_branches(value: Any) -> Any:
+    """The value with each (name of a union's branch, value) replaced by the value."""
+    match value:
+        case (str(), inner) if isinstance(value, tuple):
+            return _without_branches(inner)
+        case dict():
+            return {key: _without_branches(inner) for key, inner in value.items()}
+        case list():
+            return [_without_branches(inner) for inner in value]
+    return value
 
 
 def _not_conforming(error: ValidationError) -> SerializationError:
@@ -140,20 +216,41 @@ def _not_conforming(error: ValidationError) -> SerializationError:
     return SerializationError(reason, field=str(found.field) or None)
 
 
-def decode(payload: io.BytesIO, writer: Any, reader: Any, *, return_record_name: bool) -> Any:
+def decode(
+    payload: io.BytesIO, writer: PreparedSchema, reader: PreparedSchema | None, *, return_record_name: bool
+) -> Any:
     """The record in a payload. Raises SerializationError for bytes that are no record of the writer's schema, for more
     bytes than that, and for a record that the reader's schema cannot show."""
     if _is_bytes(writer):
         return payload.read()
     try:
-        record = fastavro.schemaless_reader(payload, writer, reader, return_record_name)
+        record = fastavro.schemaless_reader(
+            payload, writer.parsed, None if reader is None else reader.parsed, return_record_name
+        )
     except Exception as error:
-        text = f"no record of the schema {record_name(writer)}: {type(error).__name__}: {error!s:.1000}"
+        text = f"no record of the schema {writer.name}: {type(error).__name__}: {error!s:.1000}"
         raise SerializationError(text) from error
     if left := len(payload.read()):
-        raise SerializationError(f"{left} bytes follow the record of the schema {record_name(writer)}")
+        raise SerializationError(f"{left} bytes follow the record of the schema {writer.name}")
+    if reader is not None and reader is not writer and reader.mutable_defaults:
+        return _without_shared(record, reader.mutable_defaults)
     return record
 
 
-def _is_bytes(schema: Any) -> bool:
-    return schema == "bytes" or (isinstance(schema, dict) and schema.get("type") == "bytes")
+def _without_shared(value: Any, shared: frozenset[int]) -> Any:
+    """The value with copies of the objects that have these ids: fastavro puts a default itself into each record, and an
+    application may change its records."""
+    if id(value) in shared:
+        return copy.deepcopy(value)
+    if isinstance(value, tuple):  # of a record's name and the record
+        return tuple(_without_shared(part, shared) for part in value)
+    places = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for place, part in places:
+        if isinstance(part, dict | list | tuple):
+            value[place] = _without_shared(part, shared)
+    return value
+
+
+def _is_bytes(schema: PreparedSchema) -> bool:
+    parsed = schema.parsed
+    return bool(parsed == "bytes" or (isinstance(parsed, dict) and parsed["type"] == "bytes"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -95,6 +96,33 @@ def test_a_record_that_does_not_conform_is_refused_with_its_field(client, value,
     assert refused.value.field == field
 
 
+COLOR = {"type": "enum", "name": "shop.Color", "symbols": ["RED"]}
+ANY = record(("any", ["string", "bytes", COLOR, {"type": "array", "items": "int"}, "double"]))
+
+
+@pytest.mark.parametrize(
+    ("given", "branch", "value"),
+    [
+        (("shop.Color", "RED"), 2, "RED"),
+        (("array", [1, 2]), 3, [1, 2]),
+        (("string", "RED"), 0, "RED"),
+        ("RED", 0, "RED"),
+        (("double", 1), 4, 1.0),
+    ],
+)
+def test_a_value_can_name_its_branch_of_a_union(client, given, branch, value):
+    data = AvroSerializer(client, ANY)({"any": given}, VALUE)
+    assert data is not None
+    assert data[5] == 2 * branch
+    assert AvroDeserializer(client)(data, VALUE) == {"any": value}
+
+
+@pytest.mark.parametrize("given", [("shop.Nosuch", "RED"), ("array", ["x"]), ("shop.Color", "BLUE"), (1, 2)])
+def test_a_value_that_is_none_of_its_branch_is_refused(client, given):
+    with pytest.raises(SerializationError):
+        AvroSerializer(client, ANY)({"any": given}, VALUE)
+
+
 def test_strictness_is_that_of_the_settings(client):
     assert AvroSerializer(client, TWO)({"id": 1, "more": 2}, VALUE)
     strict = AvroSerializer(client, TWO, conf={"validate.strict": True})
@@ -137,6 +165,65 @@ def test_old_records_are_read_with_the_schema_of_the_reader(client):
     client.register_schema("orders-value", Schema(TWO))
     latest = AvroDeserializer(client, conf={"use.latest.version": True})
     assert latest(data, VALUE) == {"id": 1, "note": "none"}
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+INNER = {"type": "record", "name": "shop.Part", "fields": [{"name": "code", "type": "bytes", "default": "\u00ff"}]}
+# The type of a field, its default in JSON, and the value that this stands for.
+DEFAULTS: list[tuple[Any, Any, Any]] = [
+    ("bytes", "\u00ffa", b"\xffa"),
+    ({"type": "fixed", "name": "shop.Two", "size": 2}, "\u0000\u0001", b"\x00\x01"),
+    (DECIMAL, "\u0001", Decimal("0.01")),
+    (["null", DECIMAL], None, None),
+    ([DECIMAL, "null"], "\u0001", Decimal("0.01")),
+    ({"type": "int", "logicalType": "date"}, 1, date(1970, 1, 2)),
+    ({"type": "long", "logicalType": "timestamp-millis"}, 0, datetime(1970, 1, 1, tzinfo=UTC)),
+    ("double", 1, 1.0),
+    ("boolean", True, True),
+    (["long", "boolean"], True, True),
+    ({"type": "array", "items": "bytes"}, ["a"], [b"a"]),
+    ({"type": "map", "values": DECIMAL}, {"k": "\u0001"}, {"k": Decimal("0.01")}),
+    (INNER, {}, {"code": b"\xff"}),
+    ({"type": "enum", "name": "shop.Color", "symbols": ["RED"]}, "RED", "RED"),
+]
+
+
+@pytest.mark.parametrize(("kind", "default", "value"), DEFAULTS)
+@pytest.mark.parametrize("form", ["{}", '["null",{}]', '{{"type":"array","items":{}}}'])
+def test_a_default_is_the_value_that_its_json_stands_for(client, kind, default, value, form):
+    def of_form(one: Any) -> Any:
+        return [one] if "array" in form else one
+
+    old, new = form.format(ONE), form.format(record(("id", "int"), ("more", kind, default)))
+    without = AvroSerializer(client, new)(of_form({"id": 1}), VALUE)
+    assert AvroDeserializer(client)(without, VALUE) == of_form({"id": 1, "more": value}), "as written"
+    client.delete_subject("orders-value")
+    earlier = AvroSerializer(client, old)(of_form({"id": 1}), VALUE)
+    found = AvroDeserializer(client, new)(earlier, VALUE)
+    assert found == of_form({"id": 1, "more": value}), "as read"
+    filled = found[0] if isinstance(found, list) else found
+    assert type(filled["more"]) is type(value)
+
+
+def test_a_record_that_an_application_changes_leaves_the_defaults_of_others_alone(client):
+    data = AvroSerializer(client, ONE)({"id": 1}, VALUE)
+    tags = {"type": "array", "items": "string"}
+    deserializer = AvroDeserializer(client, record(("id", "int"), ("tags", tags, [])))
+    first = deserializer(data, VALUE)
+    first["tags"].append("changed")
+    assert deserializer(data, VALUE) == {"id": 1, "tags": []}
+    old, new = (f'["null",{each}]' for each in (ONE, record(("id", "int"), ("tags", tags, []))))
+    data = AvroSerializer(client, old, conf={"subject.name.strategy": lambda _, name: "union"})({"id": 1}, VALUE)
+    named = AvroDeserializer(client, new, return_record_name=True)
+    named(data, VALUE)[1]["tags"].append("changed")
+    assert named(data, VALUE) == ("shop.Order", {"id": 1, "tags": []})
+
+
+def test_a_default_that_stands_for_no_value_is_refused_only_where_it_is_needed(client):
+    serializer = AvroSerializer(client, record(("id", "int"), ("sum", "bytes", "\u20ac")))
+    assert serializer({"id": 1, "sum": b"1"}, VALUE)
+    with pytest.raises(SerializationError, match="expected bytes, not str"):
+        serializer({"id": 1}, VALUE)
 
 
 def test_without_registration_the_schema_must_be_there(client):

@@ -27,7 +27,6 @@ _UNEVALUATED = {"unevaluatedProperties": "additionalProperties", "unevaluatedIte
 _EVALUATING = frozenset(
     ("$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "contains", "dependentSchemas", "if", "not", "oneOf")
 )
-_NOT_SCHEMAS = ("const", "default", "enum", "examples")
 _SAME_VALUE = frozenset(("allOf", "anyOf", "else", "if", "not", "oneOf", "then"))
 """Keywords whose subschemas judge the whole value."""
 _ANYTHING: dict[str, Any] = {}
@@ -133,13 +132,19 @@ class SchemaNode:
         """A subschema of this one."""
         return self._placed(schema, self._resolver)
 
+    def parts(self) -> Iterator[SchemaNode]:
+        """The subschemas in all keywords of the draft."""
+        return map(self.placed, specification_with(self.dialect).subresources_of(self.schema))
+
     def literal(self, schema: dict[str, Any]) -> SchemaNode:
         """Another schema of the same draft."""
         return SchemaNode(schema, self._validator.evolve(schema=schema), self._resolver)
 
     def resolve(self, reference: str) -> SchemaNode:
-        """The schema that a reference stands for. Raises Unresolvable."""
+        """The schema that a reference stands for. Raises Unresolvable, and ValueError for what is no schema."""
         found = self._resolver.lookup(reference)
+        if not isinstance(found.contents, dict | bool):
+            raise ValueError(f"the reference {reference!r:.200} leads to what is no schema")
         return self._placed(found.contents, found.resolver)
 
     def _placed(self, schema: Any, resolver: Any) -> SchemaNode:
@@ -169,20 +174,21 @@ def _address(draft: Any) -> str:
     return str(draft.META_SCHEMA.get("$id") or draft.META_SCHEMA.get("id"))
 
 
-def _check_parts(node: SchemaNode) -> None:
-    """Look up the references in a schema and its parts, and try their regular expressions."""
-    schema = node.schema
-    if not isinstance(schema, dict):
-        return
-    _check_circles(node, frozenset())
-    if isinstance(reference := schema.get("$ref"), str):
-        node.resolve(reference)
-    for pattern in node.keywords.get("patternProperties", ()):
-        re.compile(pattern)  # the drafts themselves do not all check it
-    for keyword, part in schema.items():
-        if keyword not in _NOT_SCHEMAS:
-            for child in _children(part):
-                _check_parts(node.placed(child))
+def _check_parts(root: SchemaNode) -> None:
+    """Look up the references in a schema, its parts and what these refer to, and try their regular expressions."""
+    checked: set[int] = set()
+    waiting = [root]  # not a recursion: a chain of references can be long
+    while waiting:
+        node = waiting.pop()
+        if id(node.schema) in checked or not isinstance(node.schema, dict):
+            continue
+        checked.add(id(node.schema))
+        _check_circles(node, frozenset())
+        for pattern in node.keywords.get("patternProperties", ()):
+            re.compile(pattern)  # the drafts themselves do not all check it
+        if isinstance(reference := node.keywords.get("$ref"), str):
+            waiting.append(node.resolve(reference))
+        waiting += node.parts()
 
 
 def _check_circles(node: SchemaNode, entered: frozenset[int]) -> None:

@@ -198,7 +198,7 @@ def test_an_incompatible_schema_is_refused_with_its_place(client):
     with pytest.raises(SchemaRegistryError, match=r"#/properties/a: type integer is not admitted"):
         client.register_schema("orders-value", Schema(text(of(False, a=STR)), "JSON"))
     assert client.register_schema("orders-value", Schema(text(of(False, a=NUM)), "JSON")) == 2
-    with pytest.raises(SchemaRegistryError, match="version 1 is JSON, not AVRO"):
+    with pytest.raises(SchemaRegistryError, match="version 2 is JSON, not AVRO"):
         client.register_schema("orders-value", Schema('"int"'))
 
 
@@ -215,6 +215,8 @@ def test_an_incompatible_schema_is_refused_with_its_place(client):
         ('{"$schema":"http://json-schema.org/draft-03/schema#"}', "is not known"),
         ('{"properties":{"a":{"$ref":"#/nowhere"}}}', "leads nowhere"),
         ('{"$ref":"https://example.org/other.json"}', "leads nowhere"),
+        ('{"$ref":"#/title","title":"x"}', "leads to what is no schema"),
+        ('{"$ref":"#/parts/x","parts":{"x":{"items":{"$ref":"#/nowhere"}}}}', "leads nowhere"),
         (r'{"pattern":"\\p{L}"}', "is not a 'regex'"),
         (
             r'{"$schema":"http://json-schema.org/draft-04/schema#","patternProperties":{"\\p":{}}}',
@@ -230,6 +232,24 @@ def test_an_invalid_schema_is_refused(client, schema, reason):
     assert refused.value.error_code == 42201
     with pytest.raises(SerializationError, match=reason):
         JSONSerializer(schema, client)
+
+
+@pytest.mark.parametrize("draft", [None, 4, 7])
+@pytest.mark.parametrize("name", ["id", "$id", "$ref", "pattern", "patternProperties", "not", "enum", "items"])
+def test_a_property_can_have_the_name_of_a_keyword(client, draft, name):
+    def closed(kind: dict[str, str]) -> str:
+        return text({**of(False, [name]), "properties": {name: kind}}, draft)
+
+    serializer = JSONSerializer(closed(INT), client)
+    assert JSONDeserializer(None, schema_registry_client=client)(serializer({name: 1}, VALUE), VALUE) == {name: 1}
+    with pytest.raises(SerializationError, match="does not conform"):
+        serializer({name: "x"}, VALUE)
+    assert client.register_schema("orders-value", Schema(closed(NUM), "JSON")) == 2
+
+
+def test_a_chain_of_references_can_be_long(client):
+    chain = {f"d{n}": of(next={"$ref": f"#/$defs/d{n + 1}"}) for n in range(1000)}
+    assert client.register_schema("a", Schema(text({"$ref": "#/$defs/d0", "$defs": {**chain, "d1000": INT}}), "JSON"))
 
 
 def test_white_space_makes_no_other_schema_and_order_only_without_normalisation(client):

@@ -28,8 +28,11 @@ def file_descriptor(text: str) -> dict[str, Any]:
         raise ValueError(f"{parsed.edition or parsed.syntax!r} is not supported: use the syntax proto2 or proto3")
     file = _File(is_proto3=parsed.syntax == "proto3")
     found: dict[str, Any] = {"syntax": parsed.syntax or "proto2", "dependency": [], "publicDependency": []}
+    found["messageType"] = []
     for element in parsed.file_elements:
         match element:
+            case ast.Message():
+                found["messageType"].append(file.message(element.name, element.elements))
             case ast.Package():
                 found["package"] = element.name
             case ast.Import():
@@ -38,7 +41,7 @@ def file_descriptor(text: str) -> dict[str, Any]:
                 found["dependency"].append(element.name)
             case ast.Service():
                 found.setdefault("service", []).append(_service(element))
-    return {**found, **file.types(parsed.file_elements, "messageType", "extension"), **_options(parsed.file_elements)}
+    return {**found, **file.types(parsed.file_elements), **_options(parsed.file_elements)}
 
 
 class _Complaints:
@@ -65,27 +68,29 @@ class _File:
     def __init__(self, *, is_proto3: bool) -> None:
         self._is_proto3 = is_proto3
 
-    def types(self, elements: Sequence[Any], messages: str, extensions: str) -> dict[str, Any]:
-        """The messages, enums and extensions among elements, under these names."""
-        found: dict[str, Any] = {messages: [], "enumType": [], extensions: []}
+    def types(self, elements: Sequence[Any]) -> dict[str, Any]:
+        """The enums and extensions among elements."""
+        found: dict[str, Any] = {"enumType": [], "extension": []}
         for element in elements:
             match element:
-                case ast.Message():
-                    found[messages].append(self._message(element.name, element.elements))
                 case ast.Enum():
                     found["enumType"].append(_enum(element))
                 case ast.Extension():
                     for field in element.elements:
                         if isinstance(field, ast.Field):
-                            found[extensions].append({**self._field(field), "extendee": element.typeName})
+                            found["extension"].append({**self._field(field), "extendee": element.typeName})
         return found
 
-    def _message(self, name: str, elements: Sequence[Any]) -> dict[str, Any]:
+    def message(self, name: str, elements: Sequence[Any]) -> dict[str, Any]:
+        """A message. Its nested types, which include those of maps and groups, have the order of the text: messages of
+        a topic name their type by its index."""
         found: dict[str, Any] = {"name": name, "field": [], "oneofDecl": [], "reservedRange": [], "reservedName": []}
-        found |= self.types(elements, "nestedType", "extension")
-        found["extensionRange"] = []
+        found |= self.types(elements)
+        found |= {"nestedType": [], "extensionRange": []}
         for element in elements:
             match element:
+                case ast.Message():
+                    found["nestedType"].append(self.message(element.name, element.elements))
                 case ast.Field() | ast.Group() | ast.MapField():
                     self._add(found, element)
                 case ast.OneOf():
@@ -110,7 +115,7 @@ class _File:
             field, entry = _map(element)
             message["nestedType"].append(entry)
         elif isinstance(element, ast.Group):
-            message["nestedType"].append(self._message(element.name, element.elements))
+            message["nestedType"].append(self.message(element.name, element.elements))
             label = _CARDINALITIES[element.cardinality]
             field = {"name": element.name.lower(), "number": element.number, "label": label}
             field |= {"type": "TYPE_GROUP", "typeName": element.name}

@@ -119,6 +119,12 @@ def test_an_invalid_schema_is_refused(client, text, reason):
     assert refused.value.error_code == 42201
 
 
+def test_nested_types_have_the_order_that_protoc_gives_them():
+    body = "map<string, N> first = 1; message N {} optional group Group = 2 {} message O {} map<string, O> last = 3;"
+    descriptor = parse(message(body, "proto2"), ()).message_types_by_name["M"]
+    assert [nested.name for nested in descriptor.nested_types] == ["FirstEntry", "N", "Group", "O", "LastEntry"]
+
+
 def test_text_and_descriptor_of_one_file_have_one_id(client):
     generated = schema_text(parse(ORDER, ()))
     assert identity(generated, ()) == identity(ORDER, ())

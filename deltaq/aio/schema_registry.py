@@ -255,6 +255,7 @@ class _AsyncConversion:
     `await AsyncAvroSerializer(client, schema)`."""
 
     _blocking: ClassVar[Callable[..., Callable[..., Any]]]
+    _needs_registry: ClassVar[bool] = True
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         every = (*arguments, *keywords.values())
@@ -262,7 +263,8 @@ class _AsyncConversion:
         self._arguments = tuple(_sync(each) for each in arguments)
         self._keywords = {name: _sync(each) for name, each in keywords.items()}
         self._conversion: Callable[..., Any] | None = None
-        if self._registry is None:
+        has_blocking_client = any(isinstance(each, SchemaRegistryClient) for each in every)
+        if has_blocking_client or (self._registry is None and self._needs_registry):
             raise TypeError(f"{type(self).__name__} needs an AsyncSchemaRegistryClient")
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -288,7 +290,8 @@ class _AsyncConversion:
         return await self._run(self._conversion, *arguments, **keywords)
 
     async def _run(self, call: Callable[..., R], *arguments: Any, **keywords: Any) -> R:
-        assert self._registry is not None  # noqa: S101 - checked when it was made
+        if self._registry is None:  # then there is nothing to read
+            return call(*arguments, **keywords)
         return await self._registry._run(call, *arguments, **keywords)
 
 
@@ -318,6 +321,7 @@ class AsyncJSONDeserializer(_AsyncConversion):
     """A `JSONDeserializer` for asyncio."""
 
     _blocking = JSONDeserializer
+    _needs_registry = False
 
 
 class AsyncProtobufSerializer(_AsyncConversion):
@@ -330,3 +334,4 @@ class AsyncProtobufDeserializer(_AsyncConversion):
     """A `ProtobufDeserializer` for asyncio."""
 
     _blocking = ProtobufDeserializer
+    _needs_registry = False

@@ -10,6 +10,7 @@ from typing import Any
 
 import confluent_kafka.schema_registry
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 import deltaq.aio
 from deltaq import InvalidConfig, Producer, Topic
@@ -19,12 +20,14 @@ from deltaq.aio.schema_registry import (
     AsyncAvroSerializer,
     AsyncJSONDeserializer,
     AsyncJSONSerializer,
+    AsyncProtobufDeserializer,
     AsyncSchemaRegistryClient,
 )
 from deltaq.aio.threads import ThreadExecutor
 from deltaq.compat.confluent import aio as compat_aio
 from deltaq.errors import MessageTooLarge
 from deltaq.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
+from deltaq.schema_registry.protobuf_format import parse
 from deltaq.serde import (
     ConsumeError,
     KeySerializationError,
@@ -87,6 +90,23 @@ def test_objects_are_written_and_read_with_the_registry(memory_root, serializer,
                 (message,) = await consumer.consume(1, 10)
                 assert message.value() == {"id": 2}
             assert await registry.get_subjects() == ["t-value"]
+
+    run(main)
+
+
+def test_deserializers_that_know_their_schema_need_no_registry():
+    proto = GetMessageClass(parse('syntax = "proto3"; message M { int32 a = 1; }', ()).message_types_by_name["M"])
+
+    async def main() -> None:
+        context = SerializationContext("t", MessageField.VALUE)
+        of_json, of_proto = await AsyncJSONDeserializer(JSON), await AsyncProtobufDeserializer(proto, {})
+        assert await of_json(b"\x00\x00\x00\x00\x01" + b'{"id":1}', context) == {"id": 1}
+        assert await of_proto(b"\x00\x00\x00\x00\x01\x00\x08\x07", context) == proto(a=7)
+        with pytest.raises(InvalidConfig, match="schema_registry_client is needed"):
+            _ = await AsyncJSONDeserializer(None)
+        for arguments in ((AVRO,), (SchemaRegistryClient({"url": "memory://unused"}), AVRO)):
+            with pytest.raises(TypeError, match="needs an AsyncSchemaRegistryClient"):
+                _ = await AsyncAvroSerializer(*arguments)
 
     run(main)
 

@@ -116,8 +116,8 @@ class AIOConsumer(Generic[K, V]):
     return is returned by the next call. Any other call that is cancelled still takes effect. Callbacks may be
     functions or coroutine functions; they run on the event loop, inside a call, and may call the consumer.
 
-    Blocking work runs on up to `max_workers` threads, or on those of `executor`, which needs two of them: a call inside
-    a callback takes the second.
+    Blocking work runs on up to `max_workers` threads, at least two, or on those of `executor`, which needs as many: a
+    call inside a callback takes the second.
     """
 
     _client: ClassVar[type[StepwiseConsumer]] = StepwiseConsumer
@@ -134,7 +134,7 @@ class AIOConsumer(Generic[K, V]):
         **keywords: Any,
     ) -> None:
         self._owns_executor = executor is None
-        self.executor = ThreadExecutor(clock, max_workers) if executor is None else executor
+        self.executor = ThreadExecutor(clock, max_workers, at_least=2) if executor is None else executor
         self._calls = ConsumerCalls(self.executor)
         self._fairness = Fairness(clock)
         self._clock = clock

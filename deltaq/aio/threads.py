@@ -20,13 +20,14 @@ _IDLE_S = 5.0
 
 
 class ThreadExecutor(Executor):
-    """Runs calls on threads of a clock, which are reused. ValueError if `max_workers` is below 1."""
+    """Runs calls on threads of a clock, which are reused. `at_least` so many there may be, whatever `max_workers` says.
+    ValueError if that is below 1."""
 
-    def __init__(self, clock: Clock, max_workers: int) -> None:
+    def __init__(self, clock: Clock, max_workers: int, at_least: int = 1) -> None:
         if max_workers < 1:
             raise ValueError("max_workers must be at least 1")
         self._clock = clock
-        self._threads_max = max_workers
+        self._threads_max = max(max_workers, at_least)
         self._changed = clock.condition()
         self._calls: deque[Callable[[], object]] = deque()
         self._threads = 0

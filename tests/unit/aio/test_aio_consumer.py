@@ -130,6 +130,19 @@ def test_rebalance_callbacks_run_on_the_loop_and_may_call_the_consumer(memory_ro
     assert seen == [("assigned", True, True), ("revoked", True, True)]
 
 
+def test_a_callback_may_call_a_consumer_that_was_made_with_one_worker(memory_root):
+    fill(memory_root, 3)
+
+    async def test(consumer):
+        async def assigned(given, partitions):
+            await given.assign([TopicPartition("t", 0, 2)])
+
+        await consumer.subscribe(["t"], on_assign=assigned)
+        return (await consumer.poll(TIMEOUT_S)).offset()
+
+    assert run(test, memory_root, max_workers=1) == 2
+
+
 def test_an_error_of_a_callback_is_raised_by_the_call_that_ran_it(memory_root):
     fill(memory_root, 1)
 

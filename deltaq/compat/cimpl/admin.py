@@ -18,6 +18,7 @@ from deltaq.admin import (
     OffsetSpec,
     TopicCollection,
 )
+from deltaq.admin.calls import complete
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.compat.cimpl.answers import as_theirs
 from deltaq.compat.confluent.admin import AdminClient
@@ -225,28 +226,22 @@ def _finish(future: Future[Any], parts: Mapping[K, Future[Any]], shape: Callable
 
     def finished(key: K, part: Future[Any]) -> None:
         error = part.exception()
-        results[key] = as_theirs(part.result()) if error is None else _kafka_error(error)
+        results[key] = part.result() if error is None else _kafka_error(error)
         with lock:
             missing.discard(key)
-            is_last = not missing and not future.done()
-            if is_last:
-                future.set_result(shape(results))
+            is_last = not missing
+        if is_last:
+            # An exception inside this callback would only be logged, and the future would never end.
+            complete(future, lambda: shape(as_theirs(results)))
 
     if not parts:
-        future.set_result(shape(results))
+        complete(future, lambda: shape(results))
     for key, part in parts.items():
         part.add_done_callback(partial(finished, key))
 
 
 def _finish_one(future: Future[Any], part: Future[Any]) -> None:
-    def finished(done: Future[Any]) -> None:
-        error = done.exception()
-        if error is None:
-            future.set_result(as_theirs(done.result()))
-        else:
-            future.set_exception(error)
-
-    part.add_done_callback(finished)
+    part.add_done_callback(lambda done: complete(future, lambda: as_theirs(done.result())))
 
 
 def _kafka_error(error: BaseException) -> KafkaError:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import Future
+from typing import ClassVar
 
 import confluent_kafka.cimpl
 import pytest
 
 import deltaq.compat.cimpl
+from deltaq.admin import ResourceType
 from deltaq.compat.confluent import DeserializingShareConsumer, KafkaError, KafkaException
 
 PROGRAM = """
@@ -133,6 +136,25 @@ def test_the_numbers_of_the_c_module_are_the_same():
 def test_the_python_layers_of_confluent_kafka_run_on_deltaq():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+class _WithoutError:
+    """A resource whose `error` cannot be set."""
+
+    __slots__ = ()
+    restype = ResourceType.TOPIC
+    name = "missing"
+    set_config_dict: ClassVar[dict[str, str]] = {}
+    incremental_configs: ClassVar[list[object]] = []
+
+
+def test_an_answer_that_cannot_be_made_is_raised_by_its_future():
+    """An exception in a callback of a future is only logged, and the program would wait for ever."""
+    admin = deltaq.compat.cimpl._AdminClientImpl({"bootstrap.servers": "memory://answers"})
+    answer: Future[object] = Future()
+    admin.describe_configs([_WithoutError()], answer)
+    with pytest.raises(AttributeError, match="error"):
+        answer.result(20)
 
 
 def test_share_consumers_say_that_there_are_none():

@@ -20,6 +20,7 @@ SettingValue: TypeAlias = "bool | int | float | str | tuple[str | Callable[..., 
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WORDS_OF_TRUTH = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
@@ -153,11 +154,8 @@ def _integer(text: str, key: str) -> int:
 
 
 def _float(text: str, key: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
+    # Python also takes digits of other scripts, and underscores between digits.
+    if not _FLOAT.fullmatch(text) or not math.isfinite(number := float(text)):
         raise ValueError(_refusal(key, "expected a number", text))
     return number
 

@@ -327,12 +327,12 @@ def test_a_non_integer_is_refused(value: object) -> None:
     assert len(error.error.str()) < 200
 
 
-@pytest.mark.parametrize(("value", "expected"), [(0.5, 0.5), ("0.5", 0.5), (3, 3.0), ("1e-1", 0.1), (0, 0.0)], ids=repr)
+@pytest.mark.parametrize(("value", "expected"), [(0.5, 0.5), (".5", 0.5), (3, 3.0), ("1e-1", 0.1), (0, 0.0)], ids=repr)
 def test_the_linger_may_be_a_fraction_of_a_millisecond(value: object, expected: float) -> None:
     assert producer(linger__ms=value).linger_ms == expected
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", math.nan, True, "x"], ids=repr)
+@pytest.mark.parametrize("value", ["nan", "inf", math.nan, True, "x", "1_000", "\u0661", "1e999", "."], ids=repr)
 def test_the_linger_must_be_a_number(value: object) -> None:
     assert "linger.ms" in refusal(linger__ms=value).error.str()
 

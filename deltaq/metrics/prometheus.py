@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 
@@ -44,4 +45,6 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 def _number(value: float) -> str:
     """Whole numbers without a fraction; all others with the digits that make them exact."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{value:+}".replace("inf", "Inf")
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))

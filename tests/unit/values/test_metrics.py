@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from deltaq.metrics import (
     listening,
     prometheus_text,
 )
+from deltaq.metrics.totals import Sample
 from tests.doubles.hostile_names import MARKUP
 from tests.doubles.reading import drain
 
@@ -137,6 +139,17 @@ def test_prometheus_reads_one_sample_whatever_a_label_has(hostile):
     text = prometheus_text(samples)
     assert parsed(text) == {(MISSING_FILES.name, frozenset({("topic", hostile)})): 2}
     assert [line for line in text.split("\n") if not line.startswith((MISSING_FILES.name, "# "))] == [""]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(math.nan, "NaN"), (math.inf, "+Inf"), (-math.inf, "-Inf"), (2.0, "2"), (0.5, "0.5"), (1e300, "1e+300")],
+)
+def test_prometheus_reads_any_number_that_a_sample_can_have(value, shown):
+    text = prometheus_text([Sample(MISSING_FILES, {}, value)])
+    assert text.splitlines()[-1] == f"{MISSING_FILES.name} {shown}"
+    (found,) = parsed(text).values()
+    assert found == pytest.approx(value, nan_ok=True)
 
 
 def test_the_gauges_of_consumers_of_one_group_are_combined():

@@ -17,7 +17,7 @@ from deltaq.consumer import Consumer, ConsumerHealth
 from deltaq.consumer.accepted import AcceptedBatch, Taking
 from deltaq.consumer.arguments import check_count
 from deltaq.consumer.calls import exclusive
-from deltaq.consumer.subscription import RebalanceCallback, no_callback
+from deltaq.consumer.reconciliation import RebalanceCallback, no_callback
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.message import K, Message, TopicPartition, V
 from deltaq.metadata import ClusterMetadata

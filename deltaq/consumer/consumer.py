@@ -17,14 +17,9 @@ from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health
 from deltaq.consumer.lifecycle import Lifecycle
 from deltaq.consumer.offset_queries import OffsetQueries, known_watermarks, watermarks
 from deltaq.consumer.reader import Reader, group_maintenance, open_reader
+from deltaq.consumer.reconciliation import RebalanceCallback, no_callback, rebalance_callbacks
 from deltaq.consumer.statistics import start_statistics
-from deltaq.consumer.subscription import (
-    RebalanceCallback,
-    Subscription,
-    no_callback,
-    open_membership,
-    rebalance_callbacks,
-)
+from deltaq.consumer.subscription import Subscription
 from deltaq.consumer.wanted import Wanted
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
 from deltaq.groups.fencing import NO_MEMBER, Claim
@@ -117,22 +112,20 @@ class Consumer(Generic[K, V]):
         callbacks = rebalance_callbacks(assign=on_assign, revoke=on_revoke, lost=on_lost)
         if not topics:
             raise InvalidConfig("subscribe() needs at least one topic; unsubscribe() ends a subscription", key="topics")
-        names = [self._name(topic) for topic in topics]
-        wanted = Wanted(names)
+        wanted = Wanted([self._name(topic) for topic in topics])
         while self._subscription is not None:  # again, if a callback has subscribed anew
             self._unsubscribe(keeps_place=True)
         self._calls.check_open()  # a callback may have closed the consumer
         reader = self._running()
         reader.held.set([])  # a subscription replaces a manual assignment
         reader.held.follow(wanted.named)
-        config, store, clock = self._config, self._store, self._clock
-        log = self._queries.group_log
-        membership = open_membership(sorted(names), config, store, clock, log, reader, self._strategies)
-        self._life.add(membership)
-        self._subscription = Subscription(
-            wanted, callbacks, membership, self._strategies, reader, config, store, clock, self._calls.call_out
+        group_log, call_out = self._queries.group_log, self._calls.call_out
+        subscription = Subscription(
+            wanted, callbacks, call_out, group_log, self._strategies, reader, self._config, self._store, self._clock
         )
-        membership.begin()
+        self._life.add(subscription.membership)
+        self._subscription = subscription
+        subscription.membership.begin()
 
     @exclusive
     def unsubscribe(self) -> None:
@@ -144,7 +137,7 @@ class Consumer(Generic[K, V]):
         if ended is None:
             return
         if not is_closing:
-            ended.check_not_replaced(self._group)
+            ended.check_not_replaced()
         try:
             ended.end(self, keeps_place=keeps_place)
         finally:
@@ -444,7 +437,7 @@ class Consumer(Generic[K, V]):
             self._built().commit_later(message, offsets)
             return None
         if self._subscription is not None:
-            self._subscription.check_not_lost(self._group)
+            self._subscription.check_not_lost()
         return self._built().commit(message, offsets)
 
     @exclusive

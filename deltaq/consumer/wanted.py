@@ -5,16 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from deltaq.errors import InvalidConfig
+from deltaq.clock import Clock
+from deltaq.config import ConsumerConfig
+from deltaq.consumer.reader import Reader
+from deltaq.errors import InvalidConfig, KafkaError, Unavailable
+from deltaq.groups.membership import Membership
+from deltaq.message import Message, event
 from deltaq.names import check_topic
+from deltaq.store import Store
+from deltaq.topics.listing import topic_names
+
+_MATCH_AGAIN_S = 1.0
+"""Seconds until the next try to list matching topics if the store is unavailable."""
 
 
 class Wanted:
-    """The topics of a subscription: those `named`, and those that its regular expressions have `matched`."""
+    """The topics of a subscription: those `named`, and those that its regular expressions have `matched`. `names` are
+    the names and expressions as they were given, sorted."""
 
     def __init__(self, names: Iterable[str]) -> None:
         """Raises InvalidConfig for an invalid topic name and for an invalid regular expression."""
         listed = list(names)
+        self.names = tuple(sorted(listed))
         self.named = frozenset(check_topic(name) for name in listed if not name.startswith("^"))
         self.patterns = tuple(_pattern(name) for name in listed if name.startswith("^"))
         self.matched: frozenset[str] = frozenset()
@@ -31,6 +43,62 @@ class Wanted:
     def is_only_matched(self, topic: str) -> bool:
         """Whether only a regular expression matches the topic: its deletion is then no error."""
         return topic in self.matched and topic not in self.named
+
+
+class TopicRefresh:
+    """Keeps the topics of one subscription up to date, and their sizes in the group. For the application's thread.
+
+    `match_at` is when the regular expressions are matched next, a time of `Clock.uptime`.
+    """
+
+    def __init__(
+        self, wanted: Wanted, membership: Membership, reader: Reader, config: ConsumerConfig, store: Store, clock: Clock
+    ) -> None:
+        self._wanted = wanted
+        self._membership = membership
+        self._reader = reader
+        self._refresh_ms = config.topic_metadata_refresh_interval_ms
+        self._store = store
+        self._uptime = clock.uptime
+        self.match_at = float("-inf" if wanted.patterns else "inf")
+        self._is_unmatched_reported = False
+        self._changes_written = -1  # `Fetcher.changes` when the group got the sizes
+
+    def match(self) -> Message | None:
+        """Match the regular expressions if that is due: every `topic.metadata.refresh.interval.ms`, or only once if
+        that is -1. Returns an event, once, if there is no such topic. Raises an Unavailable that is not retriable."""
+        if self._uptime() < self.match_at:
+            return None
+        try:
+            names = topic_names(self._store)
+        except Unavailable as error:
+            if not error.error.retriable():
+                raise
+            self.match_at = self._uptime() + _MATCH_AGAIN_S
+            self._reader.events.store_unavailable(error)
+            return None
+        self._wanted.match(names)
+        self._reader.held.follow(self._wanted.named, self._wanted.matched)
+        self.match_at = self._uptime() + (self._refresh_ms / 1000 if self._refresh_ms >= 0 else float("inf"))
+        if self._wanted.matched or self._is_unmatched_reported:
+            return None
+        self._is_unmatched_reported = True
+        return event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self._wanted.patterns[0].pattern)
+
+    @property
+    def are_written(self) -> bool:
+        """Whether the group has got the sizes since the last change."""
+        return self._reader.fetcher.changes == self._changes_written
+
+    def write_sizes(self) -> None:
+        """Let the group have the sizes of the topics, once all topics were looked at."""
+        fetcher, mine = self._reader.fetcher, self._wanted.topics
+        changes = fetcher.changes
+        sizes = {topic: size for topic, size in fetcher.sizes().items() if topic in mine}
+        known = {topic: size for topic, size in sizes.items() if size is not None}
+        if len(known) == len(mine):
+            self._membership.set_sizes(known)
+            self._changes_written = changes
 
 
 _POSIX_CLASS = re.compile(r"\[:\w+:\]")

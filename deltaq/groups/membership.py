@@ -1,7 +1,7 @@
 """A consumer's membership in its group, on a thread: joining, heartbeats, watching other members, leaving.
 
 The thread keeps the consumer in its group and publishes what the group's log says of it (`GroupView`). The consumer's
-own thread follows the view: it runs the rebalance callbacks and releases partitions (`consumer/subscription.py`).
+own thread follows the view: it runs the rebalance callbacks and releases partitions (`consumer/reconciliation.py`).
 A member that was silent for its `session.timeout.ms` ends its own session and joins again with a new id, so a watcher
 never removes a living member, however late it acts.
 """

@@ -25,6 +25,7 @@ from deltaq import (
     WrongState,
 )
 from deltaq.consumer.accepted import Held
+from deltaq.consumer.reconciliation import Unassigned
 from deltaq.groups.log import GroupLog
 from deltaq.store import open_store
 from deltaq.testing import Fault, FaultyStore, Rule
@@ -221,13 +222,14 @@ def test_partitions_assigned_in_an_interrupted_poll_are_read_by_the_next(filled)
         given: list[int] = []
         reader.subscribe(["t"], on_assign=lambda reader, partitions: given.append(len(partitions)))
         assert returned(reader.poll(TIMEOUT_S)) == [0]
-        subscription = reader._subscription
-        assert subscription is not None
+        assert reader._reader is not None
+        assert reader._subscription is not None
+        parts, reconciler = reader._reader, reader._subscription._reconciler
 
         def give_back() -> None:
-            subscription._committer.forget()
-            subscription._held.set([])
-            subscription._view, subscription._partitions = None, frozenset()
+            parts.committer.forget()
+            parts.held.set([])
+            reconciler._state = Unassigned(reconciler.claim)
 
         for outcome in at_every_place(lambda: reader.poll(TIMEOUT_S), give_back, step=7):
             assert rest(reader)[-1] == RECORDS - 1, outcome.place

@@ -239,6 +239,26 @@ def test_a_callback_may_subscribe_anew(root):
         await_assignment(after, [("u", 0)])
 
 
+def test_a_subscription_that_a_callback_makes_and_polls_keeps_its_member_and_its_partitions(root):
+    topic(root, "u")
+    fill(root, 2, "u")
+    topic(root)
+    members: list[str | None] = []
+
+    def begin_anew(reader, partitions):
+        reader.subscribe(["u"])
+        assert next_message(reader).value() == b"v0"
+        members.append(reader.memberid())
+
+    with consumer(root) as reader:
+        reader.subscribe(["t"], on_revoke=begin_anew)
+        await_assignment(reader, [("t", 0)])
+        reader.unsubscribe()
+        assert held(reader) == [("u", 0)]
+        assert next_message(reader).value() == b"v1"
+        assert members == [reader.memberid()]
+
+
 @pytest.mark.parametrize(("does", "members"), [(Consumer.close, 0), (lambda reader: reader.subscribe(["u"]), 1)])
 def test_a_callback_that_closes_or_subscribes_inside_subscribe_leaves_no_second_membership(root, does, members):
     topic(root)

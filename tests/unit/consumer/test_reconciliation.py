@@ -1,0 +1,178 @@
+"""The states of an assignment: what the group assigns is what is read, at whatever place a signal handler raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from deltaq import TopicPartition
+from deltaq.config import ConsumerConfig, parse_client_config
+from deltaq.consumer.calls import CallGuard
+from deltaq.consumer.reader import Reader
+from deltaq.consumer.reconciliation import Reconciler
+from deltaq.consumer.wanted import Wanted
+from deltaq.groups.fencing import NO_MEMBER
+from deltaq.groups.membership import Membership
+from deltaq.groups.rebalance import strategies
+from deltaq.groups.session import GroupView
+from deltaq.groups.state import Key
+from tests.doubles.interrupts import interrupted
+
+EAGER, COOPERATIVE = "range", "cooperative-sticky"
+
+
+def parts(*numbers: int) -> frozenset[Key]:
+    return frozenset(("t", number) for number in numbers)
+
+
+def view(generation: int, assigned: Iterable[int], owned: Iterable[int] | None = None, member: str = "m") -> GroupView:
+    mine = parts(*assigned)
+    return GroupView(member, None, generation, mine, mine if owned is None else parts(*owned))
+
+
+class Held:
+    """The partitions that are read."""
+
+    def __init__(self) -> None:
+        self.keys: set[Key] = set()
+
+    def set(self, wanted: list[TopicPartition]) -> None:
+        self.keys = {(tp.topic, tp.partition) for tp in wanted}
+
+    def add(self, wanted: list[TopicPartition]) -> None:
+        self.keys |= {(tp.topic, tp.partition) for tp in wanted}
+
+    def remove(self, unwanted: list[TopicPartition]) -> None:
+        self.keys -= {(tp.topic, tp.partition) for tp in unwanted}
+
+    def holds(self, topic: str, partition: int) -> bool:
+        return (topic, partition) in self.keys
+
+    def follow(self, named: object, matched: object) -> None:
+        pass
+
+
+class Committer:
+    """Counts what would be written to the group's log."""
+
+    def __init__(self) -> None:
+        self.handed_over: list[str] = []
+        self.forgotten = 0
+
+    def hand_over(self, operation: str, plan: object, *, commit_stored: bool) -> None:
+        self.handed_over.append(operation)
+
+    def commit_stored(self) -> None:
+        pass
+
+    def finish_queued(self) -> None:
+        pass
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
+
+class Followed:
+    """A reconciler, and the parts of a consumer that it changes."""
+
+    def __init__(self, strategy: str, **callbacks: Callable[[Any, list[TopicPartition]], object]) -> None:
+        self.held, self.committer = Held(), Committer()
+        self.membership = SimpleNamespace(held=frozenset(), keeps_place=False, begin_to_leave=lambda: None)
+        reader = SimpleNamespace(held=self.held, committer=self.committer, fetcher=SimpleNamespace(sizes=dict))
+        config = parse_client_config(ConsumerConfig, {"bootstrap.servers": "memory://x", "group.id": "g"}, {})
+        self.reconciler: Reconciler[Any] = Reconciler(
+            Wanted(["t"]),
+            callbacks,
+            CallGuard().call_out,
+            cast(Membership, self.membership),
+            strategies([strategy]),
+            cast(Reader, reader),
+            config,
+        )
+
+    def poll(self, now: GroupView | None) -> None:
+        """What a poll does that sees the group so."""
+        self.reconciler.finish()
+        if self.reconciler.is_lost(now):
+            self.reconciler.lose(None)
+        if now is not None and now is not self.reconciler.view and not self.reconciler.has_ended:
+            self.reconciler.follow(None, now)
+
+    def read(self) -> frozenset[Key]:
+        """The partitions that are read. They are also those that the membership does not release."""
+        assert self.membership.held == self.held.keys
+        return frozenset(self.held.keys)
+
+
+CHANGES: dict[str, tuple[str, GroupView | None, frozenset[Key]]] = {
+    "first partitions": (EAGER, view(1, [0, 1]), parts(0, 1)),
+    "another generation": (EAGER, view(2, [1, 2]), parts(1, 2)),
+    "others own one still": (EAGER, view(2, [1, 2], [0, 1]), parts()),
+    "a loss": (EAGER, None, parts()),
+    "another session": (EAGER, view(3, [0], member="n"), parts(0)),
+    "more partitions": (COOPERATIVE, view(2, [0, 1, 2]), parts(0, 1, 2)),
+    "fewer partitions": (COOPERATIVE, view(2, [0], [0, 1]), parts(0)),
+    "others": (COOPERATIVE, view(2, [1, 2], [0, 1, 2]), parts(1, 2)),
+    "a loss of all": (COOPERATIVE, None, parts()),
+}
+
+
+@pytest.mark.fault("P14")
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_poll_after_an_interrupted_one_reads_what_the_group_assigns(change: str) -> None:
+    strategy, now, expected = CHANGES[change]
+    for point in count():
+        followed = Followed(strategy)
+        if change != "first partitions":
+            followed.poll(view(1, [0, 1]))
+        outcome = interrupted(lambda: followed.poll(now), point, modules=("deltaq.consumer.reconciliation",))  # noqa: B023
+        followed.poll(now)
+        assert followed.read() == expected, outcome.place
+        if not outcome.reached:
+            assert point > 5
+            return
+
+
+@pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
+def test_offsets_are_committed_for_the_newest_session_that_had_partitions(strategy: str) -> None:
+    followed = Followed(strategy)
+    assert followed.reconciler.claim is NO_MEMBER
+    followed.poll(view(1, [0]))
+    followed.poll(None)
+    assert followed.reconciler.claim == view(1, [0]).claim
+    followed.poll(view(3, [0], member="n"))
+    assert followed.reconciler.claim == view(3, [0], member="n").claim
+
+
+@pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
+def test_a_subscription_ended_in_on_revoke_hands_nothing_over_afterwards(strategy: str) -> None:
+    """The callback may have made another subscription, on whose behalf it would be handed over."""
+
+    def end(consumer: object, partitions: list[TopicPartition]) -> None:
+        followed.reconciler.end(None)
+
+    followed = Followed(strategy, revoke=end)
+    followed.poll(view(1, [0, 1]))
+    followed.reconciler.end(None)
+    assert followed.reconciler.has_ended
+    assert followed.committer.handed_over == []
+    assert followed.committer.forgotten == 1
+
+
+@pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
+def test_a_poll_in_on_revoke_follows_no_change_of_the_group(strategy: str) -> None:
+    calls: list[str] = []
+
+    def poll(consumer: object, partitions: list[TopicPartition]) -> None:
+        calls.append("revoke")
+        followed.poll(view(2, [0, 1, 2]))
+
+    followed = Followed(strategy, revoke=poll, assign=lambda consumer, partitions: calls.append("assign"))
+    followed.poll(view(1, [0, 1]))
+    followed.reconciler.end(None)
+    assert calls == ["assign", "revoke"]
+    assert followed.read() == parts()

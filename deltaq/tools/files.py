@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from deltaq.errors import InvalidConfig, InvalidValue
 from deltaq.parquet.plain_files import read_batches
 from deltaq.serde.json_text import strict_json
 from deltaq.serde.schema import TopicSchema, python_values
-from deltaq.tools.records import headers_from_json, parse_time, plain, row_from_json
+from deltaq.tools.records import exact_decimal, headers_from_json, parse_time, plain, row_from_json
 from deltaq.tools.spreadsheets import read_sheet
 from deltaq.tools.writing import Sending
 from deltaq.topics.arrow_input import BYTES_TYPES
@@ -42,7 +43,8 @@ def load_file(
     A typed topic takes its own columns, and `_key`, `_partition`, `_timestamp`, `_headers`. A topic of bytes takes
     `value`, `key`, `partition`, `timestamp` and `headers`; of a file without `value`, each row becomes a JSON object,
     and a line of JSON stays as it is. Only an empty cell of a CSV file is null. Files of `to_csv` and `to_xlsx` give
-    back their records, with new offsets. `key_column` names the column with the key.
+    back their records, with new offsets; of a sheet, empty text comes back as null. `key_column` names the column with
+    the key.
 
     Raises InvalidConfig for a file that cannot be read, InvalidValue for rows that do not fit, and what
     `Sending.send_table` raises.
@@ -67,6 +69,9 @@ def as_messages(
     if key_column is not None and key_column not in batch.schema.names:
         raise InvalidValue(f"there is no such column; there are {', '.join(batch.schema.names)}", field=key_column)
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if len(columns) < batch.num_columns:
+        twice = next(name for name in columns if batch.schema.names.count(name) > 1)
+        raise InvalidValue("there are several columns of this name", field=twice)
     key = None if key_column is None else _content(columns, key_column)
     if _is_exported(batch.schema.names):
         columns = _as_given(columns, schema)
@@ -245,7 +250,7 @@ def _lines(path: Path) -> Iterator[list[tuple[int, bytes]]]:
     size = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if text := line.strip():
+            if text := (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).strip():
                 part.append((number, text))
                 size += len(text)
             if len(part) == ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
@@ -276,10 +281,33 @@ def _typed_line(number: int, line: bytes, schema: TopicSchema) -> tuple[dict[str
         raise InvalidValue(f"line {number}: {error.error.str()}") from None
 
 
+def _xlsx(path: Path, schema: TopicSchema | None, _: str | None) -> Iterator[pa.RecordBatch]:
+    for batch in read_sheet(path):
+        for field in [] if schema is None else schema.arrow:
+            if field.name in batch.schema.names:
+                column = _of_sheet(batch.column(field.name), field)
+                batch = batch.set_column(batch.schema.get_field_index(field.name), field.name, column)
+        yield batch
+
+
+def _of_sheet(column: pa.Array, field: pa.Field) -> pa.Array:
+    """A column of a sheet, which has no days and no decimals, as the topic's where no value changes by that. Raises
+    InvalidValue for a number with more digits than a sheet keeps."""
+    if pa.types.is_date32(field.type) and pa.types.is_timestamp(column.type):
+        times, days = column.cast(pa.timestamp("us")), column.cast(pa.date32())
+        return days if days.cast(times.type).equals(times) else column
+    if pa.types.is_decimal(field.type) and pa.types.is_floating(column.type):
+        try:
+            return pa.array([None if v is None else exact_decimal(v) for v in column.to_pylist()], field.type)
+        except (ValueError, pa.ArrowException) as error:
+            raise InvalidValue(f"a number is no {field.type}: {error}", field=field.name) from None
+    return column
+
+
 _READERS: Mapping[str, Callable[[Path, TopicSchema | None, str | None], Iterator[pa.RecordBatch]]] = {
     ".csv": _csv,
     ".jsonl": _jsonl,
     ".ndjson": _jsonl,
     ".parquet": lambda path, *_: read_batches(path),
-    ".xlsx": lambda path, *_: read_sheet(path),
+    ".xlsx": _xlsx,
 }

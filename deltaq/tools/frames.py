@@ -137,7 +137,8 @@ def _as_texts(column: pa.Array) -> pa.Array:
 
 
 def _as_cells(column: pa.Array) -> list[Any]:
-    return _cells(column, lambda value: value)
+    # NaN and infinities as text: their cells would be empty.
+    return _cells(column, lambda value: plain(value) if isinstance(value, float) else value)
 
 
 def _cells(column: pa.Array, otherwise: Callable[[Any], Any]) -> list[Any]:

@@ -193,11 +193,16 @@ def parse_time(text: str) -> datetime:
 
 def _decimal(value: Any) -> Any:
     if isinstance(value, float):
-        found = Decimal(repr(value))
-        if len(found.as_tuple().digits) > _EXACT_DIGITS_MAX:
-            raise ValueError("a float does not hold it exactly; use text")
-        return found
+        return exact_decimal(value)
     return Decimal(value) if isinstance(value, str | int) and not isinstance(value, bool) else value
+
+
+def exact_decimal(value: float) -> Decimal:
+    """The decimal that was written as this float. ValueError if a float does not hold so many digits."""
+    found = Decimal(repr(value))
+    if len(found.as_tuple().digits) > _EXACT_DIGITS_MAX:
+        raise ValueError("a float does not hold it exactly; use text")
+    return found
 
 
 _PARSERS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]]] = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -31,18 +30,20 @@ def read_sheet(path: Path) -> Iterator[pa.RecordBatch]:
     openpyxl = _openpyxl()
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        try:
+            rows = book.worksheets[0].iter_rows(values_only=True)
+            names = _names(path, next(rows, ()))
+            filled = (row[: len(names)] for row in rows if any(cell is not None for cell in row))
+            while chunk := list(islice(filled, _ROWS_AT_ONCE)):
+                padded = ([*row, *[None] * (len(names) - len(row))] for row in chunk)
+                columns = [_column(cells) for cells in zip(*padded, strict=True)]
+                yield pa.RecordBatch.from_arrays(columns, names)
+        finally:
+            book.close()
+    except (InvalidConfig, pa.ArrowException):
+        raise
+    except Exception as error:  # noqa: BLE001 - openpyxl lets through what its parsers raise for a damaged file
         raise InvalidConfig(f"{path}: not a workbook: {error}", key="file") from None
-    try:
-        rows = book.worksheets[0].iter_rows(values_only=True)
-        names = _names(path, next(rows, ()))
-        filled = (row[: len(names)] for row in rows if any(cell is not None for cell in row))
-        while chunk := list(islice(filled, _ROWS_AT_ONCE)):
-            padded = ([*row, *[None] * (len(names) - len(row))] for row in chunk)
-            columns = [_column(cells) for cells in zip(*padded, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, names)
-    finally:
-        book.close()
 
 
 def _column(cells: Sequence[Any]) -> pa.Array:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import zipfile
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -12,6 +17,7 @@ import pytest
 from deltaq import Producer, Topic
 from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException
 from deltaq.tools import files, from_arrow, from_file, from_polars, messages, to_csv, to_polars, to_xlsx
+from deltaq.tools.spreadsheets import write_sheet
 
 
 @pytest.fixture
@@ -160,6 +166,77 @@ def test_a_column_that_cannot_become_text_is_refused_by_name(raw: Topic) -> None
         rows = pa.table({"value": ["x"], name: [[1]]} if name == "key" else {"value": [[1]]})
         with pytest.raises(InvalidValue, match=f"field '{name}': cannot become text"):
             from_arrow(raw, rows)
+
+
+def test_two_columns_of_one_name_are_refused(raw: Topic, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="field 'a': there are several columns of this name"):
+        from_file(raw, written(tmp_path / "a.csv", "a,b,a\n1,2,3\n"))
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_the_mark_at_the_begin_of_a_file_of_unicode_is_no_text(raw: Topic, tmp_path: Path, form: str) -> None:
+    text = "\ufeffvalue\nx\n" if form == "csv" else '\ufeff{"value": "x"}\n'
+    from_file(raw, written(tmp_path / f"a.{form}", text))
+    assert contents(raw) == [(None, b"x")]
+
+
+# --- spreadsheets ---
+
+
+def test_days_and_decimals_come_back_from_a_workbook(memory_root: str, tmp_path: Path) -> None:
+    columns = pa.schema({"day": pa.date32(), "price": pa.decimal128(10, 2), "at": pa.timestamp("us", "UTC")})
+    topic = Topic("typed", columns, bootstrap_servers=memory_root).create()
+    at = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
+    rows = [
+        {"day": date(2026, 11, 25), "price": Decimal("1.10"), "at": at},
+        {"day": None, "price": None, "at": at},
+        {"day": date(1999, 12, 31), "price": Decimal("12345678.99"), "at": None},
+    ]
+    with Producer(bootstrap_servers=memory_root) as producer:
+        for row in rows:
+            producer.produce(topic, row)
+    to_xlsx(topic, tmp_path / "t.xlsx")
+    back = Topic("back", columns, bootstrap_servers=memory_root).create()
+    from_file(back, tmp_path / "t.xlsx")
+    assert [value for _, value in contents(back)] == rows
+    write_sheet(tmp_path / "noon.xlsx", ["day"], [[datetime(2026, 11, 25, 12)]])
+    with pytest.raises(InvalidValue, match="field 'day': is timestamp"):
+        from_file(back, tmp_path / "noon.xlsx")
+    write_sheet(tmp_path / "long.xlsx", ["price"], [[0.1234567890123456]])
+    with pytest.raises(InvalidValue, match="field 'price': a number is no decimal128"):
+        from_file(back, tmp_path / "long.xlsx")
+
+
+def test_a_number_that_a_sheet_does_not_have_is_text_in_it(memory_root: str, tmp_path: Path) -> None:
+    topic = Topic("typed", pa.schema({"rate": pa.float64()}), bootstrap_servers=memory_root).create()
+    with Producer(bootstrap_servers=memory_root) as producer:
+        for rate in (math.nan, math.inf, -math.inf, 0.5):
+            producer.produce(topic, {"rate": rate})
+    to_xlsx(topic, tmp_path / "t.xlsx")
+    heading, *rows = openpyxl.load_workbook(tmp_path / "t.xlsx").worksheets[0].iter_rows(values_only=True)
+    at = heading.index("rate")
+    assert [row[at] for row in rows] == ["NaN", "Infinity", "-Infinity", 0.5]
+
+
+@pytest.mark.parametrize("damage", ["no sheet", "xml", "data"])
+def test_a_damaged_workbook_is_refused_by_its_name(raw: Topic, tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "a.xlsx"
+    if damage == "no sheet":
+        book = openpyxl.Workbook()
+        book.remove(book.active)
+        book.create_chartsheet("chart")
+        book.save(path)
+    elif damage == "xml":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("[Content_Types].xml", "<x")
+    else:
+        write_sheet(tmp_path / "good.xlsx", ["value"], [["x"]])
+        with zipfile.ZipFile(tmp_path / "good.xlsx") as good, zipfile.ZipFile(path, "w") as archive:
+            for name in good.namelist():
+                content = good.read(name)
+                archive.writestr(name, content[: len(content) // 2] if name.endswith("sheet1.xml") else content)
+    with pytest.raises(InvalidConfig, match=r"a\.xlsx: not a workbook"):
+        from_file(raw, path)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from deltaq.cli.command import Command, Option
 from deltaq.cli.session import Session
 from deltaq.cli.table import Column, Rows
+from deltaq.errors import Unavailable
 from deltaq.units import as_count, as_rate
 
 if TYPE_CHECKING:
@@ -45,7 +47,12 @@ def top(
         while rounds is None or done < rounds:
             if done:
                 session.clock.sleep(interval)
-            now = watch.sample()
+            try:
+                now = watch.sample()
+            except Unavailable as error:
+                if before is None:
+                    raise
+                now = replace(before, errors={session.store.url: error.error.str()})  # the rest as last seen
             topics, groups = _rows(before, now)
             if session.out.is_json:
                 session.out.json_line({"topics": topics, "groups": groups, "errors": dict(now.errors)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from deltaq.delta.actions import CommitInfo, DomainMetadata
 from deltaq.delta.log import DeltaLog, Draft
 from deltaq.groups.offsets import METADATA_DOMAIN
 from deltaq.names import group_folder
-from deltaq.store import open_store
+from deltaq.store import open_store, serve_memory_store
 from deltaq.store.memory import MemoryStore
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.tools import Finding, examine
@@ -147,6 +148,33 @@ def test_rates_and_lag_are_shown_live(orders: Shell) -> None:
         """
     )
     assert orders("top --rounds 1 -o json").json["groups"] == [{"group": "billing", "lag": 2, "lag_per_s": None}]
+
+
+def test_live_rates_go_on_after_a_look_that_the_store_does_not_answer(orders: Shell) -> None:
+    faults = FaultyStore(open_store(ROOT))
+    serve_memory_store("cli", faults)
+
+    class Failing(ManualClock):
+        """The store does not answer after the first pause, and does after the second one."""
+
+        pauses = 0
+
+        def sleep(self, seconds: float) -> None:
+            self.pauses += 1
+            faults.clear()
+            if self.pauses == 1:
+                faults.add(Rule("list_folders", "*", Fault.error_before("no route"), times=None))
+            super().sleep(seconds)
+
+    orders.clock = Failing(auto_advance=True)
+    ended = orders("top --rounds 3 -o json")
+    looks = [json.loads(line) for line in ended.output.splitlines()]
+    assert (ended.status, ended.errors) == (0, "")
+    assert [look["topics"][0]["messages"] for look in looks] == [3, 3, 3]
+    assert [look["topics"][0]["messages_per_s"] for look in looks] == [None, None, 0]
+    assert [list(look["errors"]) for look in looks] == [[], [ROOT], []]
+    faults.add(Rule("list_folders", "*", Fault.error_before("no route"), times=None))
+    assert "no route" in orders("top --rounds 3").errors
 
 
 def test_on_a_terminal_the_tables_fill_the_screen_and_give_it_back(

@@ -270,7 +270,7 @@ LIMITS = {
             "s",
             "Time for which a client relies on its head without checking for log-start markers",
         ),
-        Limit("groups.offset_commits.COMMIT_TIMEOUT_S", "s", "Time for one offset commit"),
+        Limit("groups.commit_requests.COMMIT_TIMEOUT_S", "s", "Time for one offset commit"),
     ),
     "Reading": (
         Limit(

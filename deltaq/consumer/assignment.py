@@ -15,7 +15,7 @@ from deltaq.consumer.fetch_queue import PartitionRecords
 from deltaq.consumer.fetcher import Fetcher
 from deltaq.consumer.large_messages import FRESH, BeginEarlier, JoinedRecords, Joining, joined
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
-from deltaq.groups.offset_commits import ToCommit
+from deltaq.groups.offsets import ToCommit
 from deltaq.groups.state import Key
 from deltaq.message import OFFSET_INVALID, OFFSET_STORED, TopicPartition
 from deltaq.serde.schema import TopicSchema

@@ -17,7 +17,8 @@ from deltaq.consumer.fetcher import Fetcher, FetchSettings
 from deltaq.consumer.offset_queries import OffsetQueries
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic, WrongState
 from deltaq.groups.fencing import Claim
-from deltaq.groups.offset_commits import OffsetCommitter, ToCommit
+from deltaq.groups.offset_commits import OffsetCommitter
+from deltaq.groups.offsets import ToCommit
 from deltaq.message import FetchedMessage, Message, TopicPartition, event
 from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store

@@ -1,4 +1,4 @@
-"""The committed offsets of a group, as its log holds them.
+"""The committed offsets of a group, as its log holds them, and those to commit.
 
 A committed offset is a Delta `txn` action: its `appId` names topic, topic id and partition, and its `version` is the
 next offset to read, so that any Delta client can look it up.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from deltaq.delta.actions import Action, DomainMetadata, Txn
 from deltaq.delta.table_state import FORGOTTEN_VERSION, TableState
 from deltaq.errors import Corrupt
+from deltaq.message import TopicPartition
 from deltaq.serde.json_text import compact_json, strict_json
 
 METADATA_DOMAIN = "deltaq.offset_metadata"
@@ -30,6 +31,24 @@ class CommittedOffset:
     @property
     def app_id(self) -> str:
         return f"{self.topic}/{self.topic_id}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToCommit:
+    """An offset to commit, with the id of its topic; None for the topic that has the name now."""
+
+    wanted: TopicPartition
+    topic_id: str | None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic and partition."""
+        return self.wanted.topic, self.wanted.partition
+
+    def located(self, topic_id: str) -> CommittedOffset:
+        """The offset as the group's log has it."""
+        wanted = self.wanted
+        return CommittedOffset(wanted.topic, topic_id, wanted.partition, wanted.offset, wanted.metadata)
 
 
 def committed_offset(state: TableState, topic: str, topic_id: str, partition: int) -> CommittedOffset | None:

@@ -11,10 +11,12 @@ import pytest
 from deltaq.consumer.assignment import Assignment
 from deltaq.errors import Fenced
 from deltaq.groups import fencing, pending, rebalance
+from deltaq.groups.commit_requests import CommitRequestSender
 from deltaq.groups.heartbeat import Heartbeat, MemberWatch
 from deltaq.groups.liveness import HeartbeatWatch
 from deltaq.groups.log import GroupLog
-from deltaq.groups.offset_commits import OffsetCommitter, ToCommit
+from deltaq.groups.offset_commits import OffsetCommitter
+from deltaq.groups.offsets import ToCommit
 from deltaq.groups.session import Session
 from deltaq.groups.state import Owner, TopicSize
 from deltaq.testing.simulation.network import Faults
@@ -239,19 +241,19 @@ def starts_before_the_committed_offset(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_a_record_that_it_has_not_read(patch: pytest.MonkeyPatch) -> None:
-    located = OffsetCommitter._located
+    located = CommitRequestSender._located
 
     def ahead(self, offsets):
         results, known = located(self, offsets)
         return results, [replace(offset, offset=offset.offset + 1) for offset in known]
 
-    patch.setattr(OffsetCommitter, "_located", ahead)
+    patch.setattr(CommitRequestSender, "_located", ahead)
 
 
 def commits_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
     def newest_first(self):
         while self._queue:
-            self._commit_and_report(*self._queue.pop())
+            self._sender.send_and_report(self._queue.pop())
 
     patch.setattr(OffsetCommitter, "_commit_queued", newest_first)
 

@@ -12,8 +12,9 @@ from deltaq import KafkaException, metrics
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.delta.table_state import TableState
 from deltaq.groups import log, pending
+from deltaq.groups.commit_requests import HandOver
 from deltaq.groups.fencing import Claim
-from deltaq.groups.offset_commits import HandOver, OffsetCommitter
+from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.pending import PendingOffsets
 from deltaq.groups.shown_offsets import ShownOffsets

@@ -24,7 +24,8 @@ from deltaq import (
     WrongState,
 )
 from deltaq.groups.log import GroupLog
-from deltaq.groups.offset_commits import OffsetCommitter, ToCommit
+from deltaq.groups.offset_commits import OffsetCommitter
+from deltaq.groups.offsets import ToCommit
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.reading import drain, eventually, next_message

@@ -32,6 +32,7 @@ from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.interrupts import Interrupted, Outcome, interrupted
 from tests.doubles.reading import TIMEOUT_S, eventually
 
+COMMITTING = tuple(f"deltaq.groups.{name}" for name in ("offset_commits", "commit_requests", "stored_offsets"))
 COMMITS = 4
 ROWS = 2
 RECORDS = COMMITS * ROWS
@@ -196,7 +197,7 @@ def test_reading_continues_at_the_old_or_new_position_after_an_interrupted_chang
 
 @pytest.mark.slow
 @pytest.mark.fault("P14")
-@pytest.mark.parametrize(("modules", "step"), [(("deltaq", "threading"), 11), (("deltaq.groups.offset_commits",), 1)])
+@pytest.mark.parametrize(("modules", "step"), [(("deltaq", "threading"), 11), (COMMITTING, 1)])
 def test_an_interrupted_commit_leaves_stored_offsets_to_the_next_one(filled, modules, step):
     with consumer(filled, **{"enable.auto.commit": False}) as reader:
         at_start(reader)

@@ -14,8 +14,8 @@ from deltaq.delta.table_state import TableState
 from deltaq.groups.fencing import Claim
 from deltaq.groups.liveness import HeartbeatWatch
 from deltaq.groups.log import GroupLog, _Position
-from deltaq.groups.offset_commits import OffsetCommitter, ToCommit
-from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.offset_commits import OffsetCommitter
+from deltaq.groups.offsets import CommittedOffset, ToCommit
 from deltaq.groups.pending import PendingOffsets
 from deltaq.groups.rebalance import released
 from deltaq.groups.shown_offsets import RETRY_SHARING_S

@@ -110,6 +110,27 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class _SentEntry:
+    """An entry as it is sent to a slot: encoded once, so that a delayed write and its retry have the same bytes.
+    `after` is the key of the entry before, empty for the first one."""
+
+    entry: Entry
+    key: str
+    body: bytes
+    after: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class _SlotOpen:
+    """It is not known which entry the slot will hold, and `cause` is why. `maybe`: a create was sent that may have
+    filled it, or may still."""
+
+    cause: StoreError
+    maybe: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _SlotCleaned:
     """The slot to be filled lies below the log's start. `maybe`: an earlier create may have filled it before the
     clean-up."""
@@ -186,62 +207,67 @@ class DeltaLog(LogReader):
 
     def _fill(self, draft: Draft, deadline: float) -> Entry | _SlotCleaned:
         """Try to create the next slot until an entry in it is known; returns that entry, ours or another writer's."""
-        version = self.state.version + 1
-        key = self.entries.key(version)
-        # Encoded once per slot, so that a delayed write and its retry have the same bytes.
-        body = encode_entry(draft.info, draft.actions, draft.before)
-        token = self.token(version, draft.info.txn_id)
-        maybe = False  # a create was sent that may have filled the slot, or may still
-        failures = 0
-        ours = draft.entry(version) if draft.is_proven else parse_entry(body, version, key, draft.before)
-        if not self._is_in_place_before(token):
+        sent = self._encoded(draft)
+        if not self._is_in_place_before(sent.token):
             return _SlotCleaned(maybe=False)
-        after = self.entries.key(self.state.version) if version else ""
         first_tried_at = self.clock.uptime()
-        while True:
-            tried_at = self.clock.uptime()
-            refusal = self._try_create(key, body, after)
-            maybe = maybe or isinstance(refusal, StoreUnavailable)
-            entry: Entry | None = None
-            try:
-                entry = ours
-                if refusal is not None:
-                    entry = self._read_slot(version, body, token, maybe)
-                may_exist = maybe or refusal is None
-                if not self._proof.holds_for(version):
-                    # The entry may have been created before the clean-up, and the answer delayed until after it.
-                    return _SlotCleaned(may_exist)
-                if not self.store.is_remote and not self._is_in_place(token, may_exist):
-                    return _SlotCleaned(may_exist)
-                if entry is not None and entry.txn_id == draft.info.txn_id and refusal is not None:
-                    self.store.sync(self.entries.folder)  # it exists, but its create did not confirm that it is durable
-            except StoreError as error:
-                # The slot refused our create and cannot be read. It may hold our own entry: the refusal may be the
-                # answer to a retry inside the network.
-                maybe = maybe or refusal is None or isinstance(refusal, ObjectExists)
-                refusal = error
-            else:
-                if entry is not None and entry.txn_id == draft.info.txn_id:
-                    self._proof.extend(first_tried_at)
-                if entry is not None:
-                    return entry
-                self._proof.extend(tried_at)
-            if isinstance(refusal, StoreRefused) and not maybe:
-                raise unavailable(refusal) from refusal
+        outcome = self._try_slot(sent, maybe=False)
+        failures = 0
+        while isinstance(outcome, _SlotOpen):
+            if isinstance(outcome.cause, StoreRefused) and not outcome.maybe:
+                raise unavailable(outcome.cause) from outcome.cause
             failures += 1
             left = deadline - self.clock.monotonic()
             if left <= 0:
-                raise self._gave_up(refusal, token, maybe)
+                raise self._gave_up(outcome, sent.token)
             self.clock.sleep(min(left, error_pause_s(failures, self.clock.random())))
+            outcome = self._try_slot(sent, maybe=outcome.maybe)
+        if isinstance(outcome, Entry) and outcome.txn_id == sent.entry.txn_id:
+            self._proof.extend(first_tried_at)
+        return outcome
 
-    def _try_create(self, key: str, body: bytes, after: str) -> StoreError | None:
+    def _encoded(self, draft: Draft) -> _SentEntry:
+        version = self.state.version + 1
+        key = self.entries.key(version)
+        body = encode_entry(draft.info, draft.actions, draft.before)
+        entry = draft.entry(version) if draft.is_proven else parse_entry(body, version, key, draft.before)
+        after = self.entries.key(self.state.version) if version else ""
+        return _SentEntry(entry, key, body, after, self.token(version, draft.info.txn_id))
+
+    def _try_slot(self, sent: _SentEntry, *, maybe: bool) -> Entry | _SlotCleaned | _SlotOpen:
+        """Try once to create the slot. `maybe`: an earlier create may have filled it, or may still."""
+        version, tried_at = sent.entry.version, self.clock.uptime()
+        refusal = self._try_create(sent)
+        maybe = maybe or isinstance(refusal, StoreUnavailable)
+        may_exist = maybe or refusal is None
+        try:
+            entry = sent.entry if refusal is None else self._read_slot(sent, maybe)
+            if not self._proof.holds_for(version):
+                # The entry may have been created before the clean-up, and the answer delayed until after it.
+                return _SlotCleaned(may_exist)
+            if not self.store.is_remote and not self._is_in_place(sent.token, may_exist):
+                return _SlotCleaned(may_exist)
+            if entry is not None and entry.txn_id == sent.entry.txn_id and refusal is not None:
+                self.store.sync(self.entries.folder)  # it exists, but its create did not confirm that it is durable
+        except StoreError as error:
+            # The slot refused our create and cannot be read. It may hold our own entry: the refusal may be the answer
+            # to a retry inside the network.
+            return _SlotOpen(error, may_exist or isinstance(refusal, ObjectExists))
+        if refusal is None:
+            return sent.entry
+        if entry is not None:
+            return entry
+        self._proof.extend(tried_at)
+        return _SlotOpen(refusal, maybe)
+
+    def _try_create(self, sent: _SentEntry) -> StoreError | None:
         """Create the entry. Returns the error if the store did not confirm it, else None."""
         try:
-            self.store.create(key, body, after)
+            self.store.create(sent.key, sent.body, sent.after)
         except (ObjectExists, ObjectMissing, StoreRefused, StoreUnavailable) as error:
             return error
         except Exception as error:  # noqa: BLE001 - a defect of the store: the write may still happen
-            return StoreUnavailable("create", key, f"unexpected {type(error).__name__}: {error}")
+            return StoreUnavailable("create", sent.key, f"unexpected {type(error).__name__}: {error}")
         return None
 
     def _is_in_place_before(self, token: str) -> bool:
@@ -256,8 +282,9 @@ class DeltaLog(LogReader):
         except StoreError:
             return True  # the create that follows handles the error
 
-    def _read_slot(self, version: int, sent: bytes, token: str, maybe: bool) -> Entry | None:
+    def _read_slot(self, sent: _SentEntry, maybe: bool) -> Entry | None:
         """The entry in the slot after an attempt that did not succeed; None if the slot is still empty."""
+        version, token = sent.entry.version, sent.token
         try:
             found = self.entries.fetch(version)
         except (Corrupt, Incompatible) as damage:
@@ -270,15 +297,14 @@ class DeltaLog(LogReader):
         if maybe and entry.info is None:
             reason = f"the entry in slot {version} of {self.folder!r} has no token, so its writer is unknown"
             raise OutcomeUnknown(reason, token=token)
-        if self.token(version, entry.txn_id or "") == token and seen != sent:
-            path = self.entries.key(version)
-            differs = Corrupt("the commit that was read back differs from the one sent", path=path, version=version)
+        if self.token(version, entry.txn_id or "") == token and seen != sent.body:
+            differs = Corrupt("the commit that was read back differs from the one sent", path=sent.key, version=version)
             raise OutcomeUnknown(differs.error.str(), token=token) from differs
         return entry
 
-    def _gave_up(self, cause: StoreError | None, token: str, maybe: bool) -> OutcomeUnknown | Unavailable:
-        reason = cause.reason if cause is not None else "the slot stayed empty"
-        if maybe:
+    def _gave_up(self, outcome: _SlotOpen, token: str) -> OutcomeUnknown | Unavailable:
+        reason = outcome.cause.reason
+        if outcome.maybe:
             return OutcomeUnknown(
                 f"no answer about the commit to {self.folder!r} before the deadline: {reason}", token=token
             )

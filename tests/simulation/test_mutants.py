@@ -46,7 +46,7 @@ def does_not_recognise_its_own_entry(patch: pytest.MonkeyPatch) -> None:
 
 
 def reports_an_unknown_outcome_as_failure(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DeltaLog, "_gave_up", lambda self, cause, token, maybe: Unavailable("no answer in time"))
+    patch.setattr(DeltaLog, "_gave_up", lambda self, outcome, token: Unavailable("no answer in time"))
 
 
 def trusts_slots_reopened_by_clean_up(patch: pytest.MonkeyPatch) -> None:

@@ -63,8 +63,15 @@ class Console:
         self.may_write = may_write
         self.is_open = is_open
         self.hosts = hosts
-        self.streams = 0
+        self.streams: set[asyncio.Event] = set()  # of pages that are open; set when a view has come
+        self.is_ending = False
         self._live: dict[tuple[int, str], tuple[int, str]] = {}
+
+    def end_streams(self) -> None:
+        """End the answers that go on for as long as a page is open: the server waits for them when it ends."""
+        self.is_ending = True
+        for changed in self.streams:
+            changed.set()
 
     def common(self, root: Root | None, session: Session | None) -> dict[str, object]:
         """The values of every page."""
@@ -160,7 +167,7 @@ def application(console: Console) -> ASGIApp:
             live_page(path)
         except KeyError:
             raise HTTPException(404, "there is no such live page") from None
-        if console.streams >= STREAMS_MAX:
+        if len(console.streams) >= STREAMS_MAX:
             raise HTTPException(503, "too many pages are open")
         return StreamingResponse(_events(console, root, path), media_type="text/event-stream")
 
@@ -285,20 +292,21 @@ async def _events(console: Console, root: Root, path: str) -> AsyncIterator[str]
         except RuntimeError:
             pass  # the server has ended
 
-    console.streams += 1
+    console.streams.add(changed)
     try:
         with root.poller.subscribed(notify):
             yield "retry: 2000\n\n"
-            while True:
+            while not console.is_ending:
                 try:
                     await asyncio.wait_for(changed.wait(), KEEP_ALIVE_S)
                 except TimeoutError:
                     yield ": nothing new\n\n"
                     continue
                 changed.clear()
-                yield f"data: {json.dumps(console.live_html(root, path, newest[0]))}\n\n"
+                if not console.is_ending:
+                    yield f"data: {json.dumps(console.live_html(root, path, newest[0]))}\n\n"
     finally:
-        console.streams -= 1
+        console.streams.remove(changed)
 
 
 # --- checks of every request ---

@@ -104,4 +104,16 @@ def serve(console: Console, settings: ServerSettings, notify: Callable[[str], ob
             lifespan="off",
         )
         with listening(console.totals), suppress(KeyboardInterrupt):  # uvicorn ends cleanly, then signals again
-            uvicorn.Server(config).run([listener])
+            _Server(config, console).run([listener])
+
+
+class _Server(uvicorn.Server):
+    """A server that does not wait for pages which stay open: it would cancel their streams, with a traceback each."""
+
+    def __init__(self, config: uvicorn.Config, console: Console) -> None:
+        super().__init__(config)
+        self._console = console
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._console.end_streams()
+        await super().shutdown(sockets)

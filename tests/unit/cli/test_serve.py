@@ -32,8 +32,10 @@ def test_the_console_is_served_until_it_is_ended(tmp_path: Path) -> None:
             assert url is not None
             with urlopen(url[1], timeout=30) as answer:
                 assert "There are no topics yet." in answer.read().decode()
-            process.send_signal(signal.SIGTERM)
-            output, errors = process.communicate(timeout=60)
+            with urlopen(f"{url[1]}roots/0/events?page=", timeout=30) as page:  # one that stays open
+                assert page.readline() == b"retry: 2000\n"
+                process.send_signal(signal.SIGTERM)
+                output, errors = process.communicate(timeout=60)
         finally:
             process.kill()
     assert (process.returncode, errors) == (0, "")

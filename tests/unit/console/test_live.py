@@ -41,7 +41,7 @@ def test_fifty_pages_share_one_poller_and_closing_them_ends_it(memory_root: str)
         opened = [streams.open("/roots/0/events", f"page={PAGES[at % len(PAGES)]}") for at in range(COUNT)]
         await until(lambda: all("data: " in stream.text for stream, _, _ in opened), "an event on each page")
         looks = poller.view().number
-        assert console.streams == COUNT
+        assert len(console.streams) == COUNT
         assert poller.is_polling
         with Producer(bootstrap_servers=memory_root) as producer:
             producer.produce("orders", b"x")
@@ -55,13 +55,13 @@ def test_fifty_pages_share_one_poller_and_closing_them_ends_it(memory_root: str)
             assert stream.headers["content-type"].startswith("text/event-stream")
             if at:
                 gone.set()
-        await until(lambda: console.streams == 1, "the end of all but one stream")
+        await until(lambda: len(console.streams) == 1, "the end of all but one stream")
         assert poller.is_polling
         opened[0][1].set()
         await asyncio.wait_for(asyncio.gather(*(task for _, _, task in opened)), 30)
 
     asyncio.run(open_pages())
-    assert console.streams == 0
+    assert not console.streams
     eventually(lambda: not poller.is_polling, "the end of the polling")
     assert poller._listeners == {}
 

@@ -31,6 +31,10 @@ QUICK_START: Mapping[str, str] = MappingProxyType(
 )
 """A JVM for programs of seconds. Code that runs for longer stays up to three times slower than it would become."""
 
+LOCAL_SOCKETS: Mapping[str, str] = MappingProxyType({"spark.python.unix.domain.socket.enabled": "true"})
+"""Spark and its Python processes talk without TCP, whose delayed acknowledgements hold up each task by some 40 ms
+(decision 0045). Spark's default is TCP."""
+
 REDACTION: Mapping[str, str] = MappingProxyType(
     {"spark.redaction.regex": r"(?i)secret|password|token|access[._]?key|store\.\w*(key|proxy_url)"}
 )
@@ -50,10 +54,10 @@ def spark_session(
 ) -> SparkSession:
     """A session with the settings of `SMALL_MACHINE`, on `local[*]` unless Spark is configured otherwise.
 
-    `REDACTION` is set as well. `native_delta` adds the settings of `native_delta_settings`, for `format("delta")` and
-    SQL on topics (read-only); `format("deltaq")` needs no jar. `quick_start` adds those of `QUICK_START`. `conf`
-    overrides all other settings; values of settings that are lists are appended. As always with Spark, an existing
-    session keeps the settings that it was started with.
+    `LOCAL_SOCKETS` and `REDACTION` are set as well. `native_delta` adds the settings of `native_delta_settings`, for
+    `format("delta")` and SQL on topics (read-only); `format("deltaq")` needs no jar. `quick_start` adds those of
+    `QUICK_START`. `conf` overrides all other settings; values of settings that are lists are appended. As always with
+    Spark, an existing session keeps the settings that it was started with.
 
     Raises InvalidConfig if Spark's Python lacks deltaq, or for `native_delta` if delta-spark is not installed.
     """
@@ -64,7 +68,7 @@ def spark_session(
 
 def session_settings(*, native_delta: bool, quick_start: bool, conf: Mapping[str, str]) -> dict[str, str]:
     """The settings of `spark_session` with these arguments. Raises InvalidConfig if delta-spark is not installed."""
-    settings = {**SMALL_MACHINE, **REDACTION}
+    settings = {**SMALL_MACHINE, **LOCAL_SOCKETS, **REDACTION}
     if native_delta:
         settings |= native_delta_settings()
     if quick_start:

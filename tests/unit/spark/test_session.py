@@ -34,9 +34,11 @@ def test_java_keeps_its_compiler_unless_a_quick_start_is_asked_for() -> None:
 
 
 def test_a_setting_of_the_user_wins_and_a_list_gets_longer() -> None:
-    conf = {"spark.ui.enabled": "true", "spark.sql.extensions": "mine"}
+    sockets = "spark.python.unix.domain.socket.enabled"
+    assert session_settings(native_delta=False, quick_start=False, conf={})[sockets] == "true"
+    conf = {"spark.ui.enabled": "true", sockets: "false", "spark.sql.extensions": "mine"}
     settings = session_settings(native_delta=True, quick_start=False, conf=conf)
-    assert settings["spark.ui.enabled"] == "true"
+    assert (settings["spark.ui.enabled"], settings[sockets]) == ("true", "false")
     assert settings["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,mine"
     assert session_settings(native_delta=False, quick_start=False, conf=conf)["spark.sql.extensions"] == "mine"
 

@@ -286,6 +286,9 @@ class LocalStore:
                     raise ObjectMissing(operation, after, "the object that the new one was to follow is gone") from None
                 # Another client removed the empty folder, or the unfinished file, which became old while this machine
                 # was suspended. The content is written again.
+        if os.path.islink(self._root) and not os.path.exists(self._root):
+            reason = f"the root {self._root!r} is a link to a folder that does not exist; create it, or mount its disk"
+            raise StoreRefused(operation, key, reason)
         reason = "its folder or its unfinished file was removed repeatedly during the write"
         raise StoreUnavailable(operation, key, reason)
 

@@ -240,6 +240,17 @@ def test_a_refusal_of_the_system_is_definite_and_leaves_no_trace(
 
 
 @pytest.mark.fault("D1")
+def test_a_root_that_is_a_link_to_no_folder_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to(tmp_path / "unmounted")
+    store = LocalStore(str(tmp_path / "data"))
+    for write in (store.put, store.create):
+        with pytest.raises(StoreRefused, match="is a link to a folder that does not exist"):
+            write("a", b"x")
+    (tmp_path / "unmounted").mkdir()
+    store.put("a", b"x")
+    assert store.get("a") == b"x"
+
+
 def test_an_error_of_the_disk_is_not_taken_for_a_refusal(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_args: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))

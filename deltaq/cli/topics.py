@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from deltaq.cli.arguments import Topic, Topics, complete_topic, pairs
 from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
@@ -16,6 +16,8 @@ from deltaq.units import as_count, as_size, counted
 if TYPE_CHECKING:
     from deltaq.admin import ConfigEntry, ConfigResource
     from deltaq.topics.listing import TopicListing
+
+T = TypeVar("T")
 
 _VERBS = Commands("List, create, describe, alter and delete topics.")
 
@@ -125,6 +127,14 @@ def _resource(topic: str) -> ConfigResource:
     return ConfigResource(ResourceType.TOPIC, topic)
 
 
+def _sent(send: Callable[[], T]) -> T:
+    """The futures of a request. Raises UsageError for numbers that no topic can have."""
+    try:
+        return send()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 def _settings(session: Session, topic: str) -> Mapping[str, ConfigEntry]:
     resource = _resource(topic)
     return session.admin.describe_configs([resource])[resource].result()
@@ -148,7 +158,7 @@ def create_topic(
 
     new = NewTopic(topic, partitions, config=pairs(config, "--config"))
     try:
-        session.admin.create_topics([new], validate_only=dry_run)[topic].result()
+        _sent(lambda: session.admin.create_topics([new], validate_only=dry_run))[topic].result()
     except TopicExists:
         if not if_not_exists:
             raise
@@ -191,7 +201,7 @@ def alter_topic(
         session.admin.incremental_alter_configs([resource], validate_only=dry_run)[resource].result()
     if partitions is not None:
         more = NewPartitions(topic, partitions)
-        session.admin.create_partitions([more], validate_only=dry_run)[topic].result()
+        _sent(lambda: session.admin.create_partitions([more], validate_only=dry_run))[topic].result()
     session.out.done(f"topic {topic} {'can be' if dry_run else 'was'} altered")
 
 

@@ -95,7 +95,9 @@ def read_resets(path: Path) -> dict[Partition, int]:
                 if row:
                     topic, partition, offset = row
                     found[topic.strip(), int(partition)] = int(offset)
-    except (OSError, ValueError, csv.Error) as error:
+    except OSError as error:
+        raise InvalidConfig(f"{path}: {error.strerror}", key="file") from None
+    except (ValueError, csv.Error) as error:
         raise InvalidConfig(f"{path}: not lines of topic,partition,offset: {error}", key="file") from None
     return found
 

@@ -231,3 +231,11 @@ def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
         program = [sys.executable, "-m", "deltaq.cli", "--root", str(tmp_path), "topics", "list"]
         ended = subprocess.run(program, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, "Traceback" in ended.stderr) == (1, False)
+
+
+@pytest.mark.parametrize("command", ["create refunds", "alter orders"])
+def test_a_number_of_partitions_that_no_topic_can_have_is_a_wrong_argument(deltaq: Shell, command: str) -> None:
+    deltaq("topics create orders")
+    ended = deltaq(f"topics {command} -p 10001")
+    assert (ended.status, ended.output) == (2, "")
+    assert "out of expected range 1..10000" in ended.errors

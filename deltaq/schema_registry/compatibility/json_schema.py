@@ -5,16 +5,17 @@ principle: a constraint of the reader must follow from those of the writer. So a
 content model, whose old records cannot have it, and not to an open one, whose old records may have it with any value.
 As by Confluent's registry, a required property may be added if it has a default.
 
-What cannot be shown is refused. That concerns, in the reader's schema, `if`, `$dynamicRef`, `maxContains`, and
-`unevaluatedItems` and `unevaluatedProperties` beside other subschemas, unless the writer's has the same subschema; and
-a new branch of a `oneOf` which may admit values that another branch admits too.
+What cannot be shown is refused. That concerns, in the reader's schema, `$dynamicRef`; `if` and `maxContains`, unless
+the writer's schema has it too, with the same `then` and `else`, or the same `contains`; `unevaluatedItems` and
+`unevaluatedProperties` beside other subschemas, unless the writer's has the same subschema; and a new branch of a
+`oneOf` which may admit values that another branch admits too.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Protocol, TypeAlias
 
@@ -34,6 +35,8 @@ _JUDGED = frozenset(
         *("then", "else"),  # which mean nothing without `if`
     )
 )
+_TOGETHER = {"if": ("if", "then", "else"), "contains": ("contains", "minContains", "maxContains")}
+"""Keywords, and those whose meaning depends on each other. Others may depend on all of a schema."""
 _PAIRS_MAX = 20_000
 """Pairs of schemas to be compared in all."""
 
@@ -107,7 +110,7 @@ class _Comparison:
         Recursive schemas lead to a pair that is being compared. It counts as covered for a part of its value: if all
         else is, no value can be a counterexample, because none is smallest.
         """
-        if not reader.keywords or any(_same(reader, writer) for writer in writers):
+        if not reader.keywords or any(_agree(reader, writer) for writer in writers):
             return []
         key = (id(reader.schema), *sorted(id(writer.schema) for writer in writers))
         depth, self._depth = self._depth, self._depth + inside
@@ -140,8 +143,12 @@ class _Comparison:
             refused = [value for value in values if not reader.admits(value)]
             return [f"{path}: the value {refused[0]!r:.100} is not admitted"] if refused else []
         keywords = reader.keywords
-        unknown = sorted(keywords.keys() - _JUDGED)
-        if unknown and not any(_same(reader, node) for node in _holding(facts)):
+        unknown = [
+            keyword
+            for keyword in sorted(keywords.keys() - _JUDGED)
+            if not any(_agree(reader, node, _TOGETHER.get(keyword)) for node in _holding(facts))
+        ]
+        if unknown:
             return [f"{path}: {', '.join(unknown)} cannot be compared"]
         if "$ref" in keywords and (found := self._uncovered(reader.resolve(keywords["$ref"]), facts, path)):
             return found
@@ -243,7 +250,7 @@ class _Comparison:
         unique = any(fact.node.keywords.get("uniqueItems") for fact in facts if fact.holds)
         if keywords.get("uniqueItems") and not unique and (longest is None or longest > 1):
             return [f"{path}: uniqueItems is new"]
-        if "contains" in keywords:
+        if "contains" in keywords and not any(_agree(reader, node, _TOGETHER["contains"]) for node in _holding(facts)):
             least = keywords.get("minContains", 1)
             enough = [
                 node.at("contains")
@@ -327,10 +334,16 @@ class _Comparison:
 # --- what a schema says ---
 
 
-def _same(one: Node, other: Node) -> bool:
-    """Whether two schemas are the same text, and mean the same wherever they stand."""
-    text = json.dumps(one.schema, sort_keys=True)
-    return '"$' not in text and one.dialect == other.dialect and text == json.dumps(other.schema, sort_keys=True)
+def _agree(one: Node, other: Node, names: Collection[str] | None = None) -> bool:
+    """Whether two schemas say the same by the keywords with these names, or by all that constrain values, and mean the
+    same wherever they stand."""
+    ours, theirs = (
+        json.dumps(
+            {name: each.keywords[name] for name in each.keywords if names is None or name in names}, sort_keys=True
+        )
+        for each in (one, other)
+    )
+    return '"$' not in ours and one.dialect == other.dialect and ours == theirs
 
 
 def _alternatives(nodes: Iterable[Node]) -> list[Facts]:

@@ -51,6 +51,10 @@ WIDE_TREE = json.loads(json.dumps(TREE).replace("integer", "number"))
 CAT = of(required=["kind"], kind={"const": "cat"}, lives=INT)
 DOG = of(required=["kind"], kind={"const": "dog"}, name=STR)
 
+LONG_IF_TEXT = {"if": STR, "then": {"minLength": 1}}
+A_IF_B = {"if": {"required": ["b"]}, "then": {"required": ["a"]}}
+FEW = {"contains": INT, "maxContains": 2}
+
 # From the schema of the old version to that of the new one; whether the new one reads all that the old one wrote, and
 # the reverse: what BACKWARD and FORWARD accept. The rules are Confluent's, "Schema Evolution and Compatibility".
 CASES = [
@@ -132,6 +136,17 @@ CASES = [
     ("unevaluatedProperties closes a model", of(a=INT), {**of(a=INT), "unevaluatedProperties": False}, False, True),
     ("if is new", INT, {**INT, "if": {"minimum": 3}, "then": {"maximum": 9}}, False, True),
     ("if stays the same", {"if": STR, "then": {"minLength": 1}}, {"if": STR, "then": {"minLength": 1}}, True, True),
+    ("a title changes beside if", {**LONG_IF_TEXT, "title": "a"}, {**LONG_IF_TEXT, "title": "b"}, True, True),
+    (
+        "a property is added beside if",
+        {**of(False, a=INT), **A_IF_B},
+        {**of(False, a=INT, c=STR), **A_IF_B},
+        True,
+        False,
+    ),
+    ("then changes", LONG_IF_TEXT, {**LONG_IF_TEXT, "then": {"minLength": 2}}, False, False),
+    ("maxContains stays the same", {**FEW, "minItems": 1}, FEW, True, False),
+    ("maxContains changes", FEW, {**FEW, "maxContains": 3}, False, False),
     ("everything is allowed", {"type": "object"}, True, True, False),
     ("nothing is allowed", False, STR, True, False),
 ]
@@ -185,6 +200,7 @@ def test_no_value_contradicts_a_verdict():
         (7, {"const": 1}, {"const": 2}, False),
         (7, {"items": [INT], "additionalItems": False}, {"items": [INT, STR], "additionalItems": False}, True),
         (7, {"items": [INT]}, {"items": [INT, STR]}, False),
+        (7, LONG_IF_TEXT, {**LONG_IF_TEXT, "title": "a"}, True),
         (7, {"dependencies": {"a": ["b"]}}, {"dependencies": {"a": ["b", "c"]}}, False),
         (7, {"definitions": {"x": STR}, "$ref": "#/definitions/x", "type": "integer"}, STR, True),
     ],

@@ -56,8 +56,11 @@ def produce(
 
     if key is not None and key_delimiter is not None:
         raise UsageError("give --key or --key-delimiter, not both")
-    if json and files:
-        raise UsageError("--json is for standard input: a file's form follows from its name")
+    of_lines = {"-K": key_delimiter, "-k": key, "-H": headers, "-Z": empty_as_null or None, "--json": json or None}
+    if files and (given := [name for name, value in of_lines.items() if value is not None]):
+        raise UsageError(f"{', '.join(given)}: for standard input only; columns of a file have keys and headers")
+    if key_column is not None and not files:
+        raise UsageError("--key-column is for files; -K splits lines of standard input")
     handle = session.topic(topic)
     # Without --create, a wrong name raises UnknownTopic and makes no topic.
     schema = handle.describe().schema if not create or handle.exists() else None

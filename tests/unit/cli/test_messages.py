@@ -374,6 +374,15 @@ def test_a_file_that_cannot_be_loaded_is_explained(deltaq: Shell, tmp_path: Path
     assert "there is no such column" in deltaq(f"produce orders {_file(tmp_path, 'csv')} --key-column x").errors
 
 
+@pytest.mark.parametrize("option", ["-k anna", "-K :", "-H a=b", "-Z", "--json"])
+def test_an_option_that_does_not_apply_to_what_is_loaded_is_refused(deltaq: Shell, tmp_path: Path, option: str) -> None:
+    deltaq("topics create orders")
+    ended = deltaq(f"produce orders {_file(tmp_path, 'csv')} {option}")
+    assert (ended.status, f"{option.split()[0]}: for standard input only" in ended.errors) == (2, True)
+    assert "--key-column is for files" in deltaq("produce orders --key-column id", b"x\n").errors
+    assert deltaq("cat orders").output == ""
+
+
 def _file(folder: Path, kind: str) -> Path:
     path = folder / f"rows.{kind}"
     if kind == "parquet":

@@ -160,12 +160,13 @@ class Reconciler(Generic[C]):
     @property
     def view(self) -> GroupView | None:
         """The group as the assignment follows it; None without an assignment."""
-        return self._state.view if isinstance(self._state, Assigned) else None
+        state = self._state
+        return state.view if isinstance(state, Assigned) else None
 
-    @property
-    def is_stable(self) -> bool:
-        """Whether partitions are assigned, and no callback runs or was interrupted."""
-        return isinstance(self._state, Stable)
+    def is_stable_in(self, view: GroupView | None) -> bool:
+        """Whether the assignment follows this view, and no callback runs or was interrupted."""
+        state = self._state
+        return isinstance(state, Stable) and state.view is view
 
     @property
     def has_ended(self) -> bool:
@@ -174,8 +175,8 @@ class Reconciler(Generic[C]):
 
     def is_lost(self, view: GroupView | None) -> bool:
         """Whether the session in which the partitions were assigned has ended. `view` is the current one."""
-        followed = self.view
-        return followed is not None and (view is None or view.member_id != followed.member_id)
+        state = self._state
+        return isinstance(state, Assigned) and (view is None or view.member_id != state.view.member_id)
 
     # --- transitions ---
 

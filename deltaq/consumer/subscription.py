@@ -124,8 +124,7 @@ class Subscription(Generic[C]):
         lease = PollLease(min(session.heartbeat.silent_at, self._topics.match_at), self._uptime())
         self.membership.lease = self._queue.lease = lease
         raised = self._serve(consumer)
-        is_stable = self._reconciler.is_stable and session.view is self._reconciler.view
-        if is_stable and self._topics.are_written and raised is None:
+        if raised is None and self._topics.are_sizes_written and self._reconciler.is_stable_in(session.view):
             self.lease = lease
         return raised
 
@@ -138,15 +137,16 @@ class Subscription(Generic[C]):
         view = self.view
         if reconciler.is_lost(view):
             reconciler.lose(consumer)
-        if reconciler.has_ended:
-            return None
-        if reconciler.view is None and (refused := self._why_not_a_member()) is not None:
+            if reconciler.has_ended:
+                return None
+        followed = reconciler.view
+        if followed is None and (refused := self._why_not_a_member()) is not None:
             return refused
         if (unmatched := self._topics.match()) is not None:
             return unmatched
-        if reconciler.view is None or not self._topics.are_written:
+        if followed is None or not self._topics.are_sizes_written:
             self._topics.write_sizes()
-        if view is not None and view is not reconciler.view:
+        if view is not None and view is not followed:
             reconciler.follow(consumer, view)
         return None
 

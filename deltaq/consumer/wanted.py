@@ -56,7 +56,9 @@ class TopicRefresh:
     ) -> None:
         self._wanted = wanted
         self._membership = membership
-        self._reader = reader
+        self._fetcher = reader.fetcher
+        self._held = reader.held
+        self._events = reader.events
         self._refresh_ms = config.topic_metadata_refresh_interval_ms
         self._store = store
         self._uptime = clock.uptime
@@ -75,10 +77,10 @@ class TopicRefresh:
             if not error.error.retriable():
                 raise
             self.match_at = self._uptime() + _MATCH_AGAIN_S
-            self._reader.events.store_unavailable(error)
+            self._events.store_unavailable(error)
             return None
         self._wanted.match(names)
-        self._reader.held.follow(self._wanted.named, self._wanted.matched)
+        self._held.follow(self._wanted.named, self._wanted.matched)
         self.match_at = self._uptime() + (self._refresh_ms / 1000 if self._refresh_ms >= 0 else float("inf"))
         if self._wanted.matched or self._is_unmatched_reported:
             return None
@@ -86,15 +88,15 @@ class TopicRefresh:
         return event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self._wanted.patterns[0].pattern)
 
     @property
-    def are_written(self) -> bool:
+    def are_sizes_written(self) -> bool:
         """Whether the group has got the sizes since the last change."""
-        return self._reader.fetcher.changes == self._changes_written
+        return self._fetcher.changes == self._changes_written
 
     def write_sizes(self) -> None:
         """Let the group have the sizes of the topics, once all topics were looked at."""
-        fetcher, mine = self._reader.fetcher, self._wanted.topics
-        changes = fetcher.changes
-        sizes = {topic: size for topic, size in fetcher.sizes().items() if topic in mine}
+        changes = self._fetcher.changes
+        mine = self._wanted.topics
+        sizes = {topic: size for topic, size in self._fetcher.sizes().items() if topic in mine}
         known = {topic: size for topic, size in sizes.items() if size is not None}
         if len(known) == len(mine):
             self._membership.set_sizes(known)

@@ -260,6 +260,7 @@ class Reconciler(Generic[C]):
             self._enter(replace(state, view=view))
 
     def _assign(self, consumer: C, before: Unassigned | Stable, view: GroupView, new: frozenset[Key]) -> None:
+        """Add partitions. While none of the topics exists, `on_assign` is not called: the next poll finishes this."""
         is_announced = (
             bool(new)
             or isinstance(before, Stable)

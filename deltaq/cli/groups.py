@@ -167,10 +167,10 @@ def reset_offsets(
     if not topics and from_file is None and not committed:
         raise UsageError(f"group {group!r} has no committed offsets: name the topics to begin with by --topic")
     resets = offset_resets.plan_resets(session.store, session.clock, committed, target, topics or ())
+    if export is not None:  # first: a file that cannot be written must not hide that offsets were committed
+        offset_resets.write_resets(export, resets)
     if execute and resets:
         offset_resets.commit_resets(session.admin, group, resets)
-    if export is not None:
-        offset_resets.write_resets(export, resets)
     rows = [
         {"topic": r.topic, "partition": r.partition, "committed": r.committed, "new_offset": r.target, "lag": r.lag}
         for r in resets

@@ -106,6 +106,13 @@ def test_a_reset_is_shown_as_a_table(billing: Shell) -> None:
     )
 
 
+def test_nothing_is_committed_where_the_export_cannot_be_written(billing: Shell, tmp_path: Path) -> None:
+    before = billing("groups describe billing -o json").json
+    ended = billing(f"groups reset-offsets billing --to-latest --execute --export {tmp_path / 'nothing' / 'file'}")
+    assert (ended.status, ended.output) == (2, "")
+    assert billing("groups describe billing -o json").json == before
+
+
 def test_resets_are_exported_and_read_back(billing: Shell, tmp_path: Path) -> None:
     path = tmp_path / "offsets.csv"
     billing(f"groups reset-offsets billing --to-latest --export {path}")

@@ -47,6 +47,10 @@ SPARK_OF_TESTS = {
     # To compile a plan takes longer than to interpret it on few rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # The default starts a process for each file of a checkpoint, to ask whether the file is a link.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 
 # How long one example takes says something about the machine, not about deltaq.

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from deltaq.store import forget_memory_store, inotify, open_store
 from examples.replicas.postgres import NoPostgres, find_programs
-from tests.children import WITHOUT_PANDAS, with_pandas
+from tests.children import WITHOUT_NUMPY, with_pandas
 from tests.depth import LONG, depth
 from tests.examples.browser import find_chromium
 from tests.spark.maven_central import lack_of_jar
@@ -201,8 +201,8 @@ def spark(child_environment: dict[str, str], lack_of_native_delta: str | None) -
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.getoption("numprocesses", None):  # the workers of pytest-xdist need pandas
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [WITHOUT_PANDAS, os.environ.get("PYTHONPATH")]))
+    if not config.getoption("numprocesses", None):  # the workers of pytest-xdist need both
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [WITHOUT_NUMPY, os.environ.get("PYTHONPATH")]))
     # A job that a script starts in the background, or under nohup, ignores SIGINT, and so do its children. The tests of
     # Ctrl-C and the programs that they start need Python's own handler.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.children import environment_of_child
+from tests.children import NEED_NUMPY, environment_of_child
 from tests.conftest import QUICK_JAVA
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,6 +93,7 @@ def _program(markdown: str, infos: Container[str]) -> str:
 
 def _run(page: Path, program: str, folder: Path) -> None:
     """Run a page's program in `folder`; fail with its output if it fails."""
+    needs = NEED_NUMPY if "deltaq.spark" in program else {}  # pyspark imports numpy
     runner = "import sys; exec(compile(sys.stdin.read(), sys.argv[1], 'exec'), {'__name__': '__main__'})"
     answer = subprocess.run(
         [sys.executable, "-W", "error", "-c", runner, str(page)],
@@ -101,7 +102,7 @@ def _run(page: Path, program: str, folder: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd=folder,
-        env={**environment_of_child(), "JDK_JAVA_OPTIONS": QUICK_JAVA},
+        env={**environment_of_child(), **needs, "JDK_JAVA_OPTIONS": QUICK_JAVA},
         timeout=DEADLINE_S,
         check=False,
     )

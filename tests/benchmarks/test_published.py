@@ -40,8 +40,16 @@ from benchmarks.published.rows import Arrivals, Int64s, TimedRows, judge_rows
 from benchmarks.suite import Place, Suite
 from deltaq import Producer, Topic
 from deltaq.store import open_store
+from tests.children import NEED_NUMPY
 
 MS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def numpy_for_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of the benchmark make their rows with numpy."""
+    for name, value in NEED_NUMPY.items():
+        monkeypatch.setenv(name, value)
 
 
 def _numbers(*values: int) -> Int64s:

@@ -26,6 +26,7 @@ from examples.shop.demo import shown
 from examples.shop.layout import DEAD_LETTERS, ENRICHED, PURCHASES, RUNNING_TOTALS, WINDOWS, topics
 from examples.shop.processes import FAILURES_MAX, Pipeline
 from examples.shop.server import Page
+from tests.children import NEED_NUMPY
 from tests.examples.browser import open_tab
 from tests.examples.replica_harness import REPOSITORY, until
 from tests.examples.shop_oracle import Message, purchases
@@ -131,7 +132,7 @@ def marker() -> str:
 @pytest.fixture
 def demo(tmp_path: Path, marker: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "examples.shop.demo", "--root", str(tmp_path / "topics"), "--seed", "3"]
-    environment = {**os.environ, "DELTAQ_TEST_MARKER": marker, "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, **NEED_NUMPY, "DELTAQ_TEST_MARKER": marker, "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True)
     yield process
     process.kill()

@@ -80,11 +80,12 @@ class ReadColumns:
             wanted = [field for field in table if field in wanted or field.name == first.name]
         return pa.schema(wanted)
 
-    def of(self, topic: str, parts: Iterable[Fetched]) -> Iterator[pa.RecordBatch]:
-        """The records as record batches with the promised columns, in order."""
+    def of(self, topic: str, parts: Iterable[Fetched], bytes_max: int) -> Iterator[pa.RecordBatch]:
+        """The records as record batches with the promised columns, in order. Small files are joined, up to about
+        `bytes_max` bytes."""
         for log_append_time, run in groupby(parts, lambda part: part.log_append_time):
             time_type = LOG_APPEND_TIME if log_append_time else CREATE_TIME
-            for rows in rows_of(run):
+            for rows in rows_of(run, bytes_max):
                 arrays = [self._column(field, topic, time_type, rows) for field in self._arrow]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 

@@ -223,7 +223,9 @@ def _records(options: SourceOptions, columns: ReadColumns, partition: InputParti
         return
     store = open_root(options.client, _CLOCK)
     parts = _parts(store, partition, DataLoss(options.fail_on_data_loss))
-    converted = (columns.of(topic, (part for _, part in run)) for topic, run in groupby(parts, itemgetter(0)))
+    converted = (
+        columns.of(topic, (part for _, part in run), BYTES_AT_ONCE) for topic, run in groupby(parts, itemgetter(0))
+    )
     yield from in_batches(chain.from_iterable(converted), ROWS_AT_ONCE, BYTES_AT_ONCE)
     freeze_loaded()
 

@@ -92,14 +92,28 @@ class Fetched:
         return self.arrow if self.plain is None else _plain_rows([self])
 
 
-def rows_of(parts: Iterable[Fetched]) -> Iterator[pa.RecordBatch]:
+def rows_of(parts: Iterable[Fetched], bytes_max: int) -> Iterator[pa.RecordBatch]:
     """The rows of all parts, in order. Plain records that follow each other are in one batch, because each conversion
-    costs more than hundreds of rows."""
+    costs more than hundreds of rows; parts of more than `bytes_max` bytes together are not joined, to save memory."""
     for form, run in groupby(parts, _form):
         if form is None:
             yield from (part.arrow for part in run)
         else:
-            yield _plain_rows(list(run))
+            yield from map(_plain_rows, _within(run, bytes_max))
+
+
+def _within(parts: Iterable[Fetched], bytes_max: int) -> Iterator[list[Fetched]]:
+    """The parts in groups of at most `bytes_max` bytes, or of one larger part."""
+    group: list[Fetched] = []
+    size = 0
+    for part in parts:
+        if group and size + part.bytes > bytes_max:
+            yield group
+            group, size = [], 0
+        group.append(part)
+        size += part.bytes
+    if group:
+        yield group
 
 
 def _form(part: Fetched) -> tuple[bool, ...] | None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq import Producer
 from deltaq.spark.columns import in_batches
 from deltaq.spark.data_source import DeltaqDataSource
+from deltaq.spark.source import BYTES_AT_ONCE
+from deltaq.store import LocalStore
 
 
 def numbered(sizes: list[int]) -> list[pa.RecordBatch]:
@@ -61,3 +65,34 @@ def test_files_written_in_different_ways_come_as_one_batch_in_order(tmp_path: Pa
     times = found.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
     assert list(zip(keys, values, offsets, times, strict=True)) == expected
     assert set(found.column("topic").to_pylist()) == {"t"}
+
+
+def test_small_files_of_large_values_are_read_when_their_batch_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of 32 MiB of such files would otherwise be in memory twice, and reach the JVM as one batch."""
+    values = [b"%02d" % number + bytes(400_000) for number in range(25)]
+    with Producer({"bootstrap.servers": str(tmp_path), "linger.ms": 60_000, "maintenance.enable": False}) as producer:
+        for value in values:
+            producer.produce("t", value)
+            producer.flush()
+    fetched = 0
+
+    def counted(store: LocalStore, key: str, get: Callable[[LocalStore, str], bytes] = LocalStore.get) -> bytes:
+        nonlocal fetched
+        data = get(store, key)
+        fetched += len(data)
+        return data
+
+    source = DeltaqDataSource({"path": str(tmp_path), "subscribe": "t"})
+    reader = source.reader(source.schema())
+    (task,) = reader.partitions()
+    monkeypatch.setattr(LocalStore, "get", counted)
+    found: list[bytes] = []
+    for batch in reader.read(task):
+        assert isinstance(batch, pa.RecordBatch)
+        assert batch.nbytes <= BYTES_AT_ONCE
+        found += batch.column("value").to_pylist()
+        # The file that fills the batch after this one may have been read as well.
+        assert fetched <= 400_002 * len(found) + 2 * BYTES_AT_ONCE
+    assert found == values

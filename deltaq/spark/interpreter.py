@@ -83,9 +83,12 @@ def _starts_here(conf: Mapping[str, str]) -> bool:
 
     The workers have the environment of that JVM. One that is running already keeps what it was started with.
     """
+    return runs_here(conf) and (SparkContext._gateway is None or PYTHON_OF_LAUNCHER in os.environ)
+
+
+def runs_here(conf: Mapping[str, str]) -> bool:
+    """Whether Spark, with these settings, surely runs its tasks on this machine."""
     if "PYSPARK_GATEWAY_PORT" in os.environ or "spark.remote" in conf:
-        return False
-    if SparkContext._gateway is not None and PYTHON_OF_LAUNCHER not in os.environ:
         return False
     if master := conf.get("spark.master"):
         return master == "local" or master.startswith("local[")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping
 from importlib import metadata
 from types import MappingProxyType
@@ -10,7 +12,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from deltaq.errors import InvalidConfig
-from deltaq.spark.interpreter import choose_interpreter
+from deltaq.spark.interpreter import choose_interpreter, runs_here
 
 SMALL_MACHINE: Mapping[str, str] = MappingProxyType(
     {
@@ -31,9 +33,11 @@ QUICK_START: Mapping[str, str] = MappingProxyType(
 )
 """A JVM for programs of seconds. Code that runs for longer stays up to three times slower than it would become."""
 
-LOCAL_SOCKETS: Mapping[str, str] = MappingProxyType({"spark.python.unix.domain.socket.enabled": "true"})
-"""Spark and its Python processes talk without TCP, whose delayed acknowledgements hold up each task by some 40 ms
-(decision 0045). Spark's default is TCP."""
+_SOCKETS = "spark.python.unix.domain.socket"
+
+_SOCKET_FOLDER_BYTES = 60
+"""Longest folder of sockets. Of the 104 bytes that macOS has for the path of a socket (Linux: 108), Spark's names take
+43, with the slash, and the end takes one."""
 
 REDACTION: Mapping[str, str] = MappingProxyType(
     {"spark.redaction.regex": r"(?i)secret|password|token|access[._]?key|store\.\w*(key|proxy_url)"}
@@ -54,7 +58,7 @@ def spark_session(
 ) -> SparkSession:
     """A session with the settings of `SMALL_MACHINE`, on `local[*]` unless Spark is configured otherwise.
 
-    `LOCAL_SOCKETS` and `REDACTION` are set as well. `native_delta` adds the settings of `native_delta_settings`, for
+    `local_sockets` and `REDACTION` are set as well. `native_delta` adds the settings of `native_delta_settings`, for
     `format("delta")` and SQL on topics (read-only); `format("deltaq")` needs no jar. `quick_start` adds those of
     `QUICK_START`. `conf` overrides all other settings; values of settings that are lists are appended. As always with
     Spark, an existing session keeps the settings that it was started with.
@@ -68,7 +72,7 @@ def spark_session(
 
 def session_settings(*, native_delta: bool, quick_start: bool, conf: Mapping[str, str]) -> dict[str, str]:
     """The settings of `spark_session` with these arguments. Raises InvalidConfig if delta-spark is not installed."""
-    settings = {**SMALL_MACHINE, **LOCAL_SOCKETS, **REDACTION}
+    settings = {**SMALL_MACHINE, **local_sockets(conf), **REDACTION}
     if native_delta:
         settings |= native_delta_settings()
     if quick_start:
@@ -76,6 +80,19 @@ def session_settings(*, native_delta: bool, quick_start: bool, conf: Mapping[str
     for name, value in conf.items():
         settings[name] = f"{settings[name]},{value}" if name in _LISTS and name in settings else value
     return settings
+
+
+def local_sockets(conf: Mapping[str, str]) -> dict[str, str]:
+    """Settings with which Spark and its Python processes talk without TCP, whose delayed acknowledgements hold up each
+    task by some 40 ms (decision 0045); none on a cluster, or if Python's folder for temporary files has a long path.
+
+    Spark's default folder is that of the JVM, whose path is often too long on the machines of a cluster: no task would
+    then start.
+    """
+    folder = tempfile.gettempdir()
+    if not runs_here(conf) or len(os.fsencode(folder)) > _SOCKET_FOLDER_BYTES:
+        return {}
+    return {f"{_SOCKETS}.enabled": "true", f"{_SOCKETS}.dir": folder}
 
 
 def native_delta_settings() -> dict[str, str]:

@@ -61,9 +61,14 @@ def choose_interpreter(conf: Mapping[str, str]) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", _current_python())
 
 
+def is_launched() -> bool:
+    """Whether `LAUNCHER` starts the workers, as `choose_interpreter` has decided."""
+    return os.environ.get("PYSPARK_PYTHON") == str(LAUNCHER)
+
+
 def _forget_launcher() -> None:
     """Undo the choice of an earlier session, or of the process that has started this one."""
-    if os.environ.get("PYSPARK_PYTHON") == str(LAUNCHER):
+    if is_launched():
         del os.environ["PYSPARK_PYTHON"]
 
 
@@ -83,12 +88,9 @@ def _starts_here(conf: Mapping[str, str]) -> bool:
 
     The workers have the environment of that JVM. One that is running already keeps what it was started with.
     """
-    return runs_here(conf) and (SparkContext._gateway is None or PYTHON_OF_LAUNCHER in os.environ)
-
-
-def runs_here(conf: Mapping[str, str]) -> bool:
-    """Whether Spark, with these settings, surely runs its tasks on this machine."""
     if "PYSPARK_GATEWAY_PORT" in os.environ or "spark.remote" in conf:
+        return False
+    if SparkContext._gateway is not None and PYTHON_OF_LAUNCHER not in os.environ:
         return False
     if master := conf.get("spark.master"):
         return master == "local" or master.startswith("local[")

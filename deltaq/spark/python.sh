@@ -15,4 +15,9 @@ for entry in $PYTHONPATH; do
 done
 PYTHONPATH=${path#:}
 export PYTHONPATH
+# `-P` keeps the folder of the file off the path.
+if [ "$1 $2" = "-m pyspark.daemon" ]; then
+    shift 2
+    set -- -P "${0%/*}/worker_daemon.py" "$@"
+fi
 exec "${DELTAQ_SPARK_PYTHON:?names the Python that runs the workers of Spark}" "$@"

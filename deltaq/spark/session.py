@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from types import MappingProxyType
 
@@ -12,7 +15,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from deltaq.errors import InvalidConfig
-from deltaq.spark.interpreter import choose_interpreter, runs_here
+from deltaq.spark.interpreter import choose_interpreter, is_launched
 
 SMALL_MACHINE: Mapping[str, str] = MappingProxyType(
     {
@@ -58,7 +61,7 @@ def spark_session(
 ) -> SparkSession:
     """A session with the settings of `SMALL_MACHINE`, on `local[*]` unless Spark is configured otherwise.
 
-    `local_sockets` and `REDACTION` are set as well. `native_delta` adds the settings of `native_delta_settings`, for
+    `socket_settings` and `REDACTION` are set as well. `native_delta` adds the settings of `native_delta_settings`, for
     `format("delta")` and SQL on topics (read-only); `format("deltaq")` needs no jar. `quick_start` adds those of
     `QUICK_START`. `conf` overrides all other settings; values of settings that are lists are appended. As always with
     Spark, an existing session keeps the settings that it was started with.
@@ -66,13 +69,14 @@ def spark_session(
     Raises InvalidConfig if Spark's Python lacks deltaq, or for `native_delta` if delta-spark is not installed.
     """
     choose_interpreter(conf)
-    settings = session_settings(native_delta=native_delta, quick_start=quick_start, conf=conf)
+    settings = socket_settings() if is_launched() else {}
+    settings |= session_settings(native_delta=native_delta, quick_start=quick_start, conf=conf)
     return SparkSession.builder.appName(app_name).config(map=dict(settings)).getOrCreate()
 
 
 def session_settings(*, native_delta: bool, quick_start: bool, conf: Mapping[str, str]) -> dict[str, str]:
     """The settings of `spark_session` with these arguments. Raises InvalidConfig if delta-spark is not installed."""
-    settings = {**SMALL_MACHINE, **local_sockets(conf), **REDACTION}
+    settings = {**SMALL_MACHINE, **REDACTION}
     if native_delta:
         settings |= native_delta_settings()
     if quick_start:
@@ -82,17 +86,23 @@ def session_settings(*, native_delta: bool, quick_start: bool, conf: Mapping[str
     return settings
 
 
-def local_sockets(conf: Mapping[str, str]) -> dict[str, str]:
+def socket_settings() -> dict[str, str]:
     """Settings with which Spark and its Python processes talk without TCP, whose delayed acknowledgements hold up each
-    task by some 40 ms (decision 0045); none on a cluster, or if Python's folder for temporary files has a long path.
+    task by some 40 ms (decision 0045); none if Python's folder for temporary files has a long path."""
+    folder = _socket_folder()
+    return {} if folder is None else {f"{_SOCKETS}.enabled": "true", f"{_SOCKETS}.dir": folder}
 
-    Spark's default folder is that of the JVM, whose path is often too long on the machines of a cluster: no task would
-    then start.
+
+@cache
+def _socket_folder() -> str | None:
+    """A folder for the sockets of this process, removed at its exit; None if their paths would be too long.
+
+    Spark leaves a socket there if a program ends without `stop()`.
     """
-    folder = tempfile.gettempdir()
-    if not runs_here(conf) or len(os.fsencode(folder)) > _SOCKET_FOLDER_BYTES:
-        return {}
-    return {f"{_SOCKETS}.enabled": "true", f"{_SOCKETS}.dir": folder}
+    folder = tempfile.mkdtemp(prefix="deltaq-")
+    owner = os.getpid()  # a forked child also runs what is registered
+    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
+    return folder if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES else None
 
 
 def native_delta_settings() -> dict[str, str]:

@@ -16,6 +16,6 @@ def freeze_loaded() -> None:
     processes are left alone.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is not None and spec.name == "pyspark.daemon":
+    if "pyspark.daemon" in sys.modules or (spec is not None and spec.name == "pyspark.daemon"):
         gc.collect()  # what is garbage already must not be kept
         gc.freeze()

@@ -157,6 +157,20 @@ def test_the_launcher_becomes_the_python_with_its_arguments_and_status() -> None
     assert (shown.stdout, shown.returncode) == (f"{sys.executable} ['two words', '*', ''] 1\n", 3)
 
 
+def test_the_daemon_of_the_launcher_is_that_of_spark_with_a_quiet_end(tmp_path: Path) -> None:
+    """A process whose socket Spark has closed ends without a traceback."""
+    package = tmp_path / "pyspark"
+    package.mkdir()
+    package.joinpath("__init__.py").touch()
+    package.joinpath("daemon.py").write_text(
+        "import sys\n"
+        "def worker(sock, authenticated):\n    raise BrokenPipeError\n"
+        "def manager():\n    print(sys.argv[1:], sys.path[0], flush=True)\n    worker(None, True)\n"
+    )
+    shown = launch("-m", "pyspark.daemon", "pyspark.worker", PYTHONPATH=str(tmp_path))
+    assert (shown.stdout, shown.stderr, shown.returncode) == (f"['pyspark.worker'] {Path.cwd()}\n", "", 0)
+
+
 def test_the_launcher_without_a_python_says_which_variable_is_missing() -> None:
     shown = launch("-c", "", DELTAQ_SPARK_PYTHON="")
     assert shown.returncode != 0

@@ -12,7 +12,7 @@ import pytest
 
 from deltaq import InvalidConfig
 from deltaq.spark import spark_session
-from deltaq.spark.session import REDACTION, local_sockets, native_delta_settings, session_settings
+from deltaq.spark.session import REDACTION, _socket_folder, native_delta_settings, session_settings, socket_settings
 from deltaq.store.object_options import OPTIONS
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs/guides/spark-cluster.md"
@@ -35,30 +35,24 @@ def test_java_keeps_its_compiler_unless_a_quick_start_is_asked_for() -> None:
 
 
 def test_a_setting_of_the_user_wins_and_a_list_gets_longer() -> None:
-    sockets = "spark.python.unix.domain.socket.enabled"
-    assert session_settings(native_delta=False, quick_start=False, conf={})[sockets] == "true"
-    conf = {"spark.ui.enabled": "true", sockets: "false", "spark.sql.extensions": "mine"}
+    conf = {"spark.ui.enabled": "true", "spark.sql.extensions": "mine"}
     settings = session_settings(native_delta=True, quick_start=False, conf=conf)
-    assert (settings["spark.ui.enabled"], settings[sockets]) == ("true", "false")
+    assert settings["spark.ui.enabled"] == "true"
     assert settings["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,mine"
     assert session_settings(native_delta=False, quick_start=False, conf=conf)["spark.sql.extensions"] == "mine"
 
 
-def test_sockets_are_files_where_their_paths_are_short_enough(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_sockets_are_files_where_their_paths_are_short_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With a longer path Spark would not start: the name of a socket has at most 104 bytes, 43 of them Spark's."""
     name = "spark.python.unix.domain.socket"
-    monkeypatch.setattr(tempfile, "tempdir", "/" + 59 * "t")
-    assert local_sockets({}) == {f"{name}.enabled": "true", f"{name}.dir": "/" + 59 * "t"}
-    monkeypatch.setattr(tempfile, "tempdir", "/" + 30 * "ä")
-    assert local_sockets({}) == {}
-
-
-@pytest.mark.parametrize(("master", "is_local"), [("local[2]", True), ("yarn", False), ("local-cluster[2,1,1]", False)])
-def test_executors_on_a_cluster_talk_as_spark_has_it(master: str, is_local: bool) -> None:
-    """The folder for temporary files of the driver may not exist there, and that of an executor may be too deep."""
-    assert bool(local_sockets({"spark.master": master})) is is_local
+    for folder, is_short in ((Path("/tmp"), True), (tmp_path / (60 * "t"), False)):
+        folder.mkdir(exist_ok=True)
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        _socket_folder.cache_clear()
+        settings = socket_settings()
+        assert settings.get(f"{name}.enabled") == ("true" if is_short else None)
+        assert not is_short or Path(settings[f"{name}.dir"]).parent == folder
+    _socket_folder.cache_clear()
 
 
 def test_native_delta_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,16 +219,16 @@ def test_workers_are_daemons_that_import_the_installed_pyspark(spark: SparkSessi
                 def read(self, partition: InputPartition) -> Iterator[tuple[str | None, str]]:
                     yield (
                         importlib.import_module("pyspark").__file__,
-                        getattr(sys.modules["__main__"].__spec__, "name", ""),
+                        f"{Path(str(sys.modules['__main__'].__file__)).name} {'pyspark.daemon' in sys.modules}",
                     )
 
             return Reader()
 
     spark.dataSource.register(Places)
     frame = spark.read.format("Places").load()
-    # Not those of Spark's archive; and `freeze_loaded` knows the workers by the name of the daemon.
+    # Not those of Spark's archive; and `freeze_loaded` knows the workers by the module of Spark's daemon.
     assert frame.columns == [pyspark.__file__, "main"]
-    assert frame.collect() == [(pyspark.__file__, "pyspark.daemon")]
+    assert frame.collect() == [(pyspark.__file__, "worker_daemon.py True")]
 
 
 def test_the_jvm_of_the_tests_may_map_an_archive_of_classes(spark):

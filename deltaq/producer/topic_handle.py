@@ -81,7 +81,7 @@ class TopicHandle:
         if value is None:
             return None, 0
         if self.schema is not None:
-            row = self.schema.accept(value)
+            row = _as_row(value, self.schema, self.name)
             return row, _size(row)
         data = as_bytes(value, "value")
         return data, len(data)
@@ -98,7 +98,7 @@ def check_before_io(
     size = 0 if key is None else len(as_bytes(key, "key"))
     size += 0 if headers is None else accepted_headers(headers)[1]
     if isinstance(topic, Topic) and topic.schema is not None:
-        size += 0 if value is None else _size(topic.schema.accept(value))
+        size += 0 if value is None else _size(_as_row(value, topic.schema, name))
     elif value is not None and not isinstance(value, dict) and not hasattr(value, "model_fields_set"):
         size += len(as_bytes(value, "value"))  # only typed topics take dicts and models
     if size > size_max:
@@ -106,6 +106,17 @@ def check_before_io(
     if operator.index(partition) < -1:
         raise UnknownTopic(name, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
     check_timestamp(operator.index(timestamp), name)
+
+
+def _as_row(value: object, schema: TopicSchema, topic: str) -> dict[str, object]:
+    """The row of a typed topic's value. Bytes are refused with the name of the topic: a producer of bytes may not know
+    that the topic is typed. Raises InvalidValue."""
+    if isinstance(value, bytes | str):
+        has, wanted = ("schema", "") if schema.model is None else ("model", f"{schema.model.__name__} or ")
+        raise InvalidValue(
+            f"topic {topic!r} has a {has}: expected {wanted}dict, got {type(value).__name__}", topic=topic
+        )
+    return schema.accept(value)
 
 
 def check_timestamp(timestamp: int, topic: str) -> None:

@@ -1060,9 +1060,22 @@ def test_a_wrong_value_is_refused_at_produce_with_the_name_of_the_field(root):
             with pytest.raises(InvalidValue, match=f"field '{field}'") as caught:
                 producer.produce(ORDERS, value)
             assert caught.value.args[0] == KafkaError._VALUE_SERIALIZATION
-        with pytest.raises(InvalidValue):
-            producer.produce(ORDERS, b"bytes")
         assert len(producer) == 0
+
+
+def test_bytes_for_a_typed_topic_are_refused_with_the_name_of_the_topic(root):
+    of_model = "topic 'orders' has a model: expected Order or dict, got bytes"
+    of_schema = "topic 'orders' has a schema: expected dict, got bytes"
+    with Producer(bootstrap_servers=root) as producer:
+        with pytest.raises(InvalidValue, match=of_model) as caught:
+            producer.produce(ORDERS, b"bytes")
+        assert caught.value.topic == "orders"
+        producer.produce(ORDERS, {"id": 5, "item": "x"})
+        with pytest.raises(InvalidValue, match=of_model):
+            producer.produce(ORDERS, b"bytes")
+        with pytest.raises(InvalidValue, match=of_schema):
+            producer.produce("orders", b"bytes")
+    assert len(read(root, 1, "orders")) == 1
 
 
 def test_a_topic_with_an_arrow_schema_takes_dicts(root):

@@ -60,7 +60,8 @@ def list_topics(
         columns.append(Column("error"))
     session.out.rows(columns, rows)
     if not rows:
-        session.out.note(f"no topics under {session.store.url}")
+        missing = "no topics" if pattern == "*" else f"no topic matches {pattern!r}"
+        session.out.note(f"{missing} under {session.store.url}")
     if broken:
         fail(f"{len(broken)} of {len(rows)} topics cannot be read")
 

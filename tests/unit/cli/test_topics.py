@@ -123,6 +123,12 @@ def test_topics_are_deleted_only_with_consent(deltaq: Shell) -> None:
     assert deltaq("topics list -o json").json == []
 
 
+def test_an_empty_list_says_whether_a_pattern_was_given(deltaq: Shell) -> None:
+    assert f"no topics under {ROOT}" in deltaq("topics list").errors
+    deltaq("topics create orders")
+    assert f"no topic matches 'nosuch' under {ROOT}" in deltaq("topics list nosuch").errors
+
+
 def test_a_topic_that_cannot_be_read_is_listed_with_its_error(deltaq: Shell) -> None:
     deltaq("topics create orders")
     open_store(ROOT).put("topics/broken/_delta_log/00000000000000000000.json", b"\x1b[2J{}")

@@ -36,7 +36,7 @@ demo-minio: $(INSTALLED) servers ## Run the main example on a MinIO that is star
 replicas: $(INSTALLED) ## Run replicas that share a topic and count in PostgreSQL, in a live table; ARGS="--seconds 30"
 	@$(PY) -m examples.replicas.demo $(ARGS)
 
-shop: $(INSTALLED) ## Run tills that sell and Spark that adds up, on a page with a button that kills Spark; ARGS="--seconds 30"
+shop: $(INSTALLED) ## Run tills that sell and Spark that adds up, on a page with a button that kills Spark; ARGS="--seconds 60"
 	@$(PY) -m examples.shop.demo $(ARGS)
 
 minio: $(INSTALLED) servers ## Run MinIO until Ctrl-C and print its address, for tests of your own

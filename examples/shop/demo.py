@@ -205,12 +205,16 @@ def run(shop: Shop, page: Page, kill: threading.Event, stopping: threading.Event
         shop.follower.follow(TICK_S)
 
 
-def report(verdicts: Iterable[Verdict], kills: int) -> None:
-    """Print how it ended."""
+def report(verdicts: Iterable[Verdict], pipeline: str, kills: int) -> None:
+    """Print how it ended, with `pipeline` in this state."""
     found = list(verdicts)
-    answer = {True: "equals", False: "DIFFERS FROM", None: "was not compared with"}[equals(found)]
-    read = min((verdict.purchases for verdict in found), default=0)
-    print(f"\nthe stream {answer} the batch over {read:,} purchases; the pipeline was killed {kills} times")
+    if (equal := equals(found)) is None:
+        why = "Spark had not started" if pipeline == "starting" else "Spark had not written to every topic"
+        outcome = f"was not compared with the batch: {why}"
+    else:
+        read = min(verdict.purchases for verdict in found)
+        outcome = f"{'equals' if equal else 'DIFFERS FROM'} the batch over {read:,} purchases"
+    print(f"\nthe stream {outcome}; the pipeline was killed {kills} times")
 
 
 def main() -> None:
@@ -235,7 +239,7 @@ def main() -> None:
         print(f"{page.url}\ntopics in {root}; Spark takes half a minute to start; Ctrl-C ends the shop", flush=True)
         shop = Shop(root, folder, ShopClock(datetime.now(UTC), args.speed), args.seed, stack)
         run(shop, page, kill, stopping, args.seconds)
-        report(shop.check.result, shop.pipeline.kills)
+        report(shop.check.result, shop.pipeline.state, shop.pipeline.kills)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import pytest
 from examples.shop import processes
 from examples.shop.board import Board
 from examples.shop.check import COMPARISONS, Verdict
-from examples.shop.demo import shown
+from examples.shop.demo import report, shown
 from examples.shop.layout import DEAD_LETTERS, ENRICHED, PURCHASES, RUNNING_TOTALS, WINDOWS, topics
 from examples.shop.processes import FAILURES_MAX, Pipeline
 from examples.shop.server import Page
@@ -149,6 +149,13 @@ def processes_with(marker: str) -> list[str]:
         except OSError:  # it has ended, or is another user's
             continue
     return found
+
+
+def test_a_demo_that_ends_before_spark_has_started_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    report([], "starting", 0)
+    assert "was not compared with the batch: Spark had not started; " in capsys.readouterr().out
+    report([Verdict(topic, 1, 7, 0) for topic in COMPARISONS], "running", 1)
+    assert "the stream equals the batch over 7 purchases; " in capsys.readouterr().out
 
 
 IS_RUNNING = "document.querySelector('#programs li:last-child')?.className == 'running'"

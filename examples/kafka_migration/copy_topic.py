@@ -85,5 +85,7 @@ def copy_records(
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (4, 5):
+        raise SystemExit("usage: python copy_topic.py BOOTSTRAP_SERVERS ROOT TOPIC [GROUP]")
     servers, root, topic, *group = sys.argv[1:]
     print("copied", copy(servers, root, topic, group[0] if group else None), "records")

@@ -146,3 +146,9 @@ def test_a_copied_topic_has_all_records_and_the_group_goes_on_where_it_was(memor
     assert {partition: message.value() for partition, message in next_of.items()} == {0: b"12", 1: b"7"}
     assert next_of[0].timestamp()[1] == 1012
     assert next_of[0].headers() == [("h", b"12")]
+
+
+def test_a_copy_without_arguments_prints_its_usage(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["copy_topic.py"])
+    with pytest.raises(SystemExit, match=r"^usage: python copy_topic\.py BOOTSTRAP_SERVERS ROOT TOPIC \[GROUP\]$"):
+        runpy.run_path(str(HERE / "copy_topic.py"), run_name="__main__")

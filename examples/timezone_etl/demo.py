@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,9 @@ from examples.timezone_etl.layout import arguments
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LONGEST_S = 300.0
+
+LAST_LINES_S = 2.0
+"""How long to wait for the last lines of a program that has ended."""
 
 
 class Program:
@@ -29,7 +33,7 @@ class Program:
             self.process = subprocess.Popen(  # noqa: S603  # our own programs
                 command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "PYTHONPATH": path}
             )
-        self._shown = threading.Thread(target=self._show)
+        self._shown = threading.Thread(target=self._show, daemon=True)
         self._shown.start()
 
     def _show(self) -> None:
@@ -45,7 +49,8 @@ class Program:
         """Stop it if it is still running."""
         self.process.terminate()
         self.process.wait()
-        self._shown.join()
+        # A JVM that was just starting can survive its program for longer, and keeps the pipe of the output open.
+        self._shown.join(LAST_LINES_S)
 
 
 def run(root: str, csv: Path, messages: int, interval: float, scratch: Path) -> None:
@@ -87,7 +92,10 @@ def main() -> None:
     root = f"{args.root.rstrip('/')}/demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     print(f"topics in {root}; Spark takes a few seconds to start", flush=True)
     with tempfile.TemporaryDirectory(prefix="deltaq-demo-") as scratch:
-        run(root, args.csv, args.messages, args.interval, Path(scratch))
+        try:
+            run(root, args.csv, args.messages, args.interval, Path(scratch))
+        except KeyboardInterrupt:
+            raise SystemExit(128 + signal.SIGINT) from None
     print(f"\n{args.csv}:\n{args.csv.read_text()}", end="")
 
 

@@ -171,6 +171,8 @@ def main() -> None:
             print(f"topics in {root}; PostgreSQL takes a few seconds to start" if url is None else root, flush=True)
             urls = stack.enter_context(database(url, args.sessions))
             show(args, root, folder, *urls, stack)
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None
     except NoPostgres as error:
         raise SystemExit(str(error)) from None
 

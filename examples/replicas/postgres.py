@@ -75,7 +75,11 @@ class Postgres:
             start_new_session=True,  # Ctrl-C must not end the server before its clients
         )
         assert self._process.stdout is not None
-        self.folder = self._process.stdout.readline().strip()
+        try:
+            self.folder = self._process.stdout.readline().strip()
+        except BaseException:
+            self.stop()  # without a reader, the server could not report its folder, and would print a traceback
+            raise
         if not self.folder:
             self.stop()
             raise NoPostgres("PostgreSQL does not start: see above")

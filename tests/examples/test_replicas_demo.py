@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -192,3 +193,23 @@ def test_a_killed_demo_leaves_no_process_and_no_server(folder):
         demo.wait()
     until(lambda: processes(folder) == [], "the end of all processes")
     until(lambda: list(folder.glob("deltaq-postgres-*")) == [], "the removal of the server's folder")
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_an_interrupted_demo_ends_with_130_and_without_a_traceback(folder):
+    demo = subprocess.Popen(
+        COMMAND,
+        cwd=REPOSITORY,
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    until(lambda: list(folder.glob("deltaq-postgres-*")), "PostgreSQL to be starting")
+    os.killpg(demo.pid, signal.SIGINT)
+    printed, _ = demo.communicate(timeout=60)
+    assert (demo.returncode, "Traceback" in printed) == (130, False), printed
+    assert list(folder.iterdir()) == []

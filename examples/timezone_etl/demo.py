@@ -38,8 +38,9 @@ class Program:
 
     def _show(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            print(f"{self.name:>8} | {line}", end="", flush=True)
+        with self.process.stdout as lines:
+            for line in lines:
+                print(f"{self.name:>8} | {line}", end="", flush=True)
 
     def failed(self) -> bool:
         """Whether it has ended with an error."""

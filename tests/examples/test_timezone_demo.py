@@ -25,3 +25,4 @@ def test_the_demo_ends_while_a_process_of_its_programs_holds_the_pipe(
     until(survivor.exists, "the process that stays behind")
     program.end()
     os.kill(int(survivor.read_text()), signal.SIGKILL)  # fails if `end` has waited for it
+    program._shown.join()

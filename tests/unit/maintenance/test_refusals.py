@@ -20,7 +20,7 @@ def levels(caplog: pytest.LogCaptureFixture, store: Store, *failures: tuple[str,
     with caplog.at_level(logging.INFO, "deltaq.maintenance"):
         for task, of, error in failures:
             log_failure(store, task, of, error)
-    return [record.levelname for record in caplog.records]
+    return [record.levelname for record in caplog.records if record.name == "deltaq.maintenance"]
 
 
 @pytest.mark.parametrize("error", [REFUSED, unavailable(REFUSED)])

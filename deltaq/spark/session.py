@@ -69,14 +69,13 @@ def spark_session(
     Raises InvalidConfig if Spark's Python lacks deltaq, or for `native_delta` if delta-spark is not installed.
     """
     choose_interpreter(conf)
-    settings = socket_settings() if is_launched() else {}
-    settings |= session_settings(native_delta=native_delta, quick_start=quick_start, conf=conf)
+    settings = session_settings(native_delta=native_delta, quick_start=quick_start, conf=conf)
     return SparkSession.builder.appName(app_name).config(map=dict(settings)).getOrCreate()
 
 
 def session_settings(*, native_delta: bool, quick_start: bool, conf: Mapping[str, str]) -> dict[str, str]:
     """The settings of `spark_session` with these arguments. Raises InvalidConfig if delta-spark is not installed."""
-    settings = {**SMALL_MACHINE, **REDACTION}
+    settings = {**SMALL_MACHINE, **REDACTION, **(socket_settings() if is_launched() else {})}
     if native_delta:
         settings |= native_delta_settings()
     if quick_start:

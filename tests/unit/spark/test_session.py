@@ -12,6 +12,7 @@ import pytest
 
 from deltaq import InvalidConfig
 from deltaq.spark import spark_session
+from deltaq.spark.interpreter import LAUNCHER
 from deltaq.spark.session import REDACTION, _socket_folder, native_delta_settings, session_settings, socket_settings
 from deltaq.store.object_options import OPTIONS
 
@@ -52,6 +53,22 @@ def test_sockets_are_files_where_their_paths_are_short_enough(monkeypatch: pytes
         settings = socket_settings()
         assert settings.get(f"{name}.enabled") == ("true" if is_short else None)
         assert not is_short or Path(settings[f"{name}.dir"]).parent == folder
+    _socket_folder.cache_clear()
+
+
+def test_sockets_are_set_where_the_launcher_starts_the_workers_unless_the_user_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def enabled(**conf: str) -> str | None:
+        given = {f"spark.python.unix.domain.socket.{name}": value for name, value in conf.items()}
+        settings = session_settings(native_delta=False, quick_start=False, conf=given)
+        return settings.get("spark.python.unix.domain.socket.enabled")
+
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert enabled() is None
+    monkeypatch.setenv("PYSPARK_PYTHON", str(LAUNCHER))
+    assert (enabled(), enabled(enabled="false")) == ("true", "false")
     _socket_folder.cache_clear()
 
 

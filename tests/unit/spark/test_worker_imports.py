@@ -67,9 +67,15 @@ print(*sys.modules)
     assert {"pyarrow", "numpy"} & set(done.stdout.split()) == set()
 
 
-@pytest.mark.parametrize(("main", "frozen"), [("pyspark.daemon", True), ("a.program", False), (None, False)])
-def test_only_a_worker_keeps_what_it_has_loaded_out_of_its_collections(main: str | None, frozen: bool) -> None:
+@pytest.mark.parametrize(
+    ("main", "loaded", "frozen"),
+    [("pyspark.daemon", "", True), (None, "import pyspark.daemon", True), ("a.program", "", False), (None, "", False)],
+)
+def test_only_a_worker_keeps_what_it_has_loaded_out_of_its_collections(
+    main: str | None, loaded: str, frozen: bool
+) -> None:
     program = f"""
+{loaded}
 import __main__, gc, importlib.machinery
 from deltaq.spark.worker_memory import freeze_loaded
 __main__.__spec__ = {main!r} and importlib.machinery.ModuleSpec({main!r}, None)

@@ -467,22 +467,35 @@ def test_a_client_loads_only_its_own_parts(program: str, loads: str, loads_not: 
     assert loaded & (heavy | {f"deltaq.{name}" for name in loads_not.split()}) == set()
 
 
-def test_the_first_message_waits_for_no_import(tmp_path: Path) -> None:
-    program = f"""
+def test_the_first_messages_wait_for_no_import(tmp_path: Path) -> None:
+    """Neither a single message nor a batch that is too large to be written and read without Arrow."""
+    producing = f"""
 import sys
 with deltaq.Producer(bootstrap_servers={str(tmp_path)!r}) as producer:
     before = set(sys.modules)
     producer.produce("t", b"x", key=b"k", headers={{"h": b"v"}})
     assert producer.flush(30) == 0
     late = set(sys.modules) - before
+with deltaq.Producer(bootstrap_servers={str(tmp_path)!r}, maintenance_enable=False, linger_ms=1000) as producer:
+    before = set(sys.modules)
+    for _ in range(20_000):
+        producer.produce("t", b"y")
+    assert producer.flush(30) == 0
+    late |= set(sys.modules) - before
+assert not late, late
+"""
+    consuming = f"""
+import sys
 with deltaq.Consumer(bootstrap_servers={str(tmp_path)!r}, group_id="g", auto_offset_reset="earliest") as consumer:
     before = set(sys.modules)
     consumer.subscribe(["t"])
     assert consumer.poll(30).value() == b"x"
-    late |= set(sys.modules) - before
+    assert [message.value() for message in consumer.consume(20_000, 30)] == [b"y"] * 20_000
+    late = set(sys.modules) - before
 assert not late, late
 """
-    _loaded_by(program)
+    _loaded_by(producing)
+    _loaded_by(consuming)
 
 
 def test_the_first_schema_loads_pydantic_before_the_first_value() -> None:

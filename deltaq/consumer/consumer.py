@@ -34,6 +34,7 @@ from deltaq.root import open_root
 from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store
 from deltaq.topic import Topic
+from deltaq.topics.columns import prepare_arrow
 from deltaq.topics.lookup import TopicLookup
 from deltaq.version import __version__
 from deltaq.weak import weakly
@@ -73,6 +74,7 @@ class Consumer(Generic[K, V]):
         self._clock = clock
         self._uptime = clock.uptime
         self._store = open_root(config, clock) if store is None else store
+        prepare_arrow()
         self._group = check_group(config.group_id)
         self._strategies = strategies(config.partition_assignment_strategy)
         self._maintenance = group_maintenance(config, self._store, clock)

@@ -10,8 +10,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeAlias
 
-import pyarrow as pa
-
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import ProducerConfig, parse_client_config, topic_properties
 from deltaq.errors import (
@@ -55,7 +53,7 @@ from deltaq.root import open_root
 from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.topics.arrow_input import ArrowInput, check_arrow, columns_from_arrow
-from deltaq.topics.columns import Headers
+from deltaq.topics.columns import Headers, prepare_arrow
 from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
 from deltaq.version import __version__
@@ -94,7 +92,7 @@ class Producer(RefusedTransactions):
         self._monotonic = clock.monotonic
         self._store = open_root(config, clock) if store is None else store
         refuse_transactional(config.transactional_id)
-        pa.array([], pa.null())  # imports pandas if installed: 0.2 s, for which the first message would wait
+        prepare_arrow()
         if config.maintenance_enable:
             import deltaq.maintenance.background  # noqa: F401, PLC0415 - `import deltaq` does not need it
         self._buffer_settings = AccumulatorSettings.of(config, is_remote=self._store.is_remote)

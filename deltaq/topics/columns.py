@@ -43,6 +43,12 @@ def _thousand() -> pa.Scalar:
     return pa.scalar(1000, pa.int64())
 
 
+def prepare_arrow() -> None:
+    """Let Arrow import pandas, if it is installed, as it does for the first array of a process. Otherwise the first
+    message that needs Arrow would wait for it: 0.2 s, perhaps long after the start."""
+    pa.array([], pa.null())
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Records without offsets, as columns of equal length.

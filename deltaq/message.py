@@ -197,35 +197,52 @@ class Message(Generic[K, V]):
         return f"<Message {where}{'' if error is None else f' {error}'}>"
 
 
-class FetchedRecords(Protocol):
-    """Records of one partition that were fetched together, decoded on access. `plain_values` are their values, once
-    they are decoded, unless a value is made anew for each access."""
+class Records(Protocol):
+    """Records of one topic that were fetched or delivered together, by row, decoded on access."""
 
     topic: str
-    topic_id: str
-    partition: int
-    plain_values: list[Any] | None
 
-    def offset_at(self, row: int) -> int: ...
+    def offset_at(self, row: int) -> int | None: ...
     def value_at(self, row: int) -> Any: ...
     def key_at(self, row: int) -> bytes | None: ...
     def headers_at(self, row: int) -> list[tuple[str, bytes | None]] | None: ...
     def timestamp_at(self, row: int) -> tuple[int, int]: ...
 
 
-class FetchedMessage(Message[Any, Any]):
-    """A consumed record: a reference to a row of `records`, decoded on access so that unread records cost little."""
+class FetchedRecords(Records, Protocol):
+    """Records of one partition. `plain_values` are their values, once they are decoded, unless a value is made anew for
+    each access."""
+
+    topic_id: str
+    partition: int
+    plain_values: list[Any] | None
+
+
+class DeliveredRecords(Records, Protocol):
+    """Records that were written together, and their outcome."""
+
+    error: KafkaError | None
+
+    def partition_at(self, row: int) -> int | None: ...
+    def latency_at(self, row: int) -> float: ...
+
+
+R = TypeVar("R", bound=Records)
+
+
+class _RowMessage(Message[Any, Any], Generic[R]):
+    """A message that refers to a row of `records`, so that messages that are not looked into cost little."""
 
     __slots__ = ("_records", "_row")
 
-    _records: FetchedRecords | None
+    _records: R | None
     _row: int
 
-    @staticmethod
-    def of(records: FetchedRecords, rows: range) -> list[Message[Any, Any]]:
+    @classmethod
+    def of(cls, records: R, rows: range) -> list[Message[Any, Any]]:
         """The messages of these rows."""
         # Without `__init__`, whose call takes as long as all the rest.
-        messages: list[Any] = list(map(object.__new__, repeat(FetchedMessage, len(rows))))
+        messages: list[Any] = list(map(object.__new__, repeat(cls, len(rows))))
         for message, row in zip(messages, rows, strict=True):
             message._records = records
             message._row = row
@@ -234,18 +251,11 @@ class FetchedMessage(Message[Any, Any]):
     def topic(self) -> str | None:
         return self._topic if self._records is None else self._records.topic
 
-    def partition(self) -> int | None:
-        return self._partition if self._records is None else self._records.partition
-
     def offset(self) -> int | None:
         return self._offset if self._records is None else self._records.offset_at(self._row)
 
     def value(self) -> Any:
-        records = self._records
-        if records is None:
-            return self._value
-        values = records.plain_values
-        return records.value_at(self._row) if values is None else values[self._row]
+        return self._value if self._records is None else self._records.value_at(self._row)
 
     def key(self) -> Any:
         return self._key if self._records is None else self._records.key_at(self._row)
@@ -255,6 +265,28 @@ class FetchedMessage(Message[Any, Any]):
 
     def timestamp(self) -> tuple[int, int]:
         return self._timestamp if self._records is None else self._records.timestamp_at(self._row)
+
+    def _materialise(self) -> None:
+        if self._records is not None:
+            fields = self._fields()
+            self._records = None
+            Message.__init__(self, *fields)  # type: ignore[arg-type]  # the fields in the constructor's order
+
+
+class FetchedMessage(_RowMessage[FetchedRecords]):
+    """A consumed record."""
+
+    __slots__ = ()
+
+    def partition(self) -> int | None:
+        return self._partition if self._records is None else self._records.partition
+
+    def value(self) -> Any:
+        records = self._records
+        if records is None:
+            return self._value
+        values = records.plain_values
+        return records.value_at(self._row) if values is None else values[self._row]
 
     def error(self) -> KafkaError | None:
         return self._error if self._records is None else None
@@ -270,66 +302,23 @@ class FetchedMessage(Message[Any, Any]):
         """The id of the topic: a topic created again under the same name has another. None if fields were replaced."""
         return None if self._records is None else self._records.topic_id
 
-    def _materialise(self) -> None:
-        if self._records is not None:
-            fields = self._fields()
-            self._records = None
-            Message.__init__(self, *fields)  # type: ignore[arg-type]  # the fields in the constructor's order
 
+class DeliveredMessage(_RowMessage[DeliveredRecords]):
+    """The message of a delivery callback."""
 
-class DeliveredRecords(Protocol):
-    """Records that were written together, by row, and their outcome."""
+    __slots__ = ()
 
-    topic: str
-    error: KafkaError | None
-
-    def value_at(self, row: int) -> Any: ...
-    def key_at(self, row: int) -> bytes | None: ...
-    def headers_at(self, row: int) -> list[tuple[str, bytes | None]] | None: ...
-    def latency_at(self, row: int) -> float: ...
-    def timestamp_at(self, row: int) -> tuple[int, int]: ...
-
-
-class DeliveredMessage(Message[Any, Any]):
-    """The message of a delivery callback: refers to a row of `records`, so that a report costs little."""
-
-    __slots__ = ("_records", "_row")
-
-    def __init__(self, records: DeliveredRecords, row: int, partition: int, offset: int | None) -> None:
-        self._records: DeliveredRecords | None = records
-        self._row = row
-        self._partition = partition if partition >= 0 else None
-        self._offset = offset
-
-    def topic(self) -> str | None:
-        return self._topic if self._records is None else self._records.topic
-
-    def value(self) -> Any:
-        return self._value if self._records is None else self._records.value_at(self._row)
-
-    def key(self) -> Any:
-        return self._key if self._records is None else self._records.key_at(self._row)
-
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
-        return self._headers if self._records is None else self._records.headers_at(self._row)
+    def partition(self) -> int | None:
+        return self._partition if self._records is None else self._records.partition_at(self._row)
 
     def error(self) -> KafkaError | None:
         return self._error if self._records is None else self._records.error
-
-    def timestamp(self) -> tuple[int, int]:
-        return self._timestamp if self._records is None else self._records.timestamp_at(self._row)
 
     def latency(self) -> float | None:
         return self._latency if self._records is None else self._records.latency_at(self._row)
 
     def leader_epoch(self) -> int | None:
         return None
-
-    def _materialise(self) -> None:
-        if self._records is not None:
-            fields = self._fields()
-            self._records = None
-            Message.__init__(self, *fields)  # type: ignore[arg-type]  # the fields in the constructor's order
 
 
 def event(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, repeat
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from deltaq.clock import Clock, this_thread
@@ -29,6 +29,9 @@ _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 _SLICE_S = 0.2
 """Longest uninterrupted wait in seconds, so that Ctrl-C is answered."""
+
+_MADE_TOGETHER = 256
+"""Messages that are made at once for their callbacks. More would start Python's garbage collector, at 700 objects."""
 
 
 @dataclass(slots=True, eq=False)
@@ -181,29 +184,22 @@ class PendingCallbacks:
     def _call_for_rows(self, records: RowBlock, error: KafkaError | None) -> tuple[int, Exception | None]:
         served = 0
         failure: Exception | None = None
-        outcome, rows = _Outcome(self.report, records, error), self._rows(records)
+        outcome = _Outcome(self.report, records, error)
         callback: Any
-        for row, (callback, partition, offset) in islice(enumerate(rows), self._called, None):
-            if callback is None or type(callback) is DeliveryFuture:
+        for first in range(self._called, len(records), _MADE_TOGETHER):
+            rows = range(first, min(first + _MADE_TOGETHER, len(records)))
+            messages = DeliveredMessage.of(outcome, rows)
+            for callback, message in zip(records.callbacks[rows.start : rows.stop], messages, strict=True):
+                if callback is None or type(callback) is DeliveryFuture:
+                    self._called += 1
+                    continue
                 self._called += 1
-                continue
-            message = DeliveredMessage(outcome, row, partition, offset)
-            self._called += 1
-            served += 1
-            try:
-                callback(error, message)
-            except Exception as raised:  # noqa: BLE001 - `poll` raises the first; the other callbacks must still run
-                failure = failure or raised
+                served += 1
+                try:
+                    callback(error, message)
+                except Exception as raised:  # noqa: BLE001 - `poll` raises the first; the other ones must still run
+                    failure = failure or raised
         return served, failure
-
-    def _rows(self, records: RowBlock) -> Iterator[tuple[object, int, int | None]]:
-        """The callback, partition and offset of each record."""
-        report = self.report
-        partitions = report.partitions or records.partitions
-        offsets: Iterable[int | None] = (
-            repeat(None, len(records)) if report.error is not None else _offsets(partitions, report.next_offsets)
-        )
-        return zip(records.callbacks, partitions, offsets, strict=True)
 
     def finish_futures(self) -> None:
         """Give the futures among the callbacks their results. They are not called again."""
@@ -211,9 +207,10 @@ class PendingCallbacks:
         if isinstance(records, ArrowBlock) or not any(type(each) is DeliveryFuture for each in records.callbacks):
             return
         outcome = _Outcome(report, records, None if report.error is None else report.error.error)
-        for row, (callback, partition, offset) in enumerate(self._rows(records)):
+        messages = DeliveredMessage.of(outcome, range(len(records)))
+        for callback, message in zip(records.callbacks, messages, strict=True):
             if isinstance(callback, DeliveryFuture):
-                callback.finish(report.error, DeliveredMessage(outcome, row, partition, offset))
+                callback.finish(report.error, message)
 
     def is_wanted(self, *, only_errors: bool) -> bool:
         """Whether any callback must be called for these records."""
@@ -268,6 +265,22 @@ class _Outcome:
         self._append_time_ms = report.append_time_ms
         self._epoch_ms = None if report.columns is None else report.epoch_ms
         self._records = records
+        self._partitions = report.partitions or records.partitions
+        self._next_offsets = report.next_offsets
+
+    @cached_property
+    def _offsets(self) -> Sequence[int | None]:
+        """The offset of each record."""
+        if self.error is not None:
+            return [None] * len(self._partitions)
+        return _offsets(self._partitions, self._next_offsets)
+
+    def partition_at(self, row: int) -> int | None:
+        partition = self._partitions[row]
+        return partition if partition >= 0 else None
+
+    def offset_at(self, row: int) -> int | None:
+        return self._offsets[row]
 
     def value_at(self, row: int) -> object:
         return self._records.values[row]

@@ -410,10 +410,10 @@ class Producer(RefusedTransactions):
     def poll(self, timeout: float | None = -1) -> int:
         """Run due delivery callbacks, waiting up to `timeout` seconds (-1 or None: for ever) for the first. Returns the
         number of messages served. Raises what a callback raised, after all due callbacks have run."""
-        self._check_open()
         callbacks = self._callbacks
-        if timeout == 0 and not callbacks.due and not callbacks.running:
+        if timeout == 0 and not (callbacks.due or callbacks.running or self._closed):
             return 0  # `poll(0)` after each message must not pay for a lock each time
+        self._check_open()
         return callbacks.serve(self._deadline(timeout), self.__len__)
 
     def flush(self, timeout: float | None = -1) -> int:

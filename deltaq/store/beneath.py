@@ -38,7 +38,7 @@ def open_beneath(folder: int, parts: Sequence[str], flags: int) -> int:
     OSError as from `os.open`; ELOOP if any part of the path is a symbolic link.
     """
     if _WORKS:
-        return _openat2(folder, "/".join(parts), flags)
+        return _openat2(folder, "/".join(parts), flags, _NO_MAGIC_LINKS | _NO_SYMLINKS | _BENEATH)
     *above, name = parts
     walked = folder
     try:
@@ -51,6 +51,19 @@ def open_beneath(folder: int, parts: Sequence[str], flags: int) -> int:
     finally:
         if walked != folder:
             os.close(walked)
+
+
+def open_without_links(path: str, flags: int) -> int | None:
+    """A descriptor of the absolute path, which has no `..`; None if that takes more than one call: where the system has
+    no such call, and where any part of the path is a symbolic link. OSError as from `os.open`."""
+    if not _WORKS:
+        return None
+    try:
+        return _openat2(_AT_CWD, path, flags, _NO_MAGIC_LINKS | _NO_SYMLINKS)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
 
 
 def child_folder(folder: int, name: str) -> int:
@@ -74,9 +87,9 @@ def opened_child(folder: int, name: str) -> Iterator[int]:
         os.close(child)
 
 
-def _openat2(folder: int, path: str, flags: int) -> int:
+def _openat2(folder: int, path: str, flags: int, resolve: int) -> int:
     # Without O_NOFOLLOW: with it, a link at the end of the path is reported as ENOTDIR instead of ELOOP.
-    how = _How(flags & ~os.O_NOFOLLOW, 0, _NO_MAGIC_LINKS | _NO_SYMLINKS | _BENEATH)
+    how = _How(flags & ~os.O_NOFOLLOW, 0, resolve)
     name = os.fsencode(path)
     while True:
         opened: int = _syscall(
@@ -97,7 +110,7 @@ def _has_openat2() -> bool:
     if _syscall is None or platform.machine() not in _PROCESSORS:
         return False
     try:
-        os.close(_openat2(_AT_CWD, ".", FOLDER))
+        os.close(_openat2(_AT_CWD, ".", FOLDER, _NO_MAGIC_LINKS | _NO_SYMLINKS | _BENEATH))
     except OSError:
         return False
     return True

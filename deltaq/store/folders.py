@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from deltaq.clock import Clock
-from deltaq.store.beneath import FOLDER, child_folder, open_beneath, opened_child
+from deltaq.store.beneath import FOLDER, child_folder, open_beneath, open_without_links, opened_child
 from deltaq.store.keys import RESERVED_PREFIX, is_key
 
 UNFINISHED_AGE_MS = 24 * 3600 * 1000
@@ -29,19 +29,26 @@ class Folders:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._has_links_above = False
         self._root_is_synced = False
         self._synced: set[tuple[int, int]] = set()  # (device, inode) of folders whose entry in their parent is synced
         self._synced_paths: dict[tuple[str, ...], tuple[int, int]] = {}  # path -> folder whose path is synced
 
     def open(self, parts: Sequence[str], flags: int = FOLDER) -> int:
         """A descriptor of the folder, or with other `flags` of a file. ELOOP for a link in the path."""
+        if parts and not self._has_links_above:
+            found = open_without_links("/".join((self.path, *parts)), flags)
+            if found is not None:
+                return found
         root = os.open(self.path, _ROOT)
         if not parts:
             return root
         try:
-            return open_beneath(root, parts, flags)
+            found = open_beneath(root, parts, flags)
         finally:
             os.close(root)
+        self._has_links_above = True  # or the system has no single call for the whole path
+        return found
 
     @contextmanager
     def opened(self, parts: Sequence[str]) -> Iterator[int]:

@@ -509,11 +509,20 @@ def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("K3")
-def test_a_root_may_be_a_symbolic_link(tmp_path: Path) -> None:
+@pytest.mark.parametrize("root", ["link", "link/deeper"])
+def test_a_root_may_be_behind_a_link_but_no_object(tmp_path: Path, root: str) -> None:
     (tmp_path / "real").mkdir()
+    (tmp_path / "secret").write_bytes(b"secret")
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    LocalStore(str(tmp_path / "link")).create("a/k", b"x")
-    assert (tmp_path / "real" / "a" / "k").read_bytes() == b"x"
+    store = LocalStore(str(tmp_path / root))
+    for content in (b"x", b"y"):
+        store.put("a/k", content)
+        assert (tmp_path / "real" / root[5:] / "a" / "k").read_bytes() == store.get("a/k") == content
+        (tmp_path / root / "a" / "l").symlink_to(tmp_path / "secret")
+        (tmp_path / root / "b").symlink_to(tmp_path)
+        _refused(lambda: store.get("a/l"), lambda: store.get("b/secret"), lambda: store.put("b/new", b""))
+        (tmp_path / root / "a" / "l").unlink()
+        (tmp_path / root / "b").unlink()
 
 
 # Closedness

@@ -194,17 +194,25 @@ def _kinds(folder: int, names: Iterable[str]) -> Iterator[str]:
 
 
 def holds_an_object(parent: int, name: str) -> bool:
-    """Whether the folder holds an object, directly or below. Stops at the first one."""
+    """Whether the folder holds an object, directly or below. Stops at the first one.
+
+    A folder that may not be read counts as one that does: it must not hide the folders beside it, and a read of its
+    objects reports the reason.
+    """
     below = []
-    with suppress(FileNotFoundError), opened_child(parent, name) as folder:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    below.append(entry.name)
-                elif is_key(entry.name) and entry.is_file(follow_symlinks=False):
-                    return True
-        return any(is_key(name) and holds_an_object(folder, name) for name in below)
-    return False
+    try:
+        with opened_child(parent, name) as folder:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(entry.name)
+                    elif is_key(entry.name) and entry.is_file(follow_symlinks=False):
+                        return True
+            return any(is_key(name) and holds_an_object(folder, name) for name in below)
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        return True
 
 
 def remove_unfinished(folder: int, clock: Clock) -> Iterator[int]:

@@ -460,6 +460,23 @@ def test_a_folder_with_an_unfinished_file_only_does_not_exist(store: LocalStore,
     assert store.list_folders("topics/") == []
 
 
+def test_a_folder_that_may_not_be_read_does_not_hide_the_others(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `lost+found` in a root that is a disk of its own, or one topic with the wrong owner."""
+    store.put("topics/a/k", b"")
+    store.put("topics/locked/k", b"")
+    opened_child = beneath.opened_child
+
+    def refusing(folder: int, name: str) -> contextlib.AbstractContextManager[int]:
+        if name == "locked":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened_child(folder, name)
+
+    monkeypatch.setattr(folders, "opened_child", refusing)
+    assert store.list_folders("topics/") == ["a", "locked"]
+
+
 def test_deleting_the_last_object_removes_its_empty_folders_but_not_the_root(store: LocalStore, root: Path) -> None:
     store.put("a/b/c/k", b"")
     store.put("a/l", b"")

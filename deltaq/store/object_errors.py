@@ -40,7 +40,8 @@ _STATUS = re.compile(r"status code: (\d{3} ?[A-Za-z -]*)")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,80})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,200})|\"message\": ?\"([^\"]{1,200})")
 _RETRIES = re.compile(r"after (\d+) retries")
-_SYSTEM_MESSAGE = re.compile(r'message: "([^"]{1,100})"')
+_SYSTEM_MESSAGE = re.compile(r'(?:message|error): "([^"]{1,100})"')
+_TLS_FAULT = re.compile(r"\b((?:InvalidCertificate|InvalidMessage)\(\s*\w+)")
 _SENSITIVE = re.compile(
     r"(?i)\b(X-Amz-[\w-]+|X-Goog-[\w-]+|sig|signature|token|AWSAccessKeyId|GoogleAccessId)=[^&\s\"'<>]+"
 )
@@ -50,8 +51,12 @@ _USER_INFO = re.compile(r"://[^/@\s\"']+@")
 _CHECK_CREDENTIALS = "check the credentials, and that they permit reading, writing, deleting and listing"
 _HINTS = (
     (r"NoSuchBucket|ContainerNotFound|bucket does not exist", "create the bucket first"),
+    (r"RequestTimeTooSkewed", "set the clock of this machine right (NTP keeps it so)"),
     (r"\b40[13]\b|ExpiredToken|InvalidAccessKeyId", _CHECK_CREDENTIALS),
     (r"incorrectly configured region", "check `region`"),
+    (r"InvalidCertificate", "check `root_certificate`, which names the authority of the server's certificate"),
+    (r"InvalidMessage", "the server does not answer in TLS; check `endpoint`"),
+    (r"Too many open files", "raise `ulimit -n`"),
     (r"(?i)connection refused|dns error|name or service not known|failed to lookup", "check `endpoint`"),
 )
 
@@ -104,8 +109,9 @@ def _reason(text: str, details: str) -> str:
     if status := _found(_STATUS, text).strip():
         parts = [status, _found(_CODE, text), _found(_MESSAGE, text)]
     else:
-        # No answer: the end of the client's text ("HTTP error: error sending request") and the system's message.
-        parts = [text.strip().rpartition(" - ")[2].partition("\n")[0][:200], _found(_SYSTEM_MESSAGE, details)]
+        # No answer: the end of the client's text ("HTTP error: error sending request"), and the cause in its details.
+        cause = _found(_SYSTEM_MESSAGE, details) or re.sub(r"\(\s*", ": ", _found(_TLS_FAULT, details))
+        parts = [text.strip().rpartition(" - ")[2].partition("\n")[0][:200], cause]
     reason = printable(": ".join(part for part in parts if part))
     hint = next((hint for pattern, hint in _HINTS if re.search(pattern, reason)), "")
     return f"{reason}; {hint}" if hint else reason

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from obstore.exceptions import GenericError
 
 from deltaq.store import (
     CreateUnsupported,
@@ -32,7 +33,7 @@ from deltaq.store import (
     probe,
 )
 from deltaq.store.object_connection import IMPATIENT_TIMEOUT_S
-from deltaq.store.object_errors import scrub
+from deltaq.store.object_errors import outcome, scrub
 from deltaq.store.object_options import OPTIONS, object_settings
 from deltaq.store.objects import IMPATIENT_ATTEMPTS, NEAR_POLL_INTERVAL, NEAR_S, POLL_INTERVAL
 from deltaq.testing import ManualClock
@@ -174,6 +175,7 @@ def test_a_definite_refusal_raises_store_refused(server, store, operation: str, 
     ("answer", "remedy"),
     [
         (Answer(403, _error("AccessDenied")), "403 Forbidden: AccessDenied: told by the server; check the credentials"),
+        (Answer(403, _error("RequestTimeTooSkewed")), "told by the server; set the clock of this machine right"),
         (Answer(404, _error("NoSuchBucket")), "NoSuchBucket: told by the server; create the bucket first"),
         (Answer(301), "check `region`"),
     ],
@@ -476,6 +478,30 @@ def test_a_server_that_is_not_there_is_unavailable_with_a_hint() -> None:
     store = open_store("s3://bucket", {"endpoint": "http://127.0.0.1:9", "retries": 0, **KEYS})
     with pytest.raises(StoreUnavailable, match=r"HTTP error: error sending request.*check `endpoint`"):
         store.get("k")
+
+
+def test_a_server_without_tls_is_unavailable_with_a_hint(server) -> None:
+    endpoint = server.endpoint.replace("http://", "https://")
+    store = open_store("s3://bucket", {"endpoint": endpoint, "retries": 0, **KEYS})
+    with pytest.raises(StoreUnavailable, match="InvalidMessage: InvalidContentType; the server does not answer in TLS"):
+        store.get("k")
+
+
+@pytest.mark.parametrize(
+    ("details", "cause"),
+    [
+        (
+            'ConnectError("dns error", Custom { kind: Uncategorized, error: "failed to lookup address information" })',
+            "failed to lookup address information; check `endpoint`",
+        ),
+        ("InvalidCertificate(\n    UnknownIssuer,\n)", "InvalidCertificate: UnknownIssuer; check `root_certificate`"),
+        ('Os { code: 24, message: "Too many open files" }', "Too many open files; raise `ulimit -n`"),
+    ],
+)
+def test_the_cause_of_a_request_without_answer_is_named_with_a_remedy(details: str, cause: str) -> None:
+    text = "Generic S3 error: Error performing GET https://x/k in 1ms - HTTP error: error sending request"
+    found = outcome("get", "k", GenericError(f"{text}\n\nDebug source:\n{details}"), "s3://bucket")
+    assert found.reason.startswith(f"HTTP error: error sending request: {cause}")
 
 
 # Retries

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from deltaq.errors import KafkaException
+from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.run import run
 
@@ -15,8 +15,8 @@ from deltaq.maintenance.run import run
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status.
 
-    0: success, or a service that was interrupted. 1: something failed, or `--once` was interrupted. 2: the root cannot
-    be used. Raises SystemExit for a wrong argument (2), and if standard output is closed (1).
+    0: success, or a service that was interrupted. 1: something was refused or failed, or `--once` was interrupted. 2: a
+    wrong root or setting. Raises SystemExit for a wrong argument (2), and if standard output is closed (1).
     """
     parser = argparse.ArgumentParser(
         prog="python -m deltaq.maintenance",
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     if wrong := [pair for pair in given.set if "=" not in pair]:
-        parser.error(f"argument --set: {wrong[0]!r} is not NAME=VALUE")
+        parser.error(f"argument --set: setting {given.set.index(wrong[0]) + 1} is not NAME=VALUE")  # may be a secret
     if not 0 < given.interval < float("inf"):
         parser.error(f"argument --interval: {given.interval:g} is not a number of seconds above 0")
     conf = dict(pair.split("=", 1) for pair in given.set)
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     except KafkaException as error:
         sys.stderr.write(f"{error.args[0].str()}\n")
-        return 2
+        return 2 if isinstance(error, InvalidConfig) else 1
     except KeyboardInterrupt:
         return int(given.once)  # a service ends only by an interrupt; a job that was interrupted is incomplete
     return 1 if done[FAILURES] else 0

@@ -202,7 +202,7 @@ def test_a_root_without_topics_is_reported_as_possibly_mistyped(
 def test_a_file_is_no_root(tmp_path: Path, argument: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.write_text("x")
-    assert main([str(file), argument]) == 2
+    assert main([str(file), argument]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert str(file) in said.err
@@ -232,6 +232,14 @@ def test_a_wrong_argument_is_reported_before_any_work(
     assert ended.value.code == 2
     assert "usage:" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_setting_without_a_name_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), "--set", "store.region=x", "--set", "hunter2"])
+    said = capsys.readouterr().err
+    assert "setting 2 is not NAME=VALUE" in said
+    assert "hunter2" not in said, "it might be a secret"
 
 
 @pytest.mark.parametrize("setting", ["no.such.setting=1", "store.no.such=1"])

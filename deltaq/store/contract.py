@@ -43,6 +43,10 @@ class StoreRefused(StoreError):
     too until the cause is removed."""
 
 
+class StoreFull(StoreRefused):
+    """The disk is full, or its quota is used up. Free space, or enlarge it."""
+
+
 class CreateUnsupported(StoreRefused):
     """`create`: the store cannot refuse a taken key, so it cannot hold deltaq's data. Use another store."""
 

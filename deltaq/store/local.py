@@ -31,6 +31,7 @@ from deltaq.store.contract import (
     ObjectMissing,
     PollInterval,
     StoreError,
+    StoreFull,
     StoreRefused,
     StoreUnavailable,
     Watch,
@@ -75,6 +76,7 @@ _REFUSALS = {
     errno.ENXIO: "a device, pipe or socket, not a file",
     errno.ESPIPE: "a pipe, not a file",
 }
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _HINTS = {
     errno.EMFILE: "too many open files; raise `ulimit -n`",
     errno.EIO: "the disk reports an error; see the system's log",
@@ -420,5 +422,6 @@ def _store_error(operation: str, key: str, error: OSError) -> StoreError:
     """What a failed system call means."""
     code = error.errno or 0
     if code in _REFUSALS:
-        return StoreRefused(operation, key, f"{_REFUSALS[code]} ({errno.errorcode[code]})")
+        kind = StoreFull if code in _FULL else StoreRefused
+        return kind(operation, key, f"{_REFUSALS[code]} ({errno.errorcode[code]})")
     return StoreUnavailable(operation, key, _HINTS.get(code) or error.strerror or type(error).__name__)

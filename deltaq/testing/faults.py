@@ -127,7 +127,7 @@ class Fault:
 
     @classmethod
     def no_space(cls, reason: str = "the disk is full; free space or enlarge it") -> Fault:
-        """StoreRefused from a `put` or `create`; nothing is written."""
+        """StoreFull from a `put` or `create`; nothing is written."""
         return cls("no_space", reason)
 
     @classmethod

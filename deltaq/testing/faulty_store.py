@@ -19,6 +19,7 @@ from deltaq.store import (
     PollInterval,
     Store,
     StoreError,
+    StoreFull,
     StoreRefused,
     StoreUnavailable,
     Watch,
@@ -247,7 +248,8 @@ class FaultyStore:
             self._count(Effect.DELAYED)
         elif fault.name in ("refused", "no_space"):
             self._count(Effect.REFUSED if fault.name == "refused" else Effect.NO_SPACE)
-            raise StoreRefused(operation, key, fault.reason)
+            kind = StoreRefused if fault.name == "refused" else StoreFull
+            raise kind(operation, key, fault.reason)
 
     def _wait(self, seconds: float | None) -> None:
         if seconds is not None:

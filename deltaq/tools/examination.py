@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from deltaq import names
 from deltaq.admin.group_calls import GroupCalls
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.errors import KafkaException, UnknownTopic
+from deltaq.errors import Corrupt, Incompatible, KafkaException, Unavailable, UnknownTopic
 from deltaq.maintenance.clock_check import clock_fault, compare_clocks
 from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.run import Maintenance
 from deltaq.metadata import describe_topics
-from deltaq.store import Store, StoreError
+from deltaq.store import Store, StoreError, StoreFull, StoreRefused
 from deltaq.store.parallel import in_parallel
 from deltaq.store.probe import PROBE_FOLDER, UnsafeStore, probe
 from deltaq.tools.speed import left_behind
@@ -90,8 +90,17 @@ def _create(store: Store, clock: Clock) -> Finding:
     except UnsafeStore as error:
         return Finding(name, WRONG, error.reason, "use a store that honours If-None-Match: *")
     except StoreError as error:
-        return Finding(name, DUE, f"not proven: {error}", "consumers need no more; producers need permission to write")
+        return _unwritable(name, error, "consumers need no more; producers need permission to write")
     return Finding(name, OK, "the store refuses a taken key")
+
+
+def _unwritable(name: str, error: StoreError, remedy: str) -> Finding:
+    """A store to which nothing can be written now. Credentials that permit reading alone are not wrong."""
+    if isinstance(error, StoreFull):
+        return Finding(name, WRONG, str(error), "until there is room, no producer and no member of a group can write")
+    if not isinstance(error, StoreRefused):
+        return Finding(name, WRONG, str(error), "see the log of the store, and run deltaq doctor again")
+    return Finding(name, DUE, f"not proven: {error}", remedy)
 
 
 def _delete(store: Store, clock: Clock) -> Finding:
@@ -101,12 +110,18 @@ def _delete(store: Store, clock: Clock) -> Finding:
         store.delete(key)
     except StoreError as error:
         remedy = "maintenance needs permission to write and delete; another process with it can maintain the root"
-        return Finding("permissions", DUE, str(error), remedy)
+        return _unwritable("permissions", error, remedy)
     return Finding("permissions", OK, "read, write and delete")
 
 
 def _clock(store: Store, clock: Clock) -> Finding:
-    compare_clocks(store, clock)
+    try:
+        compare_clocks(store, clock)
+    except Unavailable as error:
+        cause = error.__cause__
+        if not isinstance(cause, StoreError):
+            raise
+        return _unwritable("clock", cause, "a process that maintains the root compares its clock by itself")
     fault = clock_fault(store, clock)
     if fault is not None:
         return Finding("clock", WRONG, fault, "set the clock by NTP")
@@ -118,12 +133,25 @@ def _readable(count: int, noun: str) -> str:
     return f"{counted(count, noun)} can be read" if count else f"the root has no {noun}"
 
 
+def _remedy(errors: Iterable[KafkaException], noun: str) -> str:
+    """What to do about topics or groups that cannot be read."""
+    kinds = {type(error) for error in errors}
+    remedies = {
+        Corrupt: f"restore the named files from a copy of the storage; or end its clients, remove the folder of the "
+        f"{noun}, and run deltaq restore",
+        Incompatible: f"upgrade deltaq; or end its clients, and move the folder of the {noun} away",
+        Unavailable: "correct what the store reports",
+    }
+    return "; ".join(text for kind, text in remedies.items() if kind in kinds)
+
+
 def _topics(store: Store, clock: Clock) -> Finding:
     answers = describe_topics(store, clock, topic_names(store))
     found = {name: answer for name, answer in answers.items() if not isinstance(answer, UnknownTopic)}
-    broken = [f"{name}: {a.error.str()}" for name, a in found.items() if isinstance(a, KafkaException)]
-    if broken:
-        return Finding("topics", WRONG, _some(broken), "restore the named files from a backup, or delete the topic")
+    errors = {name: answer for name, answer in found.items() if isinstance(answer, KafkaException)}
+    if errors:
+        broken = [f"{name}: {error.error.str()}" for name, error in errors.items()]
+        return Finding("topics", WRONG, _some(broken), _remedy(errors.values(), "topic"))
     if left := left_behind(store, clock.time_ms()):
         return Finding(
             "topics", DUE, f"left by killed measurements: {_some(left)}", "the next deltaq bench removes them"
@@ -135,7 +163,7 @@ def _groups(store: Store, clock: Clock) -> Finding:
     found = GroupCalls(store, clock, "deltaq-doctor").list_groups(None, None)
     if found.errors:
         broken = [error.error.str() for error in found.errors]
-        return Finding("groups", WRONG, _some(broken), "restore the named files from a backup, or delete the group")
+        return Finding("groups", WRONG, _some(broken), _remedy(found.errors, "group"))
     return Finding("groups", OK, _readable(len(found.valid), "group"))
 
 

@@ -71,7 +71,7 @@ def test_what_is_broken_ends_with_status_one_and_says_what_to_do(orders: Shell) 
     found = _findings(orders)
     assert (found["topics"]["state"], found["groups"]["state"]) == ("wrong", "wrong")
     assert "bad: topics/bad/_delta_log/" in found["topics"]["found"]
-    assert "delete the topic" in found["topics"]["remedy"]
+    assert "remove the folder of the topic, and run deltaq restore" in found["topics"]["remedy"]
     assert found["files"]["found"] == "1 with 70 bytes are in no topic"
 
 
@@ -90,7 +90,21 @@ def test_a_reader_without_permission_to_write_learns_what_it_can_do() -> None:
     found = _examined(Rule("write", "*", Fault.refused(), times=None))
     assert (found["create if absent"].state, found["permissions"].state) == ("due", "due")
     assert "producers need permission to write" in found["create if absent"].remedy
-    assert found["topics"].state == "ok"
+    assert found["clock"].state == "due"
+    assert "wrong" not in {finding.state for finding in found.values()}
+
+
+@pytest.mark.parametrize("fault", [Fault.no_space(), Fault.error_before("no answer")])
+def test_a_store_that_takes_no_write_is_wrong_unless_the_credentials_are_the_cause(fault: Fault) -> None:
+    found = _examined(Rule("write", "*", fault, times=None))
+    states = {check: found[check].state for check in ("store", "create if absent", "permissions", "clock")}
+    assert states == {"store": "ok", "create if absent": "wrong", "permissions": "wrong", "clock": "wrong"}
+
+
+def test_the_remedy_for_a_topic_that_may_not_be_read_is_not_its_removal(orders: Shell) -> None:
+    faults = FaultyStore(open_store(ROOT), Rule("get", "topics/*", Fault.refused(), times=None))
+    found = {finding.check: finding for finding in examine(faults, ManualClock(auto_advance=True))}
+    assert (found["topics"].state, found["topics"].remedy) == ("wrong", "correct what the store reports")
 
 
 def test_a_store_that_does_not_answer_is_the_last_finding() -> None:

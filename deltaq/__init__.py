@@ -38,6 +38,7 @@ from deltaq.message import (
 from deltaq.version import __version__
 
 if typing.TYPE_CHECKING:
+    from deltaq import aio as aio
     from deltaq.admin import AdminClient, NewTopic
     from deltaq.consumer import Consumer, ConsumerHealth, DeserializingConsumer, PartitionHealth
     from deltaq.producer import Producer, SerializingProducer
@@ -112,14 +113,16 @@ _LOADED_WHEN_USED = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name == "aio":
-        return importlib.import_module("deltaq.aio")
-    if name not in _LOADED_WHEN_USED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module("deltaq." + _LOADED_WHEN_USED[name]), name)
-    globals()[name] = value
-    return value
+if not typing.TYPE_CHECKING:  # a type checker that sees it accepts any name, such as `deltaq.Produser`
+
+    def __getattr__(name: str) -> object:
+        if name == "aio":
+            return importlib.import_module("deltaq.aio")
+        if name not in _LOADED_WHEN_USED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value: object = getattr(importlib.import_module("deltaq." + _LOADED_WHEN_USED[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

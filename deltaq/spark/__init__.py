@@ -32,9 +32,11 @@ _LOADED_WHEN_USED = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in _LOADED_WHEN_USED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module("deltaq.spark." + _LOADED_WHEN_USED[name]), name)
-    globals()[name] = value
-    return value
+if not typing.TYPE_CHECKING:  # else a type checker accepts any name
+
+    def __getattr__(name: str) -> object:
+        if name not in _LOADED_WHEN_USED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value: object = getattr(importlib.import_module("deltaq.spark." + _LOADED_WHEN_USED[name]), name)
+        globals()[name] = value
+        return value

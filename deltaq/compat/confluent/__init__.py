@@ -10,6 +10,7 @@ the class here follows it: `Producer` reports errors that only a broker can find
 from __future__ import annotations
 
 import importlib
+import typing
 
 from deltaq.admin import (
     ConsumerGroupState,
@@ -90,8 +91,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """`confluent_kafka.admin` and the other modules need no import of their own."""
-    if name in ("admin", "aio", "cimpl", "error", "schema_registry", "serialization"):
-        return importlib.import_module("deltaq.compat.confluent." + name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if typing.TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
+    from deltaq.compat.confluent import admin as admin
+    from deltaq.compat.confluent import aio as aio
+    from deltaq.compat.confluent import cimpl as cimpl
+    from deltaq.compat.confluent import error as error
+    from deltaq.compat.confluent import schema_registry as schema_registry
+    from deltaq.compat.confluent import serialization as serialization
+else:
+
+    def __getattr__(name: str) -> object:
+        """`confluent_kafka.admin` and the other modules need no import of their own."""
+        if name in ("admin", "aio", "cimpl", "error", "schema_registry", "serialization"):
+            return importlib.import_module("deltaq.compat.confluent." + name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -141,4 +141,4 @@ def test_a_uuid_has_the_text_and_halves_of_kafkas(halves):
 
 def test_a_name_that_confluent_kafka_lacks_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'Prodcuer'"):
-        deltaq.compat.confluent.Prodcuer  # noqa: B018 - the access is the test
+        deltaq.compat.confluent.Prodcuer  # type: ignore[attr-defined]  # noqa: B018 - the access is the test

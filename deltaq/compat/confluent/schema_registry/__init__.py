@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import typing
 
 from deltaq.aio.schema_registry import AsyncSchemaRegistryClient
 from deltaq.schema_registry.client import SchemaRegistryClient
@@ -70,8 +71,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """`schema_registry.avro` and the other formats need no import of their own."""
-    if name in ("avro", "error", "json_schema", "protobuf"):
-        return importlib.import_module("deltaq.compat.confluent.schema_registry." + name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if typing.TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
+    from deltaq.compat.confluent.schema_registry import avro as avro
+    from deltaq.compat.confluent.schema_registry import error as error
+    from deltaq.compat.confluent.schema_registry import json_schema as json_schema
+    from deltaq.compat.confluent.schema_registry import protobuf as protobuf
+else:
+
+    def __getattr__(name: str) -> object:
+        """`schema_registry.avro` and the other formats need no import of their own."""
+        if name in ("avro", "error", "json_schema", "protobuf"):
+            return importlib.import_module("deltaq.compat.confluent.schema_registry." + name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

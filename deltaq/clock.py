@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 
 def checked_timeout(timeout: object) -> float:
@@ -159,6 +159,10 @@ class SystemClock:
 
     def unique_id(self) -> str:
         return uuid.uuid4().hex
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        # What a process shares by its clock, such as opened stores, it also shares with what was pickled elsewhere.
+        return "SYSTEM_CLOCK" if type(self) is SystemClock else super().__reduce__()
 
 
 SYSTEM_CLOCK: Clock = SystemClock()

@@ -132,6 +132,13 @@ class Topic:
     def __hash__(self) -> int:
         return self._hash
 
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._hash = hash(self._identity)  # that of another process is another number
+
     def __repr__(self) -> str:
         place = "" if self._store is None else f" {self._store.url}"
         return f"<Topic {self._name}{place}>"

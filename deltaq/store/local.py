@@ -213,6 +213,12 @@ class LocalStore:
     def __repr__(self) -> str:
         return f"<LocalStore {self.url}>"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Its folder, opened as all clients of a process open it: what they share, they share by the store.
+        from deltaq.store.location import open_store  # noqa: PLC0415 - it imports this module
+
+        return open_store, (self.url, None, self._clock)
+
     def _refuse_file_as_root(self, operation: str, prefix: str, error: NotADirectoryError) -> None:
         """StoreRefused if the root itself is not a folder. An empty listing would hide that."""
         if not os.path.isdir(self._root):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -89,6 +90,17 @@ def test_handles_with_equal_definitions_are_equal():
     different += [Topic("a", config={"retention.ms": 1}), Topic("a", store=MemoryStore("x"))]
     assert len(set(different)) == len(different)
     assert Topic("a") != "a"
+
+
+def test_a_handle_from_another_process_is_equal_to_one_made_here(tmp_path, monkeypatch):
+    conf = {"bootstrap.servers": str(tmp_path)}
+    pickled = pickle.dumps(Topic("a", Order, conf=conf))
+    # Hashes differ between processes, as they do between two classes of the same name.
+    monkeypatch.setitem(globals(), "Order", pydantic.create_model("Order", __base__=Order, __module__=__name__))
+    here, sent = Topic("a", Order, conf=conf), pickle.loads(pickled)
+    assert sent == here
+    assert hash(sent) == hash(here)
+    assert sent.clock is here.clock
 
 
 def test_a_handle_without_a_root_raises():

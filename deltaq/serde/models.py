@@ -41,7 +41,7 @@ _AS_TEXT: Mapping[type, Convert] = {
 }
 """Types without a type in Delta, and the text that the model reads back as an equal value; for subclasses, too."""
 
-_ANY_REMEDY = "use a type that Delta has, such as str"
+_ANY_REMEDY = "use a type that Delta has, such as str, or a nested pydantic model"
 _REMEDIES: Mapping[object, str] = {
     Any: "say which type its values have",
     pydantic.NaiveDatetime: "use AwareDatetime: a time without a zone would need a newer Delta reader",

@@ -85,7 +85,8 @@ def validated_schema(source: SchemaSource) -> ValidatedSchema:
         columns = shape.columns
         defaults = frozenset(name for name, field in source.model_fields.items() if not field.is_required())
         return ValidatedSchema(columns, source, _required(columns), defaults, _validator(columns), shape)
-    raise TypeError(f"a schema is a pyarrow.Schema or a pydantic model class, not {type(source).__name__}")
+    given = f"the class {source.__name__}" if isinstance(source, type) else f"an object of {type(source).__name__}"
+    raise TypeError(f"a schema is a pyarrow.Schema or a class derived from pydantic.BaseModel, not {given}")
 
 
 def _required(columns: pa.Schema) -> frozenset[str]:

@@ -89,7 +89,7 @@ class Consumer(Generic[K, V]):
         self._reader: Reader | None = None
         self._subscription: Subscription[Consumer[K, V]] | None = None
         self._has_left = False  # the group, and has not been assigned partitions since
-        start_statistics(self, config, clock, self._events, self._life)
+        start_statistics(self, config, clock, self._life)
         started = "consumer started client.id=%r group=%r root=%r version=%s"
         _log.info(started, config.client_id, self._group, self._store.url, __version__)
 

@@ -32,6 +32,7 @@ class ObservedConsumer(Protocol):
     """What statistics are read from."""
 
     _reader: Reader | None
+    _events: PendingEvents
 
     def health(self) -> ConsumerHealth: ...
 
@@ -40,10 +41,9 @@ class ConsumerStatistics:
     """Queues a call of `stats_cb` every `statistics.interval.ms`. A call that the application is late for is replaced
     by a newer one. Does not keep the consumer alive."""
 
-    def __init__(self, consumer: ObservedConsumer, client_id: str, clock: Clock, events: PendingEvents) -> None:
+    def __init__(self, consumer: ObservedConsumer, client_id: str, clock: Clock) -> None:
         self._fields = ClientFields("consumer", client_id, clock)
-        self._consumer = ref(consumer)
-        self._events = events
+        self._consumer = ref(consumer)  # nor a reference to its events: a callback may be a method of its owner
         self._first_generation: int | None = None
 
     def emit(self) -> bool:
@@ -51,10 +51,11 @@ class ConsumerStatistics:
         consumer = self._consumer()
         if consumer is None:
             return False
-        self._events.statistics(json.dumps(self._read(consumer.health(), consumer._reader)))
+        consumer._events.statistics(json.dumps(self._read(consumer)))
         return True
 
-    def _read(self, health: ConsumerHealth, reader: Reader | None) -> dict[str, Any]:
+    def _read(self, consumer: ObservedConsumer) -> dict[str, Any]:
+        health, reader = consumer.health(), consumer._reader
         stored = [] if reader is None else [entry.wanted for entry in reader.held.stored()]
         offsets = {(place.topic, place.partition): place.offset for place in stored}
         topics: dict[str, Any] = {}
@@ -68,7 +69,7 @@ class ConsumerStatistics:
         messages, size = (0, 0) if reader is None else reader.fetcher.queue.totals()
         return {
             **self._fields.now(),
-            "replyq": len(self._events.pending),
+            "replyq": len(consumer._events.pending),
             "metadata_cache_cnt": len(topics),
             "brokers": {},
             "topics": topics,
@@ -118,10 +119,8 @@ def _lag(end: int | None, offset: int | None) -> int:
     return _UNKNOWN_LAG if end is None or offset is None else max(0, end - offset)
 
 
-def start_statistics(
-    consumer: ObservedConsumer, config: ConsumerConfig, clock: Clock, events: PendingEvents, life: Lifecycle
-) -> None:
+def start_statistics(consumer: ObservedConsumer, config: ConsumerConfig, clock: Clock, life: Lifecycle) -> None:
     """Emit statistics until the consumer ends, if its settings ask for them."""
     if config.stats_cb is not None and config.statistics_interval_ms:
-        statistics = ConsumerStatistics(consumer, config.client_id, clock, events)
+        statistics = ConsumerStatistics(consumer, config.client_id, clock)
         life.add(StatisticsTimer(clock, config.statistics_interval_ms / 1000, statistics.emit, config.group_id))

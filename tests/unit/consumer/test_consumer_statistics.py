@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from typing import Any
 
 from deltaq import OFFSET_INVALID, Consumer
@@ -74,3 +76,23 @@ def test_before_anything_is_known_offsets_are_invalid_and_lag_is_minus_one(memor
     assert (at["consumer_lag"], at["consumer_lag_stored"]) == (-1, -1)
     assert emitted[-1]["cgrp"]["assignment_size"] == 1
     reader.close()
+
+
+def test_a_dropped_consumer_is_collected_though_its_owner_takes_the_statistics(memory_root):
+    class Service:
+        def __init__(self) -> None:
+            self.reader = consumer(memory_root, statistics__interval__ms=1, stats_cb=self.observe)
+
+        def observe(self, text: str) -> None:
+            """Called inside `poll`."""
+
+    service = Service()
+    service.reader.poll(0)
+    owner = weakref.ref(service)
+    del service
+
+    def is_collected() -> bool:
+        gc.collect()  # again: the thread refers to the consumer while it reads the numbers
+        return owner() is None
+
+    eventually(is_collected, "the end of the consumer")

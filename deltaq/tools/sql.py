@@ -42,7 +42,8 @@ def sql(store: Store, query: str, start: Place = None, end: Place = None, *, clo
         try:
             for topic, name in _topics(store, _table_names(connection, query)).items():
                 _load(connection, name, Topic(topic, store=store, clock=clock), start, end)
-            return _with_names_apart(connection.execute(query).to_arrow_table())
+            # A connection of DuckDB 1.4 has no `to_arrow_table`.
+            return _with_names_apart(connection.execute(query).arrow().read_all())
         except duckdb.Error as error:
             raise InvalidConfig(f"DuckDB: {error}", key="sql") from None
 

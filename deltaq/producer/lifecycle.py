@@ -7,14 +7,19 @@ import logging
 import os
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Protocol
-from weakref import WeakSet, finalize
+from weakref import WeakKeyDictionary, WeakSet, finalize
 
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.producer.sender import Sender
 from deltaq.producer.topic_handle import TopicHandle
 
 _log = logging.getLogger("deltaq.producer")
 
 EXIT_WAIT_S = 300.0
 """Longest time, in seconds, for which the exit of the process waits for messages without a `message.timeout.ms`."""
+
+_PAUSE_S = 0.01
+"""Seconds between two looks of the exit at what dropped producers have left."""
 
 
 class EndingProducer(Protocol):
@@ -30,9 +35,9 @@ class EndingProducer(Protocol):
 class Lifecycle:
     """The end of one producer. It holds no reference to that one."""
 
-    def __init__(self, producer: EndingProducer, handles: Mapping[Any, TopicHandle]) -> None:
+    def __init__(self, producer: EndingProducer, handles: Mapping[Any, TopicHandle], clock: Clock) -> None:
         _OPEN.add(producer)
-        self._dropped = finalize(producer, _detach, handles)
+        self._dropped = finalize(producer, _detach, handles, clock)
         self._dropped.atexit = False  # `_flush_all` handles the exit of the process
 
     def end(self) -> None:
@@ -51,17 +56,21 @@ def close_handle(handles: MutableMapping[Any, TopicHandle], topic: Any) -> bool:
             handles.pop(topic, None)
 
 
-def _detach(handles: Mapping[Any, TopicHandle]) -> None:
+def _detach(handles: Mapping[Any, TopicHandle], clock: Clock) -> None:
     """Runs when a producer was garbage-collected without `close`."""
     routes = {(handle.sender, handle.buffer) for handle in handles.values()}
     waiting = sum(buffer.pending_rows for _, buffer in routes)
     if waiting:
         _log.warning("a Producer was dropped with %d messages not yet delivered: call flush() or close()", waiting)
     for sender, buffer in routes:
+        if waiting and clock is SYSTEM_CLOCK:  # one that the program controls stands still at the exit
+            _DROPPED[sender] = max(buffer.settings.timeout_s, _DROPPED.get(sender, 0.0))
         sender.detach(buffer)
 
 
 _OPEN: WeakSet[EndingProducer] = WeakSet()
+_DROPPED: WeakKeyDictionary[Sender, float] = WeakKeyDictionary()
+"""The senders of producers that were dropped with messages, and the longest `message.timeout.ms` of these, in s."""
 
 
 def _refuse_forked() -> None:
@@ -72,6 +81,7 @@ def _refuse_forked() -> None:
             "worker's start-up hook)"
         )
     _OPEN.clear()
+    _DROPPED.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -81,6 +91,21 @@ if hasattr(os, "register_at_fork"):
 def _flush_all() -> None:
     for producer in tuple(_OPEN):
         producer._flush_at_exit()
+    _finish_dropped()
+
+
+def _finish_dropped() -> None:
+    """Wait for what dropped producers have left: those of a function that ends just before the program."""
+    busy = {sender: timeout_s for sender, timeout_s in tuple(_DROPPED.items()) if sender.is_busy}
+    wait_s = min(EXIT_WAIT_S, max(busy.values(), default=0.0))
+    until = SYSTEM_CLOCK.monotonic() + wait_s
+    if busy:
+        _log.warning("the program ends while messages of dropped producers are written: waiting up to %g s", wait_s)
+    while any(sender.is_busy for sender in busy):
+        if SYSTEM_CLOCK.monotonic() >= until:
+            _log.error("the program ends without waiting longer for dropped producers: messages may be lost")
+            break
+        SYSTEM_CLOCK.sleep(_PAUSE_S)
 
 
 atexit.register(_flush_all)

@@ -107,7 +107,7 @@ class Producer(RefusedTransactions):
         self._has_futures = False
         self._closed = False
         self._why_closed = CLOSED
-        self._life = Lifecycle(self, self._handles)
+        self._life = Lifecycle(self, self._handles, clock)
         self._statistics = open_statistics(config, clock, self._callbacks, self._handles)
         self._forwarding = forward_logs(config.logger, self)
         _log.info("producer started client.id=%r root=%r version=%s", config.client_id, self._store.url, __version__)

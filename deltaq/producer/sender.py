@@ -72,6 +72,13 @@ class Sender:
         buffer.abandoned = True
         self._batches.call_uploader()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether records wait or are being written."""
+        batches = self._batches
+        with batches.lock:
+            return bool(batches.under_way) or any(map(len, batches.buffers))
+
     def close(self, buffer: RecordAccumulator) -> bool:
         """Refuse further records in a buffer, and forget it; False, without effect, if some are not reported yet."""
         batches = self._batches

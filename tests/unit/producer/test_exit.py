@@ -31,6 +31,21 @@ idle = Producer({"bootstrap.servers": sys.argv[1]})
 print("end")
 """
 
+DROPPED = """
+import sys
+from deltaq import Producer
+from deltaq.store import open_store
+from deltaq.testing import Fault, FaultyStore, Rule
+
+store = FaultyStore(open_store(sys.argv[1]), Rule("put", "topics/t/*.parquet", Fault.slow(0.5)))
+
+def main():
+    producer = Producer({"bootstrap.servers": "memory://unused", "linger.ms": 60_000}, store=store)
+    producer.produce("t", b"from a function")
+
+main()
+"""
+
 
 def test_messages_that_were_not_flushed_are_written_when_the_program_ends(local_root):
     done = subprocess.run([sys.executable, "-c", PROGRAM, local_root], capture_output=True, text=True, timeout=60)
@@ -42,3 +57,11 @@ def test_messages_that_were_not_flushed_are_written_when_the_program_ends(local_
     assert "the program ends with 2 messages not delivered or reported: waiting up to 300 s" in done.stderr
     assert "the program ends with 1 messages not delivered or reported: waiting up to 0.05 s" in done.stderr
     assert Topic("t", conf={"bootstrap.servers": local_root}).to_arrow()["value"].to_pylist() == [b"first", b"second"]
+
+
+def test_messages_of_a_producer_dropped_just_before_the_end_are_written(local_root):
+    done = subprocess.run([sys.executable, "-c", DROPPED, local_root], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "dropped with 1 messages" in done.stderr
+    assert "messages of dropped producers are written: waiting up to 300 s" in done.stderr
+    assert Topic("t", conf={"bootstrap.servers": local_root}).to_arrow()["value"].to_pylist() == [b"from a function"]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
 from deltaq.message import TIMESTAMP_MS_MAX
-from deltaq.serde.columns import is_required
+from deltaq.serde.columns import SAME_VALUES, is_required
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import HEADERS, VALUE_SCHEMA, Columns
 
@@ -147,7 +147,7 @@ class _Input:
     def converted(self, name: str, column: pa.ChunkedArray, target: pa.DataType) -> pa.Array:
         """Cast the column to one array of a compatible type. Raises InvalidValue."""
         try:
-            return column.cast(target).combine_chunks()
+            return _without_views(column).cast(target).combine_chunks()
         except (pa.ArrowException, OverflowError) as error:
             raise self.refusal(name, f"cannot become {target}, or is too large to be one batch: {error}") from error
 
@@ -156,7 +156,19 @@ class _Input:
         if "_offset" in self.columns:
             raise self.refusal("_offset", "offsets are assigned when the rows are written: drop the column")
         for name in self.columns:
-            raise self.refusal(name, "the topic has no such column: drop it, or rename it")
+            is_index = name.startswith("__index_level_")
+            remedy = "it is the index of a pandas frame: call reset_index(drop=True)" if is_index else "drop it"
+            raise self.refusal(name, f"the topic has no such column: {remedy}, or rename it")
+
+
+def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Categories of Polars, a dictionary of string views, as one of strings: Arrow's cast knows no other."""
+    given = column.type
+    if not pa.types.is_dictionary(given) or given.value_type not in (pa.string_view(), pa.binary_view()):
+        return column
+    plain = SAME_VALUES[given.value_type]
+    chunks = [pa.DictionaryArray.from_arrays(part.indices, part.dictionary.cast(plain)) for part in column.chunks]
+    return pa.chunked_array(chunks, pa.dictionary(given.index_type, plain))
 
 
 # --- the columns that every topic has ---

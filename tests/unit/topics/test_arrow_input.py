@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -86,6 +87,15 @@ def test_keys_and_values_may_be_any_kind_of_text_or_bytes(kind):
     result = columns(pa.table({"key": data, "value": data}))
     assert result.keys.to_pylist() == ["ä".encode(), None, b""]
     assert result.values.column("value").equals(result.keys)
+
+
+def test_keys_and_values_may_be_categories_of_polars():
+    texts = pl.DataFrame({"value": ["b", None, "a"]}, schema={"value": pl.Categorical})
+    result = columns(texts.with_columns(key="value"))
+    assert result.keys.to_pylist() == [b"b", None, b"a"]
+    assert result.values.column("value").equals(result.keys)
+    empty = texts.clear().with_columns(id=pl.lit(1, pl.Int64)).rename({"value": "note"})
+    assert columns(empty, pa.schema([("id", pa.int64()), ("note", pa.string())])).values.num_rows == 0
 
 
 def test_a_table_read_from_a_topic_can_be_produced_without_its_offsets():
@@ -176,6 +186,7 @@ def test_data_other_than_arrow_raises_type_error(data):
         ({"key": pa.array([1.5])}, "field 'key': is double"),
         ({"_key": pa.array(["x"]), "key": pa.array(["y"])}, "field 'key': the table has the column '_key' too"),
         ({"keys": pa.array(["x"])}, "field 'keys': the topic has no such column"),
+        ({"__index_level_0__": pa.array([3])}, "the index of a pandas frame: call reset_index(drop=True)"),
         ({"partition": pa.array(["0"])}, "field 'partition': is string, not int64"),
         ({"partition": pa.array([1.0])}, "field 'partition': is double, not int64"),
         ({"timestamp": pa.array([0], pa.timestamp("us"))}, "field 'timestamp': has no time zone"),

@@ -234,7 +234,10 @@ class Membership:
             self._error = error
         self.is_replaced = self.is_replaced or error.error.fatal()  # joining again would put out the other one
         self._on_change()
-        self._wait(self._candidate.heartbeat_interval_s)
+        if isinstance(error, Unavailable):
+            self._pause(self._candidate.heartbeat_interval_s)
+        else:
+            self._wait(self._candidate.heartbeat_interval_s)
 
     def _end_session(self, reason: KafkaError) -> None:
         if not self._is_leaving:
@@ -264,6 +267,13 @@ class Membership:
             with self._closes:
                 if rest_s > 0 and not self._closing:
                     self._closes.wait(rest_s)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait until the consumer closes. Unlike `_wait`, not until something changes: a busy topic grows all the time,
+        and each growth would have a store that refuses asked again."""
+        with self._closes:
+            if not self._closing:
+                self._closes.wait(seconds)
 
     def _wait(self, seconds: float) -> bool:
         return not self._closing and self._wakes.wait(min(seconds, self._candidate.heartbeat_interval_s))

@@ -706,6 +706,24 @@ def test_a_member_that_cannot_write_heartbeats_stops_delivering(root):
         assert [m.offset() for m in drain(reader, 2)] in ([0, 1], [1, 2])
 
 
+def test_a_group_that_the_store_refuses_is_asked_at_the_pace_of_heartbeats_however_busy_its_topics(root):
+    topic(root)
+    store = FaultyStore(open_store(root), Rule("put", "groups/*", Fault.refused(), EVER))
+    clock, refusals = SystemClock(), 0
+    conf = {"bootstrap.servers": root, "group.id": "g"} | SHORT | {"heartbeat.interval.ms": 200}
+    with Consumer(conf, store=store) as reader, Producer(bootstrap_servers=root, linger_ms=0) as producer:
+        reader.subscribe(["t"])
+        began = clock.monotonic()
+        while clock.monotonic() - began < 0.7:
+            producer.produce("t", b"x")
+            producer.flush()
+            try:
+                reader.poll(0.005)
+            except KafkaException as error:
+                refusals += error.error.code() == KafkaError._TRANSPORT
+    assert 1 <= refusals <= 5
+
+
 @pytest.mark.fault("C4")
 def test_a_suspended_machine_counts_as_silence():
     class Suspended(SystemClock):

@@ -139,7 +139,7 @@ def _remedy(errors: Iterable[KafkaException], noun: str) -> str:
     remedies = {
         Corrupt: f"restore the named files from a copy of the storage; or end its clients, remove the folder of the "
         f"{noun}, and run deltaq restore",
-        Incompatible: f"upgrade deltaq; or end its clients, and move the folder of the {noun} away",
+        Incompatible: "do what the reason says",
         Unavailable: "correct what the store reports",
     }
     return "; ".join(text for kind, text in remedies.items() if kind in kinds)
@@ -167,30 +167,52 @@ def _groups(store: Store, clock: Clock) -> Finding:
     return Finding("groups", OK, _readable(len(found.valid), "group"))
 
 
-def _unnamed_files(store: Store, clock: Clock) -> Finding:
-    """Bytes that no topic names: those of uploads under way, of interrupted ones, and of files that were replaced."""
+@dataclass(frozen=True, slots=True)
+class _TopicFiles:
+    """The data files in the folder of a topic: number and bytes of those that it does not name, and each that it names
+    and that is missing or has another size."""
 
-    def unnamed(topic: str) -> tuple[int, int]:
-        log = TopicLog(store, topic, clock)
-        try:
-            log.load()
-        except KafkaException:
-            return 0, 0  # the check of the topics tells
-        folder = names.topic_folder(topic)
-        named = log.copied_state().files
-        sizes = [
-            entry.size
-            for entry in store.list(folder)
-            if names.holds_data(path := entry.key.removeprefix(folder)) and path not in named
-        ]
-        return len(sizes), sum(sizes)
+    unnamed: int
+    unnamed_bytes: int
+    broken: list[str]
 
-    found = in_parallel(clock, unnamed, topic_names(store))
-    files, size = (sum(numbers) for numbers in zip(*found, strict=True)) if found else (0, 0)
+
+def _data_files(store: Store, clock: Clock) -> Finding:
+    """Compares the files that topics name with those that there are.
+
+    The bytes that no topic names are those of uploads under way, of interrupted ones, and of files that were replaced.
+    """
+    found = in_parallel(clock, lambda topic: _topic_files(store, clock, topic), topic_names(store))
+    if broken := [file for files in found for file in files.broken]:
+        remedy = "restore them from a copy of the storage; readers seek past them; or restore the topic from a backup"
+        return Finding("files", WRONG, _some(broken), remedy)
+    files, size = sum(files.unnamed for files in found), sum(files.unnamed_bytes for files in found)
     if not files:
         return Finding("files", OK, "all belong to a topic")
     remedy = "maintenance deletes those that file.delete.delay.ms does not protect"
     return Finding("files", OK, f"{files:,} with {size:,} bytes are in no topic", remedy)
+
+
+def _topic_files(store: Store, clock: Clock, topic: str) -> _TopicFiles:
+    log = TopicLog(store, topic, clock)
+    try:
+        log.load()
+    except KafkaException:
+        return _TopicFiles(0, 0, [])  # the check of the topics reports it
+    folder = names.topic_folder(topic)
+    named = log.copied_state().files
+    # After the log: a file that was replaced meanwhile stays for a day.
+    there = {
+        path: entry.size for entry in store.list(folder) if names.holds_data(path := entry.key.removeprefix(folder))
+    }
+    unnamed = [size for path, size in there.items() if path not in named]
+    broken = []
+    for path, add in named.items():
+        if path not in there:
+            broken.append(f"{folder}{path} is missing")
+        elif there[path] != add.size:
+            broken.append(f"{folder}{path} has {there[path]:,} bytes instead of {add.size:,}")
+    return _TopicFiles(len(unnamed), sum(unnamed), broken)
 
 
 def _maintenance(store: Store, clock: Clock) -> Finding:
@@ -209,7 +231,7 @@ _CHECKS: Mapping[str, Callable[[Store, Clock], Finding]] = {
     "clock": _clock,
     "topics": _topics,
     "groups": _groups,
-    "files": _unnamed_files,
+    "files": _data_files,
     "maintenance": _maintenance,
 }
 

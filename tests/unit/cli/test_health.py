@@ -75,6 +75,17 @@ def test_what_is_broken_ends_with_status_one_and_says_what_to_do(orders: Shell) 
     assert found["files"]["found"] == "1 with 70 bytes are in no topic"
 
 
+def test_data_files_that_are_lost_or_cut_are_found(orders: Shell) -> None:
+    store = open_store(ROOT)
+    lost, cut, _ = [entry.key for entry in store.list("topics/orders/") if entry.key.endswith(".parquet")]
+    size = len(store.get(cut))
+    store.delete(lost)
+    store.put(cut, b"x" * 70)
+    assert orders("doctor").status == 1
+    found = _findings(orders)["files"]
+    assert (found["state"], found["found"]) == ("wrong", f"{lost} is missing; {cut} has 70 bytes instead of {size:,}")
+
+
 def _examined(*rules: Rule, clock: ManualClock | None = None) -> dict[str, Finding]:
     manual = clock or ManualClock(auto_advance=True)
     store = FaultyStore(MemoryStore("faulty", manual), *rules, clock=manual)

@@ -12,6 +12,9 @@ from deltaq.store.object_connection import Connection
 
 LIST_CHUNK = 1000  # entries: one page of S3's listing
 
+_NEVER_WRITTEN = "_deltaq/none"
+"""No object has this key. A server that answers a read of it with content is no store."""
+
 _ABOVE_ALL = "~\x7f"  # sorts after every key, since keys are printable ASCII; without its last character it is a key
 
 
@@ -99,7 +102,8 @@ class ObjectListing:
 
         The client takes any XML that is not a listing (a proxy's page, an error with status 200) for an empty last
         page. So the end of a listing is verified: the store must list the next object in the root or, if there is none,
-        any object at all. StoreUnavailable if it lists none although one is known to exist.
+        any object at all. StoreUnavailable if it lists none although one is known to exist. While none is known, as in
+        a new process, the server must at least say that an object that is never written does not exist.
         """
         # The lowest key that the folder can have, as the start of a listing; it need not exist.
         start = after.rstrip(_ABOVE_ALL[-1])
@@ -112,6 +116,9 @@ class ObjectListing:
                 after = meta["path"]
                 yield meta
         known = self.known
+        if not known and not shows_something and self._exists(_NEVER_WRITTEN):
+            reason = "the server lists nothing, and has content where none was written: check `endpoint`"
+            raise StoreUnavailable(operation, prefix, reason)
         if known and not shows_something:
             anything = next(self._pages(operation, prefix, "", ""), None)
             if anything is None and self._exists(known):

@@ -409,6 +409,17 @@ def test_a_server_that_never_answers_with_a_listing_is_unavailable_and_not_empty
 
 
 @pytest.mark.fault("S1")
+def test_a_web_server_in_place_of_the_store_is_not_an_empty_root(server, store: Store) -> None:
+    """As the console of a MinIO server, which answers every request with its page."""
+    server.answer(Answer(200, b"<html><body>Sign in</body></html>"))
+    for read in (lambda: _keys(store, ""), lambda: store.list_folders("topics/")):
+        with pytest.raises(StoreUnavailable):
+            read()
+    server.stub.set_rules()
+    assert _keys(store, "") == store.list_folders("topics/") == []
+
+
+@pytest.mark.fault("S1")
 def test_a_hidden_folder_is_found_or_unavailable_and_not_empty(server, full) -> None:
     server.stub.set_rules(_page("an error told as success", key="pre/topics/c/*"))
     assert _keys(full, "topics/c/") == ["topics/c/0", "topics/c/1", "topics/c/2"]

@@ -475,7 +475,7 @@ class OffsetOutOfRange(KafkaException):
 class Corrupt(KafkaException):
     """Stored data is damaged. Reading stops, because skipping the data would lose records silently.
 
-    Restore `path` from a backup, or seek past it and accept the loss.
+    Restore `path` from a copy of the storage. If it is a data file, you can also seek past it and accept the loss.
     """
 
     def __init__(self, reason: str, *, path: str, version: int | None = None) -> None:

@@ -19,8 +19,12 @@ from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.schema_evolution import unregistered
 
 HeadersInput: TypeAlias = (
-    "Mapping[str, str | bytes | None] | list[tuple[str, str | bytes | None]] | list[tuple[str, bytes | None]]"
-    " | list[tuple[str, str]] | list[tuple[str, bytes]] | None"
+    Mapping[str, str | bytes | None]
+    | list[tuple[str, str | bytes | None]]
+    | list[tuple[str, bytes | None]]
+    | list[tuple[str, str]]
+    | list[tuple[str, bytes]]
+    | None
 )
 """A dict, or a list of pairs. Lists of one value type are named too: `list` is invariant to a type checker."""
 

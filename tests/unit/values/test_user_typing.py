@@ -9,6 +9,7 @@ from typing import Any, assert_type
 
 from deltaq import Consumer, DeserializingConsumer, KafkaError, Message, Producer, SerializingProducer, TopicPartition
 from deltaq.aio import AIOConsumer, AIOProducer
+from deltaq.producer.topic_handle import HeadersInput
 
 
 class Order:
@@ -114,3 +115,8 @@ def test_a_generic_message_is_an_ordinary_message():
     message = Message[bytes, str]("t", 0, 1, b"k", "v")
     assert type(message) is Message
     assert message == Message("t", 0, 1, b"k", "v")
+
+
+def test_the_type_of_headers_is_no_text_in_several_parts():
+    """Pyright takes such a text for no type, and `produce` was partially unknown to it."""
+    assert not isinstance(HeadersInput, str)

@@ -37,7 +37,7 @@ ROOT_CLAIM_PERIOD_MS = 3600 * 1000
 """How often one of the processes that write to a root maintains the whole root."""
 
 EXIT_WAIT_S = 2.0
-"""Maximum seconds that the exit of the process waits for each thread."""
+"""Maximum seconds that the exit of the process waits for each task."""
 
 
 def claim_root_maintenance(store: Store, clock: Clock) -> bool:
@@ -71,7 +71,8 @@ def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings
 class BackgroundTopicMaintenance:
     """Maintains one topic in the process of its writer. Thread-safe.
 
-    At most one thread writes checkpoints, one does the other maintenance of the topic, and one maintains the root.
+    Its checkpoints, the other maintenance of the topic and that of the root are three tasks, each at most once at a
+    time, on threads that all topics of the store share.
     Commits to the topic are made under the lock of the writer's log, `beside`.
     """
 
@@ -148,12 +149,12 @@ class BackgroundTopicMaintenance:
             maintenance.finish()  # now, since the next hour may fall to a process that has seen nothing yet
 
     def stop(self, timeout_s: float) -> None:
-        """End the threads before the process exits, waiting at most `timeout_s` for each. Idempotent."""
-        threads = self._tasks.stop()
+        """End the work before the process exits, waiting at most `timeout_s` for each task. Idempotent."""
+        jobs = self._tasks.stop()
         for throttle in (self._throttle, self._checkpoint_throttle, self._root_throttle):
             throttle.stop()
-        for thread in threads:
-            thread.join(timeout_s)
+        for job in jobs:
+            job.join(timeout_s)
 
     def _rest(self) -> None:
         # With jitter: writers that were started together must not maintain at the same moments.
@@ -168,7 +169,7 @@ class BackgroundTopicMaintenance:
 
 
 class _AtWork:
-    """The instances of this process that have started a thread, so that they can be stopped at exit."""
+    """The instances of this process that have begun a task, so that they can be stopped at exit."""
 
     def __init__(self) -> None:
         self._lock = SYSTEM_CLOCK.lock()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from weakref import WeakKeyDictionary
 
-from deltaq.clock import Clock, Thread
+from deltaq.clock import Clock
 from deltaq.errors import KafkaException, Unavailable
 from deltaq.maintenance.checkpoint import CheckpointFailed
+from deltaq.maintenance.task_threads import Job, task_threads
 from deltaq.maintenance.throttle import Stopped
 from deltaq.store import Store, StoreError, StoreRefused
 
@@ -19,15 +21,15 @@ _REPORTED: WeakKeyDictionary[Store, set[str]] = WeakKeyDictionary()
 
 
 class BackgroundTasks:
-    """The tasks of one topic or group, each on at most one thread, which ends with its work. Thread-safe.
+    """The tasks of one topic or group, each at most once at a time. Thread-safe.
 
     `kind` is `topic` or `group`. A failure is logged; the next round, in any process, tries again.
     """
 
     def __init__(self, store: Store, clock: Clock, kind: str, name: str) -> None:
         self.stopped = False
-        self.threads: dict[str, Thread] = {}
-        """The latest thread of each task."""
+        self.jobs: dict[str, Job] = {}
+        """The latest job of each task."""
         self._store = store
         self._clock = clock
         self._name = name
@@ -35,24 +37,29 @@ class BackgroundTasks:
         self._lock = clock.lock()
 
     def start(self, task: str, work: Callable[[], object]) -> None:
-        """Do `work` in the background, unless the task is running or the tasks were stopped."""
+        """Do `work` in the background, unless the task waits for a thread or runs, or the tasks were stopped."""
         with self._lock:
-            thread = self.threads.get(task)
-            if self.stopped or (thread is not None and thread.is_alive()):
+            latest = self.jobs.get(task)
+            if self.stopped or (latest is not None and latest.is_alive()):
                 return
+            threads = task_threads(self._store, self._clock, task)
+            job = Job(f"{task}-{self._name}", self._is_wanted, partial(self._do, task, work), threads)
             try:
-                self.threads[task] = self._clock.start_thread(
-                    lambda: self._do(task, work), f"deltaq-{task}-{self._name}"
-                )
+                threads.add(job)
             except RuntimeError as error:
                 # Python starts no threads while it exits. The error must not reach the client, whose commit succeeded.
                 _log.info("%s of %s is left to others: %s", task, self._of, error)
+            else:
+                self.jobs[task] = job
 
-    def stop(self) -> list[Thread]:
-        """Start no more work. Returns the threads, so that the caller can wait for them."""
+    def stop(self) -> list[Job]:
+        """Start no more work. Returns the jobs, so that the caller can wait for those that run."""
         with self._lock:
             self.stopped = True
-            return list(self.threads.values())
+            return list(self.jobs.values())
+
+    def _is_wanted(self) -> bool:
+        return not self.stopped
 
     def _do(self, task: str, work: Callable[[], object]) -> None:
         try:

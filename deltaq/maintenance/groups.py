@@ -272,17 +272,17 @@ class BackgroundGroupMaintenance:
         self._tasks.start("maintenance", lambda: self._maintain(now))
 
     def abandon(self) -> Thread | None:
-        """Start no more work, because the consumer was dropped. Returns the latest thread, if there is one.
+        """Start no more work, because the consumer was dropped. Returns the latest job, if there is one.
 
         Takes no lock: a finalizer calls this, and may run in a thread that holds the lock.
         """
         self._tasks.stopped = True
-        return self._tasks.threads.get("maintenance")
+        return self._tasks.jobs.get("maintenance")
 
     def close(self, timeout_s: float = CLOSE_WAIT_S) -> None:
         """Start no more work, and wait at most `timeout_s` seconds for running work."""
-        for thread in self._tasks.stop():
-            thread.join(timeout_s)
+        for job in self._tasks.stop():
+            job.join(timeout_s)
 
     def _maintain(self, state: TableState) -> None:
         write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state)

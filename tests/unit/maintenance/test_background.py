@@ -357,7 +357,7 @@ def test_stopping_waits_for_the_step_under_way() -> None:
     slow.release()
     care.stop(20)
     assert slow.effects[Effect.DELAYED] == 2
-    assert not [name for name, thread in care._tasks.threads.items() if thread.is_alive()]
+    assert not [name for name, thread in care._tasks.jobs.items() if thread.is_alive()]
     assert len(topic.files) == 12
 
 

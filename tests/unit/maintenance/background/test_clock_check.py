@@ -291,7 +291,7 @@ def test_a_consumer_a_year_ahead_does_not_clean_a_group_log_early(store, right):
     log = GroupLog(store, "g", right, "client", background)
     for number in range(60):
         log.commit(None, [CommittedOffset("t", "id", 0, number)], float("inf"))
-        for thread in background._tasks.threads.values():
+        for thread in background._tasks.jobs.values():
             thread.join()
         right.advance(120)
     entries = [key for key in keys(store) if key.startswith(group_folder("g")) and key.endswith(".json")]

@@ -52,14 +52,17 @@ class Calls:
         return futures
 
     def begin(self, work: Callable[[K], None], items: list[K], then: Callable[[], None] = lambda: None) -> None:
-        """Run `work(item)` for each item in parallel, then `then()`."""
+        """Run `work(item)` for each item in parallel, then `then()`, in the background if a thread can be started."""
 
         def run() -> None:
             in_parallel(self._clock, work, items)
             then()
 
         _OPEN.add(self)
-        self._threads[self._clock.start_thread(run, "deltaq-admin")] = None
+        try:
+            self._threads[self._clock.start_thread(run, "deltaq-admin")] = None
+        except RuntimeError:  # Python 3.12.0 to 3.12.2 start none in functions of `atexit`
+            run()
         for thread in tuple(self._threads):
             if not thread.is_alive():
                 self._threads.pop(thread, None)

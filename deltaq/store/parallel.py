@@ -27,6 +27,9 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
 
     After a failure no further item is started, and the exception is raised once the running items have ended.
     KafkaException (_TIMED_OUT) after `timeout_s` seconds; running items then continue in the background.
+
+    Where no thread can be started, the calling thread does all the work, without a time limit. Python 3.12.0 to 3.12.2
+    start none once the main thread has ended, when producers still flush and consumers still leave their groups.
     """
     if len(items) <= 1 and timeout_s is None:
         return [work(item) for item in items]
@@ -34,6 +37,8 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
     threads: list[Thread] = []
     try:
         _start(clock, job.run, min(REQUESTS_MAX, len(items)), threads)
+        if not threads:
+            job.run()
         return job.results(timeout_s)
     finally:
         job.begin_no_more()  # the caller may have been interrupted
@@ -45,7 +50,8 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
 
 
 def within(clock: Clock, seconds: float, ask: Callable[[], R]) -> R:
-    """The result of `ask`. KafkaException (_TIMED_OUT) after this time; `ask` then continues in the background."""
+    """The result of `ask`. KafkaException (_TIMED_OUT) after this time; `ask` then continues in the background. See
+    `in_parallel` where no thread can be started."""
     if seconds == float("inf"):
         return ask()
     (answer,) = in_parallel(clock, lambda _: ask(), (None,), seconds)
@@ -53,13 +59,11 @@ def within(clock: Clock, seconds: float, ask: Callable[[], R]) -> R:
 
 
 def _start(clock: Clock, run: Callable[[], None], count: int, threads: list[Thread]) -> None:
-    """Start up to `count` threads, and add them to `threads`. RuntimeError if the system cannot start even one."""
+    """Start up to `count` threads, as many as the system can, and add them to `threads`."""
     while len(threads) < count:
         try:
             threads.append(clock.start_thread(run, "deltaq-parallel"))
         except RuntimeError:
-            if not threads:
-                raise
             break  # fewer threads do the same work, more slowly
 
 
@@ -113,15 +117,18 @@ class _Job(Generic[T, R]):
 
     def results(self, timeout_s: float | None) -> list[R]:
         """Wait for the threads and return their results. Called by the calling thread."""
-        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         with self._changed:
-            while self._under_way or (self._failure is None and self._begun < len(self._items)):
-                left = None if deadline is None else deadline - self._clock.monotonic()
-                if left is not None and left <= 0:
-                    self.is_abandoned = True
-                    reason = f"no answer from the store within {timeout_s:g} seconds"
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, retriable=True))
-                self._changed.wait(None if left is None else min(left, LONGEST_WAIT_S))
+            self._wait(timeout_s)  # in a function of its own for the reason in `CallbackQueue.forget_flushes`
             if self._failure is not None:
                 raise self._failure
             return [self._results[at] for at in range(len(self._items))]
+
+    def _wait(self, timeout_s: float | None) -> None:
+        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        while self._under_way or (self._failure is None and self._begun < len(self._items)):
+            left = None if deadline is None else deadline - self._clock.monotonic()
+            if left is not None and left <= 0:
+                self.is_abandoned = True
+                reason = f"no answer from the store within {timeout_s:g} seconds"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, retriable=True))
+            self._changed.wait(None if left is None else min(left, LONGEST_WAIT_S))

@@ -43,6 +43,41 @@ def main() -> None:
 main()
 """
 
+AT_EXIT = """
+import atexit
+import sys
+
+from deltaq import AdminClient, Consumer, Producer, TopicPartition
+from deltaq.admin import NewTopic
+
+conf = {"bootstrap.servers": sys.argv[1]}
+producer, admin = Producer(conf), AdminClient(conf)
+consumer = Consumer({**conf, "group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+
+
+def finish() -> None:
+    producer.produce("events", b"last")
+    producer.produce("others", b"only")
+    assert producer.flush(20) == 0
+    admin.create_topics([NewTopic("created")])["created"].result(20)
+    assert {"events", "others", "created"} <= set(admin.list_topics(timeout=20).topics)
+    values = [message.value()] + [consumer.poll(20).value()]
+    assert values == [b"first", b"last"], values
+    consumer.commit(asynchronous=False)
+    assert [each.offset for each in consumer.committed([TopicPartition("events", 0)], timeout=20)] == [2]
+    assert consumer.get_watermark_offsets(TopicPartition("events", 0), timeout=20) == (0, 2)
+    consumer.close()
+    producer.close()
+    print("finished")
+
+
+producer.produce("events", b"first")
+producer.flush()
+consumer.subscribe(["events"])
+message = consumer.poll(20)
+atexit.register(finish)
+"""
+
 
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("program", [PROGRAM, DROPPED], ids=["held until the end", "dropped just before it"])
@@ -52,3 +87,11 @@ def test_a_program_without_close_exits_cleanly_and_leaves_its_group(tmp_path, pr
             [sys.executable, "-c", program, str(tmp_path / "root")], capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_clients_work_in_functions_that_run_at_the_exit(tmp_path):
+    """Python 3.12.0 to 3.12.2 start no more threads there."""
+    done = subprocess.run(
+        [sys.executable, "-c", AT_EXIT, str(tmp_path / "root")], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "finished\n", "")

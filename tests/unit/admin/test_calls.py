@@ -42,3 +42,14 @@ def test_calls_that_two_threads_begin_at_once_are_both_waited_for():
     calls.join()
     assert len(futures) == 3
     assert all(future.done() for future in futures)
+
+
+def test_a_call_that_gets_no_thread_ends_before_it_returns():
+    class WithoutThreads(SystemClock):
+        def start_thread(self, target: Callable[[], None], name: str) -> Thread:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    futures = Calls(WithoutThreads()).each(["1", "x"], int)
+    assert all(future.done() for future in futures.values())
+    assert futures["1"].result() == 1
+    assert isinstance(futures["x"].exception(), ValueError)

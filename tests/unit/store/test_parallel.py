@@ -161,8 +161,9 @@ def test_a_caller_interrupted_while_threads_are_started_leaves_no_work_behind():
     assert begun == [0]
 
 
+@pytest.mark.parametrize("timeout_s", [None, 60])
 @pytest.mark.parametrize("given", [0, 1, 3])
-def test_fewer_threads_do_all_the_work_and_without_any_nothing_begins(given):
+def test_fewer_threads_do_all_the_work_and_without_any_the_caller_does(given, timeout_s):
     class ShortOfThreads(SystemClock):
         started = 0
 
@@ -172,13 +173,16 @@ def test_fewer_threads_do_all_the_work_and_without_any_nothing_begins(given):
             self.started += 1
             return super().start_thread(target, name)
 
-    done: list[int] = []
-    if given:
-        assert in_parallel(ShortOfThreads(), lambda item: item * 2, range(50)) == [item * 2 for item in range(50)]
-    else:
-        with pytest.raises(RuntimeError, match="new thread"):
-            in_parallel(ShortOfThreads(), done.append, range(50))
-        assert done == []
+    workers = set[int]()
+
+    def work(item: int) -> int:
+        workers.add(threading.get_ident())
+        return item * 2
+
+    assert in_parallel(ShortOfThreads(), work, range(50), timeout_s) == [item * 2 for item in range(50)]
+    assert (threading.get_ident() in workers) == (given == 0)
+    with pytest.raises(KeyError):
+        in_parallel(ShortOfThreads(), dict[int, int]().__getitem__, range(50), timeout_s)
 
 
 @pytest.mark.parametrize("seconds", [1e10, 1e300])

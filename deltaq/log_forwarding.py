@@ -25,10 +25,13 @@ class _Forwarder(logging.Handler):
         others = [handler for handler in _handlers_of(self.target) if handler not in reached]
         if not others and reached == {self} and logging.lastResort is not None:
             others = [logging.lastResort]  # as if there was no forwarder
-        if self.target.isEnabledFor(record.levelno) and self.target.filter(record):
+        # Since Python 3.12 a filter may return another record, such as one without secrets, to be logged in its place.
+        passed: object = self.target.isEnabledFor(record.levelno) and self.target.filter(record)
+        if passed:
+            shown = passed if isinstance(passed, logging.LogRecord) else record
             for handler in others:
-                if record.levelno >= handler.level:
-                    handler.handle(record)
+                if shown.levelno >= handler.level:
+                    handler.handle(shown)
 
 
 def _handlers_of(logger: logging.Logger) -> Iterator[logging.Handler]:

@@ -85,6 +85,18 @@ def test_the_level_and_the_filters_of_the_logger_hold(application):
     assert records.seen == ["deltaq.consumer: consumer"]
 
 
+def test_the_record_that_a_filter_puts_in_place_of_another_is_logged(application, monkeypatch):
+    """As `Logger.filter` does since Python 3.12."""
+    logger, records = application
+
+    def redacted(record: logging.LogRecord) -> logging.LogRecord:
+        return logging.makeLogRecord({**record.__dict__, "msg": "redacted", "args": ()})
+
+    monkeypatch.setattr(logger, "filter", redacted)
+    Producer(ROOT, logger=logger).close()
+    assert records.seen == ["deltaq.producer: redacted", "deltaq.producer: redacted"]
+
+
 def test_warnings_are_not_lost_if_no_logger_has_a_handler(monkeypatch):
     last = Records()
     monkeypatch.setattr(logging, "lastResort", last)

@@ -29,8 +29,8 @@ def read_sheet(path: Path) -> Iterator[pa.RecordBatch]:
     """
     openpyxl = _openpyxl()
     try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        try:
+        with path.open("rb") as file:  # openpyxl would leave a damaged file open
+            book = openpyxl.load_workbook(file, read_only=True, data_only=True)
             rows = book.worksheets[0].iter_rows(values_only=True)
             names = _names(path, next(rows, ()))
             filled = (row[: len(names)] for row in rows if any(cell is not None for cell in row))
@@ -38,8 +38,6 @@ def read_sheet(path: Path) -> Iterator[pa.RecordBatch]:
                 padded = ([*row, *[None] * (len(names) - len(row))] for row in chunk)
                 columns = [_column(cells) for cells in zip(*padded, strict=True)]
                 yield pa.RecordBatch.from_arrays(columns, names)
-        finally:
-            book.close()
     except (InvalidConfig, pa.ArrowException):
         raise
     except Exception as error:  # noqa: BLE001 - openpyxl lets through what its parsers raise for a damaged file

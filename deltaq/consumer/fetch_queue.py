@@ -129,8 +129,9 @@ class FetchQueue:
     def first_offsets(self) -> dict[tuple[str, int, int], int]:
         """The offset of the first queued record of each (topic, partition, epoch)."""
         with self._changed:
-            queued = [entry.item for entry in self._items if isinstance(entry.item, PartitionRecords)]
-        return {(item.topic, item.partition, item.epoch): item.fetched.first_offset for item in reversed(queued)}
+            queued = tuple(self._items)
+        found = [entry.item for entry in reversed(queued) if isinstance(entry.item, PartitionRecords)]
+        return {(item.topic, item.partition, item.epoch): item.fetched.first_offset for item in found}
 
     def totals(self) -> tuple[int, int]:
         """The number of records ever queued, and their bytes."""

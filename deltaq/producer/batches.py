@@ -134,6 +134,19 @@ class InFlightBatches:
         self.under_way.update(dict.fromkeys(parts))
         return batch
 
+    def take_all(self, buffer: RecordAccumulator) -> list[BatchPart]:
+        """Take all records of a buffer, not to be written. The caller holds the lock."""
+        taken = iter(lambda: buffer.take(BATCH_ROWS_MAX, float("inf")), None)
+        return [BatchPart(buffer, *records) for records in taken]
+
+    def parts_under_way(self, buffer: RecordAccumulator) -> list[BatchPart]:
+        """The parts of a buffer that are taken and not reported yet. The caller holds the lock."""
+        return [part for part in self.under_way if part.buffer is buffer]
+
+    def remove(self, buffer: RecordAccumulator) -> None:
+        """Take no more records from a buffer. The caller holds the lock."""
+        self.buffers = [other for other in self.buffers if other is not buffer]
+
     def place(self, as_of: int, *, follows: bool) -> SharedFilePlace:
         """The next place, in the order of the records. The log must reach `as_of` before another one is given."""
         self._places += 1

@@ -92,7 +92,12 @@ class CallbackQueue:
     def forget_flushes(self) -> None:
         """Remove the ended calls of `flush`. Records linger again once the last one has ended."""
         with self.changed:
-            self.flushes[:] = [flush for flush in self.flushes if not flush.is_over]
+            self._forget_flushes()
+
+    def _forget_flushes(self) -> None:
+        # A function of its own, since Python 3.12 and newer do not end a `with` block for an exception that a signal
+        # handler raises at the conditional end of a loop or comprehension inside it: the lock would stay taken.
+        self.flushes[:] = [flush for flush in self.flushes if not flush.is_over]
 
     def serve(self, deadline: float | None, queued: Callable[[], int]) -> int:
         """Run all due callbacks, waiting for the first until the deadline; returns the number of messages served.
@@ -127,14 +132,17 @@ class CallbackQueue:
     def take_back(self) -> None:
         """Put callbacks left over by ended calls in front of those that are due. An interrupted call is repeated."""
         with self.changed:
-            over = [batch for batch in self.running if batch.is_over]
-            for batch in reversed(over):
-                if batch.due:
-                    due, nothing = batch.due + self.due, deque[Due]()
-                    self.due, batch.due = due, nothing
-            self.running = [batch for batch in self.running if batch not in over]
+            self._take_back()  # a function of its own, as `_forget_flushes`
             if self.flushes:
                 self.changed.notify_all()  # `flush` waits for these callbacks too
+
+    def _take_back(self) -> None:
+        over = [batch for batch in self.running if batch.is_over]
+        for batch in reversed(over):
+            if batch.due:
+                due, nothing = batch.due + self.due, deque[Due]()
+                self.due, batch.due = due, nothing
+        self.running = [batch for batch in self.running if batch not in over]
 
 
 def _run(due: deque[Due]) -> int:

@@ -15,7 +15,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.producer.accumulator import RecordAccumulator, Records
 from deltaq.producer.batch_upload import BatchUpload
-from deltaq.producer.batches import BATCH_ROWS_MAX, BatchPart, InFlightBatches
+from deltaq.producer.batches import InFlightBatches
 from deltaq.producer.committer import Committer
 from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.expiry import Expiry
@@ -85,7 +85,7 @@ class Sender:
         with batches.lock:
             if not buffer.close():
                 return False
-            batches.buffers = [other for other in batches.buffers if other is not buffer]
+            batches.remove(buffer)
         batches.call_uploader()
         return True
 
@@ -109,10 +109,8 @@ class Sender:
         """Report waiting records with _PURGE_QUEUE, and those being written, which may arrive, with _PURGE_INFLIGHT."""
         batches = self._batches
         with batches.lock:
-            queued = []
-            while in_queue and (taken := buffer.take(BATCH_ROWS_MAX, float("inf"))) is not None:
-                queued.append(BatchPart(buffer, *taken))
-            in_upload = [part for part in batches.under_way if in_flight and part.buffer is buffer]
+            queued = batches.take_all(buffer) if in_queue else []
+            in_upload = batches.parts_under_way(buffer) if in_flight else []
             batches.under_way.update(dict.fromkeys(queued))
         self._reports.failed(queued, KafkaException(KafkaError(KafkaError._PURGE_QUEUE)))
         self._reports.failed(in_upload, KafkaException(KafkaError(KafkaError._PURGE_INFLIGHT)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -147,7 +148,8 @@ def test_an_interrupted_call_skips_and_repeats_nothing_and_stores_nothing_extra(
             assert stored(reader) == already, outcome.place
             assert reader.position([TopicPartition("t", 0)])[0].offset == (already or OFFSET_INVALID), outcome.place
             assert first + rest(reader) == list(range(RECORDS)), outcome.place
-        assert len(places) >= 3
+        # Python 3.12 and newer look for signals where functions begin and loops jump back, and not in between.
+        assert len(places) >= (3 if sys.version_info < (3, 12) else 2)
         reader.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
         assert rest(reader) == list(range(RECORDS)), "a lock that is left behind stops the thread that fetches"
 

@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio replicas shop examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka side-by-side
+.PHONY: help demo demo-minio replicas shop examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest test-python only-pytest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka side-by-side
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -13,9 +13,11 @@ ARGS ?=
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) * 3 // 2)")
 # Idle workers take tests from the others, so that a test of minutes does not delay those queued behind it.
 PARALLEL = --numprocesses $(WORKERS) --dist worksteal
-PY := .venv/bin/python
+# `make test-python` has an environment for each Python.
+VENV := .venv
+PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
-INSTALLED := .venv/.installed
+INSTALLED := $(VENV)/.installed
 LOWEST := .venv-lowest/.installed
 LOWEST_PY := .venv-lowest/bin/python
 # The rooms of the modules and tests that differ from the branch main; tests/unit if others do, or none.
@@ -78,6 +80,12 @@ test-minio: $(INSTALLED) servers ## Run the object store tests on MinIO, and the
 test-lowest: $(LOWEST) ## Run the tests without Spark on the oldest supported libraries; ARGS="tests/unit" selects
 	@$(LOWEST_PY) -m pytest -p no:cacheprovider $(PARALLEL) $(or $(ARGS),tests/unit tests/contract tests/integration --ignore tests/unit/spark)
 
+test-python: ## Run the tests on another Python: PYTHON=python3.13; ARGS="tests/unit" selects
+	@$(MAKE) --no-print-directory VENV=.venv-$(notdir $(PYTHON)) only-pytest
+
+only-pytest: $(INSTALLED)
+	@$(PY) -m pytest -p no:cacheprovider $(PARALLEL) $(ARGS)
+
 crash: $(INSTALLED) servers ## Kill and stop writers, members of groups, replicas and MinIO at random, on local disk and on MinIO; an hour
 	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m soak -s tests/crash tests/examples $(ARGS)
 
@@ -117,7 +125,7 @@ bench-spark: $(INSTALLED) ## Measure Spark's sources and sinks of deltaq and Kaf
 
 ##@ Tidy up
 clean: ## Remove everything that make created, including .venv; topics and results stay
-	@rm -rf .venv .venv-lowest .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@rm -rf .venv .venv-* .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	@find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 help: ## Show this list
@@ -129,8 +137,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "'$(PYTHON)' was not found. Install Python 3.11 or newer, or specify one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "deltaq needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Specify another: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "'$(PYTHON)' cannot create virtual environments. Debian, Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	@echo "Creating .venv: a few minutes the first time, mostly for PySpark ..."
-	@$(PYTHON) -m venv .venv
+	@echo "Creating $(VENV): a few minutes the first time, mostly for PySpark ..."
+	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --constraint constraints.txt pip
 	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[avro,cli,console,json,minio,otel,protobuf,spark,xlsx]' --group lint --group test
 	@touch $@

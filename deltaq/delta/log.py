@@ -276,6 +276,7 @@ class DeltaLog(LogReader):
         A remote store, where the check costs a request, is checked at most once per `HEAD_PROOF_S`.
         """
         if self.store.is_remote and self.clock.uptime() - self._proof.in_place_at <= HEAD_PROOF_S:
+            self._proof.trust(self.state.version)
             return True
         try:
             return self._is_in_place(token, maybe=False)

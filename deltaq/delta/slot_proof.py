@@ -43,6 +43,12 @@ class SlotProof:
         self.proven_at = self.in_place_at = at
         self._anchor = -1
 
+    def trust(self, version: int) -> None:
+        """A write follows the entry `version` without a check. That entry must still be there at the next check:
+        otherwise the log may have been removed before the write, which then vouches for itself."""
+        if self._anchor < 0:
+            self._anchor = version
+
     def extend(self, at: float) -> None:
         """The slot after the position was proven at `at`."""
         self.proven_at = max(self.proven_at, at)

@@ -26,8 +26,9 @@ __all__ = ["Comparison", "Delivered", "PeerPlan", "Peers", "compare", "measure_p
 
 _NAMES = ("deltaq", "Kafka")
 
-_P50_AIM = 1.3
-_P99_AIM_MS = 20.0
+_AIMS = {100_000: (1.5, 20.0), 1_000_000: (4.0, 150.0)}
+"""Up to so many messages a second: the p50 next to Kafka's, and the p99 in milliseconds."""
+
 _SPEED_AIM = 1.0
 
 
@@ -149,8 +150,9 @@ class Peers:
     def targets(self) -> Iterator[Target]:
         """The targets of the medians."""
         for load in self.plan.loads:
-            yield at_most(f"p50, {load}, deltaq/Kafka", _P50_AIM, self.latency(load, "p50").ratio)
-            yield at_most(f"p99, {load}", _P99_AIM_MS, self.latency(load, "p99").ours, " ms")
+            ratio, p99_ms = next(aims for rate, aims in _AIMS.items() if load.rate <= rate)
+            yield at_most(f"p50, {load}, deltaq/Kafka", ratio, self.latency(load, "p50").ratio)
+            yield at_most(f"p99, {load}", p99_ms, self.latency(load, "p99").ours, " ms")
         for way in self._ways:
             yield at_least(f"{name_of(way)}, deltaq/Kafka", _SPEED_AIM, self.speed(way).ratio)
 

@@ -33,10 +33,10 @@ class TaskThreads:
     _grown_at: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self.lock: Lock = self.clock.condition()  # re-entrant: a finalizer may ask a job whether it is alive
+        self.lock: Lock = self.clock.condition()  # re-entrant: a clock may run a job before `start_thread` returns
 
     def add(self, job: Job) -> None:
-        """Run a job soon. RuntimeError, without it, if the system cannot start a thread for the job that is next."""
+        """Run a job soon. RuntimeError, without it, if the system cannot start the thread that is due."""
         with self.lock:
             self.waiting.append(job)
             now = self.clock.monotonic()
@@ -51,7 +51,11 @@ class TaskThreads:
             self._start_next()
 
     def _start_next(self) -> None:
-        """Start a thread for the next job that is still wanted. The caller holds the lock."""
+        """Start a thread for the next job that is still wanted. The caller holds the lock.
+
+        RuntimeError if the system cannot. Then all jobs that wait are dropped, and can be added again: without a
+        running job, whose end starts the next one, they would wait for ever.
+        """
         while self.waiting and not self.waiting[0].is_wanted():
             self.waiting.popleft()
         if not self.waiting:
@@ -62,6 +66,9 @@ class TaskThreads:
             job.thread = self.clock.start_thread(job.run, f"deltaq-{job.name}")
         except RuntimeError:
             self._running -= 1
+            for each in (job, *self.waiting):
+                each.drop()
+            self.waiting.clear()
             raise
 
 
@@ -87,13 +94,17 @@ class Job:
         try:
             self._work()
         finally:
-            self._work = self.is_wanted = _never  # they refer to what keeps this job
+            self.drop()
             self._threads.ended()
 
+    def drop(self) -> None:
+        """It has ended, or will not begin."""
+        self._work = self.is_wanted = _never  # they refer to what keeps this job
+
     def is_alive(self) -> bool:
-        """Whether it runs, or will."""
-        with self._threads.lock:
-            return self in self._threads.waiting and self.is_wanted() if self.thread is None else self.thread.is_alive()
+        """Whether it runs, or will. Takes no lock: a finalizer may ask, in a thread whose start the lock waits for."""
+        thread = self.thread
+        return self.is_wanted() if thread is None else thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait at most `timeout` seconds (None: without limit) for the end of its thread, if it has begun."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from deltaq.clock import Thread
+from deltaq.clock import SystemClock, Thread
 from deltaq.maintenance.background_tasks import BackgroundTasks
-from deltaq.maintenance.task_threads import GROW_AFTER_S, THREADS
+from deltaq.maintenance.task_threads import GROW_AFTER_S, THREADS, Job, TaskThreads
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import ManualClock
 
@@ -129,3 +129,33 @@ def test_a_thread_that_cannot_start_takes_no_place(threads: Threads, begin: Begi
     while threads.names:
         threads.finish(threads.names[0])
     assert done[-1] == "last"
+
+
+def test_tasks_that_wait_when_no_thread_can_start_can_begin_again(
+    threads: Threads, begin: Begin, done: list[str]
+) -> None:
+    """Without a running task, whose end starts the next one, they would wait for ever."""
+    tasks = [begin("maintenance", f"{number}") for number in range(3 * THREADS)]
+    threads.refuses = True
+    while threads.names:
+        threads.finish(threads.names[0])
+    threads.refuses = False
+    tasks[-1].start("maintenance", lambda: done.append("again"))
+    threads.finish(threads.names[0])
+    assert done == ["0", "1", "2", "again"]
+
+
+def test_a_finalizer_learns_whether_a_task_is_alive_while_its_thread_starts() -> None:
+    """It may run in the new thread, before that reports that it has started, for which the caller waits."""
+    answers: list[bool] = []
+
+    class Collecting(Threads):
+        def start_thread(self, target: Callable[[], None], name: str) -> Thread:
+            thread = SystemClock().start_thread(lambda: answers.append(job.is_alive()), "finalizer")
+            thread.join(5)
+            return super().start_thread(target, name)
+
+    shared = TaskThreads(Collecting())
+    job = Job("maintenance-t", lambda: True, lambda: None, shared)
+    shared.add(job)
+    assert answers == [True]

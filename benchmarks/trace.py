@@ -47,7 +47,7 @@ STAGES = (
 """In the order in which a message goes through them."""
 
 _P50_AIM_MS = 2.5
-_FLOOR_AIM = 1.5
+_FLOOR_AIM = 2.2
 
 
 @dataclass(frozen=True, slots=True)

@@ -548,7 +548,7 @@ def test_a_comparison_is_of_medians_and_says_what_was_missed():
     verdict = judge(1, array("q", [0]), 0)
     delivered = [
         Delivered(client, load, verdict, took := distribution([int(ms * 1e6)]), took, 10_000.0, 1.0, 1.0, FLOOR, None)
-        for client, marks in (("deltaq", (6, 30, 7)), ("Kafka", (5, 5, 99)))
+        for client, marks in (("deltaq", (6, 30, 8)), ("Kafka", (5, 5, 99)))
         for ms in marks
     ]
     runs = [
@@ -557,12 +557,12 @@ def test_a_comparison_is_of_medians_and_says_what_was_missed():
         for seconds in times
     ]
     peers = Peers(PeerPlan((load,), 1_000_000, 3), tuple(delivered), tuple(runs))
-    assert (peers.latency(load, "p50").ours, peers.latency(load, "p50").theirs) == (7, 5)
+    assert (peers.latency(load, "p50").ours, peers.latency(load, "p50").theirs) == (8, 5)
     assert peers.speed("poll").ratio == 2.0
     found = {target.name: (target.found, target.met) for target in peers.targets()}
     assert found == {
-        "p50, 10,000/s, linger 5 ms, deltaq/Kafka": ("1.40", False),
-        "p99, 10,000/s, linger 5 ms": ("7.00 ms", True),
+        "p50, 10,000/s, linger 5 ms, deltaq/Kafka": ("1.60", False),
+        "p99, 10,000/s, linger 5 ms": ("8.00 ms", True),
         "poll, deltaq/Kafka": ("2.00", True),
     }
     _, speeds_found = peers.tables()
@@ -571,7 +571,7 @@ def test_a_comparison_is_of_medians_and_says_what_was_missed():
     curve, speed = peers.charts()
     assert isinstance(curve, Chart)
     assert isinstance(speed, Bars)
-    assert [line.points[-1] for line in curve.series] == [(1, 7), (1, 5)]
+    assert [line.points[-1] for line in curve.series] == [(1, 8), (1, 5)]
     assert speed.series == (("deltaq", (2_000_000,)), ("Kafka", (1_000_000,)))
 
 

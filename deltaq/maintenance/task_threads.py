@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from deltaq.clock import SYSTEM_CLOCK, Clock, Lock, Thread
 from deltaq.store import Store
 
-THREADS = 3
+THREADS = 2
 """Most threads for one kind of task. A task sleeps for most of its time, so that clients keep the processor."""
 
 GROW_AFTER_S = 10.0

@@ -633,7 +633,8 @@ def test_an_application_that_does_not_poll_loses_its_membership(root):
     topic(root)
     fill(root, 3)
     calls = Calls()
-    conf = {"session__timeout__ms": 150, "max__poll__interval__ms": 150, "heartbeat__interval__ms": 20}
+    # Short, but longer than a thread may wait for a processor: its session would end before the time to poll.
+    conf = {"session__timeout__ms": 600, "max__poll__interval__ms": 600, "heartbeat__interval__ms": 20}
     with consumer(root, enable__auto__commit=False, **conf) as reader:
         reader.subscribe(["t"], **calls.callbacks())
         drain(reader, 2)

@@ -264,9 +264,8 @@ class Membership:
         poll_due_in_s = self._max_poll_interval_s - self.polled_s_ago()
         if self._wait(max(min(self.session.due_in_s(), poll_due_in_s), _REST_S)) and not self._closing:
             rest_s = _REST_S - self.session.read_s_ago()
-            with self._closes:
-                if rest_s > 0 and not self._closing:
-                    self._closes.wait(rest_s)
+            if rest_s > 0:
+                self._pause(rest_s)
 
     def _pause(self, seconds: float) -> None:
         """Wait until the consumer closes. Unlike `_wait`, not until something changes: a busy topic grows all the time,

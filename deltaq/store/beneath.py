@@ -22,7 +22,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _OPENAT2 = 437  # on all processors named here
 _PROCESSORS = {"x86_64", "aarch64", "riscv64", "ppc64le", "s390x"}
-_NO_MAGIC_LINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_NO_LINKS, _BENEATH = 0x02 | 0x04, 0x08  # RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS and RESOLVE_BENEATH
 _AT_CWD = -100
 
 _syscall: Any = ctypes.CDLL(None, use_errno=True).syscall if sys.platform == "linux" else None
@@ -38,7 +38,7 @@ def open_beneath(folder: int, parts: Sequence[str], flags: int) -> int:
     OSError as from `os.open`; ELOOP if any part of the path is a symbolic link.
     """
     if _WORKS:
-        return _openat2(folder, "/".join(parts), flags, _NO_MAGIC_LINKS | _NO_SYMLINKS | _BENEATH)
+        return _openat2(folder, "/".join(parts), flags, _NO_LINKS | _BENEATH)
     *above, name = parts
     walked = folder
     try:
@@ -59,7 +59,7 @@ def open_without_links(path: str, flags: int) -> int | None:
     if not _WORKS:
         return None
     try:
-        return _openat2(_AT_CWD, path, flags, _NO_MAGIC_LINKS | _NO_SYMLINKS)
+        return _openat2(_AT_CWD, path, flags, _NO_LINKS)
     except OSError as error:
         if error.errno == errno.ELOOP:
             return None
@@ -110,7 +110,7 @@ def _has_openat2() -> bool:
     if _syscall is None or platform.machine() not in _PROCESSORS:
         return False
     try:
-        os.close(_openat2(_AT_CWD, ".", FOLDER, _NO_MAGIC_LINKS | _NO_SYMLINKS | _BENEATH))
+        os.close(_openat2(_AT_CWD, ".", FOLDER, _NO_LINKS | _BENEATH))
     except OSError:
         return False
     return True

@@ -28,6 +28,7 @@ class ObjectListing:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.known = ""
+        self._is_store = False  # rather than another server, which may answer every request with its page
 
     def entries(self, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
         """See `Store.list`."""
@@ -103,7 +104,7 @@ class ObjectListing:
         The client takes any XML that is not a listing (a proxy's page, an error with status 200) for an empty last
         page. So the end of a listing is verified: the store must list the next object in the root or, if there is none,
         any object at all. StoreUnavailable if it lists none although one is known to exist. While none is known, as in
-        a new process, the server must at least say that an object that is never written does not exist.
+        a new process, the server must have said once that an object that is never written does not exist.
         """
         # The lowest key that the folder can have, as the start of a listing; it need not exist.
         start = after.rstrip(_ABOVE_ALL[-1])
@@ -115,14 +116,21 @@ class ObjectListing:
             if meta["path"].startswith(prefix) and meta["path"] > after:
                 after = meta["path"]
                 yield meta
-        known = self.known
-        if not known and not shows_something and self._exists(_NEVER_WRITTEN):
-            reason = "the server lists nothing, and has content where none was written: check `endpoint`"
-            raise StoreUnavailable(operation, prefix, reason)
-        if known and not shows_something:
+        if shows_something:
+            return
+        if not (known := self.known):
+            self._check_store(operation, prefix)
+        else:
             anything = next(self._pages(operation, prefix, "", ""), None)
             if anything is None and self._exists(known):
                 raise StoreUnavailable(operation, prefix, f"the listing lacks {known!r}, which exists")
+
+    def _check_store(self, operation: str, prefix: str) -> None:
+        """StoreUnavailable if the server has content where none was written. It is asked once."""
+        if not self._is_store and self._exists(_NEVER_WRITTEN):
+            reason = "the server lists nothing, and has content where none was written: check `endpoint`"
+            raise StoreUnavailable(operation, prefix, reason)
+        self._is_store = True
 
     def _exists(self, key: str) -> bool:
         try:

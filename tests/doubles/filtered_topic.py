@@ -194,7 +194,7 @@ class Written:
 
     def append(self, files: Sequence[Values]) -> Written:
         """Produce each of `files` in a commit of its own, every second as an Arrow table."""
-        with Producer({"bootstrap.servers": self.root}) as producer:
+        with Producer({"bootstrap.servers": self.root}, linger_ms=60_000) as producer:  # flush() ends each batch
             for number, values in enumerate(files):
                 rows = self._noted(values)
                 if number % 2 and None not in values:  # a table has no way to say a tombstone

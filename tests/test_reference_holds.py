@@ -206,7 +206,7 @@ class Trial:
 
     def queue_full(self) -> None:
         """More messages than the queue holds."""
-        with self.producer(queue_buffering_max_messages=1, linger_ms=500) as producer:
+        with self.producer(queue_buffering_max_messages=1, linger_ms=60_000) as producer:
             for _ in range(3):
                 producer.produce("t", b"x")
 
@@ -239,7 +239,7 @@ class Trial:
         """An answer that is lost, on a store that then does not answer."""
         self.break_store("create", "*_delta_log*", Fault.error_after())
         self.store.add(Rule("get", log_entry("*", 2), Fault.error_before(), times=None, nth=2))
-        self.topic.delete(timeout=0.3)
+        self.topic.delete(timeout=1.0)
 
     def corrupt(self) -> None:
         """A log entry that is not JSON."""

@@ -194,7 +194,7 @@ def test_rows_that_were_never_made_are_counted_apart():
     ],
 )
 def test_a_row_that_is_lost_doubled_or_disordered_in_a_table_is_noticed(way, sequences, said, tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(pipeline, "TIMEOUT_S", 1.0)
     monkeypatch.setattr(pipeline, "QUIET_S", 0.1)
     root, rows = str(tmp_path), TimedRows(seed=1)
     trial = Trial(Load(6, 5.0, 1.0, 0.0), way, 5.0)

@@ -18,6 +18,9 @@ from deltaq.store import open_store
 from deltaq.testing import messages_of
 from tests.doubles.reading import eventually
 
+TIMEOUT_MS = 1000
+"""A `message.timeout.ms` that a test can wait for, but within which even a busy machine comes to the place."""
+
 # Sends one message. Stops itself (SIGSTOP) before or after the first `put` or `create` of the topic's folder, and says
 # what became of the message: ["ok", partition, offset] or ["failed", text].
 PROGRAM = """
@@ -132,7 +135,7 @@ def test_a_paused_writer_commits_after_the_records_written_meanwhile(root, opera
 
 @pytest.mark.fault("C2", "P3")
 def test_a_writer_paused_after_its_commit_learns_its_offset(root):
-    child = Child(root, "create", "after", timeout_ms=300)
+    child = Child(root, "create", "after", timeout_ms=TIMEOUT_MS)
     send(root, "second")
     assert child.outcome() == ["ok", 0, 0]
     assert values(root) == ["child", "second"]
@@ -142,7 +145,7 @@ def test_a_writer_paused_after_its_commit_learns_its_offset(root):
 @pytest.mark.parametrize("taken", [False, True], ids=["free slot", "taken slot"])
 @pytest.mark.parametrize(("operation", "when"), [("put", "after"), ("create", "before")])
 def test_a_writer_paused_past_its_timeout_reports_what_the_log_says(root, operation, when, taken):
-    child = Child(root, operation, when, timeout_ms=300)
+    child = Child(root, operation, when, timeout_ms=TIMEOUT_MS)
     if taken:
         send(root, "first")
     stopped_at = open_store(root)  # the timeout is over when the file system's clock has moved on by more than it
@@ -150,7 +153,7 @@ def test_a_writer_paused_past_its_timeout_reports_what_the_log_says(root, operat
 
     def is_over() -> bool:
         stopped_at.put("topics/t/_deltaq/clock", b"")
-        return max(entry.modified_ms for entry in stopped_at.list("")) > newest + 600
+        return max(entry.modified_ms for entry in stopped_at.list("")) > newest + 2 * TIMEOUT_MS
 
     eventually(is_over, "the end of the timeout")
     outcome = child.outcome()

@@ -41,7 +41,7 @@ class ConsumerGroup:
 
     def fill(self, topic: str, count: int, partition: int = 0, start: int = 0) -> None:
         """Produce `count` messages v0, v1 ..."""
-        with Producer({"bootstrap.servers": self.root}) as producer:
+        with Producer({"bootstrap.servers": self.root}, linger_ms=60_000) as producer:  # one commit
             for number in range(start, start + count):
                 producer.produce(topic, f"v{number}", partition=partition)
 

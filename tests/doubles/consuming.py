@@ -20,7 +20,7 @@ def topic(root: str, name: str = "t", partitions: int = 1) -> Topic:
 
 
 def fill(root: str, count: int, name: str = "t", partition: int = 0, start: int = 0) -> None:
-    with Producer(bootstrap_servers=root) as producer:
+    with Producer(bootstrap_servers=root, linger_ms=60_000) as producer:  # one commit, however slow the machine is
         for number in range(start, start + count):
             producer.produce(name, f"v{number}", f"k{number}", partition, timestamp=T0 + number * 1000)
 

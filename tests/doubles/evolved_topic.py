@@ -98,7 +98,7 @@ class EvolvedTopic:
     def write(self, schema: pa.Schema, numbers: Sequence[int], *, arrow: bool = False) -> EvolvedTopic:
         """Produce rows with these numbers in one commit by a producer with this schema."""
         row_of = old_row if schema is OLD else new_row
-        with Producer(self.conf) as producer:
+        with Producer(self.conf, linger_ms=60_000) as producer:  # its end ends the batch
             topic = Topic("t", schema, config=self.config)
             keys = [b"k%03d" % number for number in numbers]
             values = [row_of(number) for number in numbers]

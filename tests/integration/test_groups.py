@@ -27,7 +27,7 @@ from deltaq import (
 from deltaq.admin import NewPartitions
 from deltaq.groups.heartbeat import Heartbeat
 
-QUICK = {"session.timeout.ms": 600, "heartbeat.interval.ms": 100, "auto.offset.reset": "earliest"}
+QUICK = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 100, "auto.offset.reset": "earliest"}
 
 
 def produced(root: str, topic: str, values: range, partition: int = -1) -> None:
@@ -150,7 +150,8 @@ def test_members_share_the_partitions_and_the_last_one_gets_all(root):
 
 def test_a_dead_member_is_removed_and_cannot_commit(root, monkeypatch):
     produced(root, "t", range(10))
-    dead, heir = member(root, **{"enable.auto.commit": False, "client.id": "dead"}), member(root)
+    dying = {"enable.auto.commit": False, "client.id": "dead", "session.timeout.ms": 1000}
+    dead, heir = member(root, **dying), member(root)
     dead.subscribe(["t"])
     taken = dead.consume(4, 20)
     # It dies: its heart stops, and it does not notice.

@@ -121,7 +121,7 @@ def one_file_topics(store: MemoryStore, count: int = 1) -> list[str]:
     """Topics of which each has all its records in one file."""
     conf = {"bootstrap.servers": store.url}
     topics = [f"t{number}" for number in range(count)]
-    with AdminClient(conf, store=store) as admin, Producer(conf, store=store) as producer:
+    with AdminClient(conf, store=store) as admin, Producer(conf, store=store, linger_ms=60_000) as producer:
         for future in admin.create_topics([Topic(name, partitions=1) for name in topics]).values():
             future.result(30)
         for name in topics:

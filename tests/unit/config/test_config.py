@@ -581,7 +581,7 @@ def test_callbacks_must_be_callable_and_loggers_loggers() -> None:
 
 
 @pytest.fixture
-def warnings_logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+def warnings_logged(nothing_left: None, caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     with caplog.at_level(logging.WARNING, logger="deltaq"):
         yield caplog
 

@@ -28,7 +28,7 @@ from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import ToCommit
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
-from tests.doubles.reading import drain, eventually, next_message
+from tests.doubles.reading import TIMEOUT_S, drain, eventually, next_message
 
 
 def topic(root: str, partitions: int = 1) -> Topic:
@@ -36,7 +36,7 @@ def topic(root: str, partitions: int = 1) -> Topic:
 
 
 def fill(root: str, count: int, start: int = 0) -> None:
-    with Producer(bootstrap_servers=root) as producer:
+    with Producer(bootstrap_servers=root, linger_ms=60_000) as producer:  # one commit
         for number in range(start, start + count):
             producer.produce("t", f"v{number}", partition=0)
 
@@ -257,7 +257,7 @@ def test_auto_commit_commits_at_its_interval_without_any_call(root):
     conf: dict[str, Any] = {"enable__auto__commit": True, "auto__commit__interval__ms": 20}
     with consumer(root, on_commit=lambda error, partitions: seen.append(partitions), **conf) as reader:
         reader.subscribe(["t"])
-        drain(reader, 2)
+        assert len(reader.consume(2, TIMEOUT_S)) == 2  # in one call, so that no interval ends between them
         eventually(lambda: committed(root) == 2)
         drain(reader, 1)
         eventually(lambda: committed(root) == 3)

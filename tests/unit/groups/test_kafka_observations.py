@@ -106,7 +106,7 @@ def test_static_members_close_and_return(group: ConsumerGroup) -> None:
     seen["instances"] = sorted(str(member.instance_id) for member in group.log.head().members.values())
     seen["a_events_while_away"] = take()
     # The time-out of its last session counts.
-    group.join("B", ["t"], group__instance__id="B", partition__assignment__strategy="range", session__timeout__ms=300)
+    group.join("B", ["t"], group__instance__id="B", partition__assignment__strategy="range", session__timeout__ms=1000)
     group.follow()
     seen["rejoin_events"] = take()
     group.close("B")
@@ -217,8 +217,8 @@ def test_an_application_that_polls_too_late(group: ConsumerGroup) -> None:
         "A",
         ["t"],
         partition__assignment__strategy="range",
-        session__timeout__ms=200,
-        max__poll__interval__ms=200,
+        session__timeout__ms=1000,
+        max__poll__interval__ms=1000,
         heartbeat__interval__ms=20,
     )
     drain(late, 2)

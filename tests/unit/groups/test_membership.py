@@ -33,7 +33,11 @@ from tests.doubles.groups import join, leave, new_member, new_membership
 from tests.doubles.reading import TIMEOUT_S, drain, eventually, next_message, poll_until_raised
 
 EVER = None
-SHORT = {"session.timeout.ms": 400, "heartbeat.interval.ms": 40, "max.poll.interval.ms": 60_000}
+QUICK = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 40, "max.poll.interval.ms": 60_000}
+SHORT_MS = 1000
+"""A session time-out that a test can wait for, but longer than a busy machine keeps a thread waiting."""
+
+SHORT = QUICK | {"session.timeout.ms": SHORT_MS}
 
 
 @pytest.fixture
@@ -46,14 +50,14 @@ def topic(root: str, name: str = "t", partitions: int = 1) -> Topic:
 
 
 def fill(root: str, count: int, name: str = "t", partition: int = -1, start: int = 0) -> None:
-    with Producer(bootstrap_servers=root) as producer:
+    with Producer(bootstrap_servers=root, linger_ms=60_000) as producer:  # one commit
         for number in range(start, start + count):
             producer.produce(name, f"v{number}", partition=partition)
 
 
 def consumer(root: str, **conf: object) -> Consumer:
     base: dict[str, object] = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}
-    return Consumer(base | SHORT | {key.replace("__", "."): value for key, value in conf.items()})
+    return Consumer(base | QUICK | {key.replace("__", "."): value for key, value in conf.items()})
 
 
 class Calls(list[tuple[str, list[tuple[str, int]]]]):
@@ -428,7 +432,7 @@ def test_a_store_outage_during_pattern_matching_is_reported_to_error_cb(root):
     topic(root, "pat-one")
     store = FaultyStore(open_store(root), Rule("list_folders", "*", Fault.error_before(), 1))
     errors: list[KafkaError] = []
-    conf = {"bootstrap.servers": root, "group.id": "g"} | SHORT
+    conf = {"bootstrap.servers": root, "group.id": "g"} | QUICK
     with Consumer(conf, store=store, error_cb=errors.append) as reader:
         reader.subscribe(["^pat-"])
         await_assignment(reader, [("pat-one", 0)])
@@ -460,7 +464,7 @@ def test_the_longest_names_can_be_written_subscribed_to_and_maintained_on_disk(t
     Topic(long, conf=conf).create()
     with Producer(conf, deltaq_group_commit="true") as producer:
         producer.produce(long, b"v")
-    with Consumer(conf | SHORT, group_id="g" * 249, auto_offset_reset="earliest") as reader:
+    with Consumer(conf | QUICK, group_id="g" * 249, auto_offset_reset="earliest") as reader:
         reader.subscribe([long])
         assert next_message(reader).value() == b"v"
         member_id = reader.memberid()
@@ -633,8 +637,7 @@ def test_an_application_that_does_not_poll_loses_its_membership(root):
     topic(root)
     fill(root, 3)
     calls = Calls()
-    # Short, but longer than a thread may wait for a processor: its session would end before the time to poll.
-    conf = {"session__timeout__ms": 600, "max__poll__interval__ms": 600, "heartbeat__interval__ms": 20}
+    conf = {"session__timeout__ms": SHORT_MS, "max__poll__interval__ms": SHORT_MS, "heartbeat__interval__ms": 20}
     with consumer(root, enable__auto__commit=False, **conf) as reader:
         reader.subscribe(["t"], **calls.callbacks())
         drain(reader, 2)
@@ -656,7 +659,7 @@ def test_a_store_outage_within_the_session_timeout_is_survived(root):
     topic(root)
     fill(root, 3)
     store = FaultyStore(open_store(root))
-    conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"} | SHORT
+    conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"} | QUICK
     with Consumer(conf, store=store) as reader:
         reader.subscribe(["t"])
         drain(reader, 1)
@@ -711,18 +714,18 @@ def test_a_group_that_the_store_refuses_is_asked_at_the_pace_of_heartbeats_howev
     topic(root)
     store = FaultyStore(open_store(root), Rule("put", "groups/*", Fault.refused(), EVER))
     clock, refusals = SystemClock(), 0
-    conf = {"bootstrap.servers": root, "group.id": "g"} | SHORT | {"heartbeat.interval.ms": 200}
+    conf = {"bootstrap.servers": root, "group.id": "g"} | QUICK | {"heartbeat.interval.ms": 200}
     with Consumer(conf, store=store) as reader, Producer(bootstrap_servers=root, linger_ms=0) as producer:
         reader.subscribe(["t"])
         began = clock.monotonic()
-        while clock.monotonic() - began < 0.7:
+        while refusals < 4:
             producer.produce("t", b"x")
             producer.flush()
             try:
                 reader.poll(0.005)
             except KafkaException as error:
                 refusals += error.error.code() == KafkaError._TRANSPORT
-    assert 1 <= refusals <= 5
+        assert clock.monotonic() - began > 0.55, "an interval between each two of them"
 
 
 @pytest.mark.fault("C4")

@@ -29,7 +29,7 @@ def lines(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[s
 
 
 @pytest.fixture(autouse=True)
-def _at_info(caplog: pytest.LogCaptureFixture) -> None:
+def _at_info(nothing_left: None, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="deltaq")
 
 
@@ -100,7 +100,7 @@ def test_messages_that_were_not_written_are_logged_in_one_line_for_a_batch(caplo
 
 def test_an_unknown_outcome_is_logged_with_the_call_that_resolves_it(caplog):
     store = FaultyStore(MemoryStore("test"))
-    with make(store, **{"message.timeout.ms": 150}) as producer:
+    with make(store, **{"message.timeout.ms": 1000}) as producer:
         producer.produce("t", "first")
         producer.flush()
         store.add(Rule("create", ENTRY, Fault.late_apply(), EVER))

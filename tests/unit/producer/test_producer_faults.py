@@ -31,6 +31,8 @@ DATA = "topics/*.parquet"
 ENTRY = "topics/*_delta_log/*"
 EVER = None
 LONG_MS = 600_000
+SHORT_MS = 1000
+"""A `message.timeout.ms` within which even a busy machine makes the first try."""
 
 
 class GatedStore(FaultyStore):
@@ -149,7 +151,7 @@ def test_messages_fail_definitely_if_only_the_topics_creation_is_unknown(monkeyp
 
     monkeypatch.setattr(TopicLog, "create", no_answer)
     reports = Reports()
-    with make(FaultyStore(MemoryStore("test")), message_timeout_ms=150, on_delivery=reports) as producer:
+    with make(FaultyStore(MemoryStore("test")), message_timeout_ms=SHORT_MS, on_delivery=reports) as producer:
         producer.produce("t", "lost")
     assert reports.names == ["_MSG_TIMED_OUT"]
     (error, _) = reports[0]
@@ -178,14 +180,14 @@ def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(opera
     store.add(Rule(operation, pattern, Fault.error_before(), EVER))
     reports = Reports()
     errors: list[KafkaError] = []
-    with make(store, message_timeout_ms=150, on_delivery=reports, error_cb=errors.append) as producer:
+    with make(store, message_timeout_ms=SHORT_MS, on_delivery=reports, error_cb=errors.append) as producer:
         producer.produce("t", "lost")
         assert producer.flush(20) == 0
         error, message = reports[0]
         assert error.code() == KafkaError._MSG_TIMED_OUT
         assert "connection refused" in error.str()
         assert message.offset() is None
-        assert message.latency() >= 0.1
+        assert message.latency() >= 0.9 * SHORT_MS / 1000
         assert errors == [KafkaError._MSG_TIMED_OUT]
         store.clear()
         producer.produce("t", "kept")
@@ -288,7 +290,7 @@ def test_an_unknown_outcome_has_a_token_and_is_resolved_as_not_done():
     create(store)
     store.add(Rule("create", ENTRY, Fault.late_apply(), EVER))
     reports = Reports()
-    with make(store, message_timeout_ms=150, on_delivery=reports) as producer:
+    with make(store, message_timeout_ms=SHORT_MS, on_delivery=reports) as producer:
         producer.produce("t", "unknown")
         assert producer.flush(20) == 0
         error, message = reports[0]
@@ -305,7 +307,7 @@ def test_an_unknown_outcome_that_was_committed_is_resolved_as_done():
     store = FaultyStore(MemoryStore("test"))
     create(store)
     reports = Reports()
-    with make(store, message_timeout_ms=150, on_delivery=reports) as producer:
+    with make(store, message_timeout_ms=SHORT_MS, on_delivery=reports) as producer:
         producer.produce("t", "first")
         producer.flush(20)
         store.add(Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, Fault.error_before(), EVER))
@@ -760,7 +762,7 @@ def test_messages_purged_before_their_topic_is_known_are_reported_once():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     create(store, "t", 1, **{"cleanup.policy": "compact"})
     store.add(Rule("get", ENTRY, Fault.error_before(), EVER))
-    with make(store, linger_ms=20) as producer:
+    with make(store, linger_ms=LONG_MS / 2, message_timeout_ms=LONG_MS, batch_num_messages=4) as producer:
         for number, key in enumerate(("k", None, "k", None)):
             producer.produce("t", str(number), key=key, on_delivery=reports)
         eventually(lambda: len(producer._handles["t"].sender._batches.under_way) == 1)
@@ -786,7 +788,7 @@ def test_messages_purged_just_before_a_refusal_are_reported_once(monkeypatch, ke
         return found
 
     store.add(Rule("get", ENTRY, Fault.error_before(), 3))  # so that `produce` does not know what the topic demands
-    with make(store, linger_ms=20) as producer:
+    with make(store, linger_ms=LONG_MS / 2, message_timeout_ms=LONG_MS) as producer:
         monkeypatch.setattr(BatchUpload, "_refusals", refusals_late)
         for key in keys:
             producer.produce("t", "v", key=key, on_delivery=reports)

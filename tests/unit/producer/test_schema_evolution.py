@@ -228,7 +228,7 @@ def test_a_schema_that_does_not_fit_refuses_only_its_own_messages() -> None:
         row = None if value is None else {"id": value}
         producer.produce(handle, row, on_delivery=lambda error, _: errors.update({value: error}))
 
-    with producing(store, linger_ms=20) as producer:
+    with producing(store, linger_ms=60_000) as producer:  # all in one batch
         for handle, value in ((bad, "a"), (good, 1), (good, None), (bad, "b")):
             produce(producer, handle, value)
         producer.flush(20)

@@ -240,7 +240,7 @@ def test_a_consumer_skips_and_doubles_nothing_with_any_one_faulty_answer(operati
     fault = Fault.slow(0) if name == "slow" else Fault.hang(0) if name == "hang" else FAULTS[name]
     inner = filled()
     if operation == "get_range":  # a file is read in parts where it is larger than what may be fetched at once
-        with Producer({"bootstrap.servers": "memory://unused", "linger.ms": 50}, store=inner) as producer:
+        with Producer({"bootstrap.servers": "memory://unused", "linger.ms": 60_000}, store=inner) as producer:
             for number in range(6, 12):
                 producer.produce("t", b"%d" % number + uuid.uuid4().hex.encode() * 20_000)
     expected = values(inner)

@@ -25,7 +25,7 @@ class Records(logging.Handler):
 
 
 @pytest.fixture
-def application() -> Iterator[tuple[logging.Logger, Records]]:
+def application(nothing_left: None) -> Iterator[tuple[logging.Logger, Records]]:
     """A logger of the application with a handler of its own, while deltaq logs at INFO."""
     logger, records = logging.getLogger("application.kafka"), Records()
     logger.addHandler(records)

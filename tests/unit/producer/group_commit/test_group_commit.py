@@ -29,6 +29,8 @@ DATA = "topics/*.parquet"
 ENTRY = "topics/*_delta_log/*"
 TOKEN = re.compile(r"\(token ([^)]+)\)")
 EVER = None
+SHORT_MS = 1000
+"""A `message.timeout.ms` within which even a busy machine makes the first try."""
 FOREVER = float("inf")
 
 
@@ -241,7 +243,7 @@ def test_a_file_after_an_unshared_one_is_not_shared():
 @pytest.mark.fault("P9")
 def test_an_unacknowledged_shared_file_is_revoked_before_it_is_reported_failed():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with contended_producer(store, reports, message_timeout_ms=300) as producer:
+    with contended_producer(store, reports, message_timeout_ms=SHORT_MS) as producer:
         store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
         producer.produce("t", "lost")
         producer.flush(60)
@@ -257,7 +259,7 @@ def test_an_unacknowledged_shared_file_is_revoked_before_it_is_reported_failed()
 
 def test_a_shared_file_committed_by_a_peer_is_delivered_without_upload_answer():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with contended_producer(store, reports, message_timeout_ms=1000) as producer:
+    with contended_producer(store, reports, message_timeout_ms=SHORT_MS) as producer:
         store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
         producer.produce("t", "kept")
         eventually(lambda: shared_files_in(store))
@@ -322,7 +324,7 @@ def test_files_of_and_commits_by_peers_are_synced_before_they_are_relied_on(fail
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_a_shared_file_that_cannot_be_revoked_is_unknown_and_can_be_resolved(is_taken):
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with contended_producer(store, reports, message_timeout_ms=300) as producer:
+    with contended_producer(store, reports, message_timeout_ms=SHORT_MS) as producer:
         store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
         store.add(Rule("create", ENTRY, Fault.error_before(), times=EVER))
         store.add(Rule("get", ENTRY, Fault.error_before(), times=EVER))
@@ -341,13 +343,13 @@ def test_a_shared_file_that_cannot_be_revoked_is_unknown_and_can_be_resolved(is_
 @pytest.mark.fault("P9")
 def test_an_unanswered_commit_is_looked_up_at_its_deadline():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with contended_producer(store, reports, message_timeout_ms=300) as producer:
+    with contended_producer(store, reports, message_timeout_ms=SHORT_MS) as producer:
         store.add(
             Rule("create", ENTRY, Fault.error_after(), times=1), Rule("get", ENTRY, Fault.error_before(), times=EVER)
         )
         producer.produce("t", "kept")
         eventually(lambda: len(entries(store)) == 3)
-        SYSTEM_CLOCK.sleep(0.4)
+        SYSTEM_CLOCK.sleep(1.2 * SHORT_MS / 1000)
         store.clear()
         producer.flush(60)
     assert reports.names == [None, None]
@@ -440,7 +442,7 @@ def test_a_commit_waiting_under_contention_leaves_when_contention_ends(monkeypat
 
 def test_a_produce_call_waiting_for_room_goes_on_when_lost_uploads_are_given_up():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    limits = {"batch_num_messages": 1, "message_timeout_ms": 300, "linger_ms": 5}
+    limits = {"batch_num_messages": 1, "message_timeout_ms": SHORT_MS, "linger_ms": 5}
     with contended_producer(store, reports, **limits) as producer:
         store.add(Rule("put", DATA, Fault.error_before(), EVER), Rule("create", ENTRY, Fault.slow(), times=1))
         batches, sent = writer_in(producer)._batches, 0

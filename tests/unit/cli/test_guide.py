@@ -46,6 +46,9 @@ def test_the_commands_of_the_guide_print_what_it_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DELTAQ_ROOT", "./deltaq-data")
+    # The order among partitions is that of the files, so the lines of one command go into one.
+    (config := tmp_path / "client.properties").write_text("linger.ms=60000\n")
+    monkeypatch.setenv("DELTAQ_COMMAND_CONFIG", str(config))
     found = list(_commands(GUIDE.read_text()))
     assert found
     for line, command, expected in found:

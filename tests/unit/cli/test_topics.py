@@ -22,7 +22,7 @@ from tests.unit.cli.conftest import ROOT, Shell
 
 
 def _produce(topic: str, count: int) -> None:
-    with Producer(bootstrap_servers=ROOT) as producer:
+    with Producer(bootstrap_servers=ROOT, linger_ms=60_000) as producer:
         for number in range(count):
             producer.produce(topic, b"x" * 10, key=b"k", partition=number % 2, timestamp=1_700_000_000_000 + number)
 

@@ -71,15 +71,19 @@ def test_the_wait_ends_after_max_block_ms_and_what_waited_is_not_queued():
 
 def test_inside_a_callback_a_full_queue_is_an_error_at_once():
     raised: list[QueueFull] = []
+    store = FaultyStore(MemoryStore("test"))
 
     def again(error, message):
+        store.add(Rule("put", "*", Fault.slow(), times=None))  # none of them leaves meanwhile
         try:
             for _ in range(4):
                 producer.produce("t", b"more")
         except QueueFull as full:
             raised.append(full)
+        store.clear()
+        store.release()
 
-    with make() as producer:
+    with make(store=store) as producer:
         producer.produce("t", b"first", on_delivery=again)
         producer.flush(TIMEOUT_S)
     assert len(raised) == 1

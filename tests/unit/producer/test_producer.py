@@ -924,7 +924,7 @@ def test_a_batch_with_resubmitted_refusals_is_written_once(root):
     handle = topic(root)
     left: list[dict[str, Any]] = [{"value": str(number)} for number in range(10)]
     calls = 0
-    with Producer(bootstrap_servers=root, queue_buffering_max_messages=4) as producer:
+    with Producer(bootstrap_servers=root, queue_buffering_max_messages=4, linger_ms=60_000) as producer:
         while left and calls < 10:
             calls += 1
             assert producer.produce_batch("t", left) > 0

@@ -35,7 +35,7 @@ def _copy(**options: Any) -> CopyReport:
 
 
 def _produce(topic: str, count: int, root: str = SOURCE, **settings: object) -> None:
-    with Producer({"bootstrap.servers": root, **settings}) as producer:
+    with Producer({"bootstrap.servers": root, "linger.ms": 60_000, **settings}) as producer:
         for number in range(count):
             headers = [("h", b"%d" % number), ("h", None)] if number % 3 == 0 else None
             key = None if number % 7 == 0 else b"k%d" % (number % 5)

@@ -42,7 +42,8 @@ def store() -> RemoteStore:
 def topic(store: RemoteStore) -> Topic:
     """A topic of two partitions in forty files."""
     topic = Topic("t", partitions=2, config={"retention.ms": -1}, store=store).create()
-    with Producer(bootstrap_servers="memory://remote", store=store, maintenance_enable=False) as producer:
+    conf = {"bootstrap.servers": "memory://remote", "linger.ms": 60_000, "maintenance.enable": False}
+    with Producer(conf, store=store) as producer:
         for number in range(FILES):
             for partition in (0, 1):
                 producer.produce(topic, b"%d" % number, partition=partition)

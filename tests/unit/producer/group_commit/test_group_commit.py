@@ -203,7 +203,7 @@ def came(store: HeldStore, uploads: int) -> bool:
 
 def test_concurrently_uploaded_batches_are_added_in_order():
     store = HeldStore(2)
-    with contended_producer(store, batch_num_messages=10) as producer:
+    with contended_producer(store, batch_num_messages=10, linger_ms=60_000) as producer:
         for at in range(3):
             for number in range(10 * at, 10 * at + 10):
                 producer.produce("t", str(number))
@@ -221,7 +221,7 @@ def test_concurrently_uploaded_batches_are_added_in_order():
 
 def test_a_file_after_an_unshared_one_is_not_shared():
     store = HeldStore(2)
-    with contended_producer(store, batch_num_messages=10) as producer:
+    with contended_producer(store, batch_num_messages=10, linger_ms=60_000) as producer:
         policy = policy_of(producer)
         policy.peer_committed(float("-inf"))  # it takes itself for alone
         for number in range(10):
@@ -408,7 +408,7 @@ def test_a_writer_that_lost_the_race_shares_its_unshared_files():
 
 def test_a_file_that_peers_cannot_commit_does_not_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with contended_producer(store, reports, partitions=100) as producer:
+    with contended_producer(store, reports, partitions=100, linger_ms=60_000) as producer:
         monkeypatch.setattr(group_commit.GroupCommitPolicy, "leader_timeout_s", lambda *_, **__: 600.0)
         for partition in range(100):
             producer.produce("t", "wide", partition=partition)  # too many to be named in an file

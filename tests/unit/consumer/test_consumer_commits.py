@@ -434,6 +434,7 @@ def test_a_topic_replaced_between_two_polls_is_read_from_its_start(root):
     fill(root, 3)
     with consumer(root, auto__offset__reset="latest") as reader:
         reader.assign([tp(0, 3)])
+        eventually(lambda: reader.get_watermark_offsets(tp(), cached=True) == (0, 3), "the end of the first topic")
         assert reader.poll(0.05) is None
         handle.delete()
         topic(root)

@@ -43,7 +43,7 @@ def counted() -> Iterator[Counted]:
 
 # Session time-outs that end in a test are short, but longer than a busy machine keeps a thread waiting: the test may
 # need its member until then.
-SHORT_MS = 1000
+SHORT_MS = 2000
 
 
 def quick(root: str, store: Store | None = None, session_timeout_ms: int = 6000, **conf: Any) -> Consumer:

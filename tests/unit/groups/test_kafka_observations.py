@@ -217,8 +217,8 @@ def test_an_application_that_polls_too_late(group: ConsumerGroup) -> None:
         "A",
         ["t"],
         partition__assignment__strategy="range",
-        session__timeout__ms=1000,
-        max__poll__interval__ms=1000,
+        session__timeout__ms=2000,
+        max__poll__interval__ms=2000,
         heartbeat__interval__ms=20,
     )
     drain(late, 2)

@@ -637,7 +637,7 @@ def test_an_application_that_does_not_poll_loses_its_membership(root):
     topic(root)
     fill(root, 3)
     calls = Calls()
-    conf = {"session__timeout__ms": SHORT_MS, "max__poll__interval__ms": SHORT_MS, "heartbeat__interval__ms": 20}
+    conf = {"session__timeout__ms": 2000, "max__poll__interval__ms": 2000, "heartbeat__interval__ms": 20}
     with consumer(root, enable__auto__commit=False, **conf) as reader:
         reader.subscribe(["t"], **calls.callbacks())
         drain(reader, 2)

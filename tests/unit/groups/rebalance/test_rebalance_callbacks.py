@@ -183,7 +183,7 @@ def test_a_commit_in_on_lost_is_refused(group: ConsumerGroup) -> None:
             reader.commit(asynchronous=False)
         refused.append(caught.value.error)
 
-    reader = group.consumer("A", session__timeout__ms=1000, max__poll__interval__ms=1000, heartbeat__interval__ms=20)
+    reader = group.consumer("A", session__timeout__ms=2000, max__poll__interval__ms=2000, heartbeat__interval__ms=20)
     reader.subscribe(["t"], on_lost=commit)
     drain(reader, 2)
     eventually(lambda: group.log.head().members == {}, "the end of its membership")

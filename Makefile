@@ -146,7 +146,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(LOWEST): pyproject.toml constraints.txt lowest.txt
 	@$(PYTHON) -m venv .venv-lowest
 	@# Each pydantic pins one pydantic-core. All other versions are those of constraints.txt.
-	@{ grep -vE '^(deltalake|obstore|pyarrow|pydantic|pydantic-core)==' constraints.txt; cat lowest.txt; } >.venv-lowest/constraints.txt
+	@{ grep -vE '^(obstore|pyarrow|pydantic|pydantic-core)==' constraints.txt; cat lowest.txt; } >.venv-lowest/constraints.txt
 	@$(LOWEST_PY) -m pip --disable-pip-version-check --quiet install --constraint .venv-lowest/constraints.txt pip
 	@$(LOWEST_PY) -m pip --disable-pip-version-check --quiet install --constraint .venv-lowest/constraints.txt --build-constraint constraints.txt --editable '.[avro,cli,console,json,minio,otel,protobuf,xlsx]' --group test
 	@touch $@

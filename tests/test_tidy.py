@@ -61,7 +61,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "obstore": ("deltaq/store/",),
     "minio": ("deltaq/store/bucket_admin.py",),
     "urllib3": ("deltaq/store/bucket_admin.py",),
-    "deltalake": ("deltaq/maintenance/checkpoint.py",),
+    "deltalake": (),
     "pydantic": ("deltaq/serde/",),
     "pydantic_core": ("deltaq/serde/",),
     "avro": ("deltaq/schema_registry/compatibility/avro.py",),

@@ -176,11 +176,12 @@ def _commit_info(info: CommitInfo) -> bytes:
 
 
 def _line(action: Action) -> bytes:
-    name, body = _as_json(action)
+    name, body = as_json(action)
     return compact_json({name: body}).encode() + b"\n"
 
 
-def _as_json(action: Action) -> tuple[str, JsonObject]:
+def as_json(action: Action) -> tuple[str, JsonObject]:
+    """The kind of an action, and its fields as Delta names them."""
     match action:
         case Add():
             body: JsonObject = {

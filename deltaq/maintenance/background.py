@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.delta.table_state import TableState
 from deltaq.maintenance.background_tasks import BackgroundTasks
-from deltaq.maintenance.checkpoint import CheckpointFailed, load_delta_rs, write_checkpoint
+from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.row_cache import RowCache
 from deltaq.maintenance.run import OFFSETS_RETENTION_MS, Maintenance
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
@@ -134,7 +134,6 @@ class BackgroundTopicMaintenance:
         self._begin("root-maintenance", self._maintain_root)
 
     def _write_checkpoint(self, state: TableState) -> None:
-        load_delta_rs()  # before the throttle counts: it would rest for seconds after the import
         self._checkpoint_throttle.begin()
         write_checkpoint(self._store, self._log_folder, state, self._checkpoint_throttle.step)
 

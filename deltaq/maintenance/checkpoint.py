@@ -1,8 +1,6 @@
-"""Writes Delta checkpoints. The only module that imports `deltalake`, which it loads for the first checkpoint.
+"""Writes Delta checkpoints.
 
-A checkpoint is made from deltaq's own table state, which was checked entry by entry. delta-rs only encodes it as the
-Parquet file that every Delta reader knows: it gets a scratch log in a temporary folder, whose only entry is the whole
-state. A checkpoint file does not contain its version, so that of the scratch log's version 0 serves for any version.
+A checkpoint is made from deltaq's own table state, which was checked entry by entry, and read back before it is used.
 
 Checkpoints contain no tombstones, which would grow with the age of the table: only a vacuum by another tool would need
 them, and other tools may not write the table.
@@ -11,13 +9,12 @@ them, and other tools may not write the table.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+
+import pyarrow as pa
 
 from deltaq import names
-from deltaq.delta.actions import Action, Add, CommitInfo, encode_entry
+from deltaq.delta.actions import Action, Add
 from deltaq.delta.checkpoint import Checkpoint, parse_checkpoint, pointed_version, read_checkpoint
 from deltaq.delta.checkpoint_seal import sealed
 from deltaq.delta.table_state import TableState
@@ -29,26 +26,18 @@ class CheckpointFailed(Exception):
     """A checkpoint could not be made. Nothing is lost: the log's entries hold the same state."""
 
 
-def load_delta_rs() -> None:
-    """Import the library that encodes checkpoints, which takes up to a second the first time."""
-    import deltalake  # noqa: F401, PLC0415 - large, and most programs never write a checkpoint
-
-
 def encode_checkpoint(state: TableState, yield_point: Callable[[], None] = lambda: None) -> bytes:
     """Encode `state` as a classic Delta checkpoint, a Parquet file, and verify it by reading it back.
 
     `yield_point` is called between pieces of work. Raises CheckpointFailed; what `yield_point` raises.
     """
-    entry = encode_entry(CommitInfo("checkpoint", 0, "CHECKPOINT"), _paced(state.actions(), yield_point))
-    yield_point()
+    from deltaq.delta.checkpoint_columns import encode_actions  # noqa: PLC0415 - loads what most programs never need
+
     try:
-        data = sealed(_by_delta_rs(entry), state.version)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        # delta-rs has exceptions of its own, and the scratch log's disk may be full. A Rust panic is not an Exception:
-        # every call of delta-rs panics in a forked child whose parent had used it before the fork.
+        data = sealed(encode_actions(_paced(state.actions(), yield_point)), state.version)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
         raise CheckpointFailed(f"version {state.version}: {type(error).__name__}: {error}") from error
+    yield_point()
     try:
         found = parse_checkpoint(data, state.version, "a new checkpoint", yield_point)
     except Corrupt as error:
@@ -56,7 +45,7 @@ def encode_checkpoint(state: TableState, yield_point: Callable[[], None] = lambd
     again = TableState()
     again.restore(found.version, found.actions)
     if again != state or not found.is_sealed:
-        raise CheckpointFailed(f"version {state.version}: what delta-rs wrote differs from what it was given")
+        raise CheckpointFailed(f"version {state.version}: it reads as another state than it was made from")
     yield_point()
     return data
 
@@ -65,20 +54,6 @@ def _paced(actions: Iterable[Action], yield_point: Callable[[], None]) -> Iterat
     for action in actions:
         yield action
         yield_point()
-
-
-def _by_delta_rs(entry: bytes) -> bytes:
-    from deltalake import DeltaTable  # noqa: PLC0415 - see `load_delta_rs`
-
-    folder = tempfile.mkdtemp(prefix="deltaq-checkpoint-")  # a TemporaryDirectory may be removed early, at exit
-    try:
-        log = Path(folder, names.LOG_FOLDER)
-        log.mkdir()
-        Path(names.log_entry(f"{log}/", 0)).write_bytes(entry)
-        DeltaTable(folder).create_checkpoint()
-        return Path(names.checkpoint_file(f"{log}/", 0)).read_bytes()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_checkpoint(

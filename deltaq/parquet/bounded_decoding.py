@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltaq.errors import Corrupt
 from deltaq.parquet.file_parts import FileParts
 from deltaq.parquet.footers import check_footer, footer_of
 from deltaq.parquet.page_headers import ColumnContent
@@ -29,16 +28,6 @@ DICTIONARY_VALUE_BYTES = 16
 # Without Arrow's threads: a thread that holds Python bytes while Python finalizes aborts the process. `pre_buffer` uses
 # such a thread, and reads the gaps between the fetched parts.
 _OPTIONS = {"page_checksum_verification": True, "pre_buffer": False}
-
-
-def read_table(data: bytes, key: str) -> pa.Table:
-    """A whole Parquet file that is not a segment, such as a checkpoint. Raises Corrupt."""
-    try:
-        parquet = open_footer(data)
-        groups, leaves = range(parquet.metadata.num_row_groups), range(parquet.metadata.num_columns)
-        return decode_row_groups(parquet, FileParts(len(data), [(0, data)]), groups, leaves)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise Corrupt(f"cannot be read as Parquet: {error}", path=key) from error
 
 
 def open_footer(data: bytes) -> pq.ParquetFile:

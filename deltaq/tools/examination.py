@@ -30,7 +30,7 @@ OK, DUE, WRONG = "ok", "due", "wrong"
 NAMED_AT_ONCE = 5
 """How many topics, groups or actions a finding names; it counts the others."""
 
-_PACKAGES = ("pyarrow", "obstore", "deltalake", "pydantic")
+_PACKAGES = ("pyarrow", "obstore", "pydantic")
 
 
 @dataclass(frozen=True, slots=True)

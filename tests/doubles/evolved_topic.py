@@ -11,12 +11,11 @@ import pyarrow as pa
 
 from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.store import open_store
-from deltaq.topics.log import TopicLog
+from tests.doubles.short_log import checkpoint_and_clean_up
 
 __all__ = ["NEW", "OLD", "EvolvedTopic", "Row", "appended", "checkpointed", "compacted", "key_compacted"]
 
@@ -118,9 +117,8 @@ class EvolvedTopic:
         return dict(TopicPass(store, "t", SYSTEM_CLOCK, settings, Throttle(SYSTEM_CLOCK)).run())
 
     def checkpoint(self) -> EvolvedTopic:
-        log = TopicLog(open_store(self.root), "t")
-        log.load()
-        write_checkpoint(log._store, f"{log.folder}_delta_log/", log.copied_state())
+        """Write a checkpoint, and remove the entries before it: each reader has to understand it."""
+        checkpoint_and_clean_up(open_store(self.root), "t")
         return self
 
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.delta.schema import delta_schema
-from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.topic_pass import TopicPass
@@ -28,6 +27,7 @@ from deltaq.topics.shared_files import SharedFileId, parse_shared_file, shared_f
 from deltaq.topics.state import PendingSegment
 from deltaq.topics.upload import upload_segment
 from tests.doubles.filters import Filter, filters_of
+from tests.doubles.short_log import checkpoint_and_clean_up
 
 __all__ = [
     "FILTERS",
@@ -277,9 +277,8 @@ class Written:
         return done
 
     def checkpoint(self) -> Written:
-        log = TopicLog(self.store, "t")
-        log.load()
-        write_checkpoint(self.store, f"{log.folder}_delta_log/", log.copied_state())
+        """Write a checkpoint, and remove the entries before it: each reader has to understand it."""
+        checkpoint_and_clean_up(open_store(self.root), "t")
         return self
 
     def picked(self, wanted: Filter, *, nan_is_largest: bool) -> list[bytes]:

@@ -18,8 +18,8 @@ FEW_FILTERS += {wanted.column: wanted for wanted in FILTERS if wanted.name == "g
 
 
 def test_a_filter_of_native_delta_agrees_with_plain_python(native: NativeSpark, tmp_path: Path) -> None:
-    """In a table of appended and merged files, and of some that another writer has committed."""
-    written = compacted(tmp_path).share_and_commit_by_peer(rows_of_files()[1::2])
+    """In a table of appended and merged files, known by a checkpoint, and of some that another writer has committed."""
+    written = compacted(tmp_path).checkpoint().share_and_commit_by_peer(rows_of_files()[1::2])
     wrong = [
         f"{wanted}: {found} instead of {expected}"
         for wanted in FEW_FILTERS

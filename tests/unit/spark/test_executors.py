@@ -57,7 +57,7 @@ def test_the_group_has_the_bounds_of_the_package() -> None:
 def test_tasks_run_with_the_packages_of_the_group_alone(root: str, produce: Produce) -> None:
     produce("orders", [b"1", b"2", b"3"])
     lacking = modules_that_executors_lack()
-    assert {"deltalake", "pydantic", "pandas", "delta", "minio"} <= lacking
+    assert {"pydantic", "pandas", "delta", "minio"} <= lacking
     source = DeltaqDataSource({"path": root, "subscribe": "orders"})
     reader = source.reader(source.schema())
     columns = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])

@@ -11,8 +11,6 @@ from deltaq.errors import Corrupt
 from deltaq.parquet.bounded_decoding import decode_row_groups, open_footer
 from deltaq.parquet.file_parts import FileParts
 
-ROW_GROUP_ROWS_MAX = 64 * 1024
-
 
 def read_table(data: bytes, key: str) -> pa.Table:
     """The table in a Parquet file, of the object `key`. Raises Corrupt."""
@@ -36,6 +34,6 @@ def encode_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bytes:
         write_page_checksum=True,
         store_schema=False,
     ) as writer:
-        writer.write_table(pa.Table.from_batches(batches, schema), ROW_GROUP_ROWS_MAX)
+        writer.write_table(pa.Table.from_batches(batches, schema))
     data: bytes = sink.getvalue().to_pybytes()
     return data

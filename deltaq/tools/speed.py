@@ -17,7 +17,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.consumer.consumer import Consumer
 from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
-from deltaq.message import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+from deltaq.message import OFFSET_BEGINNING, TopicPartition
 from deltaq.producer.producer import Producer
 from deltaq.store import Store
 from deltaq.topic import Topic
@@ -202,9 +202,9 @@ def _one_by_one(topic: Topic, settings: Mapping[str, Any], clock: Clock, seconds
     took: list[float] = []
     quick = {**settings, "linger.ms": 0}
     with _reader(topic, settings, clock) as consumer, Producer(quick, store=topic.store, clock=clock) as producer:
-        consumer.assign([TopicPartition(topic.name, 0, OFFSET_END)])
-        consumer.poll(0)
-        consumer.position([TopicPartition(topic.name, 0)])
+        # Not OFFSET_END: the consumer would look up the end in the background, perhaps after the first message.
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic.name, 0), _WAIT_S)
+        consumer.assign([TopicPartition(topic.name, 0, end)])
         end_at = clock.monotonic() + seconds
         while clock.monotonic() < end_at or not took:
             begun_at = clock.monotonic()

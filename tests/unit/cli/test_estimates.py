@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deltaq import Consumer, KafkaException, Producer, Topic
+from deltaq import OFFSET_BEGINNING, Consumer, KafkaException, Producer, Topic, TopicPartition
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.store import open_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
@@ -93,6 +93,20 @@ def test_a_root_is_measured_and_left_as_it_was(deltaq: Shell) -> None:
     found = deltaq("bench --seconds 0.1 -o json").json
     assert found["messages"] >= 1000
     assert found["arrivals"] >= 1
+
+
+def test_no_single_message_is_sent_before_its_reader_knows_where_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader at OFFSET_END looks that up in the background: on a busy machine, after the first message."""
+    begun: list[int] = []
+
+    class Noted(Consumer):
+        def assign(self, partitions: list[TopicPartition]) -> None:
+            begun.extend(each.offset for each in partitions)
+            super().assign(partitions)
+
+    monkeypatch.setattr(speed, "Consumer", Noted)
+    measured = measure_speed(open_store(ROOT), seconds=0)
+    assert begun == [OFFSET_BEGINNING, measured.messages]
 
 
 def test_a_measurement_that_fails_is_cleaned_up(deltaq: Shell) -> None:

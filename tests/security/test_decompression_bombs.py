@@ -14,7 +14,7 @@ import pytest
 
 from deltaq import Corrupt, KafkaError, Topic
 from deltaq.parquet import bounded_decoding, segment_file
-from deltaq.parquet.bounded_decoding import read_table
+from deltaq.parquet.tables import read_table
 from deltaq.store import MemoryStore
 from tests.security.forged import as_parquet, as_segment, refusal, replace_file, topic_of_three
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue
-from deltaq.parquet.plain_segment import RECORD_BYTES, PlainRows
+from deltaq.parquet.plain_segment import RECORD_BYTES, PlainRows, in_ms
 from deltaq.parquet.segment import ROW_GROUP_ROWS_MAX, ROW_GROUP_SHARE_BYTES
 from deltaq.partitioner import assign_partitions
 from deltaq.serde.schema import TopicSchema
@@ -77,7 +77,7 @@ def _times(records: RowBlock, epoch_ms: float) -> tuple[pa.Array, tuple[int, int
 def timestamps_ms(records: RowBlock, epoch_ms: float) -> list[int]:
     """The timestamp of each row in milliseconds: the given one, or when it was produced."""
     if not any(records.timestamps):
-        return [int(produced * 1000 + epoch_ms) for produced in records.times]
+        return in_ms(records.times, partial(produced_ms, epoch_ms=epoch_ms))
     given = zip(records.timestamps, records.times, strict=True)
     return [timestamp or produced_ms(produced, epoch_ms) for timestamp, produced in given]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 import zlib
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.errors import Corrupt
 from deltaq.message import TIMESTAMP_MS_MAX
-from deltaq.parquet.plain_segment import PlainRows, decode_plain, encode_plain
+from deltaq.parquet.plain_segment import PlainRows, decode_plain, encode_plain, in_ms
 from deltaq.parquet.segment import EncodedSegment, RowRange, encode_segment, read_rows
 from deltaq.parquet.segment_file import SegmentFile
+from deltaq.producer.encoding import produced_ms
 from deltaq.store.memory import MemoryStore
 from deltaq.topics.columns import (
     by_partition,
@@ -42,7 +44,11 @@ def plain_rows(draw: st.DrawFn) -> PlainRows:
     some = draw(st.lists(VALUES, min_size=1, max_size=4))
     values = [chance.choice(some) for _ in range(count)]
     keys = [chance.choice(some) for _ in range(count)] if draw(st.booleans()) else None
-    times = [chance.randint(0, TIMESTAMP_MS_MAX) for _ in range(count)]
+    span = draw(st.sampled_from([0, 2, TIMESTAMP_MS_MAX]))  # of a busy producer, many records have the same time
+    first = chance.randint(0, TIMESTAMP_MS_MAX - span)
+    times = [first + chance.randint(0, span) for _ in range(count)]
+    if draw(st.booleans()):
+        times.sort()
     return PlainRows(values, keys, times, shares, timed=draw(st.booleans()))
 
 
@@ -84,6 +90,20 @@ def test_what_is_encoded_by_hand_is_what_arrow_encodes(rows: PlainRows) -> None:
         if found.statistics is not None:
             assert found.statistics.to_dict() == expected.statistics.to_dict()
     assert (mine.rows, mine.statistics) == (arrows.rows, arrows.statistics)
+
+
+@given(
+    st.lists(st.floats(0, 1, allow_nan=False), min_size=1, max_size=200),
+    st.sampled_from([0.001, 0.01, 1, 1e6]),
+    st.booleans(),
+    st.floats(0, TIMESTAMP_MS_MAX / 2),
+)
+def test_times_are_converted_together_as_each_by_itself(
+    within: list[float], span_s: float, ordered: bool, epoch_ms: float
+) -> None:
+    times = [span_s * each for each in (sorted(within) if ordered else within)]
+    ms_of = partial(produced_ms, epoch_ms=epoch_ms)
+    assert in_ms(times, ms_of) == [ms_of(time) for time in times]
 
 
 @given(plain_rows(), st.data())

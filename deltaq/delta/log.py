@@ -38,7 +38,7 @@ from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import TableState
 from deltaq.delta.tokens import commit_token
-from deltaq.errors import Corrupt, Incompatible, OutcomeUnknown, Unavailable
+from deltaq.errors import Corrupt, Incompatible, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.store import (
     ObjectExists,
     ObjectMissing,
@@ -86,6 +86,11 @@ class Draft:
     def entry(self, version: int) -> Entry:
         """The entry that it becomes in the slot `version`."""
         return Entry(version, self.info, (*self.before.actions, *self.actions))
+
+    @property
+    def adds(self) -> tuple[Add, ...]:
+        """The files that it adds."""
+        return tuple(action for action in (*self.before.actions, *self.actions) if isinstance(action, Add))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,9 @@ class DeltaLog(LogReader):
         super().__init__(store, folder, clock, follower)
         self._read_at = 0.0  # start of the last read that found no further entry, `Clock.monotonic`
         self._contended = False  # other writers committed between our last two commits, and probably have again
+        # The token of a create of the current commit that may have filled a slot which was cleaned up since. Without
+        # files, nothing in the table tells whether it did: it is tried again, and a failure is not certain.
+        self._untraced: str | None = None
 
     def token(self, version: int, txn_id: str) -> str:
         """The token of a commit, for `delta.resolve`."""
@@ -168,6 +176,18 @@ class DeltaLog(LogReader):
         self._prove_store()
         if self._is_partial:
             self.load()
+        self._untraced = None
+        try:
+            return self._commit(write, deadline, takes_turns=takes_turns)
+        except KafkaException as error:
+            if self._untraced is None or isinstance(error, OutcomeUnknown):
+                raise
+            reason = f"an entry of this commit may have been in {self.folder!r} before the log was cleaned up"
+            raise OutcomeUnknown(f"{reason}; tried again, {error.error.str()}", token=self._untraced) from error
+
+    def _commit(
+        self, write: Callable[[TableState], Draft | Abandoned[T]], deadline: float, *, takes_turns: bool
+    ) -> Committed | T:
         lost_races = 0
         exposed_s = 0.0
         # Under contention, a read of the next slot costs less than a create that will probably fail.
@@ -179,6 +199,8 @@ class DeltaLog(LogReader):
                 return draft.outcome
             entry = self._fill(draft, deadline)
             if isinstance(entry, _SlotCleaned):
+                if entry.maybe and not draft.adds:
+                    self._untraced = self.token(self.state.version + 1, draft.info.txn_id)
                 found = self._resolve_from_snapshot(draft, entry.maybe, deadline)
                 if found is not None:
                     return Committed(found, lost_races, exposed_s)
@@ -318,11 +340,10 @@ class DeltaLog(LogReader):
         """
         slot = self.state.version + 1
         self.load_until(deadline, self.token(slot, draft.info.txn_id), maybe)
-        adds = tuple(action for action in (*draft.before.actions, *draft.actions) if isinstance(action, Add))
-        own = [add for add in adds if draft.own is None or add.path in draft.own]
+        own = [add for add in draft.adds if draft.own is None or add.path in draft.own]
         if any(add.path in self.state.files for add in own):
             self.sync_or_unknown(self.token(slot, draft.info.txn_id))
-            return Entry(slot, draft.info, adds)
+            return Entry(slot, draft.info, draft.adds)
         if maybe and own and (draft.may_stand is None or draft.may_stand(self.state)):
             raise OutcomeUnknown(
                 f"a commit to {self.folder!r} was interrupted for longer than the log is kept",

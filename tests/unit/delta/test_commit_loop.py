@@ -715,6 +715,31 @@ def test_a_writers_own_entry_proves_the_log_start_only_up_to_its_first_create(cl
         paused.read_next()
 
 
+@pytest.mark.fault("C2", "C4")
+def test_a_commit_that_may_stand_in_a_cleaned_up_slot_does_not_fail_for_certain(clock):
+    """Its second try is refused, as that of a member that was removed meanwhile."""
+    store = MemoryStore("test")
+    commit(opened(store, clock), 0)
+
+    def meanwhile() -> None:
+        clock.advance(HEAD_PROOF_S + 1)
+        others_go_on(store, clock, first=2)
+
+    paused = opened(Suspended(store, "create", slot(1), meanwhile), clock)
+    info, tries = CommitInfo(uuid.uuid4().hex, 0, "TEST"), iter([[Txn("group", 7)]])
+
+    def write(_: TableState) -> Draft:
+        for actions in tries:
+            return Draft(info, actions)
+        raise errors.Fenced("removed from the group")
+
+    with pytest.raises(errors.OutcomeUnknown, match="may have been in .* removed from the group") as caught:
+        paused.commit(write, clock.monotonic() + 60)
+    assert caught.value.token == paused.token(1, info.txn_id)
+    with pytest.raises(errors.Fenced):  # nothing of the next commit was sent
+        paused.commit(write, clock.monotonic() + 60)
+
+
 @pytest.mark.parametrize(("start", "is_believed"), [(1, True), (2, False), (4, False)])
 def test_an_outcome_is_not_resolved_by_an_entry_in_a_cleaned_up_slot(clock, start, is_believed):
     store = FaultyStore(MemoryStore("test"), Rule("*", slot(1), Fault.error_after(), times=None))

@@ -733,7 +733,7 @@ def test_a_commit_that_may_stand_in_a_cleaned_up_slot_does_not_fail_for_certain(
             return Draft(info, actions)
         raise errors.Fenced("removed from the group")
 
-    with pytest.raises(errors.OutcomeUnknown, match="may have been in .* removed from the group") as caught:
+    with pytest.raises(errors.OutcomeUnknown, match=r"may have been in .* removed from the group") as caught:
         paused.commit(write, clock.monotonic() + 60)
     assert caught.value.token == paused.token(1, info.txn_id)
     with pytest.raises(errors.Fenced):  # nothing of the next commit was sent

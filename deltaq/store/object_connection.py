@@ -19,8 +19,9 @@ from deltaq.store.object_options import ObjectSettings, object_settings
 if TYPE_CHECKING:
     from obstore.store import S3Credential
 
-IMPATIENT_TIMEOUT_S = 0.006
-"""How long `get_impatient` waits before it repeats the request, on a server that usually answers within `NEAR_S`.
+IMPATIENT_TIMEOUTS_S = (0.003, 0.006)
+"""How long `get_impatient` waits before it repeats a request, on a server that usually answers within `NEAR_S`: the
+first applies to the first request if answers usually take at most half as long, otherwise the second.
 
 MinIO delays a read of a key that is being written by up to 50 ms, 25 ms on average, although the write takes 2 ms.
 """
@@ -41,7 +42,7 @@ class Connection:
     provider: str  # the provider or server, for error texts, e.g. `S3 at http://localhost:9000`
     client: Client = field(repr=False)  # with moderate retries
     create_client: Client = field(repr=False)  # without retries: a repeated create may be refused by its own first one
-    impatient_client: Client = field(repr=False)  # with `IMPATIENT_TIMEOUT_S`
+    impatient_clients: tuple[Client, ...] = field(repr=False)  # with `IMPATIENT_TIMEOUTS_S`
     secrets: frozenset[str] = field(repr=False)  # masked in every text
     lists_in_order: bool = True
 
@@ -88,12 +89,13 @@ def connect(scheme: str, bucket: str, prefix: str, options: Mapping[str, object]
         client = _client(scheme, bucket, prefix, settings, settings.retry)
         no_retry = settings.retry | {"max_retries": 0}
         create_client = _client(scheme, bucket, prefix, settings, no_retry)
-        short_timeout = settings.client | {"timeout": timedelta(seconds=IMPATIENT_TIMEOUT_S)}
-        impatient_client = _client(scheme, bucket, prefix, replace(settings, client=short_timeout), no_retry)
+        timeouts = (settings.client | {"timeout": timedelta(seconds=seconds)} for seconds in IMPATIENT_TIMEOUTS_S)
+        hasty = (replace(settings, client=client) for client in timeouts)
+        impatient_clients = tuple(_client(scheme, bucket, prefix, settings, no_retry) for settings in hasty)
     except CLIENT_ERRORS as error:
         fault = scrub(str(error).partition("Debug source:")[0].strip(), settings.secrets)
     else:
-        clients = client, create_client, impatient_client
+        clients = client, create_client, impatient_clients
         return Connection(url, settings.provider, *clients, settings.secrets, lists_in_order=scheme != "az")
     # Raised outside the handler, so that `__context__` does not hold the client's text, which may contain a secret.
     raise ValueError(f"{url}: {fault}; check the store.* options and the environment variables of this provider")

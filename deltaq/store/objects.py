@@ -14,7 +14,7 @@ import obstore
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.store.contract import ObjectEntry, PollInterval, StoreRefused, StoreUnavailable
 from deltaq.store.keys import check_folder, check_key, check_prefix, check_range
-from deltaq.store.object_connection import IMPATIENT_TIMEOUT_S, Client, Connection, connect
+from deltaq.store.object_connection import IMPATIENT_TIMEOUTS_S, Client, Connection, connect
 from deltaq.store.object_errors import outcome
 from deltaq.store.object_listing import ObjectListing
 from deltaq.store.watch import SignalWatch
@@ -35,7 +35,7 @@ PART_BYTES = 16 * 1024 * 1024
 PARTS_IN_FLIGHT = 4
 
 IMPATIENT_ATTEMPTS = 6
-"""Number of requests with `IMPATIENT_TIMEOUT_S`; the next one has the normal timeout."""
+"""Number of requests with a timeout of `IMPATIENT_TIMEOUTS_S`; the next one has the normal timeout."""
 
 
 def open_object_store(
@@ -73,12 +73,14 @@ class ObjectStore:
 
     def get_impatient(self, key: str) -> bytes:
         check_key("get", key)
-        for _ in range(IMPATIENT_ATTEMPTS if self._answer_s < NEAR_S else 0):
+        is_first_short = 2 * self._answer_s <= IMPATIENT_TIMEOUTS_S[0]
+        for attempt in range(IMPATIENT_ATTEMPTS if self._answer_s < NEAR_S else 0):
+            which = 0 if is_first_short and attempt == 0 else 1
             asked_at = self._clock.monotonic()
             try:
-                return self._timed_get(self._connection.impatient_client, key)
+                return self._timed_get(self._connection.impatient_clients[which], key)
             except StoreUnavailable:
-                if self._clock.monotonic() - asked_at < IMPATIENT_TIMEOUT_S:
+                if self._clock.monotonic() - asked_at < IMPATIENT_TIMEOUTS_S[which]:
                     break  # failed before the timeout: the server has an error, so use the normal timeout and retries
         return self._timed_get(self._connection.client, key)
 
@@ -92,7 +94,9 @@ class ObjectStore:
             raise
         finally:
             if is_answer:
-                took_s = self._clock.monotonic() - started_at
+                # One slow answer counts as one of twice the average. Otherwise a single read that met a write would
+                # make the server count as slow, and the next such read would not be repeated.
+                took_s = min(self._clock.monotonic() - started_at, 2 * self._answer_s)
                 self._answer_s = took_s if self._answer_s == inf else self._answer_s + (took_s - self._answer_s) / 8
 
     def _get(self, client: Client, key: str) -> bytes:

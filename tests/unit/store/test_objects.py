@@ -32,7 +32,7 @@ from deltaq.store import (
     open_store,
     probe,
 )
-from deltaq.store.object_connection import IMPATIENT_TIMEOUT_S
+from deltaq.store.object_connection import IMPATIENT_TIMEOUTS_S
 from deltaq.store.object_errors import outcome, scrub
 from deltaq.store.object_options import OPTIONS, object_settings
 from deltaq.store.objects import IMPATIENT_ATTEMPTS, NEAR_POLL_INTERVAL, NEAR_S, POLL_INTERVAL
@@ -247,10 +247,13 @@ def test_a_truncated_body_is_not_returned(server, store) -> None:
 # Peeking
 
 
+QUICK_S = IMPATIENT_TIMEOUTS_S[0] / 10
+
+
 class SteppingClock(ManualClock):
     """A clock on which each reading advances the time by `step_s` seconds."""
 
-    step_s = IMPATIENT_TIMEOUT_S / 10
+    step_s = QUICK_S
 
     def monotonic(self) -> float:
         self.advance(self.step_s)
@@ -287,20 +290,49 @@ TIMEOUT_S = 0.2
 def unhurried(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """A server, and impatient gets that wait longer for its answers than elsewhere."""
     for module in (object_connection, objects):
-        monkeypatch.setattr(module, "IMPATIENT_TIMEOUT_S", TIMEOUT_S)
+        monkeypatch.setattr(module, "IMPATIENT_TIMEOUTS_S", (TIMEOUT_S, TIMEOUT_S))
     return server
 
 
 def test_get_impatient_repeats_a_request_if_a_quick_server_is_slow(unhurried) -> None:
-    server, impatient = unhurried, Impatient(unhurried, IMPATIENT_TIMEOUT_S / 10)
+    server, impatient = unhurried, Impatient(unhurried, QUICK_S)
     impatient.clock.step_s = TIMEOUT_S
     server.stub.set_rules(HttpRule(fault="hang_before", operation="get", times=2))
     assert impatient.store.get_impatient("k") == b"written"
     assert server.stub.effects() == {Effect.HUNG: 2}
 
 
+@pytest.mark.parametrize(
+    ("took_s", "rule", "requests"),
+    [
+        (TIMEOUT_S / 2, HttpRule(fault="hang_before", operation="get", times=1), 2),
+        (TIMEOUT_S * 0.6, HttpRule(fault="slow", operation="get", delay_ms=(300, 300), times=1), 1),
+    ],
+    ids=["quick", "less quick"],
+)
+def test_the_first_request_is_repeated_sooner_where_answers_are_quick(
+    server: Server, monkeypatch: pytest.MonkeyPatch, took_s: float, rule: HttpRule, requests: int
+) -> None:
+    for module in (object_connection, objects):
+        monkeypatch.setattr(module, "IMPATIENT_TIMEOUTS_S", (TIMEOUT_S, 50 * TIMEOUT_S))
+    monkeypatch.setattr(objects, "NEAR_S", 1.0)
+    impatient = Impatient(server, took_s)
+    impatient.clock.step_s = TIMEOUT_S
+    server.stub.set_rules(rule)
+    assert impatient.store.get_impatient("k") == b"written"
+    assert impatient.requests == requests
+
+
+def test_one_slow_answer_does_not_make_a_near_server_count_as_far(unhurried) -> None:
+    impatient = Impatient(unhurried, QUICK_S)
+    for step_s in (1.0, QUICK_S):
+        impatient.clock.step_s = step_s
+        assert impatient.store.get_impatient("k") == b"written"
+        assert impatient.store.poll_interval == NEAR_POLL_INTERVAL
+
+
 def test_get_impatient_waits_after_several_timeouts(unhurried) -> None:
-    server, impatient = unhurried, Impatient(unhurried, IMPATIENT_TIMEOUT_S / 10)
+    server, impatient = unhurried, Impatient(unhurried, QUICK_S)
     impatient.clock.step_s = TIMEOUT_S
     server.stub.set_rules(
         HttpRule(fault="hang_before", operation="get", times=IMPATIENT_ATTEMPTS),
@@ -311,12 +343,12 @@ def test_get_impatient_waits_after_several_timeouts(unhurried) -> None:
 
 
 def test_get_impatient_asks_a_slow_server_once_until_it_is_quicker(unhurried) -> None:
-    server, impatient = unhurried, Impatient(unhurried, IMPATIENT_TIMEOUT_S)
+    server, impatient = unhurried, Impatient(unhurried, 2 * NEAR_S)
     server.stub.set_rules(HttpRule(fault="slow", operation="get", delay_ms=(300, 300)))
     assert impatient.store.get_impatient("k") == b"written"
     assert impatient.requests == 1
     server.stub.set_rules()
-    impatient.clock.step_s = IMPATIENT_TIMEOUT_S / 10
+    impatient.clock.step_s = QUICK_S
     for _ in range(20):
         impatient.store.get_impatient("k")
     server.stub.set_rules(HttpRule(fault="hang_before", operation="get", times=1))
@@ -333,7 +365,7 @@ def test_a_near_server_is_polled_more_often(unhurried, took_s: float, pace: Poll
 
 
 def test_a_failing_server_gets_no_repeated_requests(unhurried) -> None:
-    server, impatient = unhurried, Impatient(unhurried, IMPATIENT_TIMEOUT_S / 10)
+    server, impatient = unhurried, Impatient(unhurried, QUICK_S)
     server.stub.set_rules(HttpRule(fault="error_before", status=503))
     with pytest.raises(StoreUnavailable):
         impatient.store.get_impatient("k")
@@ -341,7 +373,7 @@ def test_a_failing_server_gets_no_repeated_requests(unhurried) -> None:
 
 
 def test_get_impatient_accepts_object_missing_as_an_answer(unhurried) -> None:
-    impatient = Impatient(unhurried, IMPATIENT_TIMEOUT_S / 10)
+    impatient = Impatient(unhurried, QUICK_S)
     with pytest.raises(ObjectMissing):
         impatient.store.get_impatient("missing")
     assert impatient.requests == 1

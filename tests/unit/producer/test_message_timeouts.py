@@ -32,6 +32,7 @@ class Stage:
         self.store = FaultyStore(MemoryStore("test")) if store is None else store
         Topic("t", partitions=1, store=self.store.inner).create()
         self.reports: dict[bytes, KafkaError | None] = {}
+        self.blocked = 0
         self.short = self._producer(SHORT_MS)
         self.long = self._producer(LONG_MS)
         for producer in self.short, self.long:
@@ -39,6 +40,7 @@ class Stage:
             self.flush(producer)
             self.reports.clear()
         self.writer = self.short._handles["t"].sender
+        eventually(lambda: not self.writer._batches.open, "the end of the first batches, right after their reports")
         self.store.add(*rules)
 
     def _producer(self, limit_ms: int) -> Producer:
@@ -62,7 +64,18 @@ class Stage:
         """Let the limit of the impatient one pass, step by step."""
         for _ in range(5):
             assert self.short.poll(0) == 0
-            self.clock.advance(SHORT_MS / 1000 / 5)
+            self.advance(SHORT_MS / 1000 / 5)
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock once each thread of the sender waits for it, except `blocked` ones: a wait that began while
+        the clock moves would end late."""
+        threads = self.writer._threads.threads
+
+        def all_wait() -> bool:
+            return self.clock.waiting >= sum(thread.is_alive() for thread in threads) - self.blocked
+
+        eventually(all_wait, "the threads wait")
+        self.clock.advance(seconds)
 
     def recover(self, producer: Producer | None = None) -> None:
         """The store is well again; what is left, of the patient one unless another is named, is delivered."""
@@ -197,6 +210,7 @@ def test_a_short_limit_is_kept_while_a_call_of_the_store_hangs():
     gate.clear()
     stage.produce(stage.long, "long")
     eventually(lambda: stage.taken(stage.long))
+    stage.blocked = 1
     stage.produce(stage.short, "short")
     stage.pass_limit()
     stage.flush(stage.short)
@@ -225,15 +239,15 @@ def test_messages_that_were_not_taken_time_out_in_the_order_in_which_they_were_p
     stage.produce(stage.long, "long")
     eventually(lambda: stage.taken(stage.long))
     stage.produce(stage.short, "a")
-    stage.clock.advance(0.3)
+    stage.advance(0.3)
     stage.produce(stage.short, "b")
-    stage.clock.advance(0.2)
+    stage.advance(0.2)
     eventually(lambda: (stage.short.poll(0), b"a" in stage.reports)[1])
     assert len(stage.short) == 1
     eventually(
         lambda: stage.writer._expiry in stage.writer._threads._due
     )  # its wait for "b" begins before the clock moves
-    stage.clock.advance(0.3)
+    stage.advance(0.3)
     stage.flush(stage.short)
     assert list(stage.reports) == [b"a", b"b"]
     stage.recover()

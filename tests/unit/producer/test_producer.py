@@ -724,6 +724,9 @@ def test_a_new_producer_writes_to_the_recreated_topic_beside_a_stale_one(root):
     with Producer(bootstrap_servers=root) as first:
         first.produce("t", "old")
         assert first.flush(20) == 0
+        batches = first._handles["t"].sender._batches
+        # While the sender has something to do, it does not look for another topic.
+        eventually(lambda: not (batches.open or batches.is_committing), "the end of the commit, after its report")
         handle.delete()
         Topic("t", conf={"bootstrap.servers": root}).create()
         delivered: list[KafkaError | None] = []

@@ -86,8 +86,14 @@ def contended_producer(
     with Producer(conf, store=store, on_delivery=reports, **config) as producer:
         producer.produce("t", "first")
         producer.flush(60)
+        until_done(producer)
         policy_of(producer).peer_committed(SYSTEM_CLOCK.monotonic())
         yield producer
+
+
+def until_done(producer: Producer) -> None:
+    """Wait until the batches that were reported are forgotten, too: the sender does that right after the reports."""
+    eventually(lambda: not writer_in(producer)._batches.open, "the end of the batches")
 
 
 def writer_in(producer: Producer) -> Sender:
@@ -150,6 +156,7 @@ def test_contended_writers_share_files_and_any_committer_adds_them():
         for number in range(3):
             producer.produce("t", str(number))
             producer.flush(60)
+        until_done(producer)
         assert writer_in(producer).log.pending_shared.paths == {}
     assert [file.id.number for file in shared_files_in(store)] == [0, 1, 2]
     assert reports.names == [None] * 4
@@ -247,6 +254,7 @@ def test_an_unacknowledged_shared_file_is_revoked_before_it_is_reported_failed()
         store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
         producer.produce("t", "lost")
         producer.flush(60)
+        until_done(producer)
         writer = writer_in(producer).log.writer
         assert writer_in(producer).log.pending_shared.paths == {}
     assert reports.names == [None, "_MSG_TIMED_OUT"]
@@ -362,6 +370,7 @@ def test_a_refused_upload_fails_at_once_without_a_revocation():
         store.add(Rule("put", DATA, Fault.refused(), times=1))
         producer.produce("t", "lost")
         producer.flush(60)
+        until_done(producer)
         writer = writer_in(producer).log.writer
         assert writer_in(producer).log.pending_shared.paths == {}
     assert reports[1][0].code() == KafkaError._TRANSPORT

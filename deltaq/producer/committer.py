@@ -20,6 +20,7 @@ from deltaq.producer.expiry import REVOKE_S
 from deltaq.producer.group_commit import GroupCommitPolicy
 from deltaq.producer.sender_topic import SenderTopic
 from deltaq.producer.uploader import Uploader
+from deltaq.store.parallel import in_parallel
 from deltaq.topics.log import (
     Appended,
     AppendOutcome,
@@ -137,7 +138,7 @@ class Committer:
                         self._upload_expired_again(attempt, outcome.paths, definition_of(log))
                     elif not isinstance(outcome, CommitConflict):
                         break
-                    elif not self._share_again(attempt.taken, definition_of(log)):
+                    elif policy is not None and policy.is_busy and not self._share_again(attempt.taken, log):
                         return NothingToAppend()
                 if isinstance(outcome, Appended) and self._topic.maintenance is not None:
                     self._topic.maintenance.committed(log.version, log.copied_state)
@@ -146,10 +147,16 @@ class Committer:
                 self._topic.saw(definition_of(log) if log.head is not None else None)
 
     def _try_append(
-        self, log: TopicLog, attempt: _Attempt, *, shared: bool = False, tries: int | None = None
+        self,
+        log: TopicLog,
+        attempt: _Attempt,
+        *,
+        shared: bool = False,
+        far_behind: bool = False,
+        tries: int | None = None,
     ) -> AppendOutcome:
-        take = partial(self._take, attempt)
-        return log.append(take, attempt.topic_id, attempt.deadline, shared=shared, tries=tries, trying=attempt.trying)
+        take, about = partial(self._take, attempt), (attempt.topic_id, attempt.deadline)
+        return log.append(take, *about, shared=shared, far_behind=far_behind, tries=tries, trying=attempt.trying)
 
     def _take(self, attempt: _Attempt) -> list[PendingSegment] | None:
         """The segments to append; None if nothing is left. Batches uploaded or reported meanwhile join or leave."""
@@ -173,23 +180,25 @@ class Committer:
         is_shared = all(batch.is_shared for batch in attempt.taken)
         if is_shared and (found := self._await_leader(log, attempt, policy)) is not None:
             return found
-        may_give_way = attempt.lost_races < GIVE_WAY_MAX if is_shared else attempt.lost_races == 0
-        tries = 1 if may_give_way and policy.is_busy else None
-        shared = policy.is_contended(self._clock.monotonic())
-        outcome = self._try_append(log, attempt, shared=shared, tries=tries)
+        tries = 1 if attempt.lost_races < GIVE_WAY_MAX else None
+        now = self._clock.monotonic()
+        contended, looks = policy.is_contended(now), policy.looks_for_peers(now)
+        outcome = self._try_append(log, attempt, shared=contended or looks, far_behind=looks, tries=tries)
         if isinstance(outcome, CommitConflict):
+            policy.lost_race(self._clock.monotonic(), again=attempt.lost_races > 0)
             attempt.lost_races += 1
-            policy.peer_committed(self._clock.monotonic())
         return outcome
 
     def _await_leader(
         self, log: TopicLog, attempt: _Attempt, policy: GroupCommitPolicy
     ) -> CommittedByPeer | NothingToAppend | None:
-        """Wait for the group-commit leader to commit our files; None if it has not. Raises Corrupt, Incompatible."""
+        """Wait for the group-commit leader to commit our files; None if it has not, or if no listing of a leader shows
+        the first of them any more. Raises Corrupt, Incompatible."""
         now = self._clock.monotonic()
         leader_timeout_s = policy.leader_timeout_s(now, self._clock.random(), attempt.lost_races, is_ours=log.is_ours)
         until = min(attempt.deadline, now + leader_timeout_s)
-        while now < until and not self._batches.is_stopping:
+        front = attempt.taken[0].segments[0]
+        while now < until and log.is_listed(front) and not self._batches.is_stopping:
             self._clock.sleep(min(policy.poll_s, until - now))
             try:
                 log.catch_up()
@@ -220,9 +229,10 @@ class Committer:
             reason = "the log was cleaned up before this writer could read it"
             self._fail(missed, Unavailable(reason, retriable=False))
 
-    def _share_again(self, taken: list[ProduceBatch], definition: TopicDefinition) -> bool:
+    def _share_again(self, taken: list[ProduceBatch], log: TopicLog) -> bool:
         """After a lost race, upload small files again as shared files, for the leader to commit. False if that fails:
         the batches have then been put back."""
+        definition = definition_of(log)
         for batch in taken:
             is_one_file = batch.topic_id == definition.topic_id and not batch.is_late and len(batch.segments) == 1
             if not is_one_file or batch.segments[0].size > RESHARE_BYTES_MAX:
@@ -232,18 +242,20 @@ class Committer:
             if not is_first or any(batch.place is not None for batch in self._batches.open):
                 return True
             for number, batch in enumerate(taken):
-                batch.place = self._batches.place(self._topic.log.version, follows=number > 0)
-        for batch in taken:
-            try:
-                self._upload.put(batch, definition, batch.deadline)
-            except KafkaException as error:
-                batch.failure = error
-                with self._batches.lock:
-                    self._batches.put_back(taken)
+                batch.place = self._batches.place(log.version, follows=number > 0)
+        # At once: while they are uploaded, the log goes on, and peers find only files of its newest versions.
+        in_parallel(self._clock, partial(self._put_again, definition=definition), taken)
+        with self._batches.lock:
+            if any(batch.failure is not None for batch in taken):
+                self._batches.put_back(taken)
                 return False
-            if not batch.is_shared:
-                return True
         return True
+
+    def _put_again(self, batch: ProduceBatch, definition: TopicDefinition) -> None:
+        try:
+            self._upload.put(batch, definition, batch.deadline)
+        except KafkaException as error:
+            batch.failure = error
 
     def _upload_expired_again(self, attempt: _Attempt, gone: frozenset[str], definition: TopicDefinition) -> None:
         """Upload files again that may have been removed as orphans, for instance while the process was suspended."""

@@ -13,6 +13,10 @@ CONTENTION_S = 2.0
 LOAD_MIN = 0.15
 """Below this log utilisation (commit time per interval, if each file had its own commit), group commit is off."""
 
+LOOK_S = 1.0
+"""Seconds between two listings of shared files by a writer that seems to be the only one and keeps the log busy. Others
+may lose every race against it: they have to read an entry before they can follow it, and it does not."""
+
 LEADER_COMMITS = 32
 """Commits in a row after which a leader gives way once: its own records wait less than those of other writers."""
 
@@ -42,6 +46,8 @@ class GroupCommitPolicy:
     _files_per_commit: float = 1.0
     _commit_s: float = float("inf")
     _in_a_row: int = 0
+    _looked_at: float = float("-inf")
+    _lost: int = 0  # races lost from the log's end, less own commits since
 
     def learned(self, now: float, appends: int, files: int, *, contended: bool) -> None:
         """Learn of `appends` more entries with `files` more files at `now`. `contended`: other writers took part."""
@@ -56,6 +62,7 @@ class GroupCommitPolicy:
         known = self._commit_s < float("inf")
         self._commit_s = min(commit_s, self._commit_s * 0.9 + commit_s * 0.1 if known else commit_s)
         self._in_a_row += 1
+        self._lost = max(0, self._lost - 1)
 
     def peer_committed(self, now: float) -> None:
         """Another writer has committed at `now`."""
@@ -66,10 +73,23 @@ class GroupCommitPolicy:
         """Whether other writers are active and the load is high enough for group commit."""
         return now - self._contended_at < CONTENTION_S and self.is_busy
 
+    def lost_race(self, now: float, *, again: bool) -> None:
+        """Another writer has won the slot. `again`: as the one before, so this writer knew the log's end."""
+        self.peer_committed(now)
+        self._lost += again
+
     @property
     def is_busy(self) -> bool:
         """Whether log utilisation is above LOAD_MIN; true until the first commit has been measured."""
-        return self._commit_s * self._files_per_commit > LOAD_MIN * self._interval_s
+        return self._lost > 0 or self._commit_s * self._files_per_commit > LOAD_MIN * self._interval_s
+
+    def looks_for_peers(self, now: float) -> bool:
+        """Whether the next commit should list shared files though no other writer was seen; true once in LOOK_S."""
+        is_first = self._looked_at == float("-inf")
+        if not is_first and (not self.is_busy or now - max(self._contended_at, self._looked_at) < LOOK_S):
+            return False
+        self._looked_at = now
+        return not is_first  # nothing is known of the log's utilisation yet
 
     def contended_left_s(self, now: float) -> float:
         """Seconds for which `is_contended` stays true without another sign of other writers."""

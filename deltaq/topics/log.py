@@ -40,6 +40,9 @@ _FENCE = "FENCE"
 SHARED_FILES_BEHIND = 6
 """Versions behind the log's end within which shared files are listed. Their own writer commits older ones."""
 
+SHARED_FILES_FAR_BEHIND = 128
+"""The same where this writer seems to be the only one: there are few shared files, made by others that fell behind."""
+
 SHARED_FILES_MAX = 256
 """Most shared files of peers in one entry."""
 
@@ -193,6 +196,7 @@ class TopicLog(TopicPosition):
         txn: Txn | None = None,
         *,
         shared: bool = False,
+        far_behind: bool = False,
         tries: int | None = None,
         trying: Callable[[str], None] = lambda _: None,
     ) -> AppendOutcome:
@@ -200,7 +204,7 @@ class TopicLog(TopicPosition):
 
         `take_segments()` is called again for each slot tried and may return more than before, or None to end the append
         with NothingToAppend. `trying` is called before it, with the token of the slot tried. `shared`: add the shared
-        files of peers, too.
+        files of peers, too, with `far_behind` also older ones.
 
         Nothing is written, and the outcome is AlreadyCommitted if the topic has the transaction version of `txn` or a
         later one; UploadsExpired if segments have waited for too long; CommittedByPeer if peers have committed some of
@@ -225,7 +229,7 @@ class TopicLog(TopicPosition):
             tries = None if tries is None else tries - 1
             head, now = self.live_head, self._now()
             log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
-            others = self._shared_by_peers(head) if shared and own is None else []
+            others = self._shared_by_peers(head, far_behind) if shared and own is None else []
             rows = [*segments, *others]
             after, actions = appended(head, state.version + 1, rows, now, log_append_time, self._indexed_columns())
             info = self._info(txn_id, max(now, head.time_ms), APPEND_OPERATION, blind=own is None)
@@ -245,7 +249,7 @@ class TopicLog(TopicPosition):
             mine = frozenset(segment.path for segment in segments if segment.path not in pending)
             return Draft(info, actions, may_stand, mine, is_proven=True)
 
-        outcome = self._log.commit(write, deadline)
+        outcome = self._log.commit(write, deadline, takes_turns=shared)
         if not isinstance(outcome, Committed):
             return outcome
         others, seen = self.others_since()
@@ -290,6 +294,10 @@ class TopicLog(TopicPosition):
         """Whether the newest append read so far is by this writer."""
         return self._appended_by == self.writer
 
+    def is_listed(self, segment: PendingSegment) -> bool:
+        """Whether peers that have read as much of the log still find a shared file."""
+        return segment.as_of >= self.version - SHARED_FILES_BEHIND
+
     def committed_by_peer(self, segments: Sequence[PendingSegment]) -> CommittedByPeer | None:
         """Which of these segments peers have committed, as read so far; None if they have committed none.
 
@@ -327,9 +335,10 @@ class TopicLog(TopicPosition):
         unknown = {s.path for s in shared if s.as_of < self._tracker.followed} - committed.keys()
         return CommittedByPeer(committed, frozenset(unknown))
 
-    def _shared_by_peers(self, head: TopicHead) -> list[PendingSegment]:
+    def _shared_by_peers(self, head: TopicHead, far_behind: bool) -> list[PendingSegment]:
         """Shared files of peers that may be committed next."""
-        folder, after = names.shared_files_folder(self.folder), max(0, self.version - SHARED_FILES_BEHIND)
+        behind = SHARED_FILES_FAR_BEHIND if far_behind else SHARED_FILES_BEHIND
+        folder, after = names.shared_files_folder(self.folder), max(0, self.version - behind)
         found = []
         try:
             for entry in self._store.list_some(folder, names.shared_files_after(self.folder, after)):

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from deltaq import Consumer, KafkaError, Producer, Topic, TopicPartition
-from deltaq.clock import SYSTEM_CLOCK
+from deltaq.clock import SYSTEM_CLOCK, SystemClock
 from deltaq.delta.actions import Entry, parse_entry
 from deltaq.producer import group_commit
 from deltaq.producer.committer import Committer
@@ -21,7 +21,7 @@ from deltaq.producer.sender import Sender
 from deltaq.producer.uploader import BATCHES_AHEAD_MAX
 from deltaq.store import MemoryStore, StoreUnavailable
 from deltaq.testing import Fault, FaultyStore, Rule
-from deltaq.topics.log import Appended, TopicLog
+from deltaq.topics.log import SHARED_FILES_BEHIND, Appended, TopicLog
 from deltaq.topics.shared_files import SharedFile, parse_shared_file, writer_of
 from tests.doubles.reading import drain, eventually
 
@@ -413,6 +413,107 @@ def test_a_writer_that_lost_the_race_shares_its_unshared_files():
     assert reports.names == [None, None]
     assert len(shared_files_in(store)) == 1
     assert values(store, 2) == [b"first", b"late"]
+
+
+def test_a_writer_that_lost_two_races_shares_its_files_on_a_log_of_low_utilisation(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(group_commit, "LOAD_MIN", float("inf"))
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with contended_producer(store, reports) as producer:
+        neighbour, create, left = Neighbour(store), store.create, [0, 1]
+
+        def lose_two_races(key, data, after=""):
+            if left:
+                left.pop()
+                neighbour.commit()
+            create(key, data, after)
+
+        store.create = lose_two_races  # type: ignore[method-assign]
+        producer.produce("t", "late")
+        producer.flush(60)
+    assert reports.names == [None, None]
+    assert len(shared_files_in(store)) == 1
+    assert values(store, 2) == [b"first", b"late"]
+
+
+def test_batches_taken_while_an_earlier_one_is_uploaded_again_are_shared_too():
+    store, reports = HeldStore(3), Reports()
+    with contended_producer(store, reports, batch_num_messages=1) as producer:
+        policy_of(producer).peer_committed(float("-inf"))  # it takes itself for alone
+        neighbour, create = Neighbour(store), store.create
+
+        def lose_the_race(key, data, after=""):
+            del store.create
+            neighbour.commit()
+            create(key, data, after)
+
+        store.create = lose_the_race  # type: ignore[method-assign]
+        producer.produce("t", "late")
+        eventually(partial(came, store, 3))
+        producer.produce("t", "next")
+        eventually(lambda: shared_files_in(store))
+        assert neighbour.commit() == 0, "what comes before it is not there yet"
+        store.gates[3].set()
+        producer.flush(60)
+    assert reports.names == [None] * 3
+    assert [(file.id.number, file.follows) for file in shared_files_in(store)] == [(0, False), (1, True)]
+    assert values(store, 3) == [b"first", b"late", b"next"]
+
+
+def test_a_shared_file_too_old_for_the_listings_of_peers_does_not_wait_for_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(group_commit.GroupCommitPolicy, "leader_timeout_s", lambda *_, **__: 600.0)
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with contended_producer(store, reports) as producer:
+        producer.produce("t", "overlooked")
+        eventually(lambda: shared_files_in(store))
+        neighbour = Neighbour(store)
+        for _ in range(SHARED_FILES_BEHIND + 1):
+            assert isinstance(neighbour.log.append(list, neighbour.log.live_head.topic_id, FOREVER), Appended)
+        assert producer.flush(30) == 0
+        assert commits_of(store, writer_in(producer).log.writer) == ["WRITE"]
+    assert reports.names == [None, None]
+
+
+def test_a_look_far_behind_finds_files_that_the_usual_listing_misses():
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with contended_producer(store, reports) as producer:
+        store.add(Rule("create", ENTRY, Fault.error_before(), times=EVER))
+        producer.produce("t", "fell behind")
+        eventually(lambda: shared_files_in(store))
+        neighbour = Neighbour(store)
+        topic_id = neighbour.log.live_head.topic_id
+        for _ in range(SHARED_FILES_BEHIND + 1):
+            neighbour.log.append(list, topic_id, FOREVER)
+        assert neighbour.commit() == 0
+        found = neighbour.log.append(list, topic_id, FOREVER, shared=True, far_behind=True)
+        assert isinstance(found, Appended)
+        assert found.peer_files == 1
+        assert producer.flush(30) == 0
+    assert reports.names == [None, None]
+
+
+def test_a_lost_race_of_group_commit_is_followed_by_no_pause():
+    class Hurried(SystemClock):
+        pauses: ClassVar[list[float]] = []
+
+        def sleep(self, seconds):
+            self.pauses.append(seconds)
+
+    store = FaultyStore(MemoryStore("test"))
+    Topic("t", store=store.inner).create()
+    log, neighbour, create = TopicLog(store, "t", Hurried()), Neighbour(store), store.create
+    log.load()
+
+    def lose_the_race(key, data, after=""):
+        store.create = create  # type: ignore[method-assign]
+        neighbour.commit()
+        create(key, data, after)
+
+    for _ in range(3):  # after the first one it knows that there are others
+        store.create = lose_the_race  # type: ignore[method-assign]
+        found = log.append(list, log.live_head.topic_id, FOREVER, shared=True)
+        assert isinstance(found, Appended)
+        assert found.lost_races == 1
+    assert Hurried.pauses == []
 
 
 def test_a_file_that_peers_cannot_commit_does_not_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,30 @@ def test_contention_ends_some_time_after_its_last_sign():
     assert policy.contended_left_s(3.0) == 0
 
 
+def test_two_lost_races_in_a_row_show_a_busy_log_until_a_commit_succeeds():
+    policy = contended(files=1, interval_s=0.1)
+    policy.lost_race(1.0, again=False)
+    assert not policy.is_busy, "a first one may only show how long this writer was idle"
+    policy.lost_race(1.0, again=True)
+    assert policy.is_contended(1.0)
+    policy.committed(COMMIT_S)
+    assert not policy.is_busy
+
+
+def test_only_a_sole_writer_of_a_busy_log_looks_for_peers_once_in_a_while():
+    busy, idle = GroupCommitPolicy(), GroupCommitPolicy()
+    for policy, interval_s in [(busy, 0.02), (idle, 1.0)]:
+        for number in range(50):
+            policy.learned(number * interval_s, 1, 1, contended=False)
+            policy.committed(COMMIT_S)
+    looks = [busy.looks_for_peers(10 + tenth / 10) for tenth in range(30)]
+    assert not looks[0]
+    assert sum(looks) == 2
+    assert not any(idle.looks_for_peers(60.0 + second) for second in range(30))
+    busy.peer_committed(20.0)
+    assert not busy.looks_for_peers(20.5), "it lists them with each commit"
+
+
 def test_an_outage_does_not_raise_the_estimated_commit_time():
     policy = contended(files=1, interval_s=0.1)
     policy.committed(60.0)

@@ -35,6 +35,7 @@ MASK = "***"
 _WRITES = {"create", "put", "delete"}
 _TRANSIENT_STATUS = {408, 409, 412, 425, 429}  # of the 4xx
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
+_NO_KEY = "<Code>NoSuchKey</Code>"
 
 _STATUS = re.compile(r"status code: (\d{3} ?[A-Za-z -]*)")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,80})</Code>")
@@ -63,6 +64,8 @@ _HINTS = (
 
 def outcome(operation: str, key: str, error: BaseException, store: str, secrets: Iterable[str] = ()) -> StoreError:
     """The store error for an error of the client. `store` names the store in the text. Not chained to `error`."""
+    if isinstance(error, FileNotFoundError) and operation.startswith("get") and _NO_KEY in str(error):
+        return ObjectMissing(operation, key, "404 Not Found: NoSuchKey")  # at once: a reader polls by such answers
     # Masked before parts are cut out: a truncated secret would not be recognised.
     text, _, details = scrub(str(error), secrets).partition("Debug source:")
     status = _status(text)

@@ -185,7 +185,7 @@ def test_an_outage_is_seen_and_its_end_too(memory_root):
     with consumer(memory_root, store) as reader:
         reader.assign([tp()])
         drain(reader, 1)
-        store.add(Rule("*", "topics/*", Fault.error_before("no route to host")))
+        store.add(Rule("*", "topics/*", Fault.error_before("no route to host"), times=None))
         until(reader, ReadState.UNAVAILABLE)
         assert "no route to host" in reader.health().why_idle
         store.clear()
@@ -307,7 +307,7 @@ def test_failing_heartbeats_are_a_problem_before_the_session_ends(memory_root):
     with consumer(memory_root, store) as reader:
         reader.subscribe(["t"])
         drain(reader, 1)
-        store.add(Rule("put", "groups/g/_members/*", Fault.error_before("no route to host")))
+        store.add(Rule("put", "groups/g/_members/*", Fault.error_before("no route to host"), times=None))
         eventually(lambda: "no route to host" in reader.health().problem, "the problem")
         assert reader.health().membership is MembershipState.STABLE
         store.clear()

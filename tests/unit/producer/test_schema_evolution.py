@@ -19,7 +19,7 @@ from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.topics.log import TopicLog
 from deltaq.topics.schema_evolution import HISTORY_PROPERTY
 from deltaq.topics.state import TopicChange
-from tests.doubles.reading import drain
+from tests.doubles.reading import drain, eventually
 
 CONF = {"bootstrap.servers": "memory://unused", "linger.ms": 0}
 ENTRY = "topics/*_delta_log/*"
@@ -246,6 +246,9 @@ def test_a_topic_that_was_created_again_takes_another_schema_of_the_same_produce
     with producing(store) as producer:
         producer.produce(OLD, {"id": 1, "item": "a"})
         producer.flush(20)
+        batches = producer._handles["t"].sender._batches
+        # While the sender has something to do, it does not look for another topic.
+        eventually(lambda: not (batches.open or batches.is_committing), "the end of the commit, after its report")
         other.delete()
         other.create()
         for text in "ab":

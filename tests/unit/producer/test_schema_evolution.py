@@ -246,7 +246,8 @@ def test_a_topic_that_was_created_again_takes_another_schema_of_the_same_produce
     with producing(store) as producer:
         producer.produce(OLD, {"id": 1, "item": "a"})
         producer.flush(20)
-        batches = producer._handles["t"].sender._batches
+        (handle,) = producer._handles.values()
+        batches = handle.sender._batches
         # While the sender has something to do, it does not look for another topic.
         eventually(lambda: not (batches.open or batches.is_committing), "the end of the commit, after its report")
         other.delete()

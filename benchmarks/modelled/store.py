@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import builtins
 import heapq
-import time
 from collections import Counter
 from collections.abc import Iterator
 
 from benchmarks.counting_store import CountingStore
 from benchmarks.modelled.model import StoreModel
-from deltaq.clock import SYSTEM_CLOCK
+from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.store import ObjectEntry, PollInterval, Store, Watch
 from deltaq.store.object_listing import LIST_CHUNK
 from deltaq.store.objects import PART_BYTES, PARTS_IN_FLIGHT, POLL_INTERVAL
@@ -28,11 +27,12 @@ class ModelledStore(CountingStore):
     order of operations give the same delays. Thread-safe.
     """
 
-    def __init__(self, inner: Store, model: StoreModel, seed: int) -> None:
+    def __init__(self, inner: Store, model: StoreModel, seed: int, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(inner, log_folder="")  # to S3 a log entry is an object like any other
         self._requests: Counter[str] = Counter()
         self._model = model
         self._seed = seed
+        self._clock = clock
 
     @property
     def poll_interval(self) -> PollInterval:
@@ -67,7 +67,7 @@ class ModelledStore(CountingStore):
         return begin_s + max(under_way) + end_s
 
     def get(self, key: str) -> bytes:
-        with _Delay(self.request_s("GET")) as delay:
+        with _Delay(self._clock, self.request_s("GET")) as delay:
             found = super().get(key)
             delay.seconds += self._content_s(len(found))
         return found
@@ -76,17 +76,17 @@ class ModelledStore(CountingStore):
         return self.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        with _Delay(self.request_s("GET")) as delay:
+        with _Delay(self._clock, self.request_s("GET")) as delay:
             found = super().get_range(key, start, length)
             delay.seconds += self._content_s(len(found))
         return found
 
     def put(self, key: str, data: bytes | memoryview) -> None:
-        with _Delay(self.upload_s(memoryview(data).nbytes)):
+        with _Delay(self._clock, self.upload_s(memoryview(data).nbytes)):
             super().put(key, data)
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
-        with _Delay(self.request_s("PUT", memoryview(data).nbytes)):
+        with _Delay(self._clock, self.request_s("PUT", memoryview(data).nbytes)):
             super().create(key, data, after)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
@@ -95,7 +95,7 @@ class ModelledStore(CountingStore):
         return iter(found)
 
     def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
-        with _Delay(self.request_s("LIST")):
+        with _Delay(self._clock, self.request_s("LIST")):
             return super().list_some(prefix, start_after)
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
@@ -104,15 +104,15 @@ class ModelledStore(CountingStore):
         return found
 
     def delete(self, key: str) -> None:
-        with _Delay(self.request_s("DELETE")):
+        with _Delay(self._clock, self.request_s("DELETE")):
             super().delete(key)
 
     def watch(self) -> Watch:
-        return SignalWatch(SYSTEM_CLOCK)
+        return SignalWatch(self._clock)
 
     def _wait_for_pages(self, entries: int) -> None:
         pages = max(1, -(-entries // LIST_CHUNK))
-        time.sleep(sum(self.request_s("LIST") for _ in range(pages + 1)))
+        self._clock.sleep(sum(self.request_s("LIST") for _ in range(pages + 1)))
 
     def _content_s(self, size: int) -> float:
         return size / (self._model.mb_per_s * 1e6)
@@ -121,13 +121,14 @@ class ModelledStore(CountingStore):
 class _Delay:
     """Half of the time passes before what is inside, half after it: a request's way there and its answer's way back."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
         self.seconds = seconds
         self._before_s = seconds / 2
 
     def __enter__(self) -> _Delay:
-        time.sleep(self._before_s)
+        self._clock.sleep(self._before_s)
         return self
 
     def __exit__(self, *_: object) -> None:
-        time.sleep(self.seconds - self._before_s)
+        self._clock.sleep(self.seconds - self._before_s)

@@ -77,7 +77,7 @@ def test_each_request_is_counted_for_the_object_that_it_is_for(operation, key, o
 
 
 def test_a_store_counts_by_label_and_by_price(monkeypatch):
-    monkeypatch.setattr("benchmarks.modelled.store.time.sleep", lambda _: None)
+    monkeypatch.setattr("time.sleep", lambda _: None)
     store = GroupStore(MemoryStore("test"), S3_STANDARD, 1)
     before, entry = store.counted(), group_folder("g") + "_delta_log/00000000000000000000.json"
     store.put(member_key("g", "m"), b"1")

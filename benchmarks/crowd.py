@@ -1,0 +1,212 @@
+"""Many producers of one topic where only the store takes time.
+
+Sixteen processes and their store need the whole of a small machine, so that the suite *contention* measures processors.
+Here the producers run on the simulated clock of the test kit, on which computing takes no time, and requests last as a
+model of a store says.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from benchmarks.distribution import Distribution, distribution
+from benchmarks.finding import Bars, Table, Target, at_most
+from benchmarks.modelled.model import S3_STANDARD, RequestLatency, StoreModel
+from benchmarks.modelled.store import ModelledStore
+from benchmarks.suite import Report
+from deltaq import KafkaError, Message, Producer, Topic
+from deltaq.clock import Clock
+from deltaq.names import entry_version, topic_log
+from deltaq.store import Store
+from deltaq.testing.simulation.world import World
+
+__all__ = ["FULL_CROWD", "QUICK_CROWD", "Crowds", "CrowdPlan", "measure_crowds"]
+
+TOPIC = "crowd"
+MESSAGE = b"x" * 100
+
+START_S = 5.0
+"""When all begin to send, at the same moment. Before, each has sent one message, so that the topic is known."""
+
+P99_AIM = 8.0
+"""Target: the p99 of an acknowledgement, as a multiple of that of one producer."""
+
+QUICKER_STORE = replace(
+    S3_STANDARD,
+    name="a quicker store",
+    latencies={
+        "PUT": RequestLatency(30, 120),
+        "GET": RequestLatency(15, 40),
+        "LIST": RequestLatency(15, 40),
+        "DELETE": RequestLatency(30, 120),
+    },
+)
+"""About as far away as a store with disks of its own in the same data centre; assumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrowdPlan:
+    """So many producers at a time, each of which sends `rate` messages a second for `seconds`, with each of the
+    `seeds`, through a store of each model."""
+
+    producers: tuple[int, ...]
+    rate: int
+    seconds: float
+    seeds: int
+    models: tuple[StoreModel, ...] = (S3_STANDARD, QUICKER_STORE)
+
+
+FULL_CROWD = CrowdPlan((1, 4, 16), 100, 15.0, 3)
+QUICK_CROWD = CrowdPlan((1, 4), 100, 3.0, 1, (QUICKER_STORE,))
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What so many producers met with one seed: from when a message was due to its acknowledgement, and the commits.
+    `is_complete`: whether every message has an offset of its own, without a gap."""
+
+    producers: int
+    acknowledged: Distribution
+    commits: int
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Crowds:
+    """The outcome of a plan: for each model what its crowds met, with each seed."""
+
+    plan: CrowdPlan
+    found: Mapping[str, tuple[Crowd, ...]]
+
+    @property
+    def is_clean(self) -> bool:
+        return all(crowd.is_complete for crowds in self.found.values() for crowd in crowds)
+
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        """None: what other programs do has no influence."""
+        return ()
+
+    def tables(self) -> Iterator[Table]:
+        plan = self.plan
+        title = (
+            f"Producers of one topic where only the store takes time: {plan.rate}/s each, mean of {plan.seeds} seeds; "
+            f"messages {'complete' if self.is_clean else 'LOST, DOUBLED OR DISORDERED'}"
+        )
+        rows = []
+        for name, crowds in self.found.items():
+            for count in plan.producers:
+                p50, p99 = _mean(crowds, count)
+                commits = statistics.mean(crowd.commits for crowd in crowds if crowd.producers == count) / plan.seconds
+                figures = f"{commits:.1f}", f"{p50:,.0f}", f"{p99:,.0f}", f"{self._to_ones(name, count):.1f}"
+                rows.append((f"{name}, {count}", *figures))
+        yield Table(title, ("store, producers", "commits/s", "ack p50 ms", "p99", "p99/one's"), tuple(rows))
+
+    def charts(self) -> Iterator[Bars]:
+        labels = tuple(map(str, self.plan.producers))
+        series = tuple((name, tuple(_mean(of, n)[1] for n in self.plan.producers)) for name, of in self.found.items())
+        yield Bars("p99 of an acknowledgement by the number of producers", "ms", labels, series)
+
+    def targets(self) -> Iterator[Target]:
+        most = max(self.plan.producers)
+        for name in self.found:
+            yield at_most(f"p99 of {most} producers/one's, {name}", P99_AIM, self._to_ones(name, most))
+
+    def _to_ones(self, name: str, producers: int) -> float:
+        crowds = self.found[name]
+        return _mean(crowds, producers)[1] / _mean(crowds, min(self.plan.producers))[1]
+
+
+def _mean(crowds: tuple[Crowd, ...], producers: int) -> tuple[float, float]:
+    """The means of p50 and p99 over all seeds."""
+    alike = [crowd.acknowledged for crowd in crowds if crowd.producers == producers]
+    return statistics.mean(found.p50 for found in alike), statistics.mean(found.p99 for found in alike)
+
+
+def measure_crowds(plan: CrowdPlan, report: Report) -> Crowds:
+    """Carry out a plan. Raises RuntimeError if a message was not delivered."""
+    found = {}
+    for model in plan.models:
+        report(f"crowd: {model.name}")
+        runs = ((count, seed) for count in plan.producers for seed in range(1, plan.seeds + 1))
+        found[model.name] = tuple(_crowd(model, count, plan, seed) for count, seed in runs)
+    return Crowds(plan, found)
+
+
+def _crowd(model: StoreModel, producers: int, plan: CrowdPlan, seed: int) -> Crowd:
+    with World(seed, preempt=0.0) as world:
+        disk = world.network.disk
+        Topic(TOPIC, store=disk).create()
+        writers = []
+        for number in range(producers):
+            clock = world.machine(f"producer-{number}").clock
+            writers.append(_Writer(clock, ModelledStore(disk, model, 100 * seed + number, clock), plan))
+
+        def crowd() -> None:
+            for thread in [writer.clock.start_thread(writer.run, "main") for writer in writers]:
+                thread.join()
+
+        world.run(crowd)
+        commits = sum(entry_version(entry.key) is not None for entry in disk.list(topic_log(TOPIC)))
+    offsets = sorted(offset for writer in writers for offset in writer.offsets)
+    return Crowd(
+        producers,
+        distribution(took for writer in writers for took in writer.took_ns),
+        commits,
+        offsets == list(range(len(offsets))) and all(writer.is_in_order for writer in writers),
+    )
+
+
+@dataclass(eq=False)
+class _Writer:
+    """One producer, in a process of its own."""
+
+    clock: Clock
+    store: Store
+    plan: CrowdPlan
+    took_ns: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+
+    @property
+    def is_in_order(self) -> bool:
+        return self.offsets == sorted(self.offsets)
+
+    def run(self) -> None:
+        """Send all messages, each when it is due, and wait for their acknowledgements."""
+        now = self.clock.monotonic
+        conf = {"bootstrap.servers": self.store.url, "maintenance.enable": False}
+        with Producer(conf, store=self.store, clock=self.clock) as producer:
+            producer.produce(TOPIC, MESSAGE, on_delivery=self._noted)
+            producer.flush()
+            self.clock.sleep(max(0.0, START_S - now()))
+            began = now()
+            for number in range(int(self.plan.rate * self.plan.seconds)):
+                due = began + number / self.plan.rate
+                while (left := due - now()) > 0:
+                    producer.poll(left)
+                producer.produce(TOPIC, MESSAGE, on_delivery=self._timed(due))
+            producer.flush()
+
+    def _timed(self, due: float) -> _Delivered:
+        return _Delivered(self, due)
+
+    def _noted(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            raise RuntimeError(f"a message was not delivered: {error}")
+        offset = message.offset()
+        assert offset is not None
+        self.offsets.append(offset)
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivered:
+    """The delivery callback of a message that was due at `due` seconds."""
+
+    writer: _Writer
+    due: float
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        self.writer._noted(error, message)
+        self.writer.took_ns.append(int((self.writer.clock.monotonic() - self.due) * 1e9))

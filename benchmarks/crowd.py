@@ -22,7 +22,7 @@ from deltaq.names import entry_version, topic_log
 from deltaq.store import Store
 from deltaq.testing.simulation.world import World
 
-__all__ = ["FULL_CROWD", "QUICK_CROWD", "Crowds", "CrowdPlan", "measure_crowds"]
+__all__ = ["FULL_CROWD", "QUICK_CROWD", "CrowdPlan", "Crowds", "measure_crowds"]
 
 TOPIC = "crowd"
 MESSAGE = b"x" * 100
@@ -58,7 +58,7 @@ class CrowdPlan:
     models: tuple[StoreModel, ...] = (S3_STANDARD, QUICKER_STORE)
 
 
-FULL_CROWD = CrowdPlan((1, 4, 16), 100, 15.0, 3)
+FULL_CROWD = CrowdPlan((1, 4, 16), 100, 15.0, 10)
 QUICK_CROWD = CrowdPlan((1, 4), 100, 3.0, 1, (QUICKER_STORE,))
 
 
@@ -137,18 +137,18 @@ def measure_crowds(plan: CrowdPlan, report: Report) -> Crowds:
 
 def _crowd(model: StoreModel, producers: int, plan: CrowdPlan, seed: int) -> Crowd:
     with World(seed, preempt=0.0) as world:
-        disk = world.network.disk
-        Topic(TOPIC, store=disk).create()
+        disk, director = world.network.disk, world.machine("director")
         writers = []
         for number in range(producers):
             clock = world.machine(f"producer-{number}").clock
             writers.append(_Writer(clock, ModelledStore(disk, model, 100 * seed + number, clock), plan))
 
         def crowd() -> None:
+            Topic(TOPIC, store=disk, clock=director.clock).create()
             for thread in [writer.clock.start_thread(writer.run, "main") for writer in writers]:
                 thread.join()
 
-        world.run(crowd)
+        world.run(crowd, on=director)
         commits = sum(entry_version(entry.key) is not None for entry in disk.list(topic_log(TOPIC)))
     offsets = sorted(offset for writer in writers for offset in writer.offsets)
     return Crowd(

@@ -1,4 +1,4 @@
-"""A crowd of producers on a simulated clock waits for requests alone, and a message that is not there once is noticed."""
+"""A crowd of producers on a simulated clock waits for requests alone; a lost or doubled message is noticed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_crowd_waits_for_requests_alone_and_repeats_from_its_seed() -> None:
     assert lines == ["crowd: a quicker store"]
     assert (alone.acknowledged.count, three.acknowledged.count) == (50, 150)
     put_ms = QUICKER_STORE.latencies["PUT"].p50
-    assert 1.5 * put_ms < alone.acknowledged.p50 <= three.acknowledged.p50, "an upload and a create, one after the other"
+    assert 1.5 * put_ms < alone.acknowledged.p50 <= three.acknowledged.p50, "an upload, then a create"
     assert measure_crowds(PLAN, lines.append) == found
 
 

@@ -18,7 +18,7 @@ from benchmarks.age import AgePlan, measure_ages
 from benchmarks.ageing import Life
 from benchmarks.client_cost import FULL_CLIENT_COST, QUICK_CLIENT_COST, measure_client_cost
 from benchmarks.contention import FULL_CONTENTION, QUICK_CONTENTION, measure_contention
-from benchmarks.crowd import FULL_CROWD, QUICK_CROWD, measure_crowds
+from benchmarks.contention.on_a_model import FULL_ON_A_MODEL, QUICK_ON_A_MODEL, measure_on_a_model
 from benchmarks.flow import FULL_FLOW, QUICK_FLOW, measure_flows
 from benchmarks.groups import FULL_GROUPS, QUICK_GROUPS, measure_groups
 from benchmarks.latency import LatencyPlan, measure_latencies
@@ -82,7 +82,9 @@ SUITES: dict[str, Suite[Any]] = {
     "contention": Suite(
         FULL_CONTENTION, QUICK_CONTENTION, lambda plan, at: [measure_contention(at.root, plan, at.report)]
     ),
-    "crowd": Suite(FULL_CROWD, QUICK_CROWD, lambda plan, at: [measure_crowds(plan, at.report)]),
+    "contention-model": Suite(
+        FULL_ON_A_MODEL, QUICK_ON_A_MODEL, lambda plan, at: [measure_on_a_model(plan, at.report)]
+    ),
     "groups": Suite(
         FULL_GROUPS,
         QUICK_GROUPS,

@@ -22,9 +22,9 @@ from deltaq.names import entry_version, topic_log
 from deltaq.store import Store
 from deltaq.testing.simulation.world import World
 
-__all__ = ["FULL_CROWD", "QUICK_CROWD", "CrowdPlan", "Crowds", "measure_crowds"]
+__all__ = ["FULL_ON_A_MODEL", "QUICK_ON_A_MODEL", "ModelPlan", "OnAModel", "measure_on_a_model"]
 
-TOPIC = "crowd"
+TOPIC = "contended"
 MESSAGE = b"x" * 100
 
 START_S = 5.0
@@ -47,7 +47,7 @@ QUICKER_STORE = replace(
 
 
 @dataclass(frozen=True, slots=True)
-class CrowdPlan:
+class ModelPlan:
     """So many producers at a time, each of which sends `rate` messages a second for `seconds`, with each of the
     `seeds`, through a store of each model."""
 
@@ -58,12 +58,12 @@ class CrowdPlan:
     models: tuple[StoreModel, ...] = (S3_STANDARD, QUICKER_STORE)
 
 
-FULL_CROWD = CrowdPlan((1, 4, 16), 100, 15.0, 10)
-QUICK_CROWD = CrowdPlan((1, 4), 100, 3.0, 1, (QUICKER_STORE,))
+FULL_ON_A_MODEL = ModelPlan((1, 4, 16), 100, 15.0, 10)
+QUICK_ON_A_MODEL = ModelPlan((1, 4), 100, 3.0, 1, (QUICKER_STORE,))
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class Contended:
     """What so many producers met with one seed: from when a message was due to its acknowledgement, and the commits.
     `is_complete`: whether every message has an offset of its own, without a gap."""
 
@@ -74,15 +74,15 @@ class Crowd:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowds:
-    """The outcome of a plan: for each model what its crowds met, with each seed."""
+class OnAModel:
+    """The outcome of a plan: for each model the results with each number of producers and each seed."""
 
-    plan: CrowdPlan
-    found: Mapping[str, tuple[Crowd, ...]]
+    plan: ModelPlan
+    found: Mapping[str, tuple[Contended, ...]]
 
     @property
     def is_clean(self) -> bool:
-        return all(crowd.is_complete for crowds in self.found.values() for crowd in crowds)
+        return all(result.is_complete for results in self.found.values() for result in results)
 
     @property
     def others_cores(self) -> tuple[float, ...]:
@@ -96,10 +96,10 @@ class Crowds:
             f"messages {'complete' if self.is_clean else 'LOST, DOUBLED OR DISORDERED'}"
         )
         rows = []
-        for name, crowds in self.found.items():
+        for name, results in self.found.items():
             for count in plan.producers:
-                p50, p99 = _mean(crowds, count)
-                commits = statistics.mean(crowd.commits for crowd in crowds if crowd.producers == count) / plan.seconds
+                p50, p99 = _mean(results, count)
+                commits = statistics.mean(of.commits for of in results if of.producers == count) / plan.seconds
                 figures = f"{commits:.1f}", f"{p50:,.0f}", f"{p99:,.0f}", f"{self._to_ones(name, count):.1f}"
                 rows.append((f"{name}, {count}", *figures))
         yield Table(title, ("store, producers", "commits/s", "ack p50 ms", "p99", "p99/one's"), tuple(rows))
@@ -115,27 +115,27 @@ class Crowds:
             yield at_most(f"p99 of {most} producers/one's, {name}", P99_AIM, self._to_ones(name, most))
 
     def _to_ones(self, name: str, producers: int) -> float:
-        crowds = self.found[name]
-        return _mean(crowds, producers)[1] / _mean(crowds, min(self.plan.producers))[1]
+        results = self.found[name]
+        return _mean(results, producers)[1] / _mean(results, min(self.plan.producers))[1]
 
 
-def _mean(crowds: tuple[Crowd, ...], producers: int) -> tuple[float, float]:
+def _mean(results: tuple[Contended, ...], producers: int) -> tuple[float, float]:
     """The means of p50 and p99 over all seeds."""
-    alike = [crowd.acknowledged for crowd in crowds if crowd.producers == producers]
+    alike = [result.acknowledged for result in results if result.producers == producers]
     return statistics.mean(found.p50 for found in alike), statistics.mean(found.p99 for found in alike)
 
 
-def measure_crowds(plan: CrowdPlan, report: Report) -> Crowds:
+def measure_on_a_model(plan: ModelPlan, report: Report) -> OnAModel:
     """Carry out a plan. Raises RuntimeError if a message was not delivered."""
     found = {}
     for model in plan.models:
-        report(f"crowd: {model.name}")
+        report(f"contention on a model: {model.name}")
         runs = ((count, seed) for count in plan.producers for seed in range(1, plan.seeds + 1))
-        found[model.name] = tuple(_crowd(model, count, plan, seed) for count, seed in runs)
-    return Crowds(plan, found)
+        found[model.name] = tuple(_contended(model, count, plan, seed) for count, seed in runs)
+    return OnAModel(plan, found)
 
 
-def _crowd(model: StoreModel, producers: int, plan: CrowdPlan, seed: int) -> Crowd:
+def _contended(model: StoreModel, producers: int, plan: ModelPlan, seed: int) -> Contended:
     with World(seed, preempt=0.0) as world:
         disk, director = world.network.disk, world.machine("director")
         writers = []
@@ -143,15 +143,15 @@ def _crowd(model: StoreModel, producers: int, plan: CrowdPlan, seed: int) -> Cro
             clock = world.machine(f"producer-{number}").clock
             writers.append(_Writer(clock, ModelledStore(disk, model, 100 * seed + number, clock), plan))
 
-        def crowd() -> None:
+        def contended() -> None:
             Topic(TOPIC, store=disk, clock=director.clock).create()
             for thread in [writer.clock.start_thread(writer.run, "main") for writer in writers]:
                 thread.join()
 
-        world.run(crowd, on=director)
+        world.run(contended, on=director)
         commits = sum(entry_version(entry.key) is not None for entry in disk.list(topic_log(TOPIC)))
     offsets = sorted(offset for writer in writers for offset in writer.offsets)
-    return Crowd(
+    return Contended(
         producers,
         distribution(took for writer in writers for took in writer.took_ns),
         commits,
@@ -165,7 +165,7 @@ class _Writer:
 
     clock: Clock
     store: Store
-    plan: CrowdPlan
+    plan: ModelPlan
     took_ns: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
 

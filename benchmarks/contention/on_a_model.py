@@ -10,7 +10,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from benchmarks.contention.outcome import P99_AIM
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Bars, Table, Target, at_most
 from benchmarks.modelled.model import S3_STANDARD, RequestLatency, StoreModel
@@ -29,9 +31,6 @@ MESSAGE = b"x" * 100
 
 START_S = 5.0
 """When all begin to send, at the same moment. Before, each has sent one message, so that the topic is known."""
-
-P99_AIM = 8.0
-"""Target: the p99 of an acknowledgement, as a multiple of that of one producer."""
 
 QUICKER_STORE = replace(
     S3_STANDARD,
@@ -186,11 +185,13 @@ class _Writer:
                 due = began + number / self.plan.rate
                 while (left := due - now()) > 0:
                     producer.poll(left)
-                producer.produce(TOPIC, MESSAGE, on_delivery=self._timed(due))
+                producer.produce(TOPIC, MESSAGE, on_delivery=partial(self._acknowledged, due))
             producer.flush()
 
-    def _timed(self, due: float) -> _Delivered:
-        return _Delivered(self, due)
+    def _acknowledged(self, due: float, error: KafkaError | None, message: Message) -> None:
+        """The delivery callback of a message that was due at `due` seconds."""
+        self._noted(error, message)
+        self.took_ns.append(int((self.clock.monotonic() - due) * 1e9))
 
     def _noted(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -198,15 +199,3 @@ class _Writer:
         offset = message.offset()
         assert offset is not None
         self.offsets.append(offset)
-
-
-@dataclass(frozen=True, slots=True)
-class _Delivered:
-    """The delivery callback of a message that was due at `due` seconds."""
-
-    writer: _Writer
-    due: float
-
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
-        self.writer._noted(error, message)
-        self.writer.took_ns.append(int((self.writer.clock.monotonic() - self.due) * 1e9))

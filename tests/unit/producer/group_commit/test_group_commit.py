@@ -146,6 +146,18 @@ class Neighbour:
         assert isinstance(appended, Appended)
         return len(appended.files)
 
+    def wins(self, store: FaultyStore, races: int = 1) -> None:
+        """From now on, take so many slots just before `store` creates an entry in them."""
+        create, left = store.create, list(range(races))
+
+        def late(key: str, data: bytes | memoryview, after: str = "") -> None:
+            if left:
+                left.pop()
+                self.commit()
+            create(key, data, after)
+
+        store.create = late  # type: ignore[method-assign]
+
 
 # --- whether ---
 
@@ -400,14 +412,7 @@ def test_a_writer_that_lost_the_race_shares_its_unshared_files():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with contended_producer(store, reports) as producer:
         policy_of(producer).peer_committed(float("-inf"))  # it takes itself for alone
-        neighbour, create = Neighbour(store), store.create
-
-        def lose_the_race(key, data, after=""):
-            del store.create
-            neighbour.commit()
-            create(key, data, after)
-
-        store.create = lose_the_race  # type: ignore[method-assign]
+        Neighbour(store).wins(store)
         producer.produce("t", "late")
         producer.flush(60)
     assert reports.names == [None, None]
@@ -419,15 +424,7 @@ def test_a_writer_that_lost_two_races_shares_its_files_on_a_log_of_low_utilisati
     monkeypatch.setattr(group_commit, "LOAD_MIN", float("inf"))
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with contended_producer(store, reports) as producer:
-        neighbour, create, left = Neighbour(store), store.create, [0, 1]
-
-        def lose_two_races(key, data, after=""):
-            if left:
-                left.pop()
-                neighbour.commit()
-            create(key, data, after)
-
-        store.create = lose_two_races  # type: ignore[method-assign]
+        Neighbour(store).wins(store, races=2)
         producer.produce("t", "late")
         producer.flush(60)
     assert reports.names == [None, None]
@@ -439,14 +436,8 @@ def test_batches_taken_while_an_earlier_one_is_uploaded_again_are_shared_too():
     store, reports = HeldStore(3), Reports()
     with contended_producer(store, reports, batch_num_messages=1) as producer:
         policy_of(producer).peer_committed(float("-inf"))  # it takes itself for alone
-        neighbour, create = Neighbour(store), store.create
-
-        def lose_the_race(key, data, after=""):
-            del store.create
-            neighbour.commit()
-            create(key, data, after)
-
-        store.create = lose_the_race  # type: ignore[method-assign]
+        neighbour = Neighbour(store)
+        neighbour.wins(store)
         producer.produce("t", "late")
         eventually(partial(came, store, 3))
         producer.produce("t", "next")
@@ -500,16 +491,10 @@ def test_a_lost_race_of_group_commit_is_followed_by_no_pause():
 
     store = FaultyStore(MemoryStore("test"))
     Topic("t", store=store.inner).create()
-    log, neighbour, create = TopicLog(store, "t", Hurried()), Neighbour(store), store.create
+    log, neighbour = TopicLog(store, "t", Hurried()), Neighbour(store)
     log.load()
-
-    def lose_the_race(key, data, after=""):
-        store.create = create  # type: ignore[method-assign]
-        neighbour.commit()
-        create(key, data, after)
-
     for _ in range(3):  # after the first one it knows that there are others
-        store.create = lose_the_race  # type: ignore[method-assign]
+        neighbour.wins(store)
         found = log.append(list, log.live_head.topic_id, FOREVER, shared=True)
         assert isinstance(found, Appended)
         assert found.lost_races == 1

@@ -28,6 +28,11 @@ def as_count(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
+def as_lag(value: int | None) -> str:
+    """A lag, and - where it is not known."""
+    return "-" if value is None else as_count(value)
+
+
 def as_rate(value: float | None) -> str:
     """A number per second with three digits at least: 0.25, 12.5, 1,234."""
     if value is None:

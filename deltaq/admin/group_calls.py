@@ -214,11 +214,18 @@ def _lag(group: GroupHead, topic: TopicHead, key: tuple[str, int], committed: in
         committed,
         start,
         end,
-        None if committed is None else max(0, end - committed),
+        _distance(start, end, committed),
         None if owner is None else owner.member_id,
         None if member is None else member.client_id,
         None if member is None else member.host,
     )
+
+
+def _distance(start: int, end: int, committed: int | None) -> int | None:
+    """The lag of a partition; None if it depends on the `auto.offset.reset` of the next consumer."""
+    if committed is None:
+        return 0 if start == end else None
+    return max(0, end - committed)
 
 
 def _result(key: tuple[str, int], offset: CommittedOffset | None) -> TopicPartition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -147,10 +147,10 @@ class GroupMetadata:
 class PartitionLag:
     """How far a group is behind in one partition.
 
-    `committed` is the committed offset; None if there is none, and then `lag` is None too: where a consumer begins
-    depends on its `auto.offset.reset`. `lag` is `end_offset - committed`, and not below 0. A committed offset below
-    `start_offset` means that records were removed before the group has read them. The member is the one that owns the
-    partition; None if there is none.
+    `committed` is the committed offset; None if there is none. `lag` is `end_offset - committed`, and not below 0.
+    Without a committed offset it is 0 in a partition without records, and otherwise None: where a consumer begins
+    depends on its `auto.offset.reset`. A committed offset below `start_offset` means that records were removed before
+    the group has read them. The member is the one that owns the partition; None if there is none.
     """
 
     topic: str
@@ -173,9 +173,15 @@ class ConsumerGroupLag:
     partitions: list[PartitionLag]
 
     @property
-    def lag(self) -> int:
-        """The total over the partitions with a committed offset."""
-        return sum(partition.lag or 0 for partition in self.partitions)
+    def lag(self) -> int | None:
+        """The total over all partitions; None if that of one is not known, or if there are none."""
+        return total_lag(self.partitions)
+
+
+def total_lag(partitions: Sequence[PartitionLag]) -> int | None:
+    """The total over partitions; None if that of one is not known, or if there are none."""
+    known = [partition.lag for partition in partitions if partition.lag is not None]
+    return sum(known) if known and len(known) == len(partitions) else None
 
 
 _OLD_STATES = {

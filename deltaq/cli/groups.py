@@ -11,7 +11,7 @@ from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, 
 from deltaq.cli.session import Session
 from deltaq.cli.table import Column
 from deltaq.errors import KafkaException
-from deltaq.units import as_count
+from deltaq.units import as_count, as_lag
 
 if TYPE_CHECKING:
     from deltaq.tools.offset_resets import Shift
@@ -26,7 +26,8 @@ Group = Annotated[str, Argument(help="The id of the group.", metavar="GROUP", au
 def list_groups(session: Session) -> None:
     """List groups with their state and how far they are behind.
 
-    LAG is the number of offsets between what is committed and the ends of the topics.
+    LAG is the number of offsets between what is committed and the ends of the topics. It is - where it is not known:
+    where a partition with records has no committed offset.
     """
     found = session.admin.list_consumer_groups().result()
     groups = [listing.group_id for listing in found.valid]
@@ -40,7 +41,7 @@ def list_groups(session: Session) -> None:
         else:
             topics = sorted({partition.topic for partition in lag.partitions})
             rows.append({"group": group, "state": lag.state.name, "lag": lag.lag, "topics": topics})
-    columns = [Column("group"), Column("state"), Column("lag", as_count), Column("topics", _names)]
+    columns = [Column("group"), Column("state"), Column("lag", as_lag), Column("topics", _names)]
     if broken := sum("error" in row for row in rows):
         columns.append(Column("error"))
     session.out.rows(columns, rows)
@@ -94,12 +95,14 @@ def describe_group(session: Session, group: Group) -> None:
             ("Group", group),
             ("State", about.state.name),
             ("Assignor", about.partition_assignor or "none"),
-            ("Lag", as_count(lag.lag)),
+            ("Lag", as_lag(lag.lag)),
         ]
     )
     session.out.line()
-    numbers = [Column(name, as_count) for name in ("committed", "start_offset", "end_offset", "lag")]
-    session.out.rows([Column("topic"), Column("partition"), *numbers, Column("member")], partitions)
+    numbers = [Column(name, as_count) for name in ("committed", "start_offset", "end_offset")]
+    session.out.rows(
+        [Column("topic"), Column("partition"), *numbers, Column("lag", as_lag), Column("member")], partitions
+    )
     if members:
         session.out.line()
         texts = [Column(name) for name in ("member", "client", "host", "instance")]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from unicodedata import combining, east_asian_width
 
-from deltaq.units import as_count, as_rate, as_size, as_text
+from deltaq.units import as_count, as_lag, as_rate, as_size, as_text
 
 _BETWEEN = "  "
 _BOLD, _NOT_BOLD = "\x1b[1m", "\x1b[0m"
@@ -28,7 +28,7 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        return self.show in (as_count, as_rate, as_size)
+        return self.show in (as_count, as_lag, as_rate, as_size)
 
 
 Rows: TypeAlias = tuple[Sequence[Column], Sequence[Mapping[str, Any]]]

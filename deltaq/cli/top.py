@@ -10,7 +10,7 @@ from deltaq.cli.command import Command, Option
 from deltaq.cli.session import Session
 from deltaq.cli.table import Column, Rows
 from deltaq.errors import Unavailable
-from deltaq.units import as_count, as_rate
+from deltaq.units import as_count, as_lag, as_rate
 
 if TYPE_CHECKING:
     from deltaq.tools.rates import RootSample
@@ -21,7 +21,7 @@ _TOPICS = [
     Column("messages_per_s", as_rate, "MESSAGES/S"),
     Column("commits_per_s", as_rate, "COMMITS/S"),
 ]
-_GROUPS = [Column("group"), Column("lag", as_count), Column("lag_per_s", as_rate, "LAG/S")]
+_GROUPS = [Column("group"), Column("lag", as_lag), Column("lag_per_s", as_rate, "LAG/S")]
 
 
 def top(
@@ -80,9 +80,11 @@ def _rows(before: RootSample | None, now: RootSample) -> tuple[list[dict[str, ob
         for rate in topic_rates(before, now)
     ]
     groups: list[dict[str, object]] = []
-    for group, lag in sorted(now.lags.items(), key=lambda item: (-item[1], item[0])):
+    for group, lag in sorted(now.lags.items(), key=lambda item: (-(item[1] or 0), item[0])):
         earlier = None if before is None else before.lags.get(group)
-        rate = None if before is None or earlier is None else (lag - earlier) / max(now.at_s - before.at_s, 1e-9)
+        rate = None
+        if before is not None and earlier is not None and lag is not None:
+            rate = (lag - earlier) / max(now.at_s - before.at_s, 1e-9)
         groups.append({"group": group, "lag": lag, "lag_per_s": rate})
     return topics, groups
 

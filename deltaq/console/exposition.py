@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from deltaq.console.visits import Root
 from deltaq.metrics import Sample
@@ -20,6 +20,7 @@ from deltaq.metrics.catalogue import (
     TOPIC_PRODUCED,
     UNREADABLE,
 )
+from deltaq.metrics.events import Gauge
 
 
 def root_samples(roots: Sequence[Root]) -> Iterator[Sample]:
@@ -41,10 +42,15 @@ def root_samples(roots: Sequence[Root]) -> Iterator[Sample]:
             yield Sample(TOPIC_FILES_TO_COMPACT, labels, topic.files_to_compact)
         for name, group in view.groups.items():
             labels = {**at, "group": name}
-            yield Sample(GROUP_LAG, labels, group.lag)
+            yield from _lag(GROUP_LAG, labels, group.lag)
             yield Sample(GROUP_MEMBERS, labels, len(group.members))
             for topic_name in group.topics:
-                lag = sum(part.lag or 0 for part in group.partitions if part.topic == topic_name)
-                yield Sample(GROUP_TOPIC_LAG, {**labels, "topic": topic_name}, lag)
+                yield from _lag(GROUP_TOPIC_LAG, {**labels, "topic": topic_name}, group.lag_in(topic_name))
         yield Sample(UNREADABLE, at, len(view.errors))
         yield Sample(COST_PER_DAY, at, view.cost.dollars)
+
+
+def _lag(metric: Gauge, labels: Mapping[str, str], lag: int | None) -> Iterator[Sample]:
+    """The sample of a lag; none for one that is not known, which an alert would take for a group that is not behind."""
+    if lag is not None:
+        yield Sample(metric, labels, lag)

@@ -114,7 +114,7 @@ class Poller:
         cost = measured_cost(self._before, now)
         histories = self._histories if self._listeners else _Histories()
         rates = histories.rates.add({name: topic.messages_per_s for name, topic in topics.items()})
-        lags = histories.lags.add({name: float(group.lag) for name, group in groups.items()})
+        lags = histories.lags.add({name: group.lag for name, group in groups.items()})
         sent = self._totals.read()[STORE_REQUESTS.name]
         requests, self._requests = sent - self._requests, sent
         seconds = 0.0 if self._before is None else now.at_s - self._before.at_s

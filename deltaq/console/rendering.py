@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from deltaq.console.charts import sparkline
 from deltaq.console.visits import Page
 from deltaq.errors import printable
-from deltaq.units import as_count, as_rate, as_size, as_text, as_time
+from deltaq.units import as_count, as_lag, as_rate, as_size, as_text, as_time
 
 
 def as_dollars(value: float) -> str:
@@ -37,7 +37,14 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     made.filters.pop("safe")
-    made.filters |= {"count": as_count, "rate": as_rate, "size": as_size, "time": as_time, "shown": as_text}
+    made.filters |= {
+        "count": as_count,
+        "lag": as_lag,
+        "rate": as_rate,
+        "size": as_size,
+        "time": as_time,
+        "shown": as_text,
+    }
     made.filters |= {"dollars": as_dollars}
     made.globals |= {"sparkline": sparkline}
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deltaq.admin.groups import MemberDescription, PartitionLag
+from deltaq.admin.groups import MemberDescription, PartitionLag, total_lag
 from deltaq.config import TopicSettings
 from deltaq.tools.cost import Cost
 from deltaq.tools.rates import GroupCount, RootSample, TopicCount, topic_rates
@@ -63,7 +63,7 @@ class GroupView:
     assignor: str
     members: Sequence[MemberDescription]
     partitions: Sequence[PartitionLag]
-    lag: int
+    lag: int | None
     lag_per_s: float | None
     lags: Sequence[float] = NO_POINTS
 
@@ -71,6 +71,10 @@ class GroupView:
     def topics(self) -> list[str]:
         """The topics in which it has a position, or that it subscribes to."""
         return sorted({partition.topic for partition in self.partitions})
+
+    def lag_in(self, topic: str) -> int | None:
+        """The lag in one of its topics; None if it is not known."""
+        return total_lag([partition for partition in self.partitions if partition.topic == topic])
 
     @property
     def clients(self) -> Mapping[str, str]:
@@ -106,8 +110,13 @@ class RootView:
 
     @property
     def lag(self) -> int:
-        """Of all groups."""
-        return sum(group.lag for group in self.groups.values())
+        """Of the groups whose lag is known."""
+        return sum(group.lag or 0 for group in self.groups.values())
+
+    @property
+    def unknown_lags(self) -> int:
+        """The groups whose lag is not known."""
+        return sum(group.lag is None for group in self.groups.values())
 
 
 EMPTY = RootView(0, {}, {}, {}, Cost())
@@ -157,9 +166,9 @@ def group_views(before: RootSample | None, now: RootSample) -> dict[str, GroupVi
 
 def _group_view(name: str, count: GroupCount, before: RootSample | None, now: RootSample) -> GroupView:
     earlier = None if before is None else before.groups.get(name)
-    rate = None
-    if before is not None and earlier is not None and now.at_s > before.at_s:
-        rate = (count.lag.lag - earlier.lag.lag) / (now.at_s - before.at_s)
+    rate, lag, lag_before = None, count.lag.lag, None if earlier is None else earlier.lag.lag
+    if before is not None and lag is not None and lag_before is not None and now.at_s > before.at_s:
+        rate = (lag - lag_before) / (now.at_s - before.at_s)
     about = count.about
     state = about.state.name.lower().replace("_", " ")
-    return GroupView(name, state, about.partition_assignor, about.members, count.lag.partitions, count.lag.lag, rate)
+    return GroupView(name, state, about.partition_assignor, about.members, count.lag.partitions, lag, rate)

@@ -124,9 +124,10 @@ class ConsumerHealth:
     since_fetch_s: float | None
 
     @property
-    def lag(self) -> int:
-        """The total lag of the partitions."""
-        return sum(partition.lag or 0 for partition in self.partitions)
+    def lag(self) -> int | None:
+        """The total lag of the partitions, 0 without any; None while that of one is not known."""
+        known = [partition.lag for partition in self.partitions if partition.lag is not None]
+        return sum(known) if len(known) == len(self.partitions) else None
 
 
 def closed_health(group: str) -> ConsumerHealth:

@@ -192,9 +192,17 @@ TOPIC_FILES = Gauge("deltaq_topic_files", "files", "How many these are.", _OF_TO
 TOPIC_FILES_TO_COMPACT = Gauge(
     "deltaq_topic_files_to_compact", "files", "Small files of a topic that wait for compaction.", _OF_TOPIC
 )
-GROUP_LAG = Gauge("deltaq_group_lag", "messages", "The lag of a group over all partitions.", _OF_GROUP)
+GROUP_LAG = Gauge(
+    "deltaq_group_lag",
+    "messages",
+    "The lag of a group over all partitions; no sample while that of one is not known.",
+    _OF_GROUP,
+)
 GROUP_TOPIC_LAG = Gauge(
-    "deltaq_group_topic_lag", "messages", "The lag of a group in one topic.", ("root", "group", "topic")
+    "deltaq_group_topic_lag",
+    "messages",
+    "The lag of a group in one topic; no sample while that of a partition is not known.",
+    ("root", "group", "topic"),
 )
 GROUP_MEMBERS = Gauge("deltaq_group_members", "members", "The members of a group.", _OF_GROUP)
 UNREADABLE = Gauge(

@@ -65,8 +65,8 @@ class RootSample:
     errors: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def lags(self) -> dict[str, int]:
-        """The total lag of each group."""
+    def lags(self) -> dict[str, int | None]:
+        """The total lag of each group; None where it is not known."""
         return {group: count.lag.lag for group, count in self.groups.items()}
 
 

@@ -618,7 +618,7 @@ def test_each_partition_has_its_lag_and_its_owner(root, admin):
         assert [
             (entry.topic, entry.partition, entry.committed, entry.start_offset, entry.end_offset, entry.lag)
             for entry in found.partitions
-        ] == [("t", 0, 3, 0, 10, 7), ("t", 1, None, 0, 0, None), ("u", 0, 1, 0, 4, 3)]
+        ] == [("t", 0, 3, 0, 10, 7), ("t", 1, None, 0, 0, 0), ("u", 0, 1, 0, 4, 3)]
         assert [(entry.member_id, entry.client_id) for entry in found.partitions] == [
             (owner, "cl"),
             (owner, "cl"),
@@ -637,7 +637,21 @@ def test_a_committed_offset_past_the_end_is_no_negative_lag(root, admin):
 
 def test_a_group_that_does_not_exist_has_no_lag(admin):
     found = admin.consumer_group_lag(["nope"])["nope"].result(30)
-    assert (found.state, found.partitions, found.lag) == (ConsumerGroupState.DEAD, [], 0)
+    assert (found.state, found.partitions, found.lag) == (ConsumerGroupState.DEAD, [], None)
+
+
+def test_the_lag_of_a_group_without_commits_in_a_partition_with_records_is_unknown(root, admin):
+    topic(root, partitions=3)
+    fill(root, 10)
+    with quick(root) as reader:
+        reader.subscribe(["t"])
+        drain(reader, 3)
+        found = admin.consumer_group_lag(["g"])["g"].result(30)
+        assert ([entry.lag for entry in found.partitions], found.lag) == ([None, 0, 0], None)
+        reader.commit(offsets=[tp(1, 0)], asynchronous=False)
+        assert admin.consumer_group_lag(["g"])["g"].result(30).lag is None
+        reader.commit(offsets=[tp(0, 4)], asynchronous=False)
+        assert admin.consumer_group_lag(["g"])["g"].result(30).lag == 6
 
 
 def test_a_deleted_topic_has_no_lag(root, admin):

@@ -39,6 +39,24 @@ def test_groups_are_listed_with_their_lag(billing: Shell) -> None:
     ]
 
 
+def test_an_unknown_lag_is_no_number(billing: Shell) -> None:
+    with Consumer(bootstrap_servers=ROOT, group_id="partly") as consumer:
+        consumer.commit(offsets=[TopicPartition("orders", 1, 2)], asynchronous=False)
+        consumer.subscribe(["orders"])
+        consumer.poll(0.1)
+        assert billing("groups list").printed(
+            """
+            GROUP    STATE   LAG  TOPICS
+            billing  EMPTY     2  orders
+            partly   STABLE    -  orders
+            """
+        )
+        assert [group["lag"] for group in billing("groups list -o json").json] == [2, None]
+        described = billing("groups describe partly -o json").json
+        assert (described["lag"], [part["lag"] for part in described["partitions"]]) == (None, [None, 0])
+        assert "partly     -" in billing("top --rounds 1").output
+
+
 def test_a_group_is_described_by_partition(billing: Shell) -> None:
     assert billing("groups describe billing").printed(
         """

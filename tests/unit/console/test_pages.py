@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from deltaq import Producer, Topic
+from deltaq import Consumer, Producer, Topic, TopicPartition
 from deltaq.metrics import ROOT_METRICS
 from deltaq.schema_registry import Schema, SchemaRegistryClient
 from deltaq.schema_registry.avro import AvroSerializer
@@ -165,6 +165,23 @@ def test_a_large_message_is_cut_and_its_size_is_named(memory_root: str, asked: T
     assert "879 KiB in all" in page
     assert "4.88 KiB in all" in page
     assert "and 10 more" in page
+
+
+def test_an_unknown_lag_is_no_number_and_no_sample(orders: TestClient, memory_root: str) -> None:
+    with Consumer(bootstrap_servers=memory_root, group_id="fresh") as consumer:
+        consumer.commit(offsets=[TopicPartition("orders", 1, 3)], asynchronous=False)
+        consumer.subscribe(["orders"])
+        consumer.poll(0.1)
+        assert "fresh stable 1 - " in texts(orders.get("/roots/0/groups").text)
+        assert "Lag - 1 topic" in texts(orders.get("/roots/0/groups/fresh").text)
+        assert "2 groups, unknown of 1" in texts(orders.get("/roots/0").text)
+        lags = [
+            line
+            for line in orders.get("/metrics").text.splitlines()
+            if line.startswith("deltaq_group") and "lag{" in line
+        ]
+    assert len(lags) == 2
+    assert all('group="billing"' in line for line in lags)
 
 
 def test_groups_are_shown_with_lag_by_partition(orders: TestClient) -> None:

@@ -40,6 +40,9 @@ From = Annotated[str, Option("--from", metavar="PLACE", help=f"Where to begin: {
 Until = Annotated[str, Option("--until", metavar="PLACE", help=f"Where to end, exclusive: {_PLACE}")]
 Grep = Annotated[str | None, Option("--grep", metavar="REGEX", help="Only messages whose key or value matches.")]
 Json = Annotated[bool, Option("--json", help="Print JSON lines, as -o json.")]
+Raw = Annotated[
+    bool, Option("--raw", help="Print the bytes of values that have a schema of the registry, in place of JSON.")
+]
 
 
 def _ranges(session: Session, topic: str, start: str, end: str, partitions: Iterable[int] | None) -> Ranges:
@@ -50,8 +53,10 @@ def _ranges(session: Session, topic: str, start: str, end: str, partitions: Iter
     return offset_ranges(session.topic(topic), first, after, partitions or None)
 
 
-def _printer(session: Session, topic: str, form: str | None, *, table: bool = False) -> MessagePrinter:
-    return MessagePrinter(session.out, topic, session.topic(topic).describe().schema, form, table=table)
+def _printer(session: Session, topic: str, form: str | None, *, raw: bool, table: bool = False) -> MessagePrinter:
+    schema = session.topic(topic).describe().schema
+    decode = None if raw or schema is not None else session.decoder().record
+    return MessagePrinter(session.out, topic, schema, form, table=table, decode=decode)
 
 
 # --- consume ---
@@ -106,6 +111,7 @@ def consume(
     table: Table = False,
     grep: Grep = None,
     json: Json = False,
+    raw: Raw = False,
 ) -> None:
     """Print messages as they come. Ctrl-C ends it.
 
@@ -121,10 +127,12 @@ def consume(
     if group is not None:
         if until or at_end or partitions:
             raise UsageError("a member of a group reads what the group assigns: leave out --until, --exit, --partition")
-        _consume_as_member(session, topic, group, start, timeout, _printer(session, topic, form), wanted, count)
+        _consume_as_member(
+            session, topic, group, start, timeout, _printer(session, topic, form, raw=raw), wanted, count
+        )
         return
     ranges = _ranges(session, topic, start, until or "end", partitions)
-    printer = _printer(session, topic, form, table=table)
+    printer = _printer(session, topic, form, raw=raw, table=table)
     if until or at_end:
         from deltaq.tools.reading import read  # noqa: PLC0415 - `deltaq --help` needs no clients
 
@@ -186,12 +194,15 @@ def cat(
     partitions: Partitions = None,
     form: Format = None,
     table: Table = False,
+    raw: Raw = False,
 ) -> None:
     """Print the messages that a topic has now, each partition in order."""
     from deltaq.tools.reading import read  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     ranges = _ranges(session, topic, start, until, partitions)
-    _print(_printer(session, topic, form, table=table), read(session.topic(topic), ranges), _Filter(None), None)
+    _print(
+        _printer(session, topic, form, raw=raw, table=table), read(session.topic(topic), ranges), _Filter(None), None
+    )
 
 
 Count = Annotated[int, Option("--count", "-n", min=0, help="How many messages.")]
@@ -204,12 +215,13 @@ def head(
     partitions: Partitions = None,
     form: Format = None,
     table: Table = False,
+    raw: Raw = False,
 ) -> None:
     """Print the first messages of a topic."""
     from deltaq.tools.reading import first  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     batches = first(session.topic(topic), _ranges(session, topic, "beginning", "end", partitions), count)
-    _print(_printer(session, topic, form, table=table), batches, _Filter(None), count)
+    _print(_printer(session, topic, form, raw=raw, table=table), batches, _Filter(None), count)
 
 
 def tail(
@@ -223,17 +235,18 @@ def tail(
     timeout: Annotated[
         float | None, Option("--timeout", min=0, help="With -f: end after so many idle seconds.")
     ] = None,
+    raw: Raw = False,
 ) -> None:
     """Print the last messages of a topic by their timestamps, and with -f those that come after."""
     from deltaq.tools.reading import last  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     ranges = _ranges(session, topic, "beginning", "end", partitions)
-    printer = _printer(session, topic, form, table=table)
+    printer = _printer(session, topic, form, raw=raw, table=table)
     found = last(session.topic(topic), ranges, count)
     _print(printer, found.to_batches(), _Filter(None), None)
     if go_on:
         after = {partition: end for partition, (_, end) in ranges.items()}
-        _print(_printer(session, topic, form), follow(session, topic, after, timeout), _Filter(None), None)
+        _print(_printer(session, topic, form, raw=raw), follow(session, topic, after, timeout), _Filter(None), None)
 
 
 def grep(
@@ -248,6 +261,7 @@ def grep(
     partitions: Partitions = None,
     form: Format = None,
     table: Table = False,
+    raw: Raw = False,
 ) -> None:
     """Print the messages whose key or value matches. The status is 1 if none does.
 
@@ -262,7 +276,7 @@ def grep(
         found = sum(wanted.rows(batch).num_rows for batch in batches)
         session.out.line(str(found))
     else:
-        found = _print(_printer(session, topic, form, table=table), batches, wanted, None)
+        found = _print(_printer(session, topic, form, raw=raw, table=table), batches, wanted, None)
     if not found:
         finish(1)
 
@@ -294,7 +308,15 @@ def stat(session: Session, topic: Topic, start: From = "beginning", until: Until
         times = {name: getattr(found, name) for name in ("first_timestamp", "last_timestamp")}
         parts = {str(partition): number for partition, number in sorted(found.by_partition.items())}
         session.out.json(
-            {"topic": topic, **numbers, "without_key": found.without_key, **times, **sizes, "by_partition": parts}
+            {
+                "topic": topic,
+                **numbers,
+                "without_key": found.without_key,
+                **times,
+                **sizes,
+                "by_schema": {str(number): count for number, count in sorted(found.by_schema.items())},
+                "by_partition": parts,
+            }
         )
         return
     session.out.fields(
@@ -309,9 +331,14 @@ def stat(session: Session, topic: Topic, start: From = "beginning", until: Until
             ("Largest", _shown(found.largest)),
             ("First", as_time(found.first_timestamp)),
             ("Last", as_time(found.last_timestamp)),
-            ("Partitions", ", ".join(f"{part}: {number:,}" for part, number in sorted(found.by_partition.items()))),
+            *([("Schemas", _counts(found.by_schema))] if found.by_schema else ()),
+            ("Partitions", _counts(found.by_partition)),
         ]
     )
+
+
+def _counts(found: Mapping[int, int]) -> str:
+    return ", ".join(f"{name}: {count:,}" for name, count in sorted(found.items()))
 
 
 def _place(size: MessageSize | None) -> dict[str, int] | None:
@@ -334,6 +361,7 @@ def diff(
     start: From = "beginning",
     until: Until = "end",
     count: Annotated[int, Option("--count", "-n", min=0, help="Print no more differences than this.")] = 100,
+    raw: Raw = False,
 ) -> None:
     """Compare two topics, message by message at the same partition and offset. The status is 1 if they differ.
 
@@ -343,17 +371,23 @@ def diff(
 
     other = session if right_root is None else session.at(right_root)
     ranges = _ranges(session, left, start, until, None), _ranges(other, right, start, until, None)
+    decoders = [_same if raw else of.decoder().record for of in (session, other)]
     found = 0
     for found, difference in enumerate(differences(session.topic(left), other.topic(right), *ranges), 1):
         if found > count:
             fail(f"more than {counted(count, 'difference')}: see --count")
-        _print_difference(session, left, right, difference.left, difference.right)
+        records = zip(decoders, (difference.left, difference.right), strict=True)
+        _print_difference(session, left, right, *(record and decode(record) for decode, record in records))
     if found:
         finish(1)
 
 
+def _same(record: Record) -> Record:
+    return record
+
+
 def _print_difference(session: Session, left: str, right: str, ours: Record | None, theirs: Record | None) -> None:
-    from deltaq.tools.records import as_json  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.records import RegistryValue, as_json, json_text  # noqa: PLC0415 - as above
 
     pairs = ((left, ours), (right, theirs))
     if session.out.is_json:
@@ -364,7 +398,9 @@ def _print_difference(session: Session, left: str, right: str, ours: Record | No
         if record is not None:
             about: list[Any] = [f"{record.partition}:{record.offset}", as_time(record.timestamp), as_text(record.key)]
             headers = ",".join(f"{name}={as_text(value)}" for name, value in record.headers)
-            session.out.line(" ".join([mark, *about, as_text(headers), as_text(record.value)]))
+            value = record.value
+            text = json_text(value.value) if isinstance(value, RegistryValue) else value
+            session.out.line(" ".join([mark, *about, as_text(headers), as_text(text)]))
 
 
 COMMANDS: Mapping[str, Command] = {

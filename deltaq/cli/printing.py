@@ -24,15 +24,26 @@ _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
 class MessagePrinter:
-    """Prints the messages of one topic. `form` is a format as in kcat; with `table`, a table is printed by `end`."""
+    """Prints the messages of one topic. `form` is a format as in kcat; with `table`, a table is printed by `end`.
+    `decode` replaces the values that have a schema of the registry."""
 
-    def __init__(self, out: Output, topic: str, schema: TopicSchema | None, form: str | None, *, table: bool) -> None:
+    def __init__(
+        self,
+        out: Output,
+        topic: str,
+        schema: TopicSchema | None,
+        form: str | None,
+        *,
+        table: bool,
+        decode: Callable[[Record], Record] | None = None,
+    ) -> None:
         from deltaq.tools.records import as_json, plain, records_of  # noqa: PLC0415 - `deltaq --help` needs no clients
 
         self._out = out
         self._topic = topic
         self._schema = schema
         self._as_json, self._plain, self._records_of = as_json, plain, records_of
+        self._decode = decode
         self._pieces = compiled(form if form is not None else "%s\\n", self._contents())
         self._is_table = table and not out.is_json
         self._rows: list[Mapping[str, Any]] = []
@@ -40,6 +51,8 @@ class MessagePrinter:
     def print(self, batch: pa.RecordBatch) -> None:
         """Print the rows of a batch of the topic's table."""
         records = self._records_of(batch, self._schema)
+        if self._decode is not None:
+            records = map(self._decode, records)
         if self._out.is_json:
             lines = (
                 json.dumps(self._as_json(record, self._topic), ensure_ascii=self._out.is_ascii) for record in records
@@ -62,22 +75,18 @@ class MessagePrinter:
 
     def _row(self, record: Record) -> dict[str, Any]:
         about = {"partition": record.partition, "offset": record.offset, "key": record.key}
-        values = record.value if isinstance(record.value, dict) else {"value": record.value}
+        values = record.value if isinstance(record.value, dict) else {"value": self._content(record)}
         return {**values, **about, "timestamp": as_time(record.timestamp)}
 
     def _contents(self) -> Mapping[str, Piece]:
         """What the letters of a format stand for."""
 
-        def value(record: Record) -> bytes | None:
-            is_plain = record.value is None or isinstance(record.value, bytes)
-            return record.value if is_plain else json.dumps(self._plain(record.value)).encode()
-
         def headers(record: Record) -> bytes:
             return b",".join(name.encode() + b"=" + (content or b"") for name, content in record.headers)
 
         return {
-            "s": lambda record: self._shown(value(record)),
-            "S": lambda record: _length(value(record)),
+            "s": lambda record: self._shown(self._content(record)),
+            "S": lambda record: _length(self._content(record)),
             "k": lambda record: self._shown(record.key),
             "K": lambda record: _length(record.key),
             "h": lambda record: self._shown(headers(record)),
@@ -86,6 +95,13 @@ class MessagePrinter:
             "o": lambda record: b"%d" % record.offset,
             "T": lambda record: b"%d" % record.timestamp,
         }
+
+    def _content(self, record: Record) -> bytes | None:
+        """A value as bytes: those of the topic, or JSON."""
+        value = record.value
+        if value is None or isinstance(value, bytes):
+            return value
+        return json.dumps(self._plain(value if isinstance(value, dict) else value.value)).encode()
 
     def _shown(self, content: bytes | None) -> bytes:
         """A key, value or header: as it is for programs, escaped for a terminal."""

@@ -16,6 +16,7 @@ from deltaq.units import counted
 
 if TYPE_CHECKING:
     from deltaq.serde.schema import TopicSchema
+    from deltaq.tools.registry_values import RegistryEncoder
 
 
 def produce(
@@ -43,6 +44,15 @@ def produce(
         bool, Option("--null", "-Z", help="An empty value is a tombstone, an empty key is none.")
     ] = False,
     json: Annotated[bool, Option("--json", help="Lines are JSON as consume -o json prints it.")] = False,
+    schema_name: Annotated[
+        str | None,
+        Option(
+            "--schema",
+            metavar="SUBJECT",
+            help="Values are JSON, and are written with the latest schema of this subject of the registry, or with the "
+            "schema of this id.",
+        ),
+    ] = None,
     create: Annotated[bool, Option("--create", help="Create the topic if there is none.")] = False,
 ) -> None:
     """Write messages to a topic: each line of standard input is one.
@@ -56,7 +66,8 @@ def produce(
 
     if key is not None and key_delimiter is not None:
         raise UsageError("give --key or --key-delimiter, not both")
-    of_lines = {"-K": key_delimiter, "-k": key, "-H": headers, "-Z": empty_as_null or None, "--json": json or None}
+    of_lines = {"-K": key_delimiter, "-k": key, "-H": headers, "-Z": empty_as_null or None}
+    of_lines |= {"--json": json or None, "--schema": schema_name}
     if files and (given := [name for name, value in of_lines.items() if value is not None]):
         raise UsageError(f"{', '.join(given)}: for standard input only; columns of a file have keys and headers")
     if key_column is not None and not files:
@@ -64,7 +75,13 @@ def produce(
     handle = session.topic(topic)
     # Without --create, a wrong name raises UnknownTopic and makes no topic.
     schema = handle.describe().schema if not create or handle.exists() else None
-    lines = _Lines(schema, key_delimiter, key, pairs(headers, "--header"), partition, empty_as_null, json)
+    if schema_name is not None and schema is not None:
+        raise UsageError("--schema is for topics of bytes, and this topic has columns")
+    encoder = session.encoder()
+    schema_id = None if schema_name is None else encoder.id_of(schema_name)
+    lines = _Lines(
+        schema, encoder, schema_id, key_delimiter, key, pairs(headers, "--header"), partition, empty_as_null, json
+    )
     sending = Sending(handle, session.conf)
     try:
         with sending:  # waits for the deliveries, also of the messages before a line that does not fit
@@ -85,6 +102,8 @@ class _Lines:
     """How lines become messages: the options of the command. `schema` is the topic's."""
 
     schema: TopicSchema | None
+    encoder: RegistryEncoder
+    schema_id: int | None
     key_delimiter: str | None
     key: str | None
     headers: Mapping[str, str]
@@ -94,17 +113,16 @@ class _Lines:
 
     def message(self, line: bytes) -> dict[str, Any]:
         """The line as arguments of `Producer.produce`. Raises InvalidValue."""
-        from deltaq.tools.records import from_json, typed_row  # noqa: PLC0415 - `deltaq --help` needs no clients
+        from deltaq.tools.records import from_json  # noqa: PLC0415 - `deltaq --help` needs no clients
 
         about: dict[str, Any] = {"partition": self.partition}
         if self.headers:
             about["headers"] = list(self.headers.items())
         if self.json:
-            about |= from_json(line)
-            if isinstance(about["value"], dict):
-                if self.schema is None:
-                    raise InvalidValue("its value is an object, and the topic has bytes: give it as text")
-                about["value"] = typed_row(about["value"], self.schema)
+            about |= from_json(line, has_schema=self.schema_id is not None)
+            about["value"] = self._json_value(
+                about["value"], about.pop("schema_id", None), about.pop("message_type", None)
+            )
             return about
         key = None if self.key is None else self.key.encode()
         if self.key_delimiter is not None:
@@ -115,11 +133,30 @@ class _Lines:
             key = key or None
         return about | {"key": key, "value": self._value(line)}
 
+    def _json_value(self, value: object, schema_id: object, message_type: object) -> object:
+        """The value of a line that `consume -o json` printed. Raises InvalidValue."""
+        from deltaq.tools.records import typed_row  # noqa: PLC0415 - as above
+
+        if self.schema is not None:
+            return typed_row(value, self.schema) if isinstance(value, dict) else value
+        if schema_id is not None:
+            if type(schema_id) is not int or not isinstance(message_type, str | None):
+                raise InvalidValue(f"schema_id must be a number and message_type text, not {schema_id!r:.40}")
+            return value if isinstance(value, bytes) else self.encoder(value, schema_id, message_type)
+        if self.schema_id is not None and value is not None:
+            return value if isinstance(value, bytes) else self.encoder(value, self.schema_id)
+        if isinstance(value, dict):
+            raise InvalidValue("its value is an object, and the topic has bytes: give it as text, or name its --schema")
+        return value
+
     def _value(self, line: bytes) -> object:
+        from deltaq.serde.json_text import strict_json  # noqa: PLC0415 - as above
         from deltaq.tools.records import row_from_json  # noqa: PLC0415 - as above
 
         if self.empty_as_null and not line:
             return None
+        if self.schema_id is not None:
+            return self.encoder(strict_json(line), self.schema_id)
         return line if self.schema is None else row_from_json(line, self.schema)
 
 

@@ -43,6 +43,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "produce": ("produce",),
     "messages": ("consume", "cat", "head", "tail", "grep", "wc", "stat", "diff"),
     "groups": ("groups",),
+    "schemas": ("schemas",),
     "copies": ("copy", "backup", "restore"),
     "health": ("sql", "doctor", "maintain", "setup"),
     "estimates": ("cost", "bench"),

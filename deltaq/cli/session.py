@@ -15,7 +15,9 @@ from deltaq.errors import InvalidConfig
 if TYPE_CHECKING:
     from deltaq.admin import AdminClient
     from deltaq.consumer import Consumer
+    from deltaq.schema_registry import SchemaRegistryClient
     from deltaq.store import Store
+    from deltaq.tools.registry_values import RegistryDecoder, RegistryEncoder
     from deltaq.topic import Topic
 
 ROOT = "bootstrap.servers"
@@ -78,6 +80,24 @@ class Session:
         from deltaq.topic import Topic  # noqa: PLC0415 - as above
 
         return Topic(name, store=self.store, clock=self.clock)
+
+    def registry(self) -> SchemaRegistryClient:
+        """The client of the root's schema registry."""
+        from deltaq.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - as above
+
+        return SchemaRegistryClient({"url": self.store.url}, store=self.store, clock=self.clock)
+
+    def decoder(self) -> RegistryDecoder:
+        """What decodes values that have a schema of the root's registry."""
+        from deltaq.tools.registry_values import RegistryDecoder  # noqa: PLC0415 - as above
+
+        return RegistryDecoder(self.store, self.clock)
+
+    def encoder(self) -> RegistryEncoder:
+        """What encodes values with schemas of the root's registry."""
+        from deltaq.tools.registry_values import RegistryEncoder  # noqa: PLC0415 - as above
+
+        return RegistryEncoder(self.store, self.clock)
 
     def consumer(self, group: str, **settings: str) -> Consumer:
         """A consumer that commits only what it is told to."""

@@ -133,15 +133,19 @@ class ProtobufDeserializer(Deserializer):
 
 
 def fields_of(value: bytes, client: SchemaRegistryClient) -> dict[str, Any]:
-    """The fields of a message of any schema in the registry, for programs without its class. Raises SerializationError
-    for bytes that are no such message, SchemaRegistryError for an unknown schema."""
+    """The fields of a message as `message_of` finds them."""
+    return message_of(value, client)[1]
+
+
+def message_of(value: bytes, client: SchemaRegistryClient) -> tuple[str, dict[str, Any]]:
+    """The full name and the fields of a message of any schema in the registry, for programs without its class. Raises
+    SerializationError for bytes that are no such message, SchemaRegistryError for an unknown schema."""
     schemas = ReaderSchemas(client, deserializer_settings(None, {}), _TYPE)
     schema_id, payload = schemas.split(value, None)
     file = parsed_schema(schemas.writer(schema_id), client)
     protobuf_format = load_format(_TYPE)
     message = protobuf_format.message_at(file, schema_id.message_indexes)
-    fields: dict[str, Any] = protobuf_format.as_dict(payload.read(), message)
-    return fields
+    return message.full_name, protobuf_format.as_dict(payload.read(), message)
 
 
 def _checked_class(protobuf_format: Any, message_type: Any) -> Any:

@@ -197,3 +197,23 @@ def as_dict(payload: bytes, message: Any) -> dict[str, Any]:
     """The fields of a message, by its descriptor alone, as JSON has them. Raises SerializationError."""
     fields: dict[str, Any] = MessageToDict(decode(payload, GetMessageClass(message)), preserving_proto_field_name=True)
     return fields
+
+
+def message_named(file: Any, name: str | None) -> Any:
+    """The message of a file with this full name; the first one for None. Raises SerializationError."""
+    if name is None:
+        return message_at(file, [0])
+    try:
+        found = file.pool.FindMessageTypeByName(name)
+    except KeyError:
+        raise SerializationError(f"the schema has no message {name!r:.200}") from None
+    indexes_of(file, found)  # the pool has those of the imports, too
+    return found
+
+
+def of_dict(fields: Any, message: Any) -> bytes:
+    """The bytes of a message whose fields are as JSON has them. Raises SerializationError."""
+    try:
+        return bytes(ParseDict(fields, GetMessageClass(message)()).SerializeToString())
+    except (ParseError, EncodeError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise SerializationError(str(error)[:1000]) from error

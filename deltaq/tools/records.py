@@ -18,7 +18,10 @@ from deltaq.errors import InvalidValue
 from deltaq.serde.json_text import strict_json
 from deltaq.serde.schema import TopicSchema
 
-_FIELDS = {"topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64", "headers"}
+_FIELDS = {
+    *("topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64", "headers"),
+    *("schema_id", "message_type"),
+}
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NAMES = {repr(number): name for name, number in _NOT_FINITE.items()}
 _FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{7}")
@@ -27,7 +30,7 @@ _EXACT_DIGITS_MAX = 15  # the decimal digits that every float keeps
 
 class Record(NamedTuple):
     """A record with its place. `timestamp` is milliseconds since 1970 UTC; `value` is bytes, a dict for a typed topic,
-    or None for a tombstone."""
+    None for a tombstone, or a `RegistryValue` where it was decoded."""
 
     partition: int
     offset: int
@@ -35,6 +38,16 @@ class Record(NamedTuple):
     key: bytes | None
     headers: list[tuple[str, bytes | None]]
     value: Any
+
+
+class RegistryValue(NamedTuple):
+    """A value that was decoded with a schema of the registry: of JSON's types, or with bytes, decimals and times; the
+    type and the id of the schema, and for Protobuf the full name of the message."""
+
+    value: Any
+    schema_type: str
+    schema_id: int
+    message_type: str | None = None
 
 
 def records_of(batch: pa.RecordBatch, schema: TopicSchema | None) -> Iterator[Record]:
@@ -53,10 +66,17 @@ def as_json(record: Record, topic: str) -> dict[str, Any]:
     about: dict[str, Any] = {"topic": topic, "partition": record.partition, "offset": record.offset}
     about["timestamp"] = record.timestamp
     about |= _named("key", record.key)
-    about |= {"value": plain(record.value)} if isinstance(record.value, dict) else _named("value", record.value)
+    about |= _value_as_json(record.value)
     if record.headers:
         about["headers"] = [_named("value", value) | {"name": name} for name, value in record.headers]
     return about
+
+
+def _value_as_json(value: Any) -> dict[str, Any]:
+    if isinstance(value, RegistryValue):
+        schema = {"schema_id": value.schema_id, "message_type": value.message_type}
+        return {"value": plain(value.value)} | {name: part for name, part in schema.items() if part is not None}
+    return {"value": plain(value)} if isinstance(value, dict) else _named("value", value)
 
 
 def _named(name: str, value: bytes | None) -> dict[str, str | None]:
@@ -101,8 +121,9 @@ def headers_from_json(text: str) -> list[dict[str, Any]]:
         raise InvalidValue(f"not headers as JSON: {error}", field="_headers") from None
 
 
-def from_json(text: str | bytes) -> dict[str, Any]:
-    """What `as_json` makes, or the parts of it that are there, as arguments of `Producer.produce`.
+def from_json(text: str | bytes, *, has_schema: bool = False) -> dict[str, Any]:
+    """What `as_json` makes, or the parts of it that are there, as arguments of `Producer.produce`. With a `schema_id`,
+    which stays among them, or with `has_schema`, the value is as JSON has it, and still to be encoded.
 
     The topic and the offset are not taken over. Raises InvalidValue for anything else.
     """
@@ -112,12 +133,15 @@ def from_json(text: str | bytes) -> dict[str, Any]:
             raise TypeError("it is no JSON object")
         if unknown := about.keys() - _FIELDS:
             raise ValueError(f"it has the unknown field {min(unknown)!r}; known are {', '.join(sorted(_FIELDS))}")
-        given: dict[str, Any] = {"value": _value(about, "value"), "key": _value(about, "key")}
+        is_json = (has_schema or "schema_id" in about) and "value_base64" not in about
+        value = about.get("value") if is_json else _value(about, "value")
+        given: dict[str, Any] = {"value": value, "key": _value(about, "key")}
         if not isinstance(about.get("headers") or [], list):
             raise TypeError("its headers are no list of objects with name and value")
         if about.get("headers"):
             given["headers"] = [(header["name"], _value(header, "value")) for header in about["headers"]]
-        return given | {name: about[name] for name in ("partition", "timestamp") if about.get(name) is not None}
+        others = ("partition", "timestamp", "schema_id", "message_type")
+        return given | {name: about[name] for name in others if about.get(name) is not None}
     except (ValueError, TypeError, KeyError, binascii.Error) as error:
         raise InvalidValue(f"not a message as JSON: {error}") from None
 

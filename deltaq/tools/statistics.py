@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 
 from deltaq.tools.positions import Ranges
 from deltaq.tools.reading import read
+from deltaq.tools.registry_values import PREFIX_BYTES, RegistryDecoder, schema_id_of
 from deltaq.topic import Topic
 from deltaq.topics.arrow_input import row_bytes
 
@@ -26,7 +28,8 @@ class MessageSize:
 @dataclass(slots=True)
 class TopicStats:
     """What `stats` has found. Bytes are those of keys, headers and values before compression; timestamps are in
-    milliseconds since 1970 UTC, and None for no messages, as are `smallest` and `largest`."""
+    milliseconds since 1970 UTC, and None for no messages, as are `smallest` and `largest`. `by_schema` counts the
+    values of a topic of bytes that begin with the id of a schema in the registry of its root."""
 
     messages: int = 0
     tombstones: int = 0
@@ -37,6 +40,7 @@ class TopicStats:
     first_timestamp: int | None = None
     last_timestamp: int | None = None
     by_partition: dict[int, int] = field(default_factory=dict)
+    by_schema: dict[int, int] = field(default_factory=dict)
 
     @property
     def average_bytes(self) -> float:
@@ -74,7 +78,20 @@ class TopicStats:
 
 def stats(topic: Topic, ranges: Ranges) -> TopicStats:
     """The statistics of the records in `ranges`. Reads all of them. Raises as `Topic.to_batches`."""
-    found = TopicStats()
+    found, decoder = TopicStats(), RegistryDecoder(topic.store, topic.clock)
+    is_typed = topic.describe().schema is not None
     for batch in read(topic, ranges):
         found.add(batch)
+        if not is_typed:
+            for number, count in _schema_ids(batch.column("value")):
+                if number in found.by_schema or decoder.knows(number):
+                    found.by_schema[number] = found.by_schema.get(number, 0) + count
     return found
+
+
+def _schema_ids(values: pa.Array) -> Iterator[tuple[int, int]]:
+    """The ids that values may begin with, and how many values do."""
+    prefixes = pc.binary_slice(values, 0, PREFIX_BYTES).drop_null()
+    for pair in pc.value_counts(prefixes).to_pylist():
+        if (number := schema_id_of(pair["values"])) is not None:
+            yield number, pair["counts"]

@@ -1,0 +1,143 @@
+"""Avro values from JSON's types, in which bytes, decimals, times and non-finite numbers are text. Pure.
+
+The notation is that of `deltaq.tools.records.plain`: a value of a union stands without the name of its branch.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal, DecimalException
+from typing import Any
+
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def from_json(value: Any, schema: Any) -> Any:
+    """The value of a parsed Avro schema (`PreparedSchema.parsed`) that a value of JSON stands for.
+
+    Where nothing of the schema fits, the value stays as it is, and the serializer refuses it. Raises ValueError, with
+    the field's path, for text that is no value of the field's type.
+    """
+    named: Mapping[str, Any] = schema.get("__named_schemas", {}) if isinstance(schema, dict) else {}
+    return _converted(value, schema, named, "")
+
+
+def _converted(value: Any, schema: Any, named: Mapping[str, Any], path: str) -> Any:
+    if isinstance(schema, list):
+        return _of_union(value, schema, named, path)
+    definition = schema if isinstance(schema, dict) else named.get(schema, {"type": schema})
+    match definition["type"], value:
+        case (("record" | "error"), dict()):
+            types = {field["name"]: field["type"] for field in definition["fields"]}
+            return {
+                name: _converted(inner, types[name], named, f"{path}.{name}".removeprefix("."))
+                if name in types
+                else inner
+                for name, inner in value.items()
+            }
+        case "array", list():
+            return [_converted(item, definition["items"], named, f"{path}[{at}]") for at, item in enumerate(value)]
+        case "map", dict():
+            return {
+                name: _converted(item, definition["values"], named, f"{path}[{name}]") for name, item in value.items()
+            }
+        case _:
+            return _scalar(value, definition, path)
+
+
+def _scalar(value: Any, definition: Mapping[str, Any], path: str) -> Any:
+    kind, logical = definition["type"], definition.get("logicalType")
+    parse = _PARSERS.get(f"{kind}-{logical}") or _PARSERS.get(kind)
+    if parse is None:
+        return value
+    try:
+        return parse(value)
+    except (ValueError, TypeError, DecimalException):
+        raise ValueError(f"{path or 'the value'}: {value!r:.100} is no {logical or kind}") from None
+
+
+def _of_union(value: Any, branches: Sequence[Any], named: Mapping[str, Any], path: str) -> Any:
+    """The value as one of the first branch that has such values; unchanged if there is none."""
+    for branch in branches:
+        definition = branch if isinstance(branch, dict) else named.get(branch, {"type": branch})
+        try:
+            found = _converted(value, branch, named, path)
+        except ValueError:
+            continue
+        if _may_be(found, definition):
+            return found
+    return value
+
+
+def _may_be(value: Any, definition: Mapping[str, Any]) -> bool:
+    kind = definition["type"]
+    if kind in ("record", "error"):
+        fields = definition["fields"]
+        needed = {field["name"] for field in fields if "default" not in field}
+        return isinstance(value, dict) and needed <= value.keys() <= {field["name"] for field in fields}
+    if kind == "enum":
+        return value in definition["symbols"]
+    if "logicalType" in definition and not isinstance(value, str):
+        return value is not None and not isinstance(value, bool | list | dict)
+    if isinstance(value, bool):
+        return bool(kind == "boolean")
+    return isinstance(value, _TYPES.get(kind, ()))
+
+
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "null": type(None),
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": (int, float),
+    "double": (int, float),
+    "string": str,
+    "bytes": bytes,
+    "fixed": bytes,
+    "array": list,
+    "map": dict,
+}
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, dict) and value.keys() == {"base64"}:
+        return base64.b64decode(value["base64"], validate=True)
+    return value.encode() if isinstance(value, str) else value
+
+
+def _float(value: Any) -> Any:
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _decimal(value: Any) -> Any:
+    is_number = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return Decimal(str(value)) if is_number else value
+
+
+def _of_text(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+    return lambda value: parse(value) if isinstance(value, str) else value
+
+
+def _time_in_utc(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    "bytes": _bytes,
+    "fixed": _bytes,
+    "float": _float,
+    "double": _float,
+    "bytes-decimal": _decimal,
+    "fixed-decimal": _decimal,
+    "int-date": _of_text(date.fromisoformat),
+    "int-time-millis": _of_text(time.fromisoformat),
+    "long-time-micros": _of_text(time.fromisoformat),
+    "long-timestamp-millis": _of_text(_time_in_utc),
+    "long-timestamp-micros": _of_text(_time_in_utc),
+    "long-local-timestamp-millis": _of_text(datetime.fromisoformat),
+    "long-local-timestamp-micros": _of_text(datetime.fromisoformat),
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -80,19 +80,30 @@ class Sending:
 def transform(
     source: Topic,
     target: Topic,
-    function: Callable[[Record], Record | None],
+    function: Callable[[Record], Record | Iterable[Record] | None],
     start: Place = None,
     end: Place = None,
 ) -> int:
-    """Produce to `target` what `function` makes of each record of `source`; None leaves it out. Returns the number.
+    """Produce to `target` what `function` makes of each record of `source`: a record, several, or None, which leaves it
+    out. Returns the number of records produced.
 
     The partition follows from the key; timestamp, key, headers and value are those that `function` returns. Ends at the
     first record that is refused. Raises what `messages` and `Sending.send` raise.
     """
     with Sending(target) as sending:
         for record in messages(source, start, end):
-            made = function(record)
-            if made is not None:
+            for made in _records(function(record)):
                 about = {"key": made.key, "headers": made.headers or None, "timestamp": made.timestamp}
                 sending.send(value=made.value, **about)
     return sending.delivered
+
+
+def _records(made: Any) -> Sequence[Record]:
+    """What a function has made of a record. Raises TypeError for anything but records."""
+    if made is None:
+        return ()
+    found = (made,) if isinstance(made, Record) else tuple(made)
+    for record in found:
+        if not isinstance(record, Record):
+            raise TypeError(f"the function must return a Record, several or None, not {type(record).__name__}")
+    return found

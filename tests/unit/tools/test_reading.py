@@ -123,6 +123,23 @@ def test_records_go_to_another_topic_as_a_function_makes_them(root: str) -> None
     assert foldl(target, lambda total, record: total + int(record.value), 0) == 33 + 55 + 77 + 99
 
 
+def test_a_record_becomes_as_many_as_a_function_makes(root: str) -> None:
+    source = Topic("a", conf={"bootstrap.servers": root}).create()
+    target = Topic("b", conf={"bootstrap.servers": root}).create()
+    with Producer(bootstrap_servers=root) as producer:
+        for text in (b"a b", b"", b"c"):
+            producer.produce(source, text, key=b"k")
+
+    def words(record: Record) -> list[Record]:
+        return [record._replace(value=word) for word in record.value.split()]
+
+    assert transform(source, target, words) == 3
+    assert transform(source, target, lambda record: (one for one in words(record))) == 3
+    assert [record.value for record in _records(target.to_batches())] == [b"a", b"b", b"c"] * 2
+    with pytest.raises(TypeError, match="must return a Record, several or None, not bytes"):
+        transform(source, target, lambda record: [record.value])
+
+
 def test_a_record_that_is_refused_ends_the_transfer(root: str) -> None:
     source = Topic("a", conf={"bootstrap.servers": root}).create()
     target = Topic("b", conf={"bootstrap.servers": root}, config={"max.message.bytes": 5}).create()

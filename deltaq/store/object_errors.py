@@ -51,7 +51,10 @@ _USER_INFO = re.compile(r"://[^/@\s\"']+@")
 # Without permission to list, S3 answers 403 instead of 404 for a missing object.
 _CHECK_CREDENTIALS = "check the credentials, and that they permit reading, writing, deleting and listing"
 _HINTS = (
-    (r"NoSuchBucket|ContainerNotFound|bucket does not exist", "create the bucket first"),
+    (
+        r"NoSuchBucket|ContainerNotFound|bucket does not exist",
+        "create the bucket first; `deltaq setup` does so on S3 and MinIO",
+    ),
     (r"RequestTimeTooSkewed", "set the clock of this machine right (NTP keeps it so)"),
     (r"\b40[13]\b|ExpiredToken|InvalidAccessKeyId", _CHECK_CREDENTIALS),
     (r"incorrectly configured region", "check `region`"),

@@ -176,7 +176,10 @@ def test_a_definite_refusal_raises_store_refused(server, store, operation: str, 
     [
         (Answer(403, _error("AccessDenied")), "403 Forbidden: AccessDenied: told by the server; check the credentials"),
         (Answer(403, _error("RequestTimeTooSkewed")), "told by the server; set the clock of this machine right"),
-        (Answer(404, _error("NoSuchBucket")), "NoSuchBucket: told by the server; create the bucket first"),
+        (
+            Answer(404, _error("NoSuchBucket")),
+            "NoSuchBucket: told by the server; create the bucket first; `deltaq setup` does so on S3 and MinIO",
+        ),
         (Answer(301), "check `region`"),
     ],
 )

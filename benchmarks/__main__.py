@@ -76,7 +76,7 @@ SUITES: dict[str, Suite[Any]] = {
     "published": Suite(
         FULL_PUBLISHED,
         QUICK_PUBLISHED,
-        lambda plan, at: [measure_published(at.root, plan, at.report)],
+        lambda plan, at: [measure_published(at.root, plan, at.report, at.keep)],
         versions=delta_rs_version,
     ),
     "contention": Suite(
@@ -104,8 +104,9 @@ SUITES: dict[str, Suite[Any]] = {
 """The suites in the order in which they run. One that is not `usual` takes minutes and runs only if it is chosen."""
 
 
-def run(plans: Mapping[str, Any], root: str, kafka: str = "") -> Findings:
-    """Carry out plans, each of the suite of that name, on an empty root. `kafka` (host:port) is for comparisons.
+def run(plans: Mapping[str, Any], root: str, kafka: str = "", results: Path | None = None) -> Findings:
+    """Carry out plans, each of the suite of that name, on an empty root. `kafka` (host:port) is for comparisons. What a
+    suite keeps goes into files in the folder `results`.
 
     Reports progress on standard error.
     """
@@ -117,12 +118,22 @@ def run(plans: Mapping[str, Any], root: str, kafka: str = "") -> Findings:
     machine = spread_folders(root)
     if machine:
         report(", ".join(f"{value} {name}" for name, value in machine.items()))
-    place = Place(root, kafka, report)
+
+    def keep(ending: str, text: str) -> None:
+        if results is not None:
+            _figures(results, started).with_suffix(ending).write_text(text, encoding="utf-8")
+
+    place = Place(root, kafka, report, keep)
     found = {name: tuple(SUITES[name].measure(plan, place)) for name, plan in plans.items()}
     machine |= describe(root) | store_version(root)
     for name in plans:
         machine |= SUITES[name].versions()
     return Findings(started, machine, found)
+
+
+def _figures(results: Path, started: str) -> Path:
+    """The file of figures of a run that began at this time (ISO 8601, UTC)."""
+    return results / f"{started.replace(':', '').replace('+0000', 'Z')}.json"
 
 
 @contextmanager
@@ -198,18 +209,16 @@ def main(given: Sequence[str] | None = None) -> int:
     arguments = _arguments(given)
     arguments.results.mkdir(parents=True, exist_ok=True)
     with _root(arguments.root, arguments.results) as root:
-        findings = run(_plans(arguments), root, arguments.kafka or "")
+        findings = run(_plans(arguments), root, arguments.kafka or "", arguments.results)
     print(as_text(findings))
-    figures = arguments.results / f"{findings.started.replace(':', '').replace('+0000', 'Z')}.json"
+    figures = _figures(arguments.results, findings.started)
     figures.write_text(as_json(findings) + "\n")
     page = figures.with_suffix(".html")
     page.write_text(as_html(findings), encoding="utf-8")
     print(f"\nFigures: {figures}\nCharts: {page}")
     for finding in findings:
-        if isinstance(finding, Published):
-            percentiles = figures.with_suffix(".csv")
-            percentiles.write_text(finding.percentiles_csv(), encoding="utf-8")
-            print(f"Percentiles over time: {percentiles}")
+        if isinstance(finding, Published) and finding.results:
+            print(f"Percentiles over time: {figures.with_suffix('.csv')}")
     return 0 if findings.is_clean else 1
 
 

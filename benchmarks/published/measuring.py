@@ -22,7 +22,7 @@ from benchmarks.published.pipeline import transfer_tables
 from benchmarks.published.plan import MESSAGES, PublishedPlan, Trial
 from benchmarks.published.result import Result, Seen, Sent
 from benchmarks.published.rows import Arrivals
-from benchmarks.suite import Report
+from benchmarks.suite import Keep, Report, keep_nothing
 from deltaq import Topic
 from deltaq.names import entry_version, topic_folder
 from deltaq.store import Store, open_store
@@ -32,16 +32,26 @@ __all__ = ["measure_published", "measure_trial"]
 _SECOND_NS = 1_000_000_000
 
 
-def measure_published(root: str, plan: PublishedPlan, report: Report) -> Published:
-    """Measure every trial below `root`, a path or URL. The tables are deleted afterwards."""
-    results = []
+def measure_published(root: str, plan: PublishedPlan, report: Report, keep: Keep = keep_nothing) -> Published:
+    """Measure every trial below `root`, a path or URL. The tables are deleted afterwards.
+
+    A trial that fails is reported, and the others are measured. The percentiles are kept as `.csv` after each of them.
+    """
+    found = Published(plan, root.startswith("s3://"), ())
     for trial in plan.trials:
         report(f"  {trial}: {trial.load.warmup_s:g} s to warm up, {trial.load.seconds:g} s that count")
-        result = measure_trial(root, trial, plan.window_s)
+        try:
+            result = measure_trial(root, trial, plan.window_s)
+        except Exception as error:  # noqa: BLE001 - whatever stops one load, the figures of the others count
+            reason = f"{type(error).__name__}: {error}"
+            report(f"    FAILED: {reason}")
+            found = replace(found, failures=(*found.failures, (str(trial), reason)))
+            continue
         middle = result.middle
         report(f"    p50 {middle.p50:.1f} ms, p99 {middle.p99:.1f} ms, {result.achieved_rate:,.0f}/s, {result.verdict}")
-        results.append(result)
-    return Published(plan, root.startswith("s3://"), tuple(results))
+        found = replace(found, results=(*found.results, result))
+        keep(".csv", found.percentiles_csv())
+    return found
 
 
 def measure_trial(root: str, trial: Trial, window_s: float) -> Result:

@@ -27,16 +27,18 @@ _MARKS = ("p50", "p75", "p85", "p95", "p99")
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The outcome of a plan. `on_s3` says whether it was measured on an object store with the API of S3."""
+    """The outcome of a plan. `on_s3` says whether it was measured on an object store with the API of S3. `failures` are
+    the trials without a result, with the reasons."""
 
     plan: PublishedPlan
     on_s3: bool
     results: tuple[Result, ...]
+    failures: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_clean(self) -> bool:
         """Whether every message of every trial arrived once, in order and unchanged."""
-        return all(result.verdict.is_clean for result in self.results)
+        return not self.failures and all(result.verdict.is_clean for result in self.results)
 
     @property
     def others_cores(self) -> tuple[float, ...]:
@@ -45,6 +47,8 @@ class Published:
 
     def tables(self) -> Iterator[Table]:
         """By windows; over the whole run next to all that was published; spikes; next to delta-rs; the loads."""
+        if self.failures:
+            yield Table("Loads that failed", ("load", "reason"), self.failures)
         yield self._window_table()
         yield self._whole_table()
         if (spiky := self._spike_table()).rows:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.__main__ import SUITES, main
-from benchmarks.delta_rs import Appender, PlainQueueFailed, create_queue, storage_options
+from benchmarks.delta_rs import Appender, create_queue, storage_options
 from benchmarks.finding import Finding
 from benchmarks.floor import Floor
 from benchmarks.history import Verdict
@@ -262,11 +262,19 @@ def test_a_double_written_after_the_reader_stopped_is_counted(tmp_path, monkeypa
     assert result.verdict == Verdict(300, 301, 0, 0, 0, 1)
 
 
-def test_a_consumer_that_fails_ends_the_run_with_its_error(tmp_path, monkeypatch):
+def test_a_load_that_fails_is_reported_and_the_figures_of_the_others_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "create_queue", lambda uri: None)
-    trial = Trial(Load(1_000, 0.0, 0.4, 0.1), DELTA_RS, 50.0)
-    with pytest.raises(PlainQueueFailed, match="TableNotFoundError"):
-        measure_published(str(tmp_path), PublishedPlan((trial,), 0.2), lambda text: None)
+    fails = Trial(Load(1_000, 0.0, 0.4, 0.1), DELTA_RS, 50.0)
+    first, last = (Trial(Load(rate, 5.0, 0.2, 0.1)) for rate in (1_000, 2_000))
+    kept: list[tuple[str, str]] = []
+    plan = PublishedPlan((first, fails, last), 0.2)
+    found = measure_published(str(tmp_path), plan, lambda text: None, lambda *file: kept.append(file))
+    assert [result.trial for result in found.results] == [first, last]
+    ((load, reason),) = found.failures
+    assert (load, "TableNotFoundError" in reason, found.is_clean) == (str(fails), True, False)
+    assert next(found.tables()).rows == found.failures
+    rates = [[row["rate"] for row in csv.DictReader(text.splitlines())] for _, text in kept]
+    assert rates == [["1000"], ["1000", "2000"]], "after each load"
 
 
 # --- what it says ----------------------------------------------------------------------------------------------------
@@ -329,7 +337,9 @@ def test_percentiles_over_time_are_written_as_a_row_for_each_window():
 
 def test_a_range_of_rates_is_measured_and_its_percentiles_are_in_a_file(tmp_path, monkeypatch, capsys):
     def measure(plan: PublishedPlan, place: Place) -> list[Published]:
-        return [_finding(*(_result(trial, OURS) for trial in plan.trials))]
+        finding = _finding(*(_result(trial, OURS) for trial in plan.trials))
+        place.keep(".csv", finding.percentiles_csv())
+        return [finding]
 
     monkeypatch.setitem(SUITES, "published", Suite(FULL_PUBLISHED, FULL_PUBLISHED, measure))
     rates = ["--range-start", "10000", "--range-end", "30000", "--range-step", "10000", "--seconds-to-stream", "60"]

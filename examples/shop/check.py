@@ -77,7 +77,7 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
 _SOLD = """
     CREATE OR REPLACE TEMP TABLE sold AS
     SELECT *, coalesce(
-        transaction_id IS NOT NULL AND product_id IS NOT NULL AND sold_us IS NOT NULL
+        product_id IS NOT NULL AND sold_us IS NOT NULL
         AND is_member IS NOT NULL AND add_supplements IS NOT NULL
         AND total_purchase = round(quantity * (price + supplement_price) * (1 - member_discount), 2), false
     ) AS is_valid

@@ -44,7 +44,6 @@ _PURCHASE = f"""
 _TIMESTAMP = "transaction_timestamp"
 _FIELDS = (
     "transaction_time",
-    "transaction_id",
     "product_id",
     "price",
     "quantity",
@@ -54,6 +53,7 @@ _FIELDS = (
     "supplement_price",
     "total_purchase",
 )
+"""The fields that every purchase has. `transaction_id` is not among them: some tills give their purchases none."""
 
 
 def messages(reader: Reader, root: str) -> DataFrame:

@@ -54,7 +54,7 @@ class EnrichedPurchase(BaseModel):
 
     transaction_time: str
     transaction_timestamp: AwareDatetime
-    transaction_id: str
+    transaction_id: str | None
     product_id: str
     product_category: str | None
     product_name: str | None

@@ -309,8 +309,8 @@ def test_purchases_with_strange_fields_are_no_purchases(spark: SparkSession) -> 
         None,
         good.replace(b'"quantity": ', b'"quantity": "x'),
         good.replace(b"2026-01-05T", b"2026-13-05T"),
-        good.replace(b'"transaction_id"', b'"number"'),
     ]
-    rows = spark.createDataFrame([(value,) for value in [good, *strange]], "value binary")
+    without_id = good.replace(b'"transaction_id"', b'"number"')
+    rows = spark.createDataFrame([(value,) for value in [good, without_id, *strange]], "value binary")
     found = [row.reason for row in jobs.checked(rows).select("reason").collect()]
-    assert found == [None] + ["not a purchase"] * len(strange)
+    assert found == [None, None] + ["not a purchase"] * len(strange)

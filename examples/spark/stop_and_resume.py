@@ -34,7 +34,9 @@ def main(spark: SparkSession, folder: str) -> None:
     query = squares(spark, root, f"{folder}/checkpoint").start(root)
     while not query.lastProgress:  # no micro-batch is done yet
         query.awaitTermination(1)
+    spark.sparkContext.setLogLevel("OFF")  # Spark logs a micro-batch that is interrupted with its stack traces
     query.stop()
+    spark.sparkContext.setLogLevel("WARN")
     print(f"stopped after {len(topic.to_arrow())} squares")
 
     produce(root, range(100, 120))

@@ -15,6 +15,7 @@ from pyarrow import json as arrow_json
 
 from deltaq.errors import InvalidConfig, InvalidValue
 from deltaq.parquet.plain_files import read_batches
+from deltaq.serde.column_values import check_sound
 from deltaq.serde.json_text import strict_json
 from deltaq.serde.schema import TopicSchema, python_values
 from deltaq.tools.records import exact_decimal, headers_from_json, parse_time, plain, row_from_json
@@ -52,8 +53,11 @@ def load_file(
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise InvalidConfig(f"{path}: the form is not known: {', '.join(_READERS)}", key="file")
+    rows = 0
     try:
         for batch in read(path, schema, key_column):
+            check_sound(pa.Table.from_batches([batch]), rows)
+            rows += batch.num_rows
             if _is_exported(batch.schema.names):
                 _check_escapes(path, batch, schema)
             sending.send_table(as_messages(batch, schema, key_column, partition))
@@ -64,8 +68,8 @@ def load_file(
 def as_messages(
     batch: pa.RecordBatch, schema: TopicSchema | None, key_column: str | None, partition: int
 ) -> pa.RecordBatch:
-    """Rows of a file as `Producer.produce_arrow` takes them. Raises InvalidValue for a missing key column, and for a
-    column of keys or values that cannot become text; KafkaException (_VALUE_DESERIALIZATION) as `python_values`."""
+    """Rows of a file as `Producer.produce_arrow` takes them. Raises InvalidValue for a missing key column, for a column
+    of keys or values that cannot become text."""
     if key_column is not None and key_column not in batch.schema.names:
         raise InvalidValue(f"there is no such column; there are {', '.join(batch.schema.names)}", field=key_column)
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))

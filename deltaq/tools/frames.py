@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from deltaq.errors import InvalidConfig
+from deltaq.serde.column_values import check_sound
 from deltaq.serde.columns import TIMESTAMP
 from deltaq.serde.schema import python_values, unreadable
 from deltaq.tools.files import as_messages, load_file
@@ -20,6 +21,7 @@ from deltaq.tools.records import headers_as_json, plain
 from deltaq.tools.spreadsheets import write_sheet
 from deltaq.tools.writing import Sending
 from deltaq.topic import Topic
+from deltaq.topics.arrow_input import check_objects
 from deltaq.topics.columns import HEADERS, table_schema
 from deltaq.units import as_time
 
@@ -91,11 +93,14 @@ def from_arrow(topic: Topic, data: Any, *, key_column: str | None = None) -> int
 
     A typed topic takes its own columns, and `_key`, `_partition`, `_timestamp`, `_headers`. A topic of bytes takes
     `value`, `key`, `partition`, `timestamp` and `headers`; of rows without `value`, each becomes a JSON object.
-    `key_column` names the column with the key. Raises InvalidValue for rows that do not fit, KafkaException.
+    `key_column` names the column with the key. Raises InvalidValue for rows that do not fit, and, before any row is
+    written, for a value that no reader could return; KafkaException.
     """
-    schema = topic.describe().schema
+    check_objects(data, topic.name)
+    table, schema = pa.table(data), topic.describe().schema
+    check_sound(table)
     with Sending(topic) as sending:
-        for batch in pa.table(data).to_batches(_ROWS_AT_ONCE):
+        for batch in table.to_batches(_ROWS_AT_ONCE):
             sending.send_table(as_messages(batch, schema, key_column, -1))
     return sending.delivered
 
@@ -107,6 +112,7 @@ def from_pandas(topic: Topic, frame: pd.DataFrame, *, key_column: str | None = N
 
 def from_polars(topic: Topic, frame: pl.DataFrame, *, key_column: str | None = None) -> int:
     """Produce the rows of a data frame of Polars. Raises as `from_arrow`."""
+    check_objects(frame, topic.name)
     return from_arrow(topic, frame.to_arrow(), key_column=key_column)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -15,6 +15,16 @@ import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
 from deltaq.message import TIMESTAMP_MS_MAX
+from deltaq.serde.column_values import (
+    EXTENSIONS,
+    TEXT_TYPES,
+    check_layout,
+    children_of,
+    faults,
+    first_row,
+    map_as_list,
+    retyped,
+)
 from deltaq.serde.columns import SAME_VALUES, is_required
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import HEADERS, VALUE_SCHEMA, Columns
@@ -28,7 +38,6 @@ class ArrowStream(Protocol):
 
 ArrowInput: TypeAlias = "pa.Table | pa.RecordBatch | ArrowStream"
 
-_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 BYTES_TYPES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
 """Tests for the types of columns that hold bytes."""
 
@@ -38,7 +47,7 @@ _KINDS: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "integer": (pa.types.is_integer,),
     "decimal": (pa.types.is_decimal,),
     "float": (pa.types.is_floating,),
-    "string": _TEXT,
+    "string": TEXT_TYPES,
     "binary": BYTES_TYPES,
     "date": (pa.types.is_date,),
     "timestamp": (pa.types.is_timestamp,),
@@ -49,6 +58,9 @@ _KINDS: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
 }
 _WIDENS = {("integer", "float"), ("integer", "decimal")}
 """Casts to a kind that can hold the values. Arrow's safe cast refuses single values that do not fit."""
+
+_TEXT_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())]))
+"""Headers whose values are given as text."""
 
 
 def columns_from_arrow(
@@ -68,7 +80,8 @@ def columns_from_arrow(
     `partitions` is the number of partitions, None if unknown; `size_max` limits the bytes of a row; `keyed` forbids
     null keys.
 
-    Raises InvalidValue naming the column, UnknownTopic for a missing partition, MessageTooLarge, TypeError.
+    Raises InvalidValue naming the column and the row (`name[row]`) of a value that does not fit, or that a reader could
+    not return (`deltaq/serde/column_values.py`); UnknownTopic for a missing partition, MessageTooLarge, TypeError.
     """
     table = _as_table(data, topic_name)
     source = _Input(topic_name, table.num_rows, _by_name(table, topic_name), typed=schema is not None)
@@ -93,15 +106,25 @@ def check_arrow(data: object) -> None:
 def _as_table(data: ArrowInput, topic: str) -> pa.Table:
     if not isinstance(data, pa.Table):
         check_arrow(data)
+        check_objects(data, topic)
         try:
             data = pa.table(data)
         except pa.ArrowException as error:
             raise InvalidValue(f"not a table: {error}", topic=topic) from error
-    try:
-        data.validate()
-    except pa.ArrowException as error:
-        raise InvalidValue(f"not valid Arrow data: {error}", topic=topic) from error
+    check_layout(data, topic)
     return data
+
+
+def check_objects(frame: object, topic: str | None = None) -> None:
+    """Raises InvalidValue for a frame of Polars with a column of Python objects, which it exports as their addresses
+    in this process, as bytes of fixed length without any mark."""
+    if all(kind.__module__.partition(".")[0] != "polars" for kind in type(frame).__mro__):
+        return
+    schema: Mapping[str, object] = getattr(frame, "schema", {})
+    for name, kind in schema.items():
+        if str(kind) == "Object":
+            reason = "is of Polars' type Object, which has no form outside of this process"
+            raise InvalidValue(f"{reason}: convert it, for instance to text", field=name, topic=topic)
 
 
 def _by_name(table: pa.Table, topic: str) -> dict[str, pa.ChunkedArray]:
@@ -133,7 +156,8 @@ class _Input:
         return InvalidValue(reason, field=column, topic=self.topic)
 
     def cast(self, name: str, column: pa.ChunkedArray, target: pa.DataType, *, nullable: bool = True) -> pa.Array:
-        """The column as an array of the target type. Raises InvalidValue if a value changes or must not be null."""
+        """The column as an array of the target type. Raises InvalidValue if a value changes, is not sound, or must not
+        be null."""
         misfit = _misfit(column.type, target, name)
         if misfit is not None:
             raise self.refusal(*misfit)
@@ -141,15 +165,28 @@ class _Input:
         array = self.converted(name, column, _all_nullable(target))
         missing = _missing(array, target, nullable, name)
         if missing is not None:
-            raise self.refusal(missing, "is null, and the topic requires a value")
-        return array if array.type == target else pa.array(_Retyped(array, target))
+            row = first_row(array, lambda part: _missing(part, target, nullable, name) is not None)
+            path = _missing(array.slice(row, 1), target, nullable, name) or missing
+            raise self.refusal(f"{path}[{row}]", "is null, and the topic requires a value")
+        return retyped(array, target)
 
     def converted(self, name: str, column: pa.ChunkedArray, target: pa.DataType) -> pa.Array:
-        """Cast the column to one array of a compatible type. Raises InvalidValue."""
+        """Cast the column to one array of a compatible type, with sound values. Raises InvalidValue."""
+        plain = _without_views(column)
         try:
-            return _without_views(column).cast(target).combine_chunks()
+            array = plain.cast(target).combine_chunks()
         except (pa.ArrowException, OverflowError) as error:
-            raise self.refusal(name, f"cannot become {target}, or is too large to be one batch: {error}") from error
+            row = first_row(plain, lambda part: not _can_become(part, target))
+            if _can_become(plain.slice(row, 1), target):  # each row can: together they have too many bytes
+                raise self.refusal(name, f"is too large to be one batch of {target}: {error}") from error
+            raise self.refusal(f"{name}[{row}]", f"cannot become {target}: {error}") from error
+        if _became_infinite(plain, array):
+            row = first_row(plain, lambda part: _became_infinite(part, part.cast(target)))
+            raise self.refusal(f"{name}[{row}]", f"holds a number too large for {pa.float32()}")
+        fault = next(faults(array, name), None)
+        if fault is not None:
+            raise self.refusal(f"{fault.path}[{fault.row}]", fault.reason)
+        return array
 
     def check_nothing_left(self) -> None:
         """Raises InvalidValue for a column that the topic does not have."""
@@ -159,6 +196,14 @@ class _Input:
             is_index = name.startswith("__index_level_")
             remedy = "it is the index of a pandas frame: call reset_index(drop=True)" if is_index else "drop it"
             raise self.refusal(name, f"the topic has no such column: {remedy}, or rename it")
+
+
+def _can_become(column: pa.ChunkedArray, target: pa.DataType) -> bool:
+    try:
+        column.cast(target).combine_chunks()
+    except (pa.ArrowException, OverflowError):
+        return False
+    return True
 
 
 def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -203,12 +248,18 @@ def _timestamps(source: _Input, now_ms: int) -> pa.Array:
     limits = pc.min_max(times)
     for time_ms in (limits["min"].as_py(), limits["max"].as_py()):
         if time_ms is not None and not 0 <= time_ms <= TIMESTAMP_MS_MAX:
-            raise source.refusal(name, f"{time_ms} ms is outside 0..{TIMESTAMP_MS_MAX} ms (1970 to 2262)")
+            where = f"{name}[{pc.index(times, time_ms).as_py()}]"
+            raise source.refusal(where, f"{time_ms} ms is outside 0..{TIMESTAMP_MS_MAX} ms (1970 to 2262)")
     return times.fill_null(now_ms)
 
 
 def _in_milliseconds(source: _Input, name: str, column: pa.ChunkedArray) -> pa.Array:
     if pa.types.is_timestamp(column.type) and column.type.unit in ("us", "ns"):
+        times = column.cast(pa.int64())
+        earliest = pc.min(times).as_py()
+        if earliest is not None and earliest < 0:  # the next cast would round some of them up to 1970
+            where = f"{name}[{pc.index(times, earliest).as_py()}]"
+            raise source.refusal(where, f"{earliest} {column.type.unit} is before 1970")
         # Kafka's timestamps end at milliseconds.
         column = column.cast(pa.timestamp("ms", "UTC"), safe=False)
     return source.converted(name, column, pa.timestamp("ms", "UTC")).cast(pa.int64())
@@ -230,11 +281,24 @@ def _headers(source: _Input) -> pa.Array:
     if not _are_headers(column.type):
         remedy = "use list<struct<key: string, value: binary>> or map<string, binary>"
         raise source.refusal(name, f"headers cannot be {column.type}: {remedy}")
-    headers = source.converted(name, column, HEADERS)
-    if pc.list_flatten(headers).field("key").null_count:
-        raise source.refusal(name, "a header without a name")
+    headers = source.converted(name, column, _TEXT_HEADERS if _have_text(column.type) else HEADERS).cast(HEADERS)
+    if _has_nameless(headers):
+        row = first_row(headers, _has_nameless)
+        raise source.refusal(f"{name}[{row}]", "a header without a name")
     # A record with an empty list of headers has none.
     return pc.if_else(pc.equal(pc.list_value_length(headers), 0), pa.scalar(None, HEADERS), headers)
+
+
+def _have_text(given: pa.DataType) -> bool:
+    """Whether the values of headers are text."""
+    if _kind(given) == "null":
+        return False
+    return _kind(given.item_type if pa.types.is_map(given) else given.value_type.field("value").type) == "string"
+
+
+def _has_nameless(headers: pa.ListArray) -> bool:
+    pairs = pc.list_flatten(headers)
+    return bool(pairs.null_count or pairs.field("key").null_count)
 
 
 def _are_headers(given: pa.DataType) -> bool:
@@ -262,7 +326,10 @@ def _value(source: _Input) -> pa.RecordBatch:
 def _as_bytes(source: _Input, name: str, column: pa.ChunkedArray) -> pa.Array:
     if _kind(column.type) not in ("string", "binary", "null"):
         raise source.refusal(name, f"is {column.type}: the topic holds bytes, so use binary or string")
-    return source.converted(name, column, pa.binary())
+    # Text is checked as text, so that it can be read back as such.
+    return source.converted(name, column, pa.string() if _kind(column.type) == "string" else pa.binary()).cast(
+        pa.binary()
+    )
 
 
 def _typed_values(source: _Input, schema: TopicSchema) -> pa.RecordBatch:
@@ -279,40 +346,50 @@ def _typed_column(source: _Input, field: pa.Field) -> pa.Array:
         if is_required(field):
             raise source.refusal(field.name, "the table lacks this column, which the topic requires")
         return pa.array([None] * source.rows, field.type)  # `pa.nulls` would put nulls into required fields
-    array = source.cast(field.name, column, field.type, nullable=not is_required(field))
-    if pa.types.is_floating(field.type) and _became_infinite(column, array):
-        raise source.refusal(field.name, f"holds a number too large for {field.type}")
-    return array
+    return source.cast(field.name, column, field.type, nullable=not is_required(field))
 
 
-def _became_infinite(column: pa.ChunkedArray, array: pa.Array) -> bool:
+def _became_infinite(given: pa.Array | pa.ChunkedArray, array: pa.Array | pa.ChunkedArray) -> bool:
     """Whether a finite number overflows a narrower float. Rounding is accepted: the topic chose the narrower type."""
-    if column.type == array.type or not pa.types.is_floating(column.type):
+    if not (_has(given.type, pa.float64()) and _has(array.type, pa.float32())):
         return False
-    return bool(pc.any(pc.and_(pc.is_inf(array), pc.is_finite(column.combine_chunks()))).as_py())
+    return _infinities(given) != _infinities(array)
+
+
+def _has(kind: pa.DataType, leaf: pa.DataType) -> bool:
+    """Whether a type has this type at any depth."""
+    if pa.types.is_dictionary(kind):
+        return _has(kind.value_type, leaf)
+    return kind == leaf or any(_has(kind.field(number).type, leaf) for number in range(kind.num_fields))
+
+
+def _infinities(column: pa.Array | pa.ChunkedArray) -> int:
+    """The number of infinite values at any depth."""
+    if isinstance(column, pa.ChunkedArray):
+        return sum(map(_infinities, column.chunks))
+    if pa.types.is_dictionary(column.type):
+        return _infinities(column.dictionary_decode())
+    if pa.types.is_nested(column.type):
+        return sum(_infinities(child) for child, _ in children_of(column.drop_null(), ""))
+    is_float = column.type in (pa.float32(), pa.float64())
+    return (pc.sum(pc.is_inf(column)).as_py() or 0) if is_float else 0
 
 
 def _missing(array: pa.Array, wanted: pa.DataType, nullable: bool, path: str) -> str | None:
     """The path of a null that `wanted` does not allow; None if there is none."""
     if array.null_count and not nullable:
-        return f"{path}[{_first_null(array)}]"
+        return path
     if not pa.types.is_nested(wanted):
         return None
-    present = array.drop_null()
     if pa.types.is_struct(wanted):
-        children = [(present.field(i), f.type, f.nullable, f"{path}.{f.name}") for i, f in enumerate(wanted)]
+        fields = list(wanted)
     elif pa.types.is_map(wanted):
-        values = pc.list_flatten(_map_as_list(present)).field(1)
-        children = [(values, wanted.item_type, wanted.item_field.nullable, f"{path}.value")]
+        fields = [wanted.key_field, wanted.item_field]
     else:
-        element = wanted.value_field
-        children = [(pc.list_flatten(present), element.type, element.nullable, f"{path}.element")]
-    found = (_missing(*child) for child in children)
+        fields = [wanted.value_field]
+    children = zip(children_of(array.drop_null(), path), fields, strict=True)
+    found = (_missing(child, field.type, field.nullable, inner) for (child, inner), field in children)
     return next((path for path in found if path is not None), None)
-
-
-def _map_as_list(array: pa.MapArray) -> pa.ListArray:
-    return array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
 
 
 def _first_null(array: pa.Array) -> int:
@@ -322,10 +399,11 @@ def _first_null(array: pa.Array) -> int:
 # --- types ---
 
 
+@lru_cache(maxsize=256)
 def _kind(given: pa.DataType) -> str | None:
     """The kind of values of a type, independent of their storage; None for kinds that topics do not support."""
     if isinstance(given, pa.BaseExtensionType):
-        return _kind(given.storage_type)
+        return EXTENSIONS.get(given.extension_name)
     if pa.types.is_dictionary(given):
         return _kind(given.value_type)
     return next((kind for kind, tests in _KINDS.items() if any(test(given) for test in tests)), None)
@@ -374,18 +452,6 @@ def _all_nullable(given: pa.DataType) -> pa.DataType:
     return given
 
 
-class _Retyped:
-    """Exports an array under another type of the same layout, without a copy."""
-
-    def __init__(self, array: pa.Array, kind: pa.DataType) -> None:
-        self._array = array
-        self._kind = kind
-
-    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
-        _, data = self._array.__arrow_c_array__()
-        return self._kind.__arrow_c_schema__(), data
-
-
 # --- sizes ---
 
 
@@ -401,7 +467,7 @@ def _check_sizes(columns: Columns, size_max: int, topic: str) -> None:
 def row_bytes(array: pa.Array) -> pa.Array:
     """Bytes of content per row (int64): lengths of text and bytes, widths of numbers."""
     if pa.types.is_map(array.type):
-        array = _map_as_list(array)
+        array = map_as_list(array)
     if pa.types.is_list(array.type):
         ends = pc.cumulative_sum(pc.list_value_length(array).fill_null(0).cast(pa.int64()))
         up_to = pc.cumulative_sum(pa.concat_arrays([pa.array([0], pa.int64()), row_bytes(pc.list_flatten(array))]))
@@ -409,6 +475,6 @@ def row_bytes(array: pa.Array) -> pa.Array:
         return pc.pairwise_diff(sums).slice(1)
     if pa.types.is_struct(array.type):
         return reduce(pc.add, map(row_bytes, array.flatten()))
-    if any(test(array.type) for test in _TEXT + BYTES_TYPES):
+    if any(test(array.type) for test in TEXT_TYPES + BYTES_TYPES):
         return pc.binary_length(array).fill_null(0).cast(pa.int64())
     return pa.repeat(pa.scalar(array.type.bit_width // 8, pa.int64()), len(array))

@@ -26,6 +26,7 @@ from deltaq.spark.sink import DeltaqStreamWriter, DeltaqWriter
 from deltaq.store import LocalStore, Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
+from tests.doubles.unsound import text_of
 
 UTC = datetime.UTC
 
@@ -463,3 +464,16 @@ def test_a_large_task_is_uploaded_in_pieces(root: str, monkeypatch: pytest.Monke
     assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"%0100d" % number for number in range(50)]
     assert len(list(Path(root, "topics", "orders").glob("*.parquet"))) >= 5
     assert versions(root, "orders") == 2
+
+
+def test_a_value_that_no_reader_could_return_fails_its_task_and_nothing_is_written(root: str) -> None:
+    append(root, values(b"1"), topic="orders")
+    texts = pa.table({"value": text_of(b"2", b"\xfc")})
+    writer = batch_writer(root, texts, topic="orders")
+    with pytest.raises(InvalidValue, match=r"field 'value\[1\]': has bytes that are no UTF-8"):
+        task_results(writer, [texts])
+    typed = pa.table({"at": pa.array([0, 576 * 10**15]).cast(pa.timestamp("us", "UTC"))})
+    writer = batch_writer(root, typed, topic="times", columns="table")
+    with pytest.raises(InvalidValue, match=r"field 'at\[1\]': is outside the years 1 to 9999"):
+        task_results(writer, [typed])
+    assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"1"]

@@ -19,6 +19,7 @@ from deltaq import Producer, Topic
 from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException
 from deltaq.tools import files, from_arrow, from_file, from_polars, messages, to_csv, to_polars, to_xlsx
 from deltaq.tools.spreadsheets import write_sheet
+from tests.doubles.unsound import append_unsound
 
 
 @pytest.fixture
@@ -248,10 +249,8 @@ def test_a_time_that_python_does_not_have_is_refused_by_exports(
     memory_root: str, tmp_path: Path, kind: pa.DataType, value: int
 ) -> None:
     topic = Topic("t", pa.schema({"at": kind}), bootstrap_servers=memory_root).create()
-    with Producer(bootstrap_servers=memory_root) as producer:
-        producer.produce_arrow(
-            "t", pa.table({"at": pa.array([value]).cast(pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)})
-        )
+    days_or_times = pa.array([value], pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+    append_unsound(topic.store, "t", pa.table({"at": days_or_times}))
     for export in (to_csv, to_xlsx):
         with pytest.raises(KafkaException) as refused:
             export(topic, tmp_path / "t.file")

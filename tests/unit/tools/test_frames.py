@@ -35,6 +35,7 @@ from deltaq.tools import (
     to_xlsx,
 )
 from deltaq.tools import spreadsheets as sheets
+from tests.doubles.unsound import text_of
 
 T0 = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
 COLUMNS = pa.schema(
@@ -248,6 +249,36 @@ def test_what_a_sheet_cannot_hold_is_refused(memory_root: str, tmp_path: Path, m
         to_xlsx(topic, tmp_path / "t.xlsx")
     with pytest.raises(InvalidConfig, match="nothing"):
         to_csv(topic, tmp_path / "nothing" / "t.csv")
+
+
+UNSOUND = pa.table({"id": [1, 2], "note": text_of(b"ok", b"\xfc")})
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_table_with_a_value_that_no_reader_could_return_is_refused_before_its_first_row(
+    memory_root: str, monkeypatch: pytest.MonkeyPatch, typed: bool
+) -> None:
+    monkeypatch.setattr("deltaq.tools.frames._ROWS_AT_ONCE", 1)
+    schema = pa.schema([("id", pa.int64()), ("note", pa.string())]) if typed else None
+    topic = Topic("t", schema, bootstrap_servers=memory_root).create()
+    with pytest.raises(InvalidValue, match=r"field 'note\[1\]': has bytes that are no UTF-8"):
+        from_arrow(topic, UNSOUND)
+    assert topic.to_arrow().num_rows == 0
+
+
+def test_a_row_of_a_file_that_no_reader_could_return_is_refused_by_its_number(orders: Topic, tmp_path: Path) -> None:
+    before = orders.to_arrow().num_rows
+    pq.write_table(UNSOUND, tmp_path / "x.parquet")
+    with pytest.raises(InvalidValue, match=r"field 'note\[1\]': has bytes that are no UTF-8"):
+        from_file(orders, tmp_path / "x.parquet")
+    assert orders.to_arrow().num_rows == before
+
+
+def test_python_objects_of_polars_and_periods_of_pandas_are_refused_by_name(orders: Topic) -> None:
+    with pytest.raises(InvalidValue, match="field 'id': is of Polars' type Object"):
+        from_polars(orders, pl.DataFrame({"id": [object()], "n": [1]}))
+    with pytest.raises(InvalidValue, match=r"field 'p': is of the extension type 'pandas\.period'"):
+        from_pandas(orders, pd.DataFrame({"p": pd.period_range("2020-01", periods=1, freq="M")}))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -190,11 +192,14 @@ def test_data_other_than_arrow_raises_type_error(data):
         ({"partition": pa.array(["0"])}, "field 'partition': is string, not int64"),
         ({"partition": pa.array([1.0])}, "field 'partition': is double, not int64"),
         ({"timestamp": pa.array([0], pa.timestamp("us"))}, "field 'timestamp': has no time zone"),
-        ({"timestamp": pa.array([-1])}, "field 'timestamp': -1 ms is outside"),
-        ({"timestamp": pa.array([2**62], pa.timestamp("s", "UTC"))}, "field 'timestamp': cannot become timestamp"),
+        ({"timestamp": pa.array([-1])}, "field 'timestamp[0]': -1 ms is outside"),
+        ({"timestamp": pa.array([2**62], pa.timestamp("s", "UTC"))}, "field 'timestamp[0]': cannot become timestamp"),
         ({"timestamp": pa.array(["now"])}, "field 'timestamp': is string: use a timestamp with a time zone"),
         ({"headers": pa.array([["a"]])}, "field 'headers': headers cannot be list<item: string>"),
-        ({"headers": pa.array([[{"key": None, "value": b""}]], HEADERS)}, "field 'headers': a header without a name"),
+        (
+            {"headers": pa.array([[{"key": None, "value": b""}]], HEADERS)},
+            "field 'headers[0]': a header without a name",
+        ),
     ],
 )
 def test_a_column_that_does_not_fit_an_untyped_topic_is_named(change, message):
@@ -314,25 +319,25 @@ def test_values_are_cast_if_nothing_is_lost(name, given, expected):
     [
         ("id", pa.array(["5"]), "field 'id': is string, not int64"),
         ("id", pa.array([5.0]), "field 'id': is double, not int64"),
-        ("id", pa.array([2**63], pa.uint64()), "field 'id': cannot become int64"),
+        ("id", pa.array([2**63], pa.uint64()), "field 'id[0]': cannot become int64"),
         ("id", pa.array([None], pa.int64()), "field 'id[0]': is null, and the topic requires a value"),
-        ("price", pa.array([2**53 + 1]), "field 'price': cannot become double"),
+        ("price", pa.array([2**53 + 1]), "field 'price[0]': cannot become double"),
         ("price", pa.array([True]), "field 'price': is bool, not double"),
-        ("small", pa.array([1e300]), "field 'small': holds a number too large for float"),
-        ("exact", pa.array([Decimal("1.555")]), "field 'exact': cannot become decimal128(10, 2)"),
+        ("small", pa.array([1e300]), "field 'small[0]': holds a number too large for float"),
+        ("exact", pa.array([Decimal("1.555")]), "field 'exact[0]': cannot become decimal128(10, 2)"),
         ("exact", pa.array([1.5]), "field 'exact': is double, not decimal128(10, 2)"),
         ("at", pa.array([0], pa.timestamp("us")), "field 'at': has no time zone"),
-        ("at", pa.array([1], pa.timestamp("ns", "UTC")), "field 'at': cannot become timestamp[us, tz=UTC]"),
+        ("at", pa.array([1], pa.timestamp("ns", "UTC")), "field 'at[0]': cannot become timestamp[us, tz=UTC]"),
         ("tags", pa.array(["a"]), "field 'tags': is string, not list"),
         ("tags", pa.array([[1]]), "field 'tags.element': is int64, not string"),
-        ("tags", pa.array([["a", None]]), "field 'tags.element[1]': is null"),
+        ("tags", pa.array([["a", None]]), "field 'tags.element[0]': is null"),
         ("tags", pa.array([["a"]], pa.list_view(pa.string())), "field 'tags': is list_view"),
         ("place", pa.array([{"zip": 1}]), "field 'place.city': is missing"),
         ("place", pa.array([{"city": None, "zip": 1}]), "field 'place.city"),
         ("place", pa.array([{"city": "Ulm", "street": "x"}]), "field 'place.street': the topic has no such field"),
         ("sizes", pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())), "field 'sizes.value': is string"),
         ("sizes", pa.array([[("a", None)]], pa.map_(pa.string(), pa.int16())), "field 'sizes.value[0]': is null"),
-        ("sizes", pa.array([[("a", 70_000)]], pa.map_(pa.string(), pa.int32())), "field 'sizes': cannot become map"),
+        ("sizes", pa.array([[("a", 70_000)]], pa.map_(pa.string(), pa.int32())), "field 'sizes[0]': cannot become map"),
         ("done", pa.array([1]), "field 'done': is int64, not bool"),
         ("colour", pa.array(["red"]), "field 'colour': the topic has no such column"),
         ("key", pa.array(["k"]), "field 'key': the topic has no such column"),
@@ -385,6 +390,192 @@ def test_a_missing_nested_column_is_null():
     result = columns(pa.table({"a": [1, 2]}), schema)
     assert [row[-1] for row in rows_of(result)] == [{"a": 1, "place": None}, {"a": 2, "place": None}]
     encode_segment(by_partition(result)[0], [2], "none")
+
+
+# --- values that a reader could not return ---
+
+
+def text_of(*contents: bytes | None, kind: pa.DataType | None = None) -> pa.Array:
+    """Bytes as text that Arrow has not checked."""
+    wanted = pa.string() if kind is None else kind
+    array = pa.array(
+        contents, {pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}.get(wanted, pa.binary())
+    )
+    return pa.array(Liar(array, wanted))
+
+
+BAD = text_of(b"ok", b"a\xfc", b"b")
+SCHEMA = pa.schema(
+    [
+        pa.field("n", pa.int64()),
+        pa.field("s", pa.string()),
+        pa.field("t", pa.timestamp("us", "UTC")),
+        pa.field("d", pa.date32()),
+        pa.field("e", pa.decimal128(3, 0)),
+        pa.field("m", pa.map_(pa.string(), pa.float32())),
+        pa.field("l", pa.list_(pa.struct([("s", pa.string()), ("d", pa.date32())]))),
+    ]
+)
+FAR = pa.array([0, 0, 576 * 10**15]).cast(pa.timestamp("us", "UTC"))
+DAYS = pa.array([2_932_896, -719_162, 2_932_897], pa.int32()).cast(pa.date32())
+
+
+def lists_of(items: pa.Array, name: str) -> pa.Array:
+    """Lists of one struct, whose other field is null."""
+    fields = {"s": pa.nulls(len(items), pa.string()), "d": pa.nulls(len(items), pa.date32())} | {name: items}
+    structs = pa.StructArray.from_arrays([*fields.values()], [*fields])
+    return pa.ListArray.from_arrays(pa.array(range(len(items) + 1), pa.int32()), structs)
+
+
+def long_decimals() -> pa.Array:
+    wide = pa.array([Decimal(999), Decimal(-999), Decimal(1000)], pa.decimal128(38, 0))
+    return pa.array(Liar(wide, pa.decimal128(3, 0)))
+
+
+UNSOUND: dict[str, tuple[str, pa.Array, str]] = {
+    "text": ("s", BAD, "field 's[1]': has bytes that are no UTF-8"),
+    "large text": ("s", text_of(b"", b"\xff", kind=pa.large_string()), "field 's[1]': has bytes"),
+    "views": ("s", text_of(b"x" * 20, b"\xff" * 20, kind=pa.string_view()), "field 's[1]': has bytes"),
+    "categories": ("s", pa.DictionaryArray.from_arrays(pa.array([0, 2, 1]), BAD), "field 's[2]': has bytes"),
+    "nested text": ("l", lists_of(BAD, "s"), "field 'l.element.s[1]': has bytes"),
+    "a far time": ("t", FAR, "field 't[2]': is outside the years 1 to 9999"),
+    "a far time in seconds": (
+        "t",
+        pa.array([0, -62_135_596_801]).cast(pa.timestamp("s", "UTC")),
+        "field 't[1]': is out",
+    ),
+    "a far day": ("d", DAYS, "field 'd[2]': is outside the years 1 to 9999"),
+    "a far day inside": ("l", lists_of(DAYS, "d"), "field 'l.element.d[2]': is outside"),
+    "too many digits": ("e", long_decimals(), "field 'e[2]': has more digits than decimal128(3, 0) holds"),
+    "a key twice": (
+        "m",
+        pa.array([[("a", 1)], None, [("b", 1), ("a", 1), ("b", 2)]], pa.map_(pa.string(), pa.float32())),
+        "field 'm[2]': has a key twice",
+    ),
+    "a key that is no text": (
+        "m",
+        pa.MapArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), BAD, pa.array([1.0, 2.0, 3.0])),
+        "field 'm.key[1]': has bytes",
+    ),
+    "a float that becomes infinite inside": (
+        "m",
+        pa.array([[("a", 1.0)], [("a", float("inf")), ("b", 1e39)]], pa.map_(pa.string(), pa.float64())),
+        "field 'm[1]': holds a number too large for float",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "given", "message"), UNSOUND.values(), ids=UNSOUND.keys())
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_value_that_no_reader_could_return_is_refused_with_row_and_field(name, given, message, chunked):
+    column = pa.chunked_array([given.slice(0, 1), given.slice(1)]) if chunked else given
+    with pytest.raises(InvalidValue) as refusal:
+        columns(pa.table({"n": list(range(len(given))), name: column}), SCHEMA)
+    assert message in str(refusal.value)
+    assert refusal.value.topic == "t"
+
+
+@pytest.mark.parametrize(("name", "given", "message"), UNSOUND.values(), ids=UNSOUND.keys())
+def test_the_rows_beside_it_are_taken(name, given, message):
+    row = int(message.partition("[")[2].partition("]")[0])
+    for rows in (slice(0, row), slice(row + 1, None)):
+        good = pa.table({"n": list(range(len(given))), name: given}).slice(rows.start, len(given[rows]))
+        taken = columns(good, SCHEMA).values.column(name)
+        assert taken.to_pylist(maps_as_pydicts="strict") == good[name].to_pylist(maps_as_pydicts="strict")
+
+
+@pytest.mark.parametrize("name", ["value", "key"])
+def test_text_in_a_topic_of_bytes_is_checked_as_text_and_bytes_are_not(name):
+    with pytest.raises(InvalidValue, match=rf"field '{name}\[1\]': has bytes that are no UTF-8"):
+        columns(pa.table({"value": [b"x"] * 3} | {name: BAD}))
+    assert len(columns(pa.table({"value": [b"x"] * 3} | {name: BAD.cast(pa.binary())}))) == 3
+
+
+def test_names_and_texts_of_headers_are_text_and_each_header_has_a_name():
+    def refused(pairs: pa.Array) -> str:
+        given = pa.ListArray.from_arrays(pa.array(range(len(pairs) + 1), pa.int32()), pairs)
+        with pytest.raises(InvalidValue) as refusal:
+            columns(pa.table({"value": [b"x"] * len(pairs), "headers": given}))
+        return str(refusal.value)
+
+    texts = pa.array(["a", "b", "c"])
+    named = pa.StructArray.from_arrays([BAD, texts.cast(pa.binary())], ["key", "value"])
+    assert "field 'headers.element.key[1]': has bytes that are no UTF-8" in refused(named)
+    with_text = pa.StructArray.from_arrays([texts, BAD], ["key", "value"])
+    assert "field 'headers.element.value[1]': has bytes that are no UTF-8" in refused(with_text)
+    missing = pa.StructArray.from_arrays([texts, texts], ["key", "value"], mask=pa.array([False, False, True]))
+    assert "field 'headers[2]': a header without a name" in refused(missing)
+
+
+def test_what_is_hidden_under_a_null_is_not_looked_at():
+    hidden = pa.StructArray.from_arrays([BAD], ["s"], mask=pa.array([False, True, False]))
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), hidden)
+    assert columns(pa.table({"n": [1, 2, 3], "l": lists}), SCHEMA).values.column("l").to_pylist() == [
+        [{"s": "ok", "d": None}],
+        [None],
+        [{"s": "b", "d": None}],
+    ]
+
+
+def test_a_time_just_before_1970_is_refused_and_not_rounded_up():
+    times = pa.array([0, -1], pa.timestamp("us", "UTC"))
+    with pytest.raises(InvalidValue, match=r"field 'timestamp\[1\]': -1 us is before 1970"):
+        columns(pa.table({"value": [b"a", b"b"], "timestamp": times}))
+
+
+def test_offsets_that_leave_the_data_are_refused_before_anything_is_read():
+    offsets = pa.array([0, 5, 1, 2], pa.int32()).buffers()[1]
+    torn = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"ab")])
+    with pytest.raises(InvalidValue, match="field 's': not valid Arrow data"):
+        columns(pa.table({"n": [1, 2, 3], "s": torn}), SCHEMA)
+
+
+# --- extension types ---
+
+
+def test_extensions_with_a_meaning_of_their_own_are_taken():
+    flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))
+    ids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"x" * 16, None, b"y" * 16], pa.binary(16)))
+    texts = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1", "[]", None]))
+    schema = pa.schema([("f", pa.bool_()), ("u", pa.binary()), ("j", pa.string()), ("us", pa.list_(pa.binary()))])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), ids)
+    result = columns(pa.table({"f": flags, "u": ids, "j": texts, "us": lists}), schema)
+    assert [[*row[-1].values()] for row in rows_of(result)] == [
+        [True, b"x" * 16, "1", [b"x" * 16]],
+        [False, None, "[]", [None]],
+        [None, b"y" * 16, None, [b"y" * 16]],
+    ]
+    with pytest.raises(InvalidValue, match=r"field 'n': is extension<arrow\.bool8>, not int64"):
+        columns(pa.table({"n": flags}), SCHEMA)
+
+
+PERIODS = pd.DataFrame({"n": pd.period_range("2020-01", periods=2, freq="M")})
+INTERVALS = pd.DataFrame({"n": pd.interval_range(0, 2)})
+OPAQUE = pa.ExtensionArray.from_storage(pa.opaque(pa.int64(), "thing", "maker"), pa.array([1, 2]))
+UNKNOWN = pa.field("element", pa.int64(), metadata={"ARROW:extension:name": "maker.thing"})
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "name"),
+    [
+        (pa.Table.from_pandas(PERIODS), "n", "pandas.period"),
+        (pa.Table.from_pandas(INTERVALS), "n", "pandas.interval"),
+        (pa.table({"n": OPAQUE}), "n", "arrow.opaque"),
+        (pa.table({"n": [1]}, pa.schema([UNKNOWN.with_name("n")])), "n", "maker.thing"),
+        (pa.table({"n": [[1]]}, pa.schema([("n", pa.list_(UNKNOWN))])), "n.element", "maker.thing"),
+        (pa.table({"value": OPAQUE}), "value", "arrow.opaque"),
+    ],
+)
+def test_any_other_extension_is_refused_by_name(data, field, name):
+    schema = None if "value" in data.column_names else pa.schema([("n", pa.int64())])
+    with pytest.raises(InvalidValue, match=f"field '{field}': is of the extension type '{name}'"):
+        columns(data, schema)
+
+
+def test_python_objects_in_a_frame_of_polars_are_refused_and_not_their_addresses_written():
+    frame = pl.DataFrame({"value": [UUID(int=1)]})
+    with pytest.raises(InvalidValue, match="field 'value': is of Polars' type Object"):
+        columns(frame)
 
 
 @pytest.mark.parametrize("chunked", [True, False])

@@ -373,7 +373,6 @@ class AIOConsumer(Generic[K, V]):
             self.executor.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
-        self._consumer.check_open()
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -264,7 +264,6 @@ class AIOProducer:
         return True
 
     async def __aenter__(self) -> Self:
-        self._producer.check_open()
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -164,13 +164,13 @@ def _merged(conf: Mapping[Any, object], kwargs: Mapping[str, object]) -> Iterato
     """All (key, value) pairs with Kafka's spelling; a later pair overrides an earlier one of the same key."""
     pairs = [(str(key), value) for key, value in conf.items()]
     pairs += [(_key_of_keyword(keyword), value) for keyword, value in kwargs.items()]
+    yield from (pair for pair in pairs if pair[0] != _LEGACY_TOPIC_CONFIG)
     for key, nested in pairs:
-        # The legacy dict of topic settings comes first, so that settings outside it take precedence.
+        # Last, since confluent-kafka lets it take precedence over the same setting outside it.
         if key == _LEGACY_TOPIC_CONFIG and nested is not None:
             if not isinstance(nested, Mapping):
                 raise TypeError(f"{key} must be a dict, not {type(nested).__name__}")
             yield from ((str(inner), value) for inner, value in nested.items())
-    yield from (pair for pair in pairs if pair[0] != _LEGACY_TOPIC_CONFIG)
 
 
 def _key_of_keyword(keyword: str) -> str:

@@ -524,7 +524,6 @@ class Consumer(Generic[K, V]):
             _log.info("consumer closed client.id=%r group=%r", self._config.client_id, self._group)
 
     def __enter__(self) -> Self:
-        self._calls.check_open()
         return self
 
     def __exit__(self, *error: object) -> None:

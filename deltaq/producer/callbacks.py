@@ -47,20 +47,24 @@ class CallbackQueue:
     """Callbacks that are due, those being run, and the calls of `flush` that wait for them. `changed` guards the
     fields: threads that report results and threads that run callbacks hold it.
 
-    `on_change` is called, with `changed` held, after a result has been reported. It must not block.
+    `silent` counts the messages reported without a callback since the last call that served. `on_change` is called,
+    with `changed` held, after a result has been reported. It must not block.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.changed = clock.condition()
         self.due: deque[Due] = deque()
+        self.silent = 0
         self.running: list[_CallbackBatch] = []
         self.flushes: list[Flush] = []
         self.on_change: Callable[[], object] | None = None
         self._monotonic = clock.monotonic
 
-    def reported(self, *due: Due) -> None:
-        """A result was reported, for which these callbacks are due. The caller holds `changed`."""
+    def reported(self, *due: Due, silent: int = 0) -> None:
+        """A result was reported, for which these callbacks are due, or of `silent` messages for which none is. The
+        caller holds `changed`."""
         self.due.extend(due)
+        self.silent += silent
         self.changed.notify_all()
         if self.on_change is not None:
             self.on_change()
@@ -100,28 +104,30 @@ class CallbackQueue:
         self.flushes[:] = [flush for flush in self.flushes if not flush.is_over]
 
     def serve(self, deadline: float | None, queued: Callable[[], int]) -> int:
-        """Run all due callbacks, waiting for the first until the deadline; returns the number of messages served.
-        During a flush, the wait ends once `queued()` is 0. Raises the first exception that a callback raised."""
+        """Run all due callbacks, waiting until the deadline for a message to be reported; returns the number of messages
+        reported since the last call. During a flush, the wait ends once `queued()` is 0. Raises the first exception
+        that a callback raised."""
         batch = _CallbackBatch(this_thread())
         try:
             with self.changed:
-                if not self._wait_for_due(deadline, queued):
+                if not self._wait_for_report(deadline, queued):
                     return 0
+                silent, self.silent = self.silent, 0
                 # Signal handlers run between calls only, so no exception can split this exchange.
                 self.running.append(batch)
                 batch.due, self.due = self.due, batch.due
-            return _run(batch.due)
+            return silent + _run(batch.due)
         finally:
             batch.is_over = True  # one assignment, which no exception of a signal handler can split
             if self.running:
                 self.take_back()
 
-    def _wait_for_due(self, deadline: float | None, queued: Callable[[], int]) -> bool:
-        """Wait until callbacks are due; False if none are by the deadline. The caller holds `changed`."""
+    def _wait_for_report(self, deadline: float | None, queued: Callable[[], int]) -> bool:
+        """Wait until messages were reported; False if none were by the deadline. The caller holds `changed`."""
         while True:
             if self.running:
                 self.take_back()
-            if self.due:
+            if self.due or self.silent:
                 return True
             left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - self._monotonic())
             is_flushing = any(not flush.is_over for flush in self.flushes)
@@ -200,6 +206,7 @@ class PendingCallbacks:
             for callback, message in zip(records.callbacks[rows.start : rows.stop], messages, strict=True):
                 if callback is None or type(callback) is DeliveryFuture:
                     self._called += 1
+                    served += 1
                     continue
                 self._called += 1
                 served += 1

@@ -6,6 +6,7 @@ import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeAlias
@@ -38,6 +39,7 @@ from deltaq.producer.callbacks import CallbackQueue, Due, Notice, PendingCallbac
 from deltaq.producer.futures import DeliveryFuture
 from deltaq.producer.large_messages import LARGE_MESSAGE_BYTES_MAX, LargeBlock, large_block
 from deltaq.producer.lifecycle import EXIT_WAIT_S, Lifecycle, close_handle
+from deltaq.producer.produce_call import ProduceCall
 from deltaq.producer.sender import Sender, topic_sender
 from deltaq.producer.statistics import open_statistics
 from deltaq.producer.topic_handle import (
@@ -218,31 +220,23 @@ class Producer(RefusedTransactions):
         """Queue many messages: dicts with `value` and perhaps `key`, `partition`, `timestamp`, `headers`, `callback`.
 
         Returns how many were queued. A message that is refused gets its KafkaError under `_error`; it raises nothing.
-        Raises TypeError for messages that are not dicts.
+        From the first message that finds the queue full (`_QUEUE_FULL`) on, none is queued, which keeps their order.
+        Raises TypeError for arguments and fields of a wrong type, before anything is queued, and RuntimeError after
+        `close`.
         """
-        queued = 0
-        for at, message in enumerate(messages):
-            if not isinstance(message, dict):
-                raise TypeError(f"message at index {at} must be a dict, not {type(message).__name__}")
-            try:
-                self.produce(
-                    topic,
-                    value=message.get("value"),
-                    key=message.get("key"),
-                    partition=message.get("partition", partition),
-                    on_delivery=message.get("callback") or callback or on_delivery,
-                    timestamp=message.get("timestamp", 0),
-                    headers=message.get("headers"),
-                )
-            except KafkaException as error:
-                message["_error"] = error.args[0]
-            except (TypeError, UnicodeEncodeError) as error:
-                message["_error"] = KafkaError(KafkaError._INVALID_ARG, str(error))
-            else:
-                # Left by an earlier call: a loop that retries refused messages would never end.
-                message.pop("_error", None)
-                queued += 1
-        return queued
+        self._check_open()
+        batch = ProduceCall(list(messages), partition, on_delivery if callback is None else callback)
+        batch.check(topic, serializes=self._serializes)
+        if not self._serializes and (found := batch.unplain()) is not None:
+            self._check_is_typed(topic, *found)
+        return batch.queue(partial(self.produce, topic))
+
+    def _check_is_typed(self, topic: str | Topic, at: int, value: object) -> None:
+        """Raise TypeError for a value of a batch that no untyped topic takes, if this topic is one."""
+        with suppress(KafkaException):  # with which each message is refused
+            handle = self._handles.get(topic) or self._open_handle(topic)
+            if handle.schema is None:
+                raise TypeError(f"message at index {at}: value must be bytes or str, not {type(value).__name__}")
 
     def produce_arrow(self, topic: str | Topic, data: ArrowInput, on_delivery: TableCallback | None = None) -> int:
         """Queue a whole Arrow table or record batch, without a Python step per row; the number of rows.
@@ -408,10 +402,11 @@ class Producer(RefusedTransactions):
     # --- serving ---
 
     def poll(self, timeout: float | None = -1) -> int:
-        """Run due delivery callbacks, waiting up to `timeout` seconds (-1 or None: for ever) for the first. Returns the
-        number of messages served. Raises what a callback raised, after all due callbacks have run."""
+        """Run due delivery callbacks, waiting up to `timeout` seconds (-1 or None: for ever) until a message has been
+        reported, with a callback or without. Returns the number of messages reported since the last call. Raises what a
+        callback raised, after all due callbacks have run."""
         callbacks = self._callbacks
-        if timeout == 0 and not (callbacks.due or callbacks.running or self._closed):
+        if timeout == 0 and not (callbacks.due or callbacks.silent or callbacks.running or self._closed):
             return 0  # `poll(0)` after each message must not pay for a lock each time
         self._check_open()
         return callbacks.serve(self._deadline(timeout), self.__len__)
@@ -556,7 +551,6 @@ class Producer(RefusedTransactions):
         return True
 
     def __enter__(self) -> Self:
-        self._check_open()
         return self
 
     def __exit__(
@@ -594,4 +588,4 @@ class Producer(RefusedTransactions):
                 self._statistics.delivered(report)
             buffer.reported_rows += len(report)
             buffer.reported_bytes += report.bytes
-            self._callbacks.reported(*due)
+            self._callbacks.reported(*due, silent=0 if wanted else len(report))

@@ -223,9 +223,8 @@ def test_a_closed_consumer_refuses_calls(memory_root):
         for call in (consumer.poll(), consumer.consume(), consumer.subscribe(["t"]), consumer.assignment()):
             with pytest.raises(RuntimeError, match="Consumer closed"):
                 await call
-        with pytest.raises(RuntimeError, match="Consumer closed"):
-            async with consumer:
-                pass
+        async with consumer:  # as of confluent-kafka's
+            pass
         return consumer.health().membership
 
     assert run(test, memory_root) == "closed"

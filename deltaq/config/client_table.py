@@ -14,7 +14,7 @@ PARTITIONS_MAX = 10_000
 
 _SHARED = (
     string("bootstrap.servers", "both", None, "metadata.broker.list").means(
-        "URL or path of the root of the topics. Required."
+        "URL or path of the root of the topics; a path has a slash. Required."
     ),
     string("client.id", "both", "deltaq").means("Name of the client in commits, groups and log lines."),
     boolean("auto.create.topics.enable", "both", True).means("Create a topic on the first produce to it."),

@@ -104,7 +104,7 @@ class CallbackQueue:
         self.flushes[:] = [flush for flush in self.flushes if not flush.is_over]
 
     def serve(self, deadline: float | None, queued: Callable[[], int]) -> int:
-        """Run all due callbacks, waiting until the deadline for a message to be reported; returns the number of messages
+        """Run all due callbacks, waiting until the deadline for messages to be reported; returns the number of messages
         reported since the last call. During a flush, the wait ends once `queued()` is 0. Raises the first exception
         that a callback raised."""
         batch = _CallbackBatch(this_thread())

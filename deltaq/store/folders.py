@@ -114,16 +114,13 @@ class Folders:
         return None
 
     def _make_root(self) -> None:
+        """Create the root if it is missing, in a folder that exists: a misspelt path must not become a new root. Raises
+        FileNotFoundError."""
         if self._root_is_synced and os.path.isdir(self.path):
             return
-        missing, path = [self.path], os.path.dirname(self.path)
-        while not os.path.isdir(path):
-            missing.append(path)
-            path = os.path.dirname(path)
-        for path in reversed(missing):
-            with suppress(FileExistsError):
-                os.mkdir(path)
-            _sync_entry(path)
+        with suppress(FileExistsError):
+            os.mkdir(self.path)
+        _sync_entry(self.path)
         self._root_is_synced = True
 
 

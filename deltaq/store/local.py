@@ -84,7 +84,8 @@ _HINTS = {
 
 
 class LocalStore:
-    """Objects as files under the folder `root` (absolute, relative or with `~`), which the first write creates."""
+    """Objects as files under the folder `root` (absolute, relative or with `~`). The first write creates that folder,
+    but none above it."""
 
     is_remote = False
 
@@ -296,6 +297,11 @@ class LocalStore:
                 # was suspended. The content is written again.
         if os.path.islink(self._root) and not os.path.exists(self._root):
             reason = f"the root {self._root!r} is a link to a folder that does not exist; create it, or mount its disk"
+            raise StoreRefused(operation, key, reason)
+        if not os.path.isdir(above := os.path.dirname(self._root)):
+            reason = (
+                f"the root {self._root!r} cannot be created: {above!r} is no folder; create it, or correct the root"
+            )
             raise StoreRefused(operation, key, reason)
         reason = "its folder or its unfinished file was removed repeatedly during the write"
         raise StoreUnavailable(operation, key, reason)

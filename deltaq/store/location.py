@@ -21,8 +21,8 @@ from deltaq.store.memory import memory_store
 _SCHEMES = ("file", "memory", "s3", "gs", "az")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
-# `host:port` is not accepted as a path: it is a Kafka broker address, and may hold a password.
-_BROKERS = re.compile(r"[^/\\]+:\d{1,5}(,[^/\\]+:\d{1,5})*,?")
+# What begins with `host:port` is not accepted as a path: it is a Kafka broker address, and may hold a password.
+_BROKERS = re.compile(r"[^/\\]+:\s*\d{1,5}([^\w.-].*)?|[^/\\]*[:,;@][^/\\]*", re.DOTALL)
 _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_", "MINIO_S3_")
 
 # One object per location, held weakly, so that state shared per store (group commit, probe) can be keyed by the object.
@@ -40,7 +40,7 @@ class Location:
 
 
 def open_store(url: str, options: Mapping[str, object] | None = None, clock: Clock = SYSTEM_CLOCK) -> Store:
-    """The store at `url`: a path, `file:///path`, `memory://name`, `s3://bucket/prefix`, `gs://…` or `az://…`.
+    """The store at `url`: a path with a slash, `file:///path`, `memory://name`, `s3://bucket/prefix`, `gs://…` or `az://…`.
 
     Does no I/O. `options` are the `store.*` keys of a configuration without that prefix, for object stores only
     (`deltaq/store/object_options.py` lists them). Two calls in one process with equal URL, options and clock return the
@@ -67,13 +67,10 @@ def parse_location(url: str) -> Location:
     """Parse a root URL or path. ValueError if it is invalid or holds credentials, which the text does not contain."""
     scheme, separator, rest = url.partition("://")
     if not separator:
-        if _BROKERS.fullmatch(url):
-            raise ValueError(
-                "store URL: looks like the address of a Kafka broker (not shown); it must be the root of the topics: a "
-                "path, or a URL such as s3://bucket/prefix"
-            )
         if not url or "\0" in url or url.partition(":")[0] in _SCHEMES:
             raise ValueError("store URL: must be a path that is not empty, or a URL such as s3://bucket/prefix")
+        if not url.startswith((".", "~")):
+            _refuse_server(url)
         return Location("file", os.path.abspath(os.path.expanduser(url)))
     if scheme not in _SCHEMES:
         shown = repr(scheme) if _SCHEME.fullmatch(scheme) else "that is none (not shown)"
@@ -87,6 +84,20 @@ def parse_location(url: str) -> Location:
             "pass credentials as store.* options or in the environment"
         )
     return _parse_file(url) if scheme == "file" else _parse_named(scheme, rest)
+
+
+def _refuse_server(url: str) -> None:
+    """Raise ValueError for what may be a server instead of a path: a misspelt one would become a new folder."""
+    if _BROKERS.fullmatch(url):
+        raise ValueError(
+            "store URL: looks like the address of a Kafka broker (not shown); it must be the root of the topics: a "
+            "path, or a URL such as s3://bucket/prefix. If it is a folder, write ./ before its name"
+        )
+    if "/" not in url:
+        raise ValueError(
+            f"store URL {printable(url)!r}: a name alone may be that of a server; for a folder write "
+            f"./{printable(url)}, else use a URL such as s3://bucket/prefix"
+        )
 
 
 def _parse_file(url: str) -> Location:

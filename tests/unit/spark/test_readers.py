@@ -191,7 +191,7 @@ def test_a_relative_root_is_made_absolute_where_the_driver_runs(
 ) -> None:
     produce("orders", numbers(0, 3))
     monkeypatch.chdir(tmp_path)
-    data_source = source("root", subscribe="orders")
+    data_source = source("./root", subscribe="orders")
     reader = data_source.reader(data_source.schema())
     tasks = reader.partitions()
     monkeypatch.chdir("/")

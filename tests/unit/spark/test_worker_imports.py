@@ -17,8 +17,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 before = set(sys.modules)
 from pyspark_deltaq import DefaultSource
 """
-READ = "source = DefaultSource({'path': 'unused', 'subscribe': 't'})"
-WRITE = "source = DefaultSource({'path': 'unused', 'topic': 't'})"
+READ = "source = DefaultSource({'path': './unused', 'subscribe': 't'})"
+WRITE = "source = DefaultSource({'path': './unused', 'topic': 't'})"
 COLUMNS = "StructType([StructField('value', BinaryType())])"
 
 CLIENTS = {f"deltaq.{name}" for name in ("admin", "consumer", "maintenance", "producer.producer", "topic")}

@@ -498,9 +498,17 @@ def test_nothing_is_made_before_the_first_write(store: LocalStore, root: Path) -
     assert not root.exists()
 
 
-def test_a_root_of_several_new_folders_is_made(tmp_path: Path) -> None:
-    LocalStore(str(tmp_path / "x" / "y" / "z")).create("k", b"1")
-    assert (tmp_path / "x" / "y" / "z" / "k").read_bytes() == b"1"
+def test_a_root_is_made_only_in_a_folder_that_exists(tmp_path: Path) -> None:
+    misspelt = tmp_path / "no-such-folder" / "root"
+    store = LocalStore(str(misspelt))
+    for write in (lambda: store.create("a/k", b"1"), lambda: store.put("k", b"1")):
+        with pytest.raises(StoreRefused, match=r"root .*no-such-folder/root' cannot be created: .*correct the root"):
+            write()
+    assert list(tmp_path.iterdir()) == []
+    assert list(store.list("")) == []
+    misspelt.parent.mkdir()
+    store.create("a/k", b"1")
+    assert (misspelt / "a" / "k").read_bytes() == b"1"
 
 
 def test_a_root_that_was_removed_and_made_again_is_used_as_it_is_now(store: LocalStore, root: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_relative_path_is_resolved_and_a_tilde_expanded(monkeypatch: pytest.Mo
     assert parse_location("data/events").name == f"{tmp_path}/data/events"
     assert parse_location(".").name == str(tmp_path)
     assert parse_location("~/events").name == "/home-of-user/events"
-    store = open_store("data")
+    store = open_store("./data")
     monkeypatch.chdir("/")
     assert store.url == f"file://{tmp_path}/data"
 
@@ -65,6 +65,10 @@ def test_a_relative_path_is_resolved_and_a_tilde_expanded(monkeypatch: pytest.Mo
     [
         ("", "must be a path that is not empty, or a URL"),
         ("a\0b", "must be a path that is not empty, or a URL"),
+        ("deltaq-data", "'deltaq-data': a name alone may be that of a server; for a folder write ./deltaq-data"),
+        ("localhost", "write ./localhost"),
+        ("kafka.example.com", "write ./kafka.example.com"),
+        ("bad address", "write ./bad address"),
         ("s3:bucket", "must be a path that is not empty, or a URL"),
         ("s3a://bucket", "scheme 's3a'.* did you mean s3://"),
         ("S3://bucket", "scheme 'S3'.* known are file://, memory://, s3://, gs://, az://"),
@@ -111,6 +115,38 @@ def test_a_url_with_credentials_is_refused_without_showing_them(url: str) -> Non
         open_store(url)
     shown = "".join(traceback.format_exception(caught.value, limit=0)) + repr(caught.value)
     assert "planted" not in shown.lower()
+
+
+@pytest.mark.fault("K1")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "broker1:9092",
+        "broker1: 9092",
+        "broker1:9092,broker2:9092",
+        "broker1:9092, broker2",
+        "broker1,broker2",
+        "broker1:9092;broker2:9092",
+        "localhost:9092/",
+        "localhost:9092/topics",
+        "localhost:",
+        "[::1]:9092",
+        "host:port",
+        "planted:secret@broker1:9092",
+        "planted@broker1",
+        "broker1:9092,/data",
+    ],
+)
+def test_an_address_of_brokers_is_no_path_and_is_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match=r"address of a Kafka broker .*write \./ before its name") as caught:
+        open_store(url)
+    assert url not in str(caught.value)
+    assert "planted" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["./localhost:9092", "/data/a:1", "~/broker1:9092", "data/a:1", "data/", "..", "~"])
+def test_a_path_may_have_a_name_like_an_address(path: str) -> None:
+    assert parse_location(path).name == os.path.abspath(os.path.expanduser(path))
 
 
 @pytest.mark.fault("K1")
@@ -198,9 +234,7 @@ def test_a_store_with_credentials_cannot_be_pickled() -> None:
 
 
 def test_a_local_store_does_not_load_the_client_of_object_stores() -> None:
-    script = (
-        "import sys, deltaq.store as s; s.open_store('x'); s.open_store('memory://x'); print('obstore' in sys.modules)"
-    )
+    script = "import sys, deltaq.store as s; s.open_store('./x'); s.open_store('memory://x'); print('obstore' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
 

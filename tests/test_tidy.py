@@ -454,10 +454,10 @@ def _loaded_by_the_interpreter() -> set[str]:
         ("deltaq.Producer", "pyarrow.parquet", "admin consumer maintenance spark testing"),
         ("deltaq.Consumer", "pyarrow.parquet", "admin producer maintenance spark testing"),
         ("deltaq.AdminClient", "deltaq.admin", "producer consumer spark testing"),
-        ("deltaq.Producer(bootstrap_servers='x', maintenance_enable=False)", "deltaq.producer", "admin maintenance"),
+        ("deltaq.Producer(bootstrap_servers='./x', maintenance_enable=False)", "deltaq.producer", "admin maintenance"),
         # What a message needs is there before the first one.
-        ("deltaq.Producer(bootstrap_servers='x')", "deltaq.maintenance.background", "admin consumer"),
-        ("deltaq.Consumer(bootstrap_servers='x', group_id='g')", "deltaq.maintenance.groups", "admin producer"),
+        ("deltaq.Producer(bootstrap_servers='./x')", "deltaq.maintenance.background", "admin consumer"),
+        ("deltaq.Consumer(bootstrap_servers='./x', group_id='g')", "deltaq.maintenance.groups", "admin producer"),
     ],
 )
 def test_a_client_loads_only_its_own_parts(program: str, loads: str, loads_not: str) -> None:

@@ -217,6 +217,30 @@ def test_closing_ends_a_call_that_waits_and_the_iteration(memory_root):
     assert run(test, memory_root) == []
 
 
+def test_a_message_that_came_with_the_close_is_not_taken(memory_root, monkeypatch):
+    """The wait has found a message when the consumer is closed, and nothing is awaited between the two."""
+    fill(memory_root, 2)
+
+    async def test(consumer):
+        await consumer.assign([tp(0, 0)])
+        client, found = consumer._consumer, []
+        wait = client.wait_for_message
+
+        def wait_and_close(timeout):
+            batch = wait(timeout)
+            if batch is not None:
+                found.append(batch)
+                client.close()
+            return batch
+
+        monkeypatch.setattr(client, "take_message", lambda: None)
+        monkeypatch.setattr(client, "wait_for_message", wait_and_close)
+        assert await consumer.poll(TIMEOUT_S) is None
+        assert [batch.row for batch in found] == [0]
+
+    run(test, memory_root)
+
+
 def test_a_closed_consumer_refuses_calls(memory_root):
     async def test(consumer):
         await consumer.close()

@@ -326,6 +326,20 @@ def test_a_commit_with_an_unknown_outcome_is_noticed_in_the_log():
         assert member.results == [(None, [1])]
 
 
+def test_the_offset_that_was_committed_before_is_not_taken_for_the_one_that_is_shown():
+    """An entry of another partition follows, and that of the partition is as old as what the member had read."""
+    with following() as member:
+        member.has_committed(1)
+        member.read_to(2)
+        shown = member.beat()
+        assert shown is not None
+        assert shown.after == member.entries
+        GroupLog(member.store, "g").commit(Claim("m", 1), [CommittedOffset("t", "id", 1, 9)], FOREVER)
+        assert member.offsets(member.beat()) == [2]
+        assert member.results == []
+        assert member.lead(shown) == 2
+
+
 # --- a member that goes back ---
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +13,10 @@ from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPart
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
 from deltaq.maintenance import run
+from deltaq.maintenance.run import Maintenance
 from deltaq.maintenance.settings import MaintenanceSettings
-from deltaq.store import forget_memory_store, open_store, serve_memory_store
+from deltaq.names import topic_folder
+from deltaq.store import MemoryStore, forget_memory_store, open_store, serve_memory_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.tools import CopyProgress, CopyReport, copy, diff, offset_ranges
 from deltaq.tools.copying import TRIES, TopicCopier
@@ -252,6 +254,74 @@ def test_a_copy_that_another_program_has_written_is_refused() -> None:
     _produce("orders", 10)
     (error,) = _copy().failures.values()
     assert "offset 5 of partition 0 of topic 'orders' holds another message at the target" in str(error)
+
+
+def test_a_copier_that_goes_on_compares_the_last_records_again() -> None:
+    _topic()
+    _produce("orders", 10)
+    copier = TopicCopier(open_store(SOURCE), open_store(TARGET), "orders", SYSTEM_CLOCK)
+    copier.run()
+    with Producer(bootstrap_servers=TARGET) as producer:
+        producer.produce("orders", b"foreign", partition=0)
+    _produce("orders", 10)
+    with pytest.raises(KafkaException, match="offset 5 of partition 0 of topic 'orders' holds another message"):
+        copier.run()
+
+
+class Target(MemoryStore):
+    """The root of a copy. `on_upload` is called after the first upload of a data file; `uploads` counts them."""
+
+    def __init__(self, clock: ManualClock, on_upload: Callable[[], object]) -> None:
+        super().__init__("copies", clock)
+        self.uploads = 0
+        self._on_upload = on_upload
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        super().put(key, data)
+        if key.startswith(topic_folder("orders")) and key.endswith(".parquet"):
+            self.uploads += 1
+            assert self.uploads < 10, "the copy does not get on"
+            if self.uploads == 1:
+                self._on_upload()
+
+
+def _rounds_of_maintenance(target: Target, clock: ManualClock, after_s: float) -> int:
+    """How many files two rounds remove, each after this many seconds."""
+    removed = 0
+    for _ in range(2):
+        clock.advance(after_s)
+        removed += Maintenance(target, clock).round()["files deleted"]
+    return removed
+
+
+def _copied_values(target: Target, clock: ManualClock) -> list[tuple[int, int, bytes | None]]:
+    rows = Topic("orders", store=target, clock=clock).to_arrow().select(["_partition", "_offset", "value"])
+    return sorted(tuple(row.values()) for row in rows.to_pylist())
+
+
+def test_a_copier_that_slept_for_days_uploads_again_what_was_removed_as_an_orphan() -> None:
+    topic = _topic(config={"retention.ms": -1})
+    _produce("orders", 20)
+    removed: list[int] = []
+    clock = ManualClock(auto_advance=True)
+    target = Target(clock, lambda: removed.append(_rounds_of_maintenance(target, clock, 2 * 86_400.0)))
+    TopicCopier(open_store(SOURCE), target, "orders", clock).run()
+    assert (removed, target.uploads) == ([1], 2)
+    expected = topic.to_arrow().select(["_partition", "_offset", "value"]).to_pylist()
+    assert _copied_values(target, clock) == sorted(tuple(row.values()) for row in expected)
+
+
+def test_a_copy_goes_on_after_orphans_were_removed() -> None:
+    _topic(config={"retention.ms": -1})
+    _produce("orders", 20)
+    clock = ManualClock(auto_advance=True)
+    target = Target(clock, lambda: None)
+    TopicCopier(open_store(SOURCE), target, "orders", clock).run()
+    target.put(f"{topic_folder('orders')}orphan.parquet", b"of a writer that was killed")
+    assert _rounds_of_maintenance(target, clock, 2 * 86_400.0) == 1
+    _produce("orders", 20)
+    TopicCopier(open_store(SOURCE), target, "orders", clock).run()
+    assert len(_copied_values(target, clock)) == 40
 
 
 def test_a_source_that_was_created_again_is_no_longer_the_source() -> None:

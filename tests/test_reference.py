@@ -383,6 +383,13 @@ LIMITS = {
         Limit("console.messages.SEARCHED_MAX", "", "Messages that one search reads"),
         Limit("console.messages.BYTES_MAX", "bytes", "Messages of one page in memory, approximately"),
         Limit("console.app.STREAMS_MAX", "", "Live pages that are open at the same time"),
+        Limit(
+            "console.connections.CONNECTIONS_MAX",
+            "",
+            "Connections at the same time; fewer where the process may open fewer than twice as many files",
+        ),
+        Limit("console.connections.REQUEST_S", "s", "Time in which a connection sends a whole request"),
+        Limit("console.connections.ANSWER_S", "s", "Time in which a client takes what was sent to it"),
         Limit("console.security.BODY_MAX", "bytes", "A form"),
         Limit("console.security.QUERY_MAX", "bytes", "The query of an address"),
         Limit("console.security.SESSIONS_MAX", "", "Browsers that are signed in"),

@@ -56,6 +56,7 @@ class Console:
         may_write: bool = False,
         is_open: bool = True,
         hosts: frozenset[str] = security.LOOPBACK,
+        streams_max: int = STREAMS_MAX,
     ) -> None:
         self.roots = roots
         self.sessions = sessions
@@ -63,13 +64,22 @@ class Console:
         self.may_write = may_write
         self.is_open = is_open
         self.hosts = hosts
-        self.streams: set[asyncio.Event] = set()  # of pages that are open; set when a view has come
+        self.streams_max = streams_max
+        self.streams: set[asyncio.Event] = set()  # of pages that are open; set when there may be something to do
         self.is_ending = False
         self._live: dict[tuple[int, str], tuple[int, str]] = {}
 
     def end_streams(self) -> None:
         """End the answers that go on for as long as a page is open: the server waits for them when it ends."""
         self.is_ending = True
+        self._wake_streams()
+
+    def sign_out(self, session: Session) -> None:
+        """End a session, and the streams of its pages."""
+        self.sessions.sign_out(session)
+        self._wake_streams()
+
+    def _wake_streams(self) -> None:
         for changed in self.streams:
             changed.set()
 
@@ -167,16 +177,17 @@ def application(console: Console) -> ASGIApp:
             live_page(path)
         except KeyError:
             raise HTTPException(404, "there is no such live page") from None
-        if len(console.streams) >= STREAMS_MAX:
+        if len(console.streams) >= console.streams_max:
             raise HTTPException(503, "too many pages are open")
-        return StreamingResponse(_events(console, root, path), media_type="text/event-stream")
+        stream = _events(console, root, path, _session_of(console, request))
+        return StreamingResponse(stream, media_type="text/event-stream")
 
     routes = [Route("/", home), Route("/static/{name}", static), Route("/metrics", metrics)]
     routes += [Route("/sign-in", _sign_in(console), methods=["GET", "POST"])]
     routes += [Route("/sign-out", _sign_out(console), methods=["POST"])]
-    routes += [Route("/roots/{root:int}/events", events)]
-    routes += [Route(f"/roots/{{root:int}}{path}", page(show)) for path, show in PAGES.items()]
-    routes += [Route(f"/roots/{{root:int}}{path}", change(act), methods=["POST"]) for path, act in CHANGES.items()]
+    routes += [Route("/roots/{root}/events", events)]
+    routes += [Route(f"/roots/{{root}}{path}", page(show)) for path, show in PAGES.items()]
+    routes += [Route(f"/roots/{{root}}{path}", change(act), methods=["POST"]) for path, act in CHANGES.items()]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refused(console)})
     return _Guard(app, console)
 
@@ -185,10 +196,11 @@ def application(console: Console) -> ASGIApp:
 
 
 def _root_of(console: Console, request: Request) -> Root:
-    number: int = request.path_params["root"]
-    if number >= len(console.roots):
+    # Compared as text: Python refuses to parse a number of some thousand digits.
+    found = next((root for root in console.roots if str(root.number) == request.path_params["root"]), None)
+    if found is None:
         raise HTTPException(404, "there is no such root")
-    return console.roots[number]
+    return found
 
 
 def _session_of(console: Console, request: Request) -> Session | None:
@@ -271,7 +283,7 @@ def _sign_out(console: Console) -> Callable[[Request], Awaitable[Response]]:
         session = _session_of(console, request)
         form = await _form(request)
         if session is not None and security.may_change(session, form.get("csrf", "")):
-            console.sessions.sign_out(session)
+            console.sign_out(session)
         return RedirectResponse("/", 303)
 
     return answer
@@ -280,8 +292,12 @@ def _sign_out(console: Console) -> Callable[[Request], Awaitable[Response]]:
 # --- live updates ---
 
 
-async def _events(console: Console, root: Root, path: str) -> AsyncIterator[str]:
-    """The live part of a page as server-sent events: one with each view, while the browser listens."""
+_SIGNED_OUT = "event: signed-out\ndata:\n\n"
+
+
+async def _events(console: Console, root: Root, path: str, session: Session | None) -> AsyncIterator[str]:
+    """The live part of a page as server-sent events: one with each view, while the browser listens, and until the
+    session ends in which it asked."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
     newest: list[RootView] = []
 
@@ -296,17 +312,30 @@ async def _events(console: Console, root: Root, path: str) -> AsyncIterator[str]
     try:
         with root.poller.subscribed(notify):
             yield "retry: 2000\n\n"
-            while not console.is_ending:
-                try:
-                    await asyncio.wait_for(changed.wait(), KEEP_ALIVE_S)
-                except TimeoutError:
+            while True:
+                left_s = KEEP_ALIVE_S if session is None else console.sessions.left_s(session)
+                is_woken = await _is_set_within(changed, min(KEEP_ALIVE_S, max(0.0, left_s)))
+                if console.is_ending:
+                    return
+                if session is not None and not console.sessions.is_live(session):
+                    yield _SIGNED_OUT
+                    return
+                if not is_woken:
                     yield ": nothing new\n\n"
-                    continue
-                changed.clear()
-                if not console.is_ending:
-                    yield f"data: {json.dumps(console.live_html(root, path, newest[0]))}\n\n"
+                elif newest:
+                    yield f"data: {json.dumps(console.live_html(root, path, newest.pop()))}\n\n"
     finally:
         console.streams.remove(changed)
+
+
+async def _is_set_within(changed: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event and clear it; False if it does not come in this time."""
+    try:
+        await asyncio.wait_for(changed.wait(), seconds)
+    except TimeoutError:
+        return False
+    changed.clear()
+    return True
 
 
 # --- checks of every request ---
@@ -336,6 +365,9 @@ class _Guard:
         host = request.headers.get("host", "")
         if not security.is_known_host(host, self._console.hosts):
             return PlainTextResponse("this host name is not known here: see --allow-host\n", 421)
+        if security.is_of_another_site(request.headers):
+            page = Page("error.html", {"reason": "another site has led here: go on with the link below"}, status=403)
+            return HTMLResponse(render(page, self._console.common(None, None)), page.status)
         if len(request.scope["query_string"]) > security.QUERY_MAX:
             return PlainTextResponse("the address is too long\n", 414)
         is_post = request.method == "POST"

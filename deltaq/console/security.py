@@ -81,10 +81,18 @@ class Sessions:
         pairs = (pair.strip().partition("=") for pair in cookies.split(";"))
         named = (self._sessions.get(value) for name, _, value in pairs if name == COOKIE)
         session = next(filter(None, named), None)
-        if session is not None and session.ends_at < self._clock.monotonic():
+        if session is not None and not self.is_live(session):
             self.sign_out(session)
             return None
         return session
+
+    def is_live(self, session: Session) -> bool:
+        """Whether a session has not ended."""
+        return session.id in self._sessions and self.left_s(session) > 0
+
+    def left_s(self, session: Session) -> float:
+        """Seconds until a session ends by itself."""
+        return session.ends_at - self._clock.monotonic()
 
     def sign_out(self, session: Session) -> None:
         """End a session."""
@@ -107,6 +115,14 @@ def is_known_host(header: str, hosts: frozenset[str]) -> bool:
 def is_own_origin(origin: str | None, host: str, scheme: str) -> bool:
     """Whether a form was sent by a page of this server. Browsers send `Origin` with each form."""
     return origin == f"{scheme}://{host}"
+
+
+def is_of_another_site(headers: Mapping[str, str]) -> bool:
+    """Whether a browser sends this request for a page of another origin: an image, a frame, a form or a link there.
+
+    Another port of the same host is another origin. Programs that are no browsers send no `Sec-Fetch-Site`.
+    """
+    return headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
 
 
 def may_change(session: Session | None, csrf: str) -> bool:

@@ -1,7 +1,9 @@
-"""Serves the console over HTTP until it is interrupted. Uvicorn is known only here."""
+"""Serves the console over HTTP until it is interrupted."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,13 +15,16 @@ import uvicorn
 from deltaq.admin import AdminClient
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import AdminConfig, parse_client_config
-from deltaq.console.app import Console, application
+from deltaq.console.app import STREAMS_MAX, Console, application
+from deltaq.console.connections import Connection, ConnectionLimits, LimitedState, connections_max
 from deltaq.console.poller import INTERVAL_S, Poller
 from deltaq.console.security import LOOPBACK, Sessions, new_secret
 from deltaq.console.visits import Root
 from deltaq.errors import InvalidConfig
 from deltaq.metrics import Totals, listening
 from deltaq.root import open_root
+
+_log = logging.getLogger("deltaq.console")
 
 TOKEN_CHARS_MIN = 16
 """Shortest token that is taken."""
@@ -72,6 +77,7 @@ def console_of(
         may_write=settings.may_write,
         is_open=settings.is_loopback,
         hosts=hosts,
+        streams_max=min(STREAMS_MAX, connections_max() // 2),
     )
 
 
@@ -94,26 +100,47 @@ def serve(console: Console, settings: ServerSettings, notify: Callable[[str], ob
             raise InvalidConfig(f"{settings.host}:{settings.port}: {error.strerror}", key="port") from None
         host, port = listener.getsockname()[:2]
         notify(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
-        config = uvicorn.Config(
-            application(console),
-            access_log=False,
-            log_level="warning",
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=CLOSING_S,
-            lifespan="off",
-        )
         with listening(console.totals), suppress(KeyboardInterrupt):  # uvicorn ends cleanly, then signals again
-            _Server(config, console).run([listener])
+            http_server(console).run([listener])
+
+
+def http_server(console: Console, limits: ConnectionLimits | None = None) -> uvicorn.Server:
+    """A server for the console, which listens at the sockets that its `run` is given."""
+    config = uvicorn.Config(
+        application(console),
+        access_log=False,
+        http=Connection,
+        ws="none",
+        log_level="error",  # what is wrong with a request, its client is told
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=CLOSING_S,
+        lifespan="off",
+    )
+    return _Server(config, console, limits or ConnectionLimits(connections_max()))
 
 
 class _Server(uvicorn.Server):
     """A server that does not wait for pages which stay open: it would cancel their streams, with a traceback each."""
 
-    def __init__(self, config: uvicorn.Config, console: Console) -> None:
+    def __init__(self, config: uvicorn.Config, console: Console, limits: ConnectionLimits) -> None:
         super().__init__(config)
         self._console = console
+        self.server_state = LimitedState(limits)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(_log_shortly)
+        await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._console.end_streams()
         await super().shutdown(sockets)
+
+
+def _log_shortly(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what a connection raises in one line: clients can make it happen as often as they like."""
+    error = context.get("exception")
+    if isinstance(error, OSError):
+        _log.warning("%s: %s", context.get("message", "a connection failed"), error)
+    else:
+        loop.default_exception_handler(context)

@@ -19,6 +19,8 @@ function listen() {
     live.replaceChildren(...page.body.childNodes);
     show("live", false);
   };
+  // The server asks for the token again when the session has ended.
+  events.addEventListener("signed-out", () => location.reload());
   events.onerror = () => show("not connected", true);
   return events;
 }

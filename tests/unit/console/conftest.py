@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from deltaq.console.app import Console, application
-from deltaq.console.server import ServerSettings, console_of
+from deltaq.console.connections import ConnectionLimits
+from deltaq.console.server import ServerSettings, console_of, http_server
 
 TOKEN = "a-token-for-the-tests"
 HOST = "http://localhost:8090"
@@ -73,7 +75,7 @@ class Streams:
     def __init__(self, console: Console) -> None:
         self._app = application(console)
 
-    def open(self, path: str, query: str) -> tuple[Stream, asyncio.Event, asyncio.Future[None]]:
+    def open(self, path: str, query: str, cookie: str = "") -> tuple[Stream, asyncio.Event, asyncio.Future[None]]:
         """A stream, the event by which the browser leaves, and the task that answers it."""
         stream, gone = Stream(), asyncio.Event()
         scope = {
@@ -82,7 +84,7 @@ class Streams:
             "path": path,
             "raw_path": path.encode(),
             "query_string": query.encode(),
-            "headers": [(b"host", b"localhost:8090")],
+            "headers": [(b"host", b"localhost:8090"), (b"cookie", cookie.encode())],
             "scheme": "http",
             "http_version": "1.1",
             "root_path": "",
@@ -108,21 +110,24 @@ class Streams:
 
 
 @contextmanager
-def served(console: Console) -> Iterator[str]:
+def served(console: Console, limits: ConnectionLimits | None = None) -> Iterator[str]:
     """The console behind a real server on loopback; its address."""
-    config = uvicorn.Config(
-        application(console), port=0, log_level="warning", timeout_graceful_shutdown=1, lifespan="off"
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
+    with running(http_server(console, limits)) as url:
+        yield url
+
+
+@contextmanager
+def running(server: uvicorn.Server) -> Iterator[str]:
+    """A server on loopback; its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
         ready = threading.Event()
         while not server.started:
             assert thread.is_alive()
             ready.wait(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,12 +13,14 @@ import pytest
 from deltaq import Producer, Topic
 from deltaq.console.app import Console
 from deltaq.console.poller import Poller
+from deltaq.console.security import Sessions
+from deltaq.console.server import ServerSettings, console_of
 from deltaq.console.view import RootView
 from deltaq.store import open_store
 from deltaq.testing import ManualClock
 from tests.doubles.reading import eventually
 from tests.examples.browser import open_tab
-from tests.unit.console.conftest import Stream, Streams, made, served, until
+from tests.unit.console.conftest import TOKEN, Stream, Streams, made, served, until
 from tests.unit.console.screens import SCREENS, fill, living, take
 
 COUNT = 50
@@ -114,6 +117,74 @@ def test_a_topic_that_is_deleted_is_said_to_be_gone_on_its_open_page(memory_root
         await task
 
     asyncio.run(watch())
+
+
+def test_more_pages_than_there_may_be_get_no_events(memory_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deltaq.console.server.STREAMS_MAX", 2)
+    console = made(memory_root)
+
+    async def ask() -> list[int]:
+        streams = Streams(console)
+        opened = [streams.open("/roots/0/events", "page=") for _ in range(2)]
+        await until(lambda: all(stream.text for stream, _, _ in opened), "the streams")
+        opened.append(streams.open("/roots/0/events", "page="))
+        refused = opened[-1][0]
+        await until(lambda: refused.status, "the answer")
+        for _, gone, _ in opened:
+            gone.set()
+        await asyncio.gather(*(task for _, _, task in opened))
+        again, gone, task = streams.open("/roots/0/events", "page=")
+        await until(lambda: again.text, "a stream in the place of those that ended")
+        gone.set()
+        await task
+        return [refused.status, again.status]
+
+    assert asyncio.run(ask()) == [503, 200]
+
+
+class Watched:
+    """A page that is open in a session of a console which shows nothing without the token."""
+
+    def __init__(self, root: str) -> None:
+        self.clock = ManualClock()
+        self.console = console_of(
+            [{"bootstrap.servers": root}], ServerSettings("192.0.2.1", token=TOKEN, hosts=["localhost"])
+        )
+        self.console.sessions = Sessions(TOKEN, self.clock)
+        session = self.console.sessions.sign_in(TOKEN)
+        assert session is not None
+        self.session = session
+
+    def text_after(self, end: Callable[[], object]) -> str:
+        """What the page gets from the time of `end` on, until its stream ends."""
+
+        async def watch() -> str:
+            cookie = f"deltaq_session={self.session.id}"
+            stream, _, task = Streams(self.console).open("/roots/0/events", "page=", cookie)
+            await until(lambda: "data: " in stream.text, "the first view")
+            before = len(stream.text)
+            end()
+            await asyncio.wait_for(task, 30)
+            return stream.text[before:]
+
+        return asyncio.run(watch())
+
+
+def test_the_events_of_a_page_end_when_its_session_is_signed_out(memory_root: str) -> None:
+    page = Watched(memory_root)
+    text = page.text_after(lambda: page.console.sign_out(page.session))
+    assert text == "event: signed-out\ndata:\n\n"
+
+
+def test_the_events_of_a_page_end_with_the_time_of_its_session(
+    memory_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deltaq.console.app.KEEP_ALIVE_S", 0.01)
+    page = Watched(memory_root)
+    text = page.text_after(lambda: page.clock.advance(12 * 3600.0))
+    assert text.endswith("event: signed-out\ndata:\n\n")
+    assert "data: {" not in text
+    assert 'data: "' not in text.partition("signed-out")[2]
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,49 @@ def test_a_site_whose_name_leads_here_gets_nothing(memory_root: str, asked: Test
     assert listening.get("/sign-in", headers={"Host": "console.example"}).status_code == 200
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "what may come"])
+def test_a_page_of_another_site_makes_the_console_do_nothing(memory_root: str, site: str) -> None:
+    """An image, a frame or a script there: the browser of an operator sends the request."""
+    Topic("secret-plans", bootstrap_servers=memory_root).create()
+    console = made(memory_root)
+    client, sent = browser(console), {"Sec-Fetch-Site": site}
+    for path in ("/", "/roots/0", "/roots/0/topics/secret-plans/messages?search=x", "/roots/0/events?page=", "/metrics",
+                 "/sign-in", "/static/console.js"):  # fmt: skip
+        answer = client.get(path, headers=sent)
+        assert answer.status_code == 403
+        assert "secret-plans" not in answer.text
+        assert 'href="/"' in answer.text, "a person who follows a link goes on from here"
+    assert console.roots[0].poller._before is None, "nothing was looked at"
+    for own in ("same-origin", "none"):
+        assert client.get("/roots/0", headers={"Sec-Fetch-Site": own}).status_code == 200
+
+
+DIGITS = "9" * 3_000
+
+
+@pytest.mark.parametrize("number", ["1", "-1", "00", "0x0", "\u0660", "9" * 19, "9" * 5_000, "0%00", "%00"])
+def test_what_is_no_number_of_a_root_is_not_found(asked: TestClient, number: str) -> None:
+    for path in ("", "/events", "/topics/t"):
+        assert asked.get(f"/roots/{number}{path}").status_code == 404
+    assert asked.post(f"/roots/{number}/topics", data={}).status_code == 404
+
+
+@pytest.mark.parametrize("field", ["from", "partition", "count"])
+@pytest.mark.parametrize(
+    "text",
+    [DIGITS, f"-{DIGITS}", f"@{DIGITS}", f"@{'9' * 15}", f"-{'9' * 9}w", "9" * 18, "-" + "9" * 18, "-1", "1\0", "\0",
+     "\u0663", "0001-01-01T00:00+23:59", "9999-12-31T23:59:59-23:59", "1e9", "0x10", "--1", "NaN", DIGITS + "h"],
+)  # fmt: skip
+def test_a_number_from_the_address_is_taken_or_refused(
+    memory_root: str, asked: TestClient, field: str, text: str
+) -> None:
+    with Producer(bootstrap_servers=memory_root, maintenance_enable=False) as producer:
+        producer.produce("t", b"x")
+    answer = asked.get("/roots/0/topics/t/messages", params={field: text})
+    assert answer.status_code == 200
+    assert "1 shown" in answer.text or "0 shown" in answer.text or 'class="problem"' in answer.text
+
+
 # --- changes ---
 
 
@@ -217,7 +260,13 @@ def test_offsets_are_reset_to_a_place_or_by_a_shift(writer: TestClient, memory_r
         ("/topics", {"topic": "t", "partitions": "0"}, ""),
         ("/topics", {"topic": "t", "partitions": "1", "settings": "retention"}, "is not NAME=VALUE"),
         ("/topics", {"topic": "t", "partitions": "1", "settings": "no.such=1"}, "no.such"),
+        ("/topics", {"topic": "t", "partitions": "1", "settings": f"retention.ms={'9' * 5_000}"}, "retention.ms"),
+        ("/topics", {"topic": "t\0", "partitions": "1"}, ""),
+        ("/topics/t/alter", {"setting": "retention.ms", "value": "9" * 5_000}, "retention.ms"),
+        ("/topics/t/alter", {"partitions": "9" * 5_000}, "partitions must be a whole number"),
         ("/topics/t/alter", {}, "nothing to change"),
+        ("/groups/g/reset", {"shift": "9" * 5_000}, "shift must be a whole number"),
+        ("/groups/g/reset", {"to": "9" * 5_000}, "no place in a topic"),
         ("/groups/g/reset", {"to": "noon"}, "no place in a topic"),
     ],
 )
@@ -228,6 +277,13 @@ def test_a_change_that_is_refused_is_explained(
     assert answer.status_code in (400, 409)
     assert reason in answer.text
     assert open_store(memory_root).list_folders("topics/") == []
+
+
+def without_origin(client: TestClient) -> TestClient:
+    """The same session in a client that sends no `Origin`."""
+    other = TestClient(client.app, HOST, follow_redirects=False)
+    other.cookies = client.cookies
+    return other
 
 
 CHANGES = ("/roots/0/topics", "/roots/0/topics/t/alter", "/roots/0/topics/t/delete", "/roots/0/groups/g/reset")
@@ -247,6 +303,7 @@ def test_nothing_is_changed_without_write_session_csrf_and_origin(
     assert writer.post(path, data={**form, "csrf": "é"}).status_code in (400, 403)
     for origin in ("http://evil.example", "null", "https://localhost:8090", "http://localhost:1", ""):
         assert writer.post(path, data=form, headers={"Origin": origin}).status_code == 403, origin
+    assert without_origin(writer).post(path, data=form).status_code == 403
     assert writer.get(path).status_code in (404, 405)
     assert writer.post(path, json=form).status_code == 415
     large = {**form, "settings": "x" * BODY_MAX}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
@@ -27,11 +27,9 @@ _SCALARS: Mapping[object, pa.DataType] = {
     bytes: pa.binary(),
     datetime.date: pa.date32(),
     pydantic.PastDate: pa.date32(),
-    pydantic.FutureDate: pa.date32(),
     datetime.datetime: TIMESTAMP,
     pydantic.AwareDatetime: TIMESTAMP,
     pydantic.PastDatetime: TIMESTAMP,
-    pydantic.FutureDatetime: TIMESTAMP,
 }
 _UUID: type = get_args(pydantic.UUID1)[0]  # the module is for `deltaq.clock`, which makes ids
 _AS_TEXT: Mapping[type, Convert] = {
@@ -45,6 +43,8 @@ _ANY_REMEDY = "use a type that Delta has, such as str, or a nested pydantic mode
 _REMEDIES: Mapping[object, str] = {
     Any: "say which type its values have",
     pydantic.NaiveDatetime: "use AwareDatetime: a time without a zone would need a newer Delta reader",
+    pydantic.FutureDate: "use date: a reader would refuse it as soon as it is past",
+    pydantic.FutureDatetime: "use AwareDatetime: a reader would refuse it as soon as it is past",
     datetime.timedelta: "use int and put the unit into the name",
     tuple: "use list or a nested model",
     set: "say what it holds: set[...]",
@@ -59,12 +59,14 @@ class ModelShape:
     """A model's columns, and two conversions.
 
     `plain` converts an instance to a dict of plain Python values. `with_members` replaces enum values in a user's dict
-    by enum members, because strict validation does not accept the values.
+    by enum members, because strict validation does not accept the values. `is_compared_by_fields`: neither the model
+    nor one within it has a comparison of its own, which may pass over a field.
     """
 
     columns: pa.Schema
     plain: Convert
     with_members: Convert | None
+    is_compared_by_fields: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,20 @@ def shape_of(model: type[pydantic.BaseModel]) -> ModelShape:
         for name, field in fields.items()
     ]
     assert shape.plain is not None  # noqa: S101 - a model always has a conversion
-    return ModelShape(table_columns(pa.schema(columns)), shape.plain, shape.with_members)
+    is_by_fields = all(found.__eq__ is pydantic.BaseModel.__eq__ for found in _models_in(model))
+    return ModelShape(table_columns(pa.schema(columns)), shape.plain, shape.with_members, is_by_fields)
+
+
+def _models_in(annotation: Any) -> Iterator[type[pydantic.BaseModel]]:
+    """The models within an annotation, itself included."""
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        yield annotation
+        inner: Iterable[Any] = [field.annotation for field in annotation.model_fields.values()]
+    else:
+        named = getattr(annotation, "__value__", getattr(annotation, "__supertype__", None))
+        inner = get_args(annotation) if named is None else (named,)
+    for part in inner:
+        yield from _models_in(part)
 
 
 def _of_model(
@@ -99,6 +114,10 @@ def _of_model(
         raise refused(path or model.__name__, "extra='allow' takes fields that have no column", "use 'forbid'")
     model.model_rebuild()  # resolves annotations that were undefined when the class was created
     prefix = f"{path}." if path else ""
+    for name, field in model.model_fields.items():
+        if field.exclude or field.exclude_if is not None:
+            what = "exclude=True keeps a field out of documents, and a column would hold it for all to read"
+            raise refused(prefix + name, what, "use a private attribute (_name), or a model without the field")
     fields = {
         name: _of(field.annotation, tuple(field.metadata), prefix + name, (*outer, model))
         for name, field in model.model_fields.items()

@@ -15,6 +15,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator, core
 from deltaq.errors import InvalidValue
 from deltaq.serde.columns import is_required, table_columns
 from deltaq.serde.models import ModelShape, shape_of
+from deltaq.serde.read_back import Place, difference
 from deltaq.serde.schema import SchemaSource, TopicSchema, unreadable
 
 _FLOAT32_MAX = (2 - 2**-23) * 2.0**127
@@ -26,6 +27,7 @@ class ValidatedSchema(TopicSchema):
 
     _check: SchemaValidator = field(repr=False, compare=False)
     _shape: ModelShape | None = field(repr=False, compare=False)
+    _names: frozenset[str] = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Callable[[SchemaSource], ValidatedSchema], tuple[SchemaSource]]:
         # The conversions are closures, which cannot be pickled: the other process creates its own.
@@ -33,58 +35,86 @@ class ValidatedSchema(TopicSchema):
 
     def accept(self, value: object) -> dict[str, object]:
         try:
-            row: dict[str, object] = self._check.validate_python(self._plain(value), strict=True)
+            instance = self._instance(value)
+            row: dict[str, object] = self._check.validate_python(self._plain(instance), strict=True)
+            if all(column is None for column in row.values()):
+                raise InvalidValue("all fields are None, and a row of nulls means deletion: give at least one a value")
+            self._check_read_back(row, instance)
         except pydantic.ValidationError as error:
             raise _refusal(error) from None
-        if all(column is None for column in row.values()):
-            raise InvalidValue("all fields are None, and a row of nulls means deletion: give at least one a value")
         return row
 
-    def _plain(self, value: object) -> object:
+    def _instance(self, value: object) -> object:
+        """The instance of the model that a value stands for; without a model, the value."""
         if self.model is None or self._shape is None:
             return value
         if isinstance(value, dict):
             with_members = self._shape.with_members
-            value = self.model.model_validate(
+            return self.model.model_validate(
                 value if with_members is None else with_members(value),
                 strict=True,
                 extra="forbid",
                 by_alias=True,
                 by_name=True,
             )
-        elif not isinstance(value, self.model) or type(value).model_fields.keys() != self.model.model_fields.keys():
+        if not isinstance(value, self.model) or type(value).model_fields.keys() != self.model.model_fields.keys():
             # A subclass with additional fields would lose them.
             raise InvalidValue(f"expected {self.model.__name__} or dict, got {type(value).__name__}")
+        return value
+
+    def _plain(self, instance: object) -> object:
+        if self.model is None or self._shape is None:
+            return instance
         try:
-            return self._shape.plain(value)
+            return self._shape.plain(instance)
         except (AttributeError, TypeError) as error:
             raise InvalidValue(f"this {self.model.__name__} was never validated: {error}") from None
+
+    def _check_read_back(self, row: Mapping[str, object], instance: object) -> None:
+        """Refuse an instance whose row a reader would refuse or take for another one: one with fields of a subclass,
+        one that was changed against the rules of its model, or one whose validators do not accept their own result.
+
+        Raises ValidationError, InvalidValue.
+        """
+        if self.model is None or self._shape is None:
+            return
+        read = self._read(row)
+        if self._shape.is_compared_by_fields and read == instance:
+            return
+        if (found := difference(read, instance)) is not None:
+            raise _refused_at(*found)
 
     def restore(self, row: Mapping[str, object]) -> pydantic.BaseModel | dict[str, object]:
         if self.model is None:
             return dict(row)
-        given = {
-            column.name: row[column.name]
-            for column in self.arrow
-            if row.get(column.name) is not None or (column.name in row and not is_required(column))
-        }
         try:
-            return self.model.model_validate(given, strict=False, by_alias=False, by_name=True)
+            return self._read(row)
         except pydantic.ValidationError as error:
             where, reason = _first_error(error)
             raise unreadable(f"{self.model.__name__} does not take field {where!r}: {reason}") from error
+
+    def _read(self, row: Mapping[str, object]) -> pydantic.BaseModel:
+        """A row as the model reads it. Raises ValidationError."""
+        assert self.model is not None  # noqa: S101 - the callers have looked
+        names, required = self._names, self.required
+        given = {
+            name: value for name, value in row.items() if name in names and (value is not None or name not in required)
+        }
+        return self.model.model_validate(given, strict=False, by_alias=False, by_name=True)
 
 
 def validated_schema(source: SchemaSource) -> ValidatedSchema:
     """As `deltaq.serde.source.schema_of`."""
     if isinstance(source, pa.Schema):
         columns = table_columns(source)
-        return ValidatedSchema(columns, None, _required(columns), frozenset(), _validator(columns), None)
+        names = frozenset(columns.names)
+        return ValidatedSchema(columns, None, _required(columns), frozenset(), _validator(columns), None, names)
     if isinstance(source, type) and issubclass(source, pydantic.BaseModel):
         shape = shape_of(source)
         columns = shape.columns
         defaults = frozenset(name for name, field in source.model_fields.items() if not field.is_required())
-        return ValidatedSchema(columns, source, _required(columns), defaults, _validator(columns), shape)
+        names = frozenset(columns.names)
+        return ValidatedSchema(columns, source, _required(columns), defaults, _validator(columns), shape, names)
     given = f"the class {source.__name__}" if isinstance(source, type) else f"an object of {type(source).__name__}"
     raise TypeError(f"a schema is a pyarrow.Schema or a class derived from pydantic.BaseModel, not {given}")
 
@@ -199,3 +229,7 @@ def _first_error(error: pydantic.ValidationError) -> tuple[str, str]:
 def _refusal(error: pydantic.ValidationError) -> InvalidValue:
     where, reason = _first_error(error)
     return InvalidValue(reason, field=where[:200] or None)
+
+
+def _refused_at(place: Place, reason: str) -> InvalidValue:
+    return InvalidValue(reason, field=".".join(map(str, place))[:200] or None)

@@ -1,23 +1,30 @@
 """The columns that a typed topic may have, and the conversion of an Arrow schema to the columns of its table.
 
 Names follow Delta's rules, and names that start with `_` are reserved for deltaq; types are those of Delta. All columns
-of the table are nullable, because a tombstone is a row of nulls. Column metadata marks required columns.
+of the table are nullable, because a tombstone is a row of nulls. Column metadata marks required columns,
+and keeps the members of enums.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from deltaq.errors import InvalidConfig
+from deltaq.serde.json_text import compact_json, strict_json
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 NAME_CHARS_MAX = 255
 
 _REQUIRED = b"deltaq.required"
 _COMMENT = b"comment"
+_MEMBERS = b"deltaq.members"
+
+Members: TypeAlias = Mapping[str, frozenset[str | int]]
+"""The values that fields of a `Literal` or an enum may have, by the path of the field: `state`, `lines[].colour`."""
 _FORBIDDEN = re.compile(r"[ ,;{}()=\x00-\x1f\x7f\ud800-\udfff]")
 _NUMBERS = {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()}
 _AS_THEY_ARE = _NUMBERS | {pa.bool_(), pa.string(), pa.binary(), pa.date32()}
@@ -43,18 +50,42 @@ def table_columns(schema: pa.Schema) -> pa.Schema:
                 _stored_type(column.type, column.name),
                 required=is_required(column) or not column.nullable,
                 comment=(column.metadata or {}).get(_COMMENT, b"").decode(),
+                members=members_of(column),
             )
             for column in schema
         ]
     )
 
 
-def table_field(name: str, kind: pa.DataType, *, required: bool, comment: str = "") -> pa.Field:
-    """A column of a table: nullable, as tombstones require, with `required` and `comment` as metadata."""
+def table_field(
+    name: str, kind: pa.DataType, *, required: bool, comment: str = "", members: Members | None = None
+) -> pa.Field:
+    """A column of a table: nullable, as tombstones require. The metadata has `required`, `comment` and `members`."""
     metadata = {_COMMENT: comment.encode()} if comment else {}
     if required:
         metadata[_REQUIRED] = b"true"
+    if members:
+        by_path = {path: sorted(members[path], key=lambda value: (str(type(value)), value)) for path in sorted(members)}
+        metadata[_MEMBERS] = compact_json(by_path).encode()
     return pa.field(name, kind, nullable=True, metadata=metadata or None)
+
+
+def members_of(column: pa.Field) -> Members:
+    """The values that a column of a table, or fields within it, may have; without a field that may have any.
+
+    Raises ValueError for metadata that is damaged.
+    """
+    text = (column.metadata or {}).get(_MEMBERS)
+    if text is None:
+        return {}
+    found = strict_json(text.decode())
+    if not isinstance(found, dict) or not all(map(_are_members, found.values())):
+        raise ValueError(f"the members of column {column.name[:300]!a} are not lists of texts or integers")
+    return {path: frozenset(values) for path, values in found.items()}
+
+
+def _are_members(values: object) -> bool:
+    return isinstance(values, list) and bool(values) and {type(value) for value in values} in ({str}, {int})
 
 
 def is_required(column: pa.Field) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import enum
 import types
@@ -77,13 +78,25 @@ class _Shape:
     nullable: bool = False
     plain: Convert | None = None
     with_members: Convert | None = None
+    members: Mapping[str, frozenset[str | int]] = dataclasses.field(default_factory=dict)
+    """The values of a `Literal` or an enum, by the rest of the path: "" of the field itself, `[].colour` within it."""
+
+    def members_at(self, path: str) -> Mapping[str, frozenset[str | int]]:
+        """`members` by a longer path."""
+        return {path + rest: values for rest, values in self.members.items()}
 
 
 def shape_of(model: type[pydantic.BaseModel]) -> ModelShape:
     """The shape of a model. InvalidConfig, with field and remedy, for a field whose type no column can hold."""
     shape, fields = _of_model(model, "", ())
     columns = [
-        table_field(name, field.kind, required=not field.nullable, comment=model.model_fields[name].description or "")
+        table_field(
+            name,
+            field.kind,
+            required=not field.nullable,
+            comment=model.model_fields[name].description or "",
+            members=field.members_at(name),
+        )
         for name, field in fields.items()
     ]
     assert shape.plain is not None  # noqa: S101 - a model always has a conversion
@@ -123,7 +136,10 @@ def _of_model(
         for name, field in model.model_fields.items()
     }
     kind = pa.struct([pa.field(name, field.kind, field.nullable) for name, field in fields.items()])
-    return _Shape(kind, False, _plain_model(fields), _members_of_model(model, fields)), fields
+    members: dict[str, frozenset[str | int]] = {}
+    for name, shape in fields.items():
+        members |= shape.members_at(f".{name}")
+    return _Shape(kind, False, _plain_model(fields), _members_of_model(model, fields), members), fields
 
 
 def _of(annotation: Any, metadata: tuple[object, ...], path: str, outer: tuple[type, ...]) -> _Shape:
@@ -143,7 +159,8 @@ def _of(annotation: Any, metadata: tuple[object, ...], path: str, outer: tuple[t
 def _of_generic(annotation: object, path: str, outer: tuple[type, ...]) -> _Shape:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
-        return _Shape(_common_kind(arguments, path), nullable=None in arguments)
+        members = frozenset(value for value in arguments if value is not None)
+        return _Shape(_common_kind(arguments, path), nullable=None in arguments, members={"": members})
     if origin in (set, frozenset):
         return _of_set(_of(arguments[0], (), f"{path}[]", outer), origin, path)
     if origin is list:
@@ -179,7 +196,7 @@ def _of_union(
         names = " | ".join(map(_name_of, others))
         raise refused(path, f"a column has one type, not {names}", "use one type, or a field for each")
     shape = _of(others[0], metadata, path, outer)
-    return _Shape(shape.kind, True, shape.plain, shape.with_members)
+    return _Shape(shape.kind, True, shape.plain, shape.with_members, shape.members)
 
 
 def _of_list(element: _Shape) -> _Shape:
@@ -188,7 +205,9 @@ def _of_list(element: _Shape) -> _Shape:
         return None if each is None else lambda items: [each(item) for item in items]
 
     kind = pa.list_(pa.field("element", element.kind, element.nullable))
-    return _Shape(kind, False, over(element.plain), _if_type(list, over(element.with_members)))
+    return _Shape(
+        kind, False, over(element.plain), _if_type(list, over(element.with_members)), element.members_at("[]")
+    )
 
 
 def _of_set(element: _Shape, kind: type, path: str) -> _Shape:
@@ -203,7 +222,8 @@ def _of_set(element: _Shape, kind: type, path: str) -> _Shape:
 
     with_members = _unless_none(element.with_members)
     members = None if with_members is None else _if_type(kind, lambda items: kind(with_members(i) for i in items))
-    return _Shape(pa.list_(pa.field("element", element.kind, element.nullable)), plain=plain, with_members=members)
+    column = pa.list_(pa.field("element", element.kind, element.nullable))
+    return _Shape(column, plain=plain, with_members=members, members=element.members_at("[]"))
 
 
 def _of_dict(item: _Shape) -> _Shape:
@@ -212,7 +232,7 @@ def _of_dict(item: _Shape) -> _Shape:
         return None if each is None else lambda items: {key: each(value) for key, value in items.items()}
 
     kind = pa.map_(pa.string(), pa.field("value", item.kind, item.nullable))
-    return _Shape(kind, False, over(item.plain), _if_type(dict, over(item.with_members)))
+    return _Shape(kind, False, over(item.plain), _if_type(dict, over(item.with_members)), item.members_at("[value]"))
 
 
 def _of_enum(members: type[enum.Enum], path: str) -> _Shape:
@@ -226,7 +246,8 @@ def _of_enum(members: type[enum.Enum], path: str) -> _Shape:
     def with_members(value: object) -> object:
         return by_value.get(value, value) if type(value) in (str, int) else value
 
-    return _Shape(kind, False, plain, with_members)
+    is_open = issubclass(members, enum.Flag)  # whose combinations are members, too
+    return _Shape(kind, False, plain, with_members, {} if is_open else {"": frozenset(by_value)})
 
 
 def _common_kind(values: Iterable[object], path: str) -> pa.DataType:

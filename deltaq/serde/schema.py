@@ -29,13 +29,15 @@ class TopicSchema(ABC):
 
     A value is a dict of plain Python values or an instance of the model. An accepted value is read back equal. All
     columns are nullable, because a tombstone is a row of nulls: `required` are those that every value has, and
-    `defaults` those for which the model has a default. Two schemas are equal if their columns and models are equal.
+    `defaults` those for which the model has a default. `members` has the values that an enum or `Literal` may have. Two
+    schemas are equal if their columns and models are equal.
     """
 
     arrow: pa.Schema
     model: type[pydantic.BaseModel] | None
     required: frozenset[str]  # Arrow compares columns without their metadata, which say the same
     defaults: frozenset[str]
+    members: frozenset[tuple[str, frozenset[str | int]]]  # by path, as `deltaq.serde.columns.Members`
 
     @abstractmethod
     def accept(self, value: object) -> dict[str, object]:

@@ -13,7 +13,7 @@ import pydantic
 from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator, core_schema
 
 from deltaq.errors import InvalidValue
-from deltaq.serde.columns import is_required, table_columns
+from deltaq.serde.columns import Members, is_required, members_of, table_columns
 from deltaq.serde.models import ModelShape, shape_of
 from deltaq.serde.read_back import Place, difference
 from deltaq.serde.schema import SchemaSource, TopicSchema, unreadable
@@ -108,13 +108,17 @@ def validated_schema(source: SchemaSource) -> ValidatedSchema:
     if isinstance(source, pa.Schema):
         columns = table_columns(source)
         names = frozenset(columns.names)
-        return ValidatedSchema(columns, None, _required(columns), frozenset(), _validator(columns), None, names)
+        return ValidatedSchema(
+            columns, None, _required(columns), frozenset(), _members(columns), _validator(columns), None, names
+        )
     if isinstance(source, type) and issubclass(source, pydantic.BaseModel):
         shape = shape_of(source)
         columns = shape.columns
         defaults = frozenset(name for name, field in source.model_fields.items() if not field.is_required())
         names = frozenset(columns.names)
-        return ValidatedSchema(columns, source, _required(columns), defaults, _validator(columns), shape, names)
+        return ValidatedSchema(
+            columns, source, _required(columns), defaults, _members(columns), _validator(columns), shape, names
+        )
     given = f"the class {source.__name__}" if isinstance(source, type) else f"an object of {type(source).__name__}"
     raise TypeError(f"a schema is a pyarrow.Schema or a class derived from pydantic.BaseModel, not {given}")
 
@@ -123,17 +127,22 @@ def _required(columns: pa.Schema) -> frozenset[str]:
     return frozenset(column.name for column in columns if is_required(column))
 
 
+def _members(columns: pa.Schema) -> frozenset[tuple[str, frozenset[str | int]]]:
+    return frozenset(pair for column in columns for pair in members_of(column).items())
+
+
 # --- the checks ---
 
 
 def _validator(columns: pa.Schema) -> SchemaValidator:
-    return SchemaValidator(_struct([(column.name, column.type, not is_required(column)) for column in columns]))
+    fields = [(column.name, column.type, not is_required(column)) for column in columns]
+    return SchemaValidator(_struct(fields, "", dict(_members(columns))))
 
 
-def _struct(fields: Sequence[tuple[str, pa.DataType, bool]]) -> CoreSchema:
+def _struct(fields: Sequence[tuple[str, pa.DataType, bool]], prefix: str, members: Members) -> CoreSchema:
     entries = {}
     for name, kind, nullable in fields:
-        check = _optional(_check_of(kind), nullable)
+        check = _optional(_check_of(kind, prefix + name, members), nullable)
         entries[name] = core_schema.typed_dict_field(
             core_schema.with_default_schema(check, default=None) if nullable else check
         )
@@ -144,23 +153,26 @@ def _optional(check: CoreSchema, nullable: bool) -> CoreSchema:
     return core_schema.nullable_schema(check) if nullable else check
 
 
-def _check_of(kind: pa.DataType) -> CoreSchema:
-    """The check that a value fits an Arrow type without loss."""
+def _check_of(kind: pa.DataType, path: str, members: Members) -> CoreSchema:
+    """The check that a value fits an Arrow type without loss, and is a member where the path of the field has some."""
     if pa.types.is_nested(kind):
-        return _nested_check(kind)
+        return _nested_check(kind, path, members)
     if pa.types.is_timestamp(kind):
         aware = core_schema.datetime_schema(tz_constraint="aware", strict=True)
         return core_schema.no_info_after_validator_function(_in_utc, aware)
-    return _SIMPLE[kind] if kind in _SIMPLE else _number_check(kind)
+    check = _SIMPLE[kind] if kind in _SIMPLE else _number_check(kind)
+    if path in members:
+        return core_schema.chain_schema([check, core_schema.literal_schema(sorted(members[path], key=repr))])
+    return check
 
 
-def _nested_check(kind: pa.DataType) -> CoreSchema:
+def _nested_check(kind: pa.DataType, path: str, members: Members) -> CoreSchema:
     if pa.types.is_struct(kind):
-        return _struct([(child.name, child.type, child.nullable) for child in kind])
+        return _struct([(child.name, child.type, child.nullable) for child in kind], f"{path}.", members)
     if pa.types.is_list(kind):
-        element = _optional(_check_of(kind.value_type), kind.value_field.nullable)
+        element = _optional(_check_of(kind.value_type, f"{path}[]", members), kind.value_field.nullable)
         return core_schema.list_schema(element, strict=True)
-    item = _optional(_check_of(kind.item_type), kind.item_field.nullable)
+    item = _optional(_check_of(kind.item_type, f"{path}[value]", members), kind.item_field.nullable)
     return core_schema.dict_schema(_STRING, item, strict=True)
 
 

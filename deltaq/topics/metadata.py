@@ -87,10 +87,10 @@ def _columns(schema: TopicSchema | None) -> pa.Schema:
 def _schema(schema_string: str, folder: str) -> TopicSchema:
     try:
         columns = arrow_schema(schema_string)
+        system = len(table_schema(None)) - len(VALUE_SCHEMA)
+        return schema_of(pa.schema(list(columns)[system:]))
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the table's schema cannot be parsed: {error}", path=folder) from error
-    system = len(table_schema(None)) - len(VALUE_SCHEMA)
-    return schema_of(pa.schema(list(columns)[system:]))
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ next one. `SchemaHistory` keeps what such schemas may differ in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from deltaq.delta.schema import delta_type
 from deltaq.errors import InvalidConfig
-from deltaq.serde.columns import is_required, table_field
+from deltaq.serde.columns import Members, is_required, members_of, table_field
 from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.serde.schema import TopicSchema
 from deltaq.serde.widening import is_wider
@@ -33,12 +33,14 @@ _WIDER = "a type can only become wider (a longer integer, float64 for float32, m
 class SchemaHistory:
     """In what earlier schemas of a topic differ from its columns.
 
-    `widened` has the Delta types that a column had before, `relaxed` the columns that every value once had. Fields in
-    structs, lists and maps are named by their path: `address.street`, `lines[].count`, `prices[value]`.
+    `widened` has the Delta types that a column had before, `relaxed` the columns that every value once had, and
+    `members` the values that an enum or `Literal` had before. Fields in structs, lists and maps are named by their
+    path: `address.street`, `lines[].count`, `prices[value]`.
     """
 
     widened: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     relaxed: frozenset[str] = frozenset()
+    members: Mapping[str, tuple[frozenset[str | int], ...]] = field(default_factory=dict)
 
     @staticmethod
     def parsed(text: str | None) -> SchemaHistory:
@@ -50,11 +52,13 @@ class SchemaHistory:
         if not isinstance(body, dict):
             raise TypeError("the history of the schema is not an object")
         widened = {path: tuple(types) for path, types in body["widened"].items()}
-        return SchemaHistory(widened, frozenset(body["relaxed"]))
+        members = {path: tuple(map(frozenset, sets)) for path, sets in body.get("members", {}).items()}
+        return SchemaHistory(widened, frozenset(body["relaxed"]), members)
 
     def text(self) -> str:
         """The value of the table property."""
-        return compact_json({"widened": self.widened, "relaxed": sorted(self.relaxed)})
+        members = {path: [sorted(each, key=str) for each in sets] for path, sets in self.members.items()}
+        return compact_json({"widened": self.widened, "relaxed": sorted(self.relaxed), "members": members})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +97,12 @@ class _Merge:
     wanted: TopicSchema
     widened: dict[str, tuple[str, ...]] = field(init=False)
     relaxed: set[str] = field(init=False)
+    members: dict[str, tuple[frozenset[str | int], ...]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.widened = dict(self.history.widened)
         self.relaxed = set(self.history.relaxed)
+        self.members = dict(self.history.members)
 
     def result(self, held: pa.Schema) -> Evolution | None:
         wanted: pa.Schema = self.wanted.arrow
@@ -105,7 +111,7 @@ class _Merge:
             raise _refused(self.topic, f"none of its columns ({names}) is in the schema", "use a topic of another name")
         columns = [self._column(column) for column in held]
         columns += [self._added(column, held) for column in wanted if column.name not in held.names]
-        history = SchemaHistory(self.widened, frozenset(self.relaxed))
+        history = SchemaHistory(self.widened, frozenset(self.relaxed), self.members)
         evolved = pa.schema(columns)
         if history == self.history and evolved.equals(held, check_metadata=True):
             return None
@@ -123,13 +129,45 @@ class _Merge:
         kind = self._kind(held.type, wanted.type, name, in_map=False)
         if is_required(wanted) and not is_required(held):
             self._check_required(name, has_default=name in self.wanted.defaults)
-        column = self._relaxed(held) if is_required(held) and not is_required(wanted) else held
-        return column.with_type(kind)
+        if is_relaxed := is_required(held) and not is_required(wanted):
+            self.relaxed.add(name)
+        members = self._members(held, wanted)
+        return table_field(
+            name, kind, required=is_required(held) and not is_relaxed, comment=_comment(held), members=members
+        )
 
     def _relaxed(self, held: pa.Field) -> pa.Field:
         self.relaxed.add(held.name)
-        comment = (held.metadata or {}).get(b"comment", b"").decode()
-        return table_field(held.name, held.type, required=False, comment=comment)
+        return table_field(held.name, held.type, required=False, comment=_comment(held), members=members_of(held))
+
+    def _members(self, held: pa.Field, wanted: pa.Field) -> Members:
+        """The members of the enums in a column that takes the values of both schemas."""
+        ours, theirs = members_of(held), members_of(wanted)
+        old, new = (set(_paths(column.type, column.name)) for column in (held, wanted))
+        result: dict[str, frozenset[str | int]] = {}
+        for path in sorted(ours.keys() | theirs.keys()):
+            before, after = ours.get(path), theirs.get(path)
+            if path in old and path in new:
+                after = self._joined(path, before, after)
+            elif path in old:
+                after = before
+            if after is not None:
+                result[path] = after
+        return result
+
+    def _joined(
+        self, path: str, held: frozenset[str | int] | None, wanted: frozenset[str | int] | None
+    ) -> frozenset[str | int] | None:
+        """The members of both; None where all values are allowed. A field of the topic never loses a member."""
+        if held == wanted or wanted in self.members.get(path, ()):
+            return held  # in the history: it is of a program that has an earlier schema
+        if wanted is not None and (held is None or not held <= wanted):
+            lost = "any value" if held is None else repr(min(held - wanted, key=str))
+            what = f"allows {lost} in the topic, and the schema does not"
+            self._refuse(path, what, f"add members without removing any, or {_ANOTHER}")
+        if held is not None:
+            self.members[path] = (*self.members.get(path, ()), held)
+        return wanted
 
     def _check_required(self, path: str, *, has_default: bool) -> None:
         """A field that every value has, where records may lack it. A schema that the topic once had may have it."""
@@ -145,8 +183,7 @@ class _Merge:
         if is_required(wanted) and name not in self.wanted.defaults:
             remedy = "give it a default, or allow None"
             self._refuse(name, "is new and required, and the records before it lack it", remedy)
-        comment = (wanted.metadata or {}).get(b"comment", b"").decode()
-        return table_field(name, wanted.type, required=False, comment=comment)
+        return table_field(name, wanted.type, required=False, comment=_comment(wanted), members=members_of(wanted))
 
     # --- types ---
 
@@ -207,6 +244,24 @@ class _Merge:
 
     def _refuse(self, path: str, what: str, remedy: str) -> NoReturn:
         raise _refused(self.topic, f"column {path!r} {what}", remedy)
+
+
+def _comment(column: pa.Field) -> str:
+    comment: bytes = (column.metadata or {}).get(b"comment", b"")
+    return comment.decode()
+
+
+def _paths(kind: pa.DataType, path: str) -> Iterator[str]:
+    """The paths of the plain fields of a column."""
+    if pa.types.is_struct(kind):
+        for child in kind:
+            yield from _paths(child.type, f"{path}.{child.name}")
+    elif pa.types.is_list(kind):
+        yield from _paths(kind.value_type, f"{path}[]")
+    elif pa.types.is_map(kind):
+        yield from _paths(kind.item_type, f"{path}[value]")
+    else:
+        yield path
 
 
 def _type_name(kind: pa.DataType) -> str:

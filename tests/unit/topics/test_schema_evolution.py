@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
+import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 import pydantic
@@ -13,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from deltaq.errors import InvalidConfig
+from deltaq.delta.schema import arrow_schema, delta_schema
+from deltaq.errors import InvalidConfig, InvalidValue
 from deltaq.serde.schema import TopicSchema
 from deltaq.serde.source import schema_of
 from deltaq.topics.schema_evolution import Evolution, SchemaHistory, evolution
@@ -204,6 +207,95 @@ def test_the_history_is_read_as_it_was_written() -> None:
     history = SchemaHistory({"a": ("byte", "short"), "b.c[]": ("decimal(3,1)",)}, frozenset({"d", "e[value].f"}))
     assert SchemaHistory.parsed(history.text()) == history
     assert SchemaHistory.parsed(None) == NONE
+    with_members = SchemaHistory(members={"a[]": (frozenset({"x"}), frozenset({"x", "y"})), "b": (frozenset({1, 2}),)})
+    assert SchemaHistory.parsed(with_members.text()) == with_members
+    assert SchemaHistory.parsed('{"widened":{},"relaxed":["a"]}') == SchemaHistory(relaxed=frozenset("a"))
+
+
+# --- members of enums and of Literal ---
+
+
+class Red(enum.Enum):
+    RED = "red"
+
+
+class RedOrBlue(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+def inner(kind: Any) -> Any:
+    return pydantic.create_model("Inner", state=(kind, ...))
+
+
+LIST: Any = list
+DICT: Any = dict
+PLACES: dict[str, Any] = {
+    "a": lambda kind: kind,
+    "a[]": lambda kind: LIST[kind],
+    "a[value]": lambda kind: DICT[str, kind],
+    "a.state": inner,
+    "a[].state": lambda kind: LIST[inner(kind)],
+}
+FEW, MORE, OTHER = Literal["new", "paid"], Literal["sent", "paid", "new"], Literal["new", "sent"]
+
+
+@pytest.mark.parametrize("path", PLACES)
+@pytest.mark.parametrize(
+    ("few", "more", "other"),
+    [
+        (FEW, MORE, OTHER),
+        (Red, RedOrBlue, Literal["blue", "green"]),
+        (Literal[1], Literal[1, 2], Literal[2, 3]),
+        (FEW, str, OTHER),
+    ],
+    ids=["literal", "enum", "int", "str"],
+)
+def test_a_topic_takes_more_members_and_never_fewer(path: str, few: Any, more: Any, other: Any) -> None:
+    place = PLACES[path]
+    narrow, wide = model(a=place(few)), model(a=place(more))
+    found = evolved(narrow, wide)
+    now = schema_of(arrow_schema(delta_schema(found.columns)))
+    history = SchemaHistory.parsed(found.history.text())
+    assert evolution("t", now, history, narrow) is None  # its programs go on writing
+    assert evolution("t", now, history, wide) is None
+    with pytest.raises(InvalidConfig, match=re.escape(f"column {path!r} allows ")):
+        evolution("t", wide, NONE, narrow)
+    with pytest.raises(InvalidConfig, match="add members without removing any"):
+        evolution("t", now, history, model(a=place(other)))
+
+
+def test_the_error_names_the_member_that_is_missing() -> None:
+    with pytest.raises(InvalidConfig, match="column 'a' allows 'paid' in the topic, and the schema does not"):
+        evolution("t", model(a=FEW), NONE, model(a=OTHER))
+
+
+def test_the_members_of_a_field_left_out_are_kept_for_those_who_have_it() -> None:
+    found = evolved(model(a=int, b=FEW), model(a=int))
+    with pytest.raises(InvalidConfig, match="column 'b' allows 'paid'"):
+        evolution("t", schema_of(found.columns), found.history, model(a=int, b=(OTHER, "new")))
+
+
+@pytest.mark.parametrize("kind", [FEW, Red, Literal[1]], ids=str)
+def test_a_program_that_has_only_the_columns_writes_members_only(kind: Any) -> None:
+    plain = schema_of(arrow_schema(delta_schema(model(a=list[kind]).arrow)))
+    good = "red" if kind is Red else kind.__args__[0]
+    assert plain.accept({"a": [good]}) == {"a": [good]}
+    with pytest.raises(InvalidValue) as caught:
+        plain.accept({"a": [good, "gone" if isinstance(good, str) else 5]})
+    assert caught.value.field == "a.1"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a":5}', '{"a":[]}', '{"a":["x",1]}', '{"a":[true]}', '{"a":[[]]}'])
+def test_damaged_members_are_an_error_of_values(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        schema_of(pa.schema([pa.field("a", pa.string(), metadata={"deltaq.members": text})]))
+
+
+def test_schemas_that_differ_in_members_only_are_not_equal() -> None:
+    plain = [schema_of(arrow_schema(delta_schema(model(a=kind).arrow))) for kind in (FEW, OTHER)]
+    assert plain[0] != plain[1]
+    assert plain[0].arrow == plain[1].arrow
 
 
 # --- an independent rule: whether the new program can read extreme records of the old one ---

@@ -85,7 +85,7 @@ def read_back(model: type[BaseModel], value: object) -> Any:
         (dict[str, list[Part | None]], lambda part: {"k": [None, part]}, "a.k.1.length"),
         (ByName, lambda part: ByName(name="x", part=part), "a.part.length"),
     ],
-    ids=str,
+    ids=["field", "optional", "list", "dict", "dict of lists", "own comparison"],
 )
 def test_a_field_of_a_subclass_is_refused_where_it_stands(
     annotation: Any, wrap: Callable[[Part], Any], place: str
@@ -187,7 +187,9 @@ class Counted(BaseModel):
         return {"n": data["n"] + 1}
 
 
-@pytest.mark.parametrize("annotation", [Shouted, list[Shouted], dict[str, Shouted | None]], ids=str)
+@pytest.mark.parametrize(
+    "annotation", [Shouted, list[Shouted], dict[str, Shouted | None]], ids=["field", "list", "dict of optional"]
+)
 def test_a_validator_that_changes_its_own_result_is_refused_by_field(annotation: Any) -> None:
     model = model_of(annotation)
     value = {"k": "hi"} if "dict" in str(annotation) else ["hi"] if "list" in str(annotation) else "hi"
@@ -212,7 +214,7 @@ def test_a_validator_that_leaves_its_own_result_holds() -> None:
 # --- what a field may be ---
 
 
-@pytest.mark.parametrize("how", [{"exclude": True}, {"exclude_if": lambda value: not value}], ids=str)
+@pytest.mark.parametrize("how", [{"exclude": True}, {"exclude_if": lambda value: not value}], ids=["always", "if"])
 def test_an_excluded_field_is_refused_with_a_remedy(how: dict[str, Any]) -> None:
     with_secret: Any = pydantic.create_model("Inner", user=(str, ...), secret=(Annotated[str, Field(**how)], ""))
     for model, path in ((with_secret, "secret"), (model_of(list[with_secret]), r"a\[\]\.secret")):

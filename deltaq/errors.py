@@ -496,10 +496,18 @@ class Incompatible(KafkaException):
 
 
 class Unavailable(KafkaException):
-    """The store did not answer or refused the request. Check address, network and permissions, then retry."""
+    """The store did not answer or refused the request. Check address, network and permissions, then retry.
 
-    def __init__(self, reason: str, *, retriable: bool = True) -> None:
-        super().__init__(KafkaError(KafkaError._TRANSPORT, reason, retriable=retriable))
+    The code is _TRANSPORT, or _TIMED_OUT from calls for which Kafka's clients wait as long as they may.
+    """
+
+    def __init__(self, reason: str, *, retriable: bool = True, code: int = KafkaError._TRANSPORT) -> None:
+        super().__init__(KafkaError(code, reason, retriable=retriable))
+
+    def as_timeout(self) -> Unavailable:
+        """This error with the code _TIMED_OUT, unless a retry would not help."""
+        error = self.error
+        return Unavailable(error.str(), code=KafkaError._TIMED_OUT) if error.retriable() else self
 
 
 class UnsafeStore(KafkaException):

@@ -337,7 +337,7 @@ class TopicPartition:
     `offset` may be one of the OFFSET_ constants. `error` is set in results if an operation failed for this partition.
     """
 
-    __slots__ = ("error", "leader_epoch", "metadata", "offset", "partition", "topic")
+    __slots__ = ("_metadata", "error", "leader_epoch", "offset", "partition", "topic")
 
     def __init__(
         self,
@@ -356,6 +356,22 @@ class TopicPartition:
         self.metadata = metadata
         self.leader_epoch = leader_epoch
         self.error = error
+
+    @property
+    def metadata(self) -> str | None:
+        """The text that is committed with the offset. Setting it raises TypeError for what is not text, ValueError for
+        text with a NUL character or without UTF-8."""
+        return self._metadata
+
+    @metadata.setter
+    def metadata(self, text: str | None) -> None:
+        if text is not None:
+            if not isinstance(text, str):
+                raise TypeError(f"metadata must be str, not {type(text).__name__}")
+            if "\0" in text:
+                raise ValueError(f"metadata {printable(text[:60])} has an embedded null character")
+            text.encode()
+        self._metadata = text
 
     def _key(self) -> tuple[str, int]:
         return self.topic, self.partition

@@ -8,8 +8,9 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 from weakref import WeakSet
 
+from deltaq.admin.call_order import CallOrder, Touched, Turn
 from deltaq.clock import Clock, Thread
-from deltaq.errors import KafkaError, KafkaException
+from deltaq.errors import KafkaError, KafkaException, Unavailable
 from deltaq.maintenance.throttle import Throttle
 from deltaq.message import TopicPartition
 from deltaq.store.parallel import in_parallel
@@ -25,15 +26,20 @@ EXIT_WAIT_S = 2.0
 
 
 class Calls:
-    """Runs the calls of one admin client on threads. `rewrites` throttles the rewrites that follow a call."""
+    """Runs the calls of one admin client on threads, in the order of `CallOrder`. `rewrites` throttles the rewrites
+    that follow a call."""
 
     def __init__(self, clock: Clock) -> None:
         self.rewrites = Throttle(clock)
         self._clock = clock
+        self._order = CallOrder(clock)
+        self._is_closed = False
         self._threads: dict[Thread, None] = {}  # changed by single operations: any thread may begin a call
 
     def deadline(self, request_timeout: float, operation_timeout: float = 0.0) -> float:
-        """The end of a call that begins now, a time of `Clock.monotonic`. Raises TypeError, ValueError."""
+        """The end of a call that begins now, a time of `Clock.monotonic`. Raises TypeError, ValueError, and
+        RuntimeError after `close`."""
+        self.check_open()
         for name, seconds in (("request_timeout", request_timeout), ("operation_timeout", operation_timeout)):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float):
                 raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
@@ -41,21 +47,55 @@ class Calls:
                 raise ValueError(f"{name} of {seconds} seconds is outside 0..{TIMEOUT_S_MAX:g}")
         return self._clock.monotonic() + request_timeout
 
-    def one(self, work: Callable[[], R]) -> Future[R]:
-        """A future of `work()`."""
-        return self.each([""], lambda _: work())[""]
+    def check_open(self) -> None:
+        """Raise RuntimeError if the client is closed."""
+        if self._is_closed:
+            raise RuntimeError("AdminClient has been closed")
 
-    def each(self, keys: Iterable[K], work: Callable[[K], R]) -> dict[K, Future[R]]:
-        """A future of `work(key)` for each key."""
+    def one(self, work: Callable[[], R], touched: Touched, deadline: float) -> Future[R]:
+        """A future of `work()`."""
+        return self.each([""], lambda _: work(), lambda _: touched, deadline)[""]
+
+    def each(
+        self, keys: Iterable[K], work: Callable[[K], R], touches: Callable[[K], Touched], deadline: float
+    ) -> dict[K, Future[R]]:
+        """A future of `work(key)` for each key. `touches(key)` is what it reads and changes."""
         futures: dict[K, Future[R]] = {key: running_future() for key in keys}
-        self.begin(lambda key: complete(futures[key], lambda: work(key)), list(futures))
+
+        def answer(key: K, turn: Turn) -> None:
+            def in_turn() -> R:
+                turn.wait()
+                return work(key)
+
+            complete(futures[key], in_turn)
+
+        self.begin(answer, list(futures), touches, deadline)
         return futures
 
-    def begin(self, work: Callable[[K], None], items: list[K], then: Callable[[], None] = lambda: None) -> None:
-        """Run `work(item)` for each item in parallel, then `then()`, in the background if a thread can be started."""
+    def begin(
+        self,
+        work: Callable[[K, Turn], None],
+        items: list[K],
+        touches: Callable[[K], Touched],
+        deadline: float,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run `work(item, turn)`, which first waits for its turn, for each item in parallel, then `then()`, in the
+        background if a thread can be started."""
+        turns = dict(zip(items, self._order.begin(map(touches, items), deadline), strict=True))
+
+        def work_in_turn(item: K) -> None:
+            try:
+                work(item, turns[item])
+            finally:
+                turns[item].end()
 
         def run() -> None:
-            in_parallel(self._clock, work, items)
+            try:
+                in_parallel(self._clock, work_in_turn, items)
+            finally:
+                for turn in turns.values():
+                    turn.end()
             then()
 
         _OPEN.add(self)
@@ -67,8 +107,21 @@ class Calls:
             if not thread.is_alive():
                 self._threads.pop(thread, None)
 
-    def join(self) -> None:
-        """Wait for all calls and what follows them."""
+    def after(self, touched: Touched, timeout_s: float, ask: Callable[[], R]) -> R:
+        """The result of `ask()` after the earlier calls, for a call that blocks up to `timeout_s` seconds. Raises
+        KafkaException (_TIMED_OUT)."""
+        self.check_open()
+        deadline = self._clock.monotonic() + timeout_s
+        (turn,) = self._order.begin([touched], deadline)
+        try:
+            turn.wait()
+            return ask()
+        finally:
+            turn.end()
+
+    def close(self) -> None:
+        """Refuse further calls, and wait for all calls and what follows them."""
+        self._is_closed = True
         for thread in tuple(self._threads):
             thread.join()
 
@@ -109,7 +162,13 @@ def complete(future: Future[R], work: Callable[[], R]) -> None:
     try:
         future.set_result(work())
     except BaseException as error:  # noqa: BLE001 - raised by the future
-        future.set_exception(error)
+        future.set_exception(raised_by_future(error))
+
+
+def raised_by_future(error: BaseException) -> BaseException:
+    """What the future of a call raises in place of this error: a store that does not answer is a time-out, as in Kafka,
+    whose clients ask until then."""
+    return error.as_timeout() if isinstance(error, Unavailable) else error
 
 
 def unsupported(reason: str) -> Future[Any]:

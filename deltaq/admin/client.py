@@ -11,7 +11,21 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from deltaq.admin.calls import TIMEOUT_S, Calls, check_list, complete, running_future, unsupported
+from deltaq.admin import call_order
+from deltaq.admin.call_order import (
+    ALL_GROUPS,
+    ALL_TOPICS,
+    Subject,
+    Touched,
+    Turn,
+    changes,
+    changes_group,
+    changes_topic,
+    reads,
+    reads_group,
+    reads_topic,
+)
+from deltaq.admin.calls import TIMEOUT_S, Calls, check_list, complete, raised_by_future, running_future
 from deltaq.admin.configs import ConfigEntry, ConfigResource, altered, check_changes, described, replaced, topic_of
 from deltaq.admin.group_calls import GroupCalls
 from deltaq.admin.groups import (
@@ -31,10 +45,11 @@ from deltaq.admin.offset_copy import copy_offsets
 from deltaq.admin.offsets import IsolationLevel, ListOffsetsResultInfo, OffsetSpec, check_request, found_offset
 from deltaq.admin.records import DeletedRecords, checked_offsets, delete_before, trim
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
+from deltaq.admin.unsupported import UnsupportedCalls
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import AdminConfig, check_topic_properties, parse_client_config
 from deltaq.delta.actions import Metadata
-from deltaq.errors import InvalidConfig, KafkaError, KafkaException, TopicExists, UnknownTopic
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException, TopicExists, Unavailable, UnknownTopic
 from deltaq.log_forwarding import forward_logs
 from deltaq.message import TopicPartition
 from deltaq.metadata import (
@@ -59,7 +74,7 @@ from deltaq.version import __version__
 _LOG = logging.getLogger("deltaq.admin")
 
 
-class AdminClient:
+class AdminClient(UnsupportedCalls):
     """Administers topics and consumer groups. Thread-safe. Mirrors `confluent_kafka.admin.AdminClient`.
 
     Calls check their arguments and return futures, whose `result()` raises KafkaException. `request_timeout` is the
@@ -67,7 +82,8 @@ class AdminClient:
     compatibility and has no effect: a committed change is visible to all clients.
 
     The configuration is given as for `Producer`. Leaving the `with` block waits for all calls and their background
-    work.
+    work; after it, each call raises RuntimeError. Calls about the same topic or group take effect in the order in which
+    they were made, also where their futures are not waited for.
     """
 
     def __init__(
@@ -121,7 +137,7 @@ class AdminClient:
             elif log.load():
                 raise TopicExists(name)
 
-        return self._calls.each(named, create)
+        return self._calls.each(named, create, reads_topic if validate_only else changes_topic, deadline)
 
     def delete_topics(
         self, topics: list[str], *, operation_timeout: float = TIMEOUT_S, request_timeout: float = TIMEOUT_S
@@ -138,7 +154,7 @@ class AdminClient:
                 raise UnknownTopic(name) from None  # no topic can have an invalid name
             log.delete(deadline)
 
-        return self._calls.each(topics, delete)
+        return self._calls.each(topics, delete, changes_topic, deadline)
 
     def create_partitions(
         self,
@@ -158,7 +174,7 @@ class AdminClient:
         def grow(name: str) -> None:
             self._change(name, lambda head, _: grown(head, counts[name]), deadline, validate_only=validate_only)
 
-        return self._calls.each(counts, grow)
+        return self._calls.each(counts, grow, reads_topic if validate_only else changes_topic, deadline)
 
     def describe_topics(
         self,
@@ -175,8 +191,8 @@ class AdminClient:
                 raise TypeError(f"Expected list of topics strings, not {type(name).__name__}")
             if not name:
                 raise ValueError(f"Empty topic name at index {at} isn't allowed")
-        self._calls.deadline(request_timeout)
-        return self._calls.each(topics.topic_names, self._describe_topic)
+        deadline = self._calls.deadline(request_timeout)
+        return self._calls.each(topics.topic_names, self._describe_topic, reads_topic, deadline)
 
     def _describe_topic(self, name: str) -> TopicDescription:
         return describe_topic(self._store, self._clock, name)
@@ -188,14 +204,14 @@ class AdminClient:
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
         """All settings of topics, by name. Futures raise UnknownTopic, Corrupt, Incompatible, Unavailable."""
         check_list(resources, (ConfigResource,), "ConfigResource")
-        self._calls.deadline(request_timeout)
+        deadline = self._calls.deadline(request_timeout)
 
         def describe(resource: ConfigResource) -> dict[str, ConfigEntry]:
             log = self._log(topic_of(resource))
             log.load()
             return described(log.metadata.configuration)
 
-        return self._calls.each(resources, describe)
+        return self._calls.each(resources, describe, lambda resource: reads_topic(resource.name), deadline)
 
     def alter_configs(
         self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S, validate_only: bool = False
@@ -255,7 +271,8 @@ class AdminClient:
 
             self._change(topic_of(resource), decide, deadline, validate_only=validate_only)
 
-        return self._calls.each(resources, alter)
+        touches = reads_topic if validate_only else changes_topic
+        return self._calls.each(resources, alter, lambda resource: touches(resource.name), deadline)
 
     def _change(
         self,
@@ -288,7 +305,7 @@ class AdminClient:
         check_request(topic_partition_offsets)
         if not isinstance(isolation_level, IsolationLevel):
             raise TypeError("isolation_level argument should be an IsolationLevel")
-        self._calls.deadline(request_timeout)
+        deadline = self._calls.deadline(request_timeout)
         # All partitions of a topic use one TopicLog, so the log is read once.
         topics: dict[str, list[TopicPartition]] = {}
         for tp in topic_partition_offsets:
@@ -296,10 +313,11 @@ class AdminClient:
         futures: dict[TopicPartition, Future[ListOffsetsResultInfo]]
         futures = {tp: running_future() for tp in topic_partition_offsets}
 
-        def answer(topic: str) -> None:
+        def answer(topic: str, turn: Turn) -> None:
             logs: list[TopicLog] = []
 
             def found(tp: TopicPartition) -> ListOffsetsResultInfo:
+                turn.wait()
                 if not logs:
                     logs.append(TopicLog(self._store, topic, self._clock, indexed=True))
                 return found_offset(self._store, logs[0], tp.partition, topic_partition_offsets[tp])
@@ -307,7 +325,7 @@ class AdminClient:
             for tp in topics[topic]:
                 complete(futures[tp], partial(found, tp))
 
-        self._calls.begin(answer, list(topics))
+        self._calls.begin(answer, list(topics), reads_topic, deadline)
         return futures
 
     def delete_records(
@@ -341,16 +359,17 @@ class AdminClient:
             topics.setdefault(tp.topic, {})[tp.partition] = tp
         logs: list[MaintenanceLog] = []
 
-        def delete(topic: str) -> None:
+        def delete(topic: str, turn: Turn) -> None:
             asked = topics[topic]
             try:
+                turn.wait()
                 log = MaintenanceLog(self._store, topic, self._clock, client_id=self._config.client_id)
                 log.load()
                 starts, wrong = checked_offsets(log, {partition: tp.offset for partition, tp in asked.items()})
                 head = delete_before(log, starts, deadline)
             except BaseException as error:  # noqa: BLE001 - raised by the futures
                 for tp in asked.values():
-                    futures[tp].set_exception(error)
+                    futures[tp].set_exception(raised_by_future(error))
                 return
             for partition, tp in asked.items():
                 if partition in wrong:
@@ -363,7 +382,7 @@ class AdminClient:
         def trim_all() -> None:
             in_parallel(self._clock, lambda log: trim(self._store, log, self._clock, self._calls.rewrites), logs)
 
-        self._calls.begin(delete, list(topics), trim_all)
+        self._calls.begin(delete, list(topics), changes_topic, deadline, trim_all)
         return futures
 
     # --- consumer groups ---
@@ -381,8 +400,8 @@ class AdminClient:
         """
         check_filter(states, ConsumerGroupState, "states")
         check_filter(types, ConsumerGroupType, "types")
-        self._calls.deadline(request_timeout)
-        return self._calls.one(lambda: self._groups.list_groups(states, types))
+        deadline = self._calls.deadline(request_timeout)
+        return self._calls.one(lambda: self._groups.list_groups(states, types), reads(ALL_GROUPS), deadline)
 
     def list_groups(self, group: str | None = None, timeout: float | None = -1) -> list[GroupMetadata]:
         """All groups with their members, or only `group`. Blocks up to `timeout` seconds (-1 or None: no limit).
@@ -390,7 +409,16 @@ class AdminClient:
         Superseded by `list_consumer_groups` and `describe_consumer_groups`. Raises Unavailable, KafkaException
         (_TIMED_OUT).
         """
-        return within(self._clock, checked_timeout(timeout), lambda: self._groups.list_groups_old(group))
+        seconds = checked_timeout(timeout)
+        subject = ALL_GROUPS if group is None else call_order.group(group)
+
+        def ask() -> list[GroupMetadata]:
+            try:
+                return within(self._clock, seconds, lambda: self._groups.list_groups_old(group))
+            except Unavailable as error:
+                raise error.as_timeout() from error
+
+        return self._calls.after(reads(subject), seconds, ask)
 
     def describe_consumer_groups(
         self,
@@ -401,8 +429,8 @@ class AdminClient:
     ) -> dict[str, Future[ConsumerGroupDescription]]:
         """Describe groups: state, members, and the partitions that each member owns. A group that does not exist is
         DEAD. Futures raise InvalidConfig (INVALID_GROUP_ID), Corrupt, Incompatible, Unavailable."""
-        self._calls.deadline(request_timeout)
-        return self._calls.each(check_groups(group_ids, "described"), self._groups.describe)
+        deadline = self._calls.deadline(request_timeout)
+        return self._calls.each(check_groups(group_ids, "described"), self._groups.describe, reads_group, deadline)
 
     def delete_consumer_groups(
         self, group_ids: list[str], *, request_timeout: float = TIMEOUT_S
@@ -414,7 +442,8 @@ class AdminClient:
         (GROUP_ID_NOT_FOUND), OutcomeUnknown, Unavailable.
         """
         deadline = self._calls.deadline(request_timeout)
-        return self._calls.each(check_groups(group_ids, "deleted"), lambda group: self._groups.delete(group, deadline))
+        listed = check_groups(group_ids, "deleted")
+        return self._calls.each(listed, lambda group: self._groups.delete(group, deadline), changes_group, deadline)
 
     def list_consumer_group_offsets(
         self,
@@ -426,10 +455,12 @@ class AdminClient:
         """List the committed offsets of one group: of the partitions named, with OFFSET_INVALID where there is none, or
         of all that have one. Futures raise Corrupt, Incompatible, Unavailable."""
         asked = check_offsets(list_consumer_group_offsets_request, "listing", has_offsets=False)
-        self._calls.deadline(request_timeout)
-        return self._calls.each(
-            [asked.group_id], lambda group: self._groups.list_offsets(group, asked.topic_partitions)
+        deadline = self._calls.deadline(request_timeout)
+        touched = reads(call_order.group(asked.group_id), *_topics_of(asked))
+        future = self._calls.one(
+            lambda: self._groups.list_offsets(asked.group_id, asked.topic_partitions), touched, deadline
         )
+        return {asked.group_id: future}
 
     def alter_consumer_group_offsets(
         self,
@@ -445,7 +476,11 @@ class AdminClient:
         """
         asked = check_offsets(alter_consumer_group_offsets_request, "altering", has_offsets=True)
         wanted, deadline = named_partitions(asked), self._calls.deadline(request_timeout)
-        return self._calls.each([asked.group_id], lambda group: self._groups.alter_offsets(group, wanted, deadline))
+        touched = changes(call_order.group(asked.group_id), reads=_topics_of(asked))
+        future = self._calls.one(
+            lambda: self._groups.alter_offsets(asked.group_id, wanted, deadline), touched, deadline
+        )
+        return {asked.group_id: future}
 
     def delete_consumer_group_offsets(
         self,
@@ -461,7 +496,11 @@ class AdminClient:
         """
         asked = check_offsets(delete_consumer_group_offsets_request, "deleting", has_offsets=False)
         wanted, deadline = named_partitions(asked), self._calls.deadline(request_timeout)
-        return self._calls.each([asked.group_id], lambda group: self._groups.delete_offsets(group, wanted, deadline))
+        touched = changes(call_order.group(asked.group_id), reads=_topics_of(asked))
+        future = self._calls.one(
+            lambda: self._groups.delete_offsets(asked.group_id, wanted, deadline), touched, deadline
+        )
+        return {asked.group_id: future}
 
     def consumer_group_lag(
         self, group_ids: list[str], *, request_timeout: float = TIMEOUT_S
@@ -469,8 +508,12 @@ class AdminClient:
         """How far groups are behind: committed offset, end, lag and owner of each partition that a group has committed
         or subscribes to. confluent-kafka has no such call. Futures raise InvalidConfig (INVALID_GROUP_ID), Corrupt,
         Incompatible, Unavailable."""
-        self._calls.deadline(request_timeout)
-        return self._calls.each(check_groups(group_ids, "described"), self._groups.lag)
+        deadline = self._calls.deadline(request_timeout)
+
+        def touches(group: str) -> Touched:
+            return reads(call_order.group(group), ALL_TOPICS)
+
+        return self._calls.each(check_groups(group_ids, "described"), self._groups.lag, touches, deadline)
 
     def copy_consumer_group_offsets(
         self, source: str, target: str, *, to: AdminClient | None = None, request_timeout: float = TIMEOUT_S
@@ -487,7 +530,11 @@ class AdminClient:
         """
         deadline = self._calls.deadline(request_timeout)
         target_groups = self._groups if to is None else to._groups
-        return self._calls.one(lambda: copy_offsets(self._groups, source, target_groups, target, deadline))
+        changed = [call_order.group(target)] if to is None else []
+        touched = changes(*changed, reads=[call_order.group(source), ALL_TOPICS])
+        return self._calls.one(
+            lambda: copy_offsets(self._groups, source, target_groups, target, deadline), touched, deadline
+        )
 
     # --- the cluster ---
 
@@ -497,7 +544,8 @@ class AdminClient:
         A topic that cannot be read has its `error` set, and so does `topic` if it does not exist. Raises Unavailable,
         KafkaException (_TIMED_OUT).
         """
-        return list_topics(self._store, self._clock, topic, timeout)
+        subject, seconds = ALL_TOPICS if topic is None else call_order.topic(topic), checked_timeout(timeout)
+        return self._calls.after(reads(subject), seconds, lambda: list_topics(self._store, self._clock, topic, timeout))
 
     def describe_cluster(
         self,
@@ -514,47 +562,17 @@ class AdminClient:
 
     def cluster_id(self, timeout: float | None = -1) -> str:  # noqa: ARG002 - Kafka's signature; needs no I/O
         """A stable id derived from the root URL."""
+        self._calls.check_open()
         return cluster_id(self._store)
 
     def poll(self, timeout: float | None = -1) -> int:  # noqa: ARG002 - Kafka's signature
         """Returns 0 immediately: an admin client has no events, and its futures complete without `poll`."""
+        self._calls.check_open()
         return 0
 
-    def set_sasl_credentials(self, username: str, password: str) -> None:
+    def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
         """Has no effect: a store takes its credentials from the `store.*` settings or from the environment."""
-
-    # --- unsupported: ACLs, users, leaders ---
-
-    def create_acls(self, acls: list[Any], **_: Any) -> dict[Any, Future[None]]:
-        """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
-        return {acl: unsupported(_NO_ACLS) for acl in acls}
-
-    def describe_acls(self, acl_binding_filter: Any, **_: Any) -> Future[list[Any]]:  # noqa: ARG002 - Kafka's signature
-        """The future raises KafkaException (_UNSUPPORTED_FEATURE)."""
-        return unsupported(_NO_ACLS)
-
-    def delete_acls(self, acl_binding_filters: list[Any], **_: Any) -> dict[Any, Future[list[Any]]]:
-        """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
-        return {binding: unsupported(_NO_ACLS) for binding in acl_binding_filters}
-
-    def describe_user_scram_credentials(
-        self, users: list[str] | None = None, **_: Any
-    ) -> dict[str, Future[Any]] | Future[dict[str, Any]]:
-        """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
-        return unsupported(_NO_USERS) if users is None else {user: unsupported(_NO_USERS) for user in users}
-
-    def alter_user_scram_credentials(self, alterations: list[Any], **_: Any) -> dict[str, Future[None]]:
-        """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
-        return {alteration.user: unsupported(_NO_USERS) for alteration in alterations}
-
-    def elect_leaders(
-        self,
-        election_type: Any,  # noqa: ARG002 - Kafka's signature
-        partitions: list[TopicPartition] | None = None,  # noqa: ARG002 - Kafka's signature
-        **_: Any,
-    ) -> Future[dict[TopicPartition, KafkaException | None]]:
-        """The future raises KafkaException (_UNSUPPORTED_FEATURE)."""
-        return unsupported("deltaq partitions have no leaders to elect")
+        self._calls.check_open()
 
     # --- implementation ---
 
@@ -564,7 +582,7 @@ class AdminClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._calls.join()
+        self._calls.close()
 
     def __repr__(self) -> str:
         return f"<AdminClient {self._store.url} {self._config.client_id!r}>"
@@ -573,5 +591,8 @@ class AdminClient:
         return TopicLog(self._store, topic, self._clock, client_id=self._config.client_id)
 
 
-_NO_ACLS = "deltaq has no ACLs: the permissions of the store control access"
-_NO_USERS = "deltaq has no users: credentials are those of the store"
+def _topics_of(asked: ConsumerGroupTopicPartitions) -> list[Subject]:
+    """The topics of a request about a group: all for one that names no partitions."""
+    if asked.topic_partitions is None:
+        return [ALL_TOPICS]
+    return [call_order.topic(tp.topic) for tp in asked.topic_partitions]

@@ -194,7 +194,7 @@ def _new_value(entry: ConfigEntry, properties: Mapping[str, str]) -> str:
     if TOPIC_SETTINGS[entry.name].kind != "list":
         reason = f"configuration {entry.name!r} is not a list, so it does not support APPEND and SUBTRACT: use SET"
         raise InvalidConfig(reason, key=entry.name, code=KafkaError.INVALID_CONFIG)
-    present = topic_config(properties)[entry.name].split(",")
+    present = [word for word in topic_config(properties)[entry.name].split(",") if word]
     named = [word.strip() for word in entry.value.split(",")]
     if operation is AlterConfigOpType.APPEND:
         return ",".join([*present, *(word for word in named if word not in present)])

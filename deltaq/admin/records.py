@@ -38,7 +38,7 @@ def checked_offsets(
     Raises UnknownTopic, KafkaException (POLICY_VIOLATION) for a topic that is only compacted.
     """
     head = log.live_head
-    if "delete" not in log.settings.cleanup_policy:
+    if log.settings.cleanup_policy == ("compact",):
         reason = f"records of topic {log.topic!r} are not deleted by age or offset: its cleanup.policy is compact"
         raise KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, reason))
     starts: dict[int, int] = {}

@@ -36,10 +36,16 @@ def choice(name: str, clients: Clients, default: str, choices: tuple[str, ...], 
 
 
 def several(
-    name: str, clients: Clients, default: tuple[str, ...], choices: tuple[str, ...], *, functions: bool = False
+    name: str,
+    clients: Clients,
+    default: tuple[str, ...],
+    choices: tuple[str, ...],
+    *,
+    functions: bool = False,
+    may_be_empty: bool = False,
 ) -> Setting:
     """A list of `choices`, and of functions if these are allowed."""
-    return Setting(name, clients, "list", default, choices=choices, functions=functions)
+    return Setting(name, clients, "list", default, choices=choices, functions=functions, may_be_empty=may_be_empty)
 
 
 def strings(clients: Clients, names: str) -> tuple[Setting, ...]:

@@ -30,7 +30,7 @@ class Setting:
 
     `name` is Kafka's, with the unit last. `low` and `high` are inclusive bounds of numbers. `choices` are the allowed
     words. `synonyms` maps alternative spellings of a value to the canonical one. With `functions` a list may contain
-    functions besides the choices.
+    functions besides the choices; with `may_be_empty` the empty string is the empty list.
 
     `effect` is `honoured` for a setting that the code reads; `always` if deltaq provides the setting's strongest
     guarantee whatever the value; `none` for a setting that is accepted only so that programs can share a
@@ -47,6 +47,7 @@ class Setting:
     aliases: tuple[str, ...] = ()
     synonyms: Mapping[str, str] = field(default_factory=dict)
     functions: bool = False
+    may_be_empty: bool = False
     effect: Effect = "honoured"
     doc: str = ""
 
@@ -111,6 +112,8 @@ class Setting:
         """The choice, or the list of choices without duplicates, in the spelling of the table. Raises ValueError."""
         known = {choice.lower(): choice for choice in self.choices}
         words = [word.strip().lower() for word in text.split(",")] if self.kind == "list" else [text.lower()]
+        if self.may_be_empty and not text:
+            words = []
         if not known.keys() >= set(words):
             raise ValueError(_refusal(key, f"use {', '.join(self.choices)}", text))
         return tuple(dict.fromkeys(known[word] for word in words)) if self.kind == "list" else known[words[0]]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from deltaq.config.declare import DAY_MS
 from deltaq.config.setting import SettingValue, unknown_setting
 from deltaq.config.topic_table import TOPIC_SETTINGS
 from deltaq.errors import InvalidConfig, KafkaError
@@ -17,7 +18,8 @@ PROPERTY_PREFIX = "deltaq."
 class TopicSettings:
     """The settings of a topic that have an effect, by Kafka's names with `_` for `.`; units are in the names.
 
-    -1 means no limit in `retention_ms` and `retention_bytes`. `cleanup_policy` holds `delete`, `compact` or both;
+    -1 means no limit in `retention_ms` and `retention_bytes`. `cleanup_policy` holds `delete`, `compact`, both or
+    neither;
     `compression_type` is a codec or `producer`; `message_timestamp_type` is `CreateTime` or `LogAppendTime`.
     """
 
@@ -35,6 +37,12 @@ class TopicSettings:
     max_message_bytes: int
     compression_type: str
     message_timestamp_type: str
+
+    @property
+    def files_kept_ms(self) -> int:
+        """Milliseconds for which a file is kept after it has left the topic: no log entry names a file that is gone,
+        and a reader of a day ago finds its files, also where `file.delete.delay.ms` is that of a Kafka broker."""
+        return max(self.file_delete_delay_ms, self.metadata_max_retention_ms, DAY_MS)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TopicSettings:
@@ -71,13 +79,6 @@ def topic_properties(config: Mapping[str, object]) -> dict[str, str]:
 def check_topic_properties(properties: Mapping[str, str]) -> None:
     """Raises InvalidConfig (INVALID_CONFIG) for settings that contradict each other."""
     settings = TopicSettings.from_properties(properties)
-    if settings.file_delete_delay_ms < settings.metadata_max_retention_ms:
-        raise InvalidConfig(
-            f"file.delete.delay.ms {settings.file_delete_delay_ms} is below metadata.max.retention.ms "
-            f"{settings.metadata_max_retention_ms}: the log would name files that are gone",
-            key="file.delete.delay.ms",
-            code=KafkaError.INVALID_CONFIG,
-        )
     if settings.max_compaction_lag_ms < settings.min_compaction_lag_ms:
         raise InvalidConfig(
             f"max.compaction.lag.ms {settings.max_compaction_lag_ms} is below min.compaction.lag.ms "

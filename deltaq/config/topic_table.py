@@ -28,8 +28,9 @@ _TOPIC_ROWS = (
     integer("retention.bytes", "topic", -1, -1, INT64_MAX).means(
         "Size of a partition above which its oldest messages are removed; -1 is no limit."
     ),
-    several("cleanup.policy", "topic", ("delete",), ("delete", "compact")).means(
-        "`delete` applies retention; `compact` keeps only the newest message of each key; both can be combined."
+    several("cleanup.policy", "topic", ("delete",), ("delete", "compact"), may_be_empty=True).means(
+        "`delete` applies retention; `compact` keeps only the newest message of each key; both can be combined. "
+        "Without either, all messages are kept."
     ),
     integer("delete.retention.ms", "topic", DAY_MS, 0, INT64_MAX).means(
         "Time for which key compaction keeps a tombstone."
@@ -45,13 +46,13 @@ _TOPIC_ROWS = (
         "Approximate size of the data files that compaction writes. The default is below Kafka's 1 GiB because files "
         "are built in memory."
     ),
-    integer("file.delete.delay.ms", "topic", DAY_MS, DAY_MS, INT64_MAX).means(
+    integer("file.delete.delay.ms", "topic", DAY_MS, 0, INT64_MAX).means(
         "Time for which a data file is kept after it has left the topic, for readers with an older state of the log. "
-        "Must not be below `metadata.max.retention.ms`."
+        "A lower value than a day, such as Kafka's 60000, counts as a day, and one below `metadata.max.retention.ms` as that."
     ),
     integer("metadata.max.retention.ms", "topic", DAY_MS, DAY_MS, INT64_MAX).means(
         "Age at which log entries that a checkpoint replaces are removed. In a log of more than 100,000 entries, the "
-        "oldest are removed sooner; the newest 1,000 are always kept. Must not be above `file.delete.delay.ms`."
+        "oldest are removed sooner; the newest 1,000 are always kept."
     ),
     integer("max.message.bytes", "topic", 1_048_588, 0, INT32_MAX).means(
         "Maximum size of a message with key and headers."

@@ -53,6 +53,7 @@ class Assignment:
         # Partitions to set in the fetcher, and where; None for the first record that was not returned.
         self._to_set: dict[Key, Place | None] = {}
         self._paused: set[Key] = set()  # also partitions that are not assigned now
+        self._had: set[str] = set()  # topics of which a partition was ever assigned
 
     # --- which partitions ---
 
@@ -66,6 +67,7 @@ class Assignment:
     def set(self, wanted: Iterable[TopicPartition]) -> None:
         """Assign exactly these partitions, each from its offset: a number or an OFFSET_ constant."""
         to_assign = {(tp.topic, tp.partition): tp.offset for tp in wanted}
+        self._had.update(topic for topic, _ in to_assign)
         self._accepted.batch = None
         self._to_assign = to_assign
         self.apply_changes()
@@ -75,6 +77,7 @@ class Assignment:
         self.apply_changes()
         for tp in wanted:
             key = tp.topic, tp.partition
+            self._had.add(tp.topic)
             self._start(key, tp.offset, Held(-1, _assigned_at(tp.offset), paused=key in self._paused))
 
     def remove(self, unwanted: Iterable[TopicPartition]) -> None:
@@ -100,6 +103,13 @@ class Assignment:
         """Whether a partition is assigned."""
         self.apply_changes()
         return (topic, partition) in self._held
+
+    def not_assigned(self, topic: str, partition: int) -> KafkaException:
+        """The error about a partition whose offset cannot be stored, with the code that Kafka's client has for it."""
+        reason = f"store_offsets: {topic}[{partition}] is not assigned to this consumer"
+        if topic in self._had:
+            return WrongState(reason)
+        return KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, reason))
 
     def check_new(self, wanted: Iterable[TopicPartition]) -> None:
         """Raise KafkaException (_CONFLICT) for a partition that is assigned already."""

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from deltaq.clock import Clock, checked_timeout
 from deltaq.consumer.arguments import partition_list
-from deltaq.errors import InvalidConfig, KafkaError, UnknownTopic
+from deltaq.errors import InvalidConfig, KafkaError, Unavailable, UnknownTopic
 from deltaq.groups.log import GroupLog
 from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, TopicPartition
 from deltaq.store.parallel import within
@@ -104,4 +104,7 @@ class OffsetQueries:
         return results
 
     def _within(self, timeout: float | None, ask: Callable[[], R]) -> R:
-        return within(self._clock, checked_timeout(timeout), ask)
+        try:
+            return within(self._clock, checked_timeout(timeout), ask)
+        except Unavailable as error:
+            raise error.as_timeout() from error

@@ -15,7 +15,7 @@ from deltaq.consumer.calls import PendingEvents
 from deltaq.consumer.fetch_queue import PartitionEnd, PartitionError, PartitionRecords
 from deltaq.consumer.fetcher import Fetcher, FetchSettings
 from deltaq.consumer.offset_queries import OffsetQueries
-from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic, WrongState
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic
 from deltaq.groups.fencing import Claim
 from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import ToCommit
@@ -111,7 +111,8 @@ class Reader:
         return [self._with_topic_id(tp) for tp in listed if tp.offset >= 0]
 
     def store(self, message: Message | None, offsets: object) -> None:
-        """Store offsets to commit. Raises WrongState for a partition that is not assigned."""
+        """Store offsets to commit. Raises KafkaException if none of the partitions is assigned: _STATE, or
+        _UNKNOWN_PARTITION for a topic that this consumer never had."""
         if (message is None) == (offsets is None):
             raise ValueError("expected either message or offsets")
         if message is None:
@@ -120,11 +121,12 @@ class Reader:
             wanted = [self._after(message)]
         for entry in wanted:
             check_place(entry.wanted)
-        for entry in wanted:
-            tp = entry.wanted
-            if not self.held.holds(tp.topic, tp.partition):
-                raise WrongState(f"store_offsets: {tp.topic}[{tp.partition}] is not assigned to this consumer")
-            if tp.offset >= 0:
+        assigned = [entry for entry in wanted if self.held.holds(*entry.key)]
+        if wanted and not assigned:
+            topic, partition = wanted[0].key
+            raise self.held.not_assigned(topic, partition)
+        for entry in assigned:
+            if entry.wanted.offset >= 0:
                 self.held.store(entry)
 
     def _after(self, message: Message) -> ToCommit:

@@ -82,7 +82,7 @@ class Subscription(Generic[C]):
             reason = (
                 f"another consumer has joined group {self._group!r} with the same group.instance.id: close this one"
             )
-            raise Fenced(reason, code=KafkaError._FATAL)
+            raise Fenced(reason, code=KafkaError._FATAL, fatal=False)  # as Kafka's client, whose code says it
 
     def check_not_lost(self) -> None:
         """Raise Fenced if the session in which the partitions were assigned has ended: its offsets must not be

@@ -78,7 +78,9 @@ def _offset(state: TableState, txn: Txn) -> int:
 def offset_actions(state: TableState, offsets: Sequence[CommittedOffset], now_ms: int) -> list[Action]:
     """Commit these offsets, and their metadata texts."""
     versions = {offset.app_id: offset.offset for offset in offsets}
-    return _actions(state, versions, {offset.app_id: offset.metadata for offset in offsets if offset.metadata}, now_ms)
+    return _actions(
+        state, versions, {offset.app_id: offset.metadata for offset in offsets if offset.metadata is not None}, now_ms
+    )
 
 
 def forget_actions(state: TableState, app_ids: Iterable[str], now_ms: int) -> list[Action]:

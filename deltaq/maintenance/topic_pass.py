@@ -390,7 +390,7 @@ class TopicPass:
 
     def _grace_ms(self) -> int:
         wanted = self._settings.file_delete_delay_ms
-        return self._log.settings.file_delete_delay_ms if wanted is None else wanted
+        return self._log.settings.files_kept_ms if wanted is None else wanted
 
 
 def _oldest(action: DueAction, index: OffsetIndex, head: TopicHead) -> int:

@@ -48,7 +48,7 @@ _TOPIC_ROWS = (
     ),
     integer("file.delete.delay.ms", "topic", DAY_MS, 0, INT64_MAX).means(
         "Time for which a data file is kept after it has left the topic, for readers with an older state of the log. "
-        "A lower value than a day, such as Kafka's 60000, counts as a day, and one below `metadata.max.retention.ms` as that."
+        "A value below a day, as Kafka's 60000, counts as a day, and one below `metadata.max.retention.ms` as that."
     ),
     integer("metadata.max.retention.ms", "topic", DAY_MS, DAY_MS, INT64_MAX).means(
         "Age at which log entries that a checkpoint replaces are removed. In a log of more than 100,000 entries, the "

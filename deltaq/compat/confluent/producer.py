@@ -29,8 +29,9 @@ from deltaq.topic import Topic
 class Producer(NativeProducer):
     """`deltaq.Producer`, with the errors of `produce` where `confluent_kafka` has them.
 
-    Raised by `produce`: a message above `message.max.bytes`, a partition that the topic does not have, and BufferError
-    for a full queue. Reported to the callback: a message above the topic's `max.message.bytes`, a missing key in a
+    Raised by `produce`: a message above `message.max.bytes`, a partition that a topic does not have which the producer
+    knows already, and BufferError for a full queue. Reported to the callback: such a partition of a topic that it does
+    not know yet, a message above the topic's `max.message.bytes`, a missing key in a
     compacted topic (INVALID_RECORD), a topic that does not exist and may not be created, and an invalid topic name.
     """
 
@@ -46,13 +47,14 @@ class Producer(NativeProducer):
         headers: HeadersInput = None,
     ) -> None:
         """Queue one message, as `deltaq.Producer.produce` does. Raises BufferError, KafkaException, TypeError."""
+        is_known = topic in self._handles
         try:
             super().produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
         except QueueFull as error:
             # QueueFull is a KafkaException too: `except KafkaException` before `except BufferError` would catch it.
             raise BufferError(str(error)) from None
         except KafkaException as error:
-            answer = self._answer_of_a_broker(error)
+            answer = self._answer_of_a_broker(error, is_known)
             if answer is None:
                 raise
             row = (_bytes(value), _bytes(key), partition, timestamp, accepted_headers(headers or [])[0])
@@ -60,14 +62,17 @@ class Producer(NativeProducer):
             name = topic.name if isinstance(topic, Topic) else topic
             self._report(name, row, notify, answer)
 
-    def _answer_of_a_broker(self, error: KafkaException) -> KafkaError | None:
-        """What a broker answers in place of this error; None for an error that librdkafka raises itself."""
+    def _answer_of_a_broker(self, error: KafkaException, is_known: bool) -> KafkaError | None:
+        """What a broker answers in place of this error; None for an error that librdkafka raises itself. That depends
+        on whether it knows the topic: before, it queues a message for any partition."""
         match error:
             case MessageTooLarge() if error.size <= self._config.message_max_bytes:
                 return error.error
             case InvalidValue() if error.field == "key":
                 return KafkaError(KafkaError.INVALID_RECORD, error.error.str())
             case UnknownTopic() if error.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return error.error
+            case UnknownTopic(partition=int(partition)) if not is_known and partition >= 0:
                 return error.error
             case InvalidConfig() if error.error.code() == KafkaError.TOPIC_EXCEPTION:
                 return error.error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from threading import Event, Thread
 
+from deltaq.admin.call_order import ALL_TOPICS, changes_topic, reads
 from deltaq.admin.calls import Calls
 from deltaq.clock import SystemClock
 
@@ -30,16 +32,20 @@ class InterruptedClock(SystemClock):
 
 def test_calls_that_two_threads_begin_at_once_are_both_waited_for():
     calls, may_end = Calls(InterruptedClock()), Event()
+
+    def begin() -> Future[bool]:
+        return calls.one(may_end.wait, reads(ALL_TOPICS), float("inf"))
+
     try:
-        futures = [calls.one(may_end.wait)]
+        futures = [begin()]
         (thread,) = calls._threads
         assert isinstance(thread, InterruptedThread)
-        thread.interrupt = lambda: futures.append(calls.one(may_end.wait))
-        futures.append(calls.one(may_end.wait))
+        thread.interrupt = lambda: futures.append(begin())
+        futures.append(begin())
         assert len(calls._threads) == 3
     finally:
         may_end.set()
-    calls.join()
+    calls.close()
     assert len(futures) == 3
     assert all(future.done() for future in futures)
 
@@ -49,7 +55,7 @@ def test_a_call_that_gets_no_thread_ends_before_it_returns():
         def start_thread(self, target: Callable[[], None], name: str) -> Thread:
             raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    futures = Calls(WithoutThreads()).each(["1", "x"], int)
+    futures = Calls(WithoutThreads()).each(["1", "x"], int, changes_topic, float("inf"))
     assert all(future.done() for future in futures.values())
     assert futures["1"].result() == 1
     assert isinstance(futures["x"].exception(), ValueError)

@@ -17,6 +17,7 @@ from deltaq.admin import (
     ConfigSource,
     NewTopic,
     ResourceType,
+    TopicCollection,
 )
 from deltaq.config import TOPIC_SETTINGS
 
@@ -89,7 +90,7 @@ def test_settings_are_set_appended_subtracted_and_deleted_one_by_one(admin):
         (("retention.ms", None, SET), KafkaError.INVALID_CONFIG),
         (("retention.ms", "5", APPEND), KafkaError.INVALID_CONFIG),
         (("cleanup.policy", "shred", APPEND), KafkaError.INVALID_CONFIG),
-        (("cleanup.policy", "compact", SUBTRACT), KafkaError.INVALID_CONFIG),
+        (("cleanup.policy", "delete,", SET), KafkaError.INVALID_CONFIG),
         (("partitions", "5", SET), KafkaError.INVALID_CONFIG),
         (("partitions", None, DELETE), KafkaError.INVALID_CONFIG),
     ],
@@ -172,8 +173,7 @@ def test_resources_are_equal_and_ordered_by_type_and_name():
     "changes",
     [
         [("metadata.max.retention.ms", "3600000")],
-        [("file.delete.delay.ms", "60000")],
-        [("metadata.max.retention.ms", "172800000")],  # above how long files stay
+        [("file.delete.delay.ms", "-1")],
         [("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "9")],
     ],
 )
@@ -185,6 +185,35 @@ def test_retention_of_files_and_entries_below_the_minimum_is_refused(admin, chan
     }
     with pytest.raises(InvalidConfig, match=r"retention\.ms|delay\.ms|lag\.ms"):
         admin.create_topics([NewTopic("another", config=dict(changes))])["another"].result(30)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept_ms"),
+    [
+        ([], 86_400_000),
+        ([("file.delete.delay.ms", "60000")], 86_400_000),
+        ([("file.delete.delay.ms", "0")], 86_400_000),
+        ([("file.delete.delay.ms", "172800000")], 172_800_000),
+        ([("metadata.max.retention.ms", "172800000")], 172_800_000),  # entries name files, which must be there
+        ([("file.delete.delay.ms", "90000000"), ("metadata.max.retention.ms", "172800000")], 172_800_000),
+    ],
+)
+def test_files_are_kept_for_a_day_and_as_long_as_entries_whatever_the_delay(admin, changes, kept_ms):
+    for name, value in changes:
+        assert changed(admin, (name, value, SET)) is None
+        assert described(admin)[name].value == value
+    config = admin.describe_topics(TopicCollection(["t"]))["t"].result(30).settings
+    assert config.files_kept_ms == kept_ms
+
+
+def test_a_topic_without_a_cleanup_policy_keeps_everything(admin):
+    assert changed(admin, ("cleanup.policy", "compact", SUBTRACT)) is None
+    assert set_by_topic(admin)["cleanup.policy"] == ""
+    assert changed(admin, ("cleanup.policy", "compact", SUBTRACT)) is None
+    assert changed(admin, ("cleanup.policy", "delete", APPEND)) is None
+    assert set_by_topic(admin)["cleanup.policy"] == "delete"
+    assert changed(admin, ("cleanup.policy", "", SET)) is None
+    assert admin.describe_topics(TopicCollection(["t"]))["t"].result(30).settings.cleanup_policy == ()
 
 
 def test_retention_of_files_and_entries_can_be_raised_together(admin):

@@ -74,12 +74,20 @@ def test_a_topic_that_cannot_exist_or_must_not_be_created_is_reported(memory_roo
     assert codes(reports) == [code]
 
 
-def test_a_partition_that_the_topic_does_not_have_is_raised(memory_root, reports):
-    Topic("t", conf={"bootstrap.servers": memory_root}).create()
-    with pytest.raises(KafkaException) as caught:
-        produce(memory_root, reports, "t", b"v", partition=7)
-    assert caught.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
-    assert reports == []
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_partition_that_the_topic_does_not_have_is_raised_once_the_topic_is_known(memory_root, reports, exists):
+    if exists:
+        Topic("t", conf={"bootstrap.servers": memory_root}).create()
+    with Producer({"bootstrap.servers": memory_root, "linger.ms": 0}) as producer:
+        for _ in range(2):
+            if reports:
+                with pytest.raises(KafkaException) as caught:
+                    producer.produce("t", b"v", partition=7, on_delivery=lambda *report: reports.append(report))
+                assert caught.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
+            else:
+                producer.produce("t", b"v", partition=7, on_delivery=lambda *report: reports.append(report))
+            assert producer.flush(10) == 0
+    assert codes(reports) == [KafkaError._UNKNOWN_PARTITION]
 
 
 def test_a_full_queue_is_a_buffer_error_and_no_kafka_exception(memory_root):

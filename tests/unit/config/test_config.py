@@ -722,7 +722,7 @@ def test_a_topic_without_settings_has_the_defaults_of_kafka() -> None:
         {"retention.ms": -2},
         {"retention.ms": "soon"},
         {"cleanup.policy": "shred"},
-        {"cleanup.policy": ""},
+        {"cleanup.policy": "delete,"},
         {"message.timestamp.type": "Yesterday"},
         {"partitions": 0},
         {"min.cleanable.dirty.ratio": 1.5},

@@ -20,6 +20,7 @@ from deltaq import (
     Producer,
     Topic,
     TopicPartition,
+    Unavailable,
     UnknownTopic,
     WrongState,
 )
@@ -312,6 +313,10 @@ def test_only_stored_offsets_are_committed_without_automatic_storing(root):
         assert reader.commit(asynchronous=False)[0].offset == 3
         with pytest.raises(WrongState, match=r"t\[5\] is not assigned"):
             reader.store_offsets(offsets=[tp(5, 3)])
+        assert raised(lambda: reader.store_offsets(offsets=[tp(0, 3, name="other")])) == "_UNKNOWN_PARTITION"
+        reader.store_offsets(offsets=[tp(0, 3, name="other"), tp(0, 2), tp(5, 3)])  # stores what is assigned
+        assert [(p.topic, p.offset) for p in reader.commit(asynchronous=False)] == [("t", 2)]
+        reader.store_offsets(offsets=[])
         wrong: list[dict[str, Any]] = [{}, {"message": messages[0], "offsets": [tp(0, 1)]}]
         for arguments in wrong:
             with pytest.raises(ValueError, match="either message or offsets"):
@@ -493,3 +498,50 @@ def test_a_consumer_that_is_no_member_cannot_commit_to_a_group_with_members(root
         member.unsubscribe()
         outsider.commit(offsets=[tp(0, 3)], asynchronous=False)
         assert outsider.committed([tp(0)])[0].offset == 3
+
+
+# --- metadata ---
+
+
+@pytest.mark.parametrize("text", ["", "a note", "\u00e9", None])
+def test_metadata_is_read_back_as_it_was_committed(root, text):
+    topic(root)
+    with consumer(root) as reader:
+        for earlier in ("before", text):
+            reader.commit(offsets=[TopicPartition("t", 0, 1, earlier)], asynchronous=False)
+        assert [tp.metadata for tp in reader.committed([tp(0)])] == [text]
+
+
+@pytest.mark.parametrize(("text", "error"), [("a\0b", ValueError), ("\ud800", UnicodeEncodeError), (5, TypeError)])
+def test_metadata_that_cannot_be_kept_is_refused(text, error):
+    with pytest.raises(error):
+        TopicPartition("t", 0, 1, text)
+    partition = TopicPartition("t", 0, 1, "note")
+    with pytest.raises(error):
+        partition.metadata = text
+    assert partition.metadata == "note"
+
+
+# --- what a closed consumer, and a store that does not answer, say ---
+
+
+def test_a_closed_consumer_can_be_entered_and_only_its_calls_are_refused(memory_root):
+    reader = consumer(memory_root)
+    reader.close()
+    with reader, pytest.raises(RuntimeError, match="Consumer closed"):
+        reader.poll(0)
+
+
+def test_a_store_that_does_not_answer_is_a_time_out_for_queries():
+    store = FaultyStore(
+        MemoryStore("silent"), *(Rule(op, "*", Fault.error_before(), times=None) for op in ("get", "list"))
+    )
+    with Consumer({"bootstrap.servers": "memory://unused", "group.id": "g"}, store=store) as reader:
+        for ask in (
+            lambda: reader.committed([tp(0)], 5),
+            lambda: reader.get_watermark_offsets(tp(0), 5),
+            lambda: reader.offsets_for_times([tp(0, 0)], 5),
+        ):
+            with pytest.raises(Unavailable) as caught:
+                ask()
+            assert caught.value.error.code() == KafkaError._TIMED_OUT

@@ -15,10 +15,26 @@ from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException
 from fastavro.validation import ValidationError
 
+from deltaq.schema_registry.avro_bounds import Bounds, OutOfBounds, bounds_of, check_payload
+from deltaq.schema_registry.avro_fields import has_overflown, unwritable_field, without_branches
 from deltaq.schema_registry.compatibility import avro as rules
 from deltaq.schema_registry.formats import NamedText
+from deltaq.schema_registry.work import (
+    VALUE_DEPTH_MAX,
+    TooMuchWork,
+    check_schema_size,
+    count_values,
+    depth_of,
+    limited_work,
+    spend,
+)
 from deltaq.serde.errors import SerializationError
+from deltaq.serde.json_text import strict_json
 
+_DEFAULT_STEPS_MAX = 100_000
+"""Values in all defaults of a schema. Defaults of a record's fields are part of each default of the record."""
+_INFINITIES = b"\x00\x00\x80\x7f", b"\x00\x00\x80\xff"
+"""What `float` is written as beyond 32 bits."""
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
 
@@ -33,7 +49,11 @@ def normalized(text: str) -> str:
 
 
 def _loaded(text: str) -> Any:
-    return text.strip() if text.strip() in _PRIMITIVES else json.loads(text)
+    if text.strip() in _PRIMITIVES:
+        return text.strip()
+    loaded = strict_json(text)
+    check_schema_size(loaded)
+    return loaded
 
 
 def identity(text: str, references: Sequence[NamedText]) -> str:
@@ -63,10 +83,12 @@ def incompatibilities(reader: Any, writer: Any) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class PreparedSchema:
     """A schema as fastavro needs it, for `encode` and `decode`. `mutable_defaults` are the ids of the defaults in it
-    that are lists or dicts."""
+    that are lists or dicts, `default_values` is the largest number of values in the defaults of one record."""
 
     parsed: Any
+    bounds: Bounds
     mutable_defaults: frozenset[int]
+    default_values: int
 
     @property
     def name(self) -> str | None:
@@ -92,12 +114,23 @@ def _prepared(text: str, references: tuple[NamedText, ...]) -> PreparedSchema:
     for reference in references:
         fastavro.parse_schema(_loaded(reference.text), named_schemas=named)
     parsed = fastavro.parse_schema(_loaded(text), named_schemas=named)
+    bounds = bounds_of(parsed, named)
     # Found before any is replaced: the default of a record can include those of its fields.
-    defaults = list(_python_defaults(named))
+    with limited_work(_DEFAULT_STEPS_MAX):
+        defaults = list(_python_defaults(named))
     for field, value in defaults:
         field["default"] = value
     mutable = frozenset(id(value) for _, value in defaults if isinstance(value, list | dict))
-    return PreparedSchema(_complete(parsed, named), mutable)
+    return PreparedSchema(_complete(parsed, named), bounds, mutable, _default_values(named))
+
+
+def _default_values(named: Mapping[str, Any]) -> int:
+    """The largest number of values in the defaults of one record."""
+    counts = (
+        sum(count_values(field["default"]) for field in record.get("fields", ()) if "default" in field)
+        for record in named.values()
+    )
+    return max(counts, default=0)
 
 
 def _complete(parsed: Any, named: Mapping[str, Any]) -> Any:
@@ -117,6 +150,8 @@ def _python_defaults(named: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any],
             if "default" in field:
                 try:
                     yield field, _python_value(field["default"], field["type"], named)
+                except TooMuchWork:
+                    raise ValueError(f"the defaults in it have more than {_DEFAULT_STEPS_MAX} values") from None
                 except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError):
                     continue
 
@@ -134,6 +169,7 @@ _JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 def _python_value(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
     """The value that fastavro would read if what this JSON stands for had been written. Raises many errors."""
+    spend()
     if isinstance(schema, list):  # the default of a union is one of the first branch that has such values
         fitting = (branch for branch in schema if _may_be(value, _definition(branch, named)["type"]))
         schema = next(fitting, schema[0])
@@ -171,13 +207,15 @@ def encode(schema: PreparedSchema, value: Any, *, strict: bool, strict_allow_def
         if not isinstance(value, bytes | bytearray | str):
             raise SerializationError(f"expected bytes, not {type(value).__name__}")
         return value.encode() if isinstance(value, str) else bytes(value)
+    if schema.bounds.is_recursive and depth_of(value) > VALUE_DEPTH_MAX:
+        raise SerializationError(f"the value is nested more than {VALUE_DEPTH_MAX} levels deep")
     buffer = io.BytesIO()
     try:
         # The writer itself truncates 1.5 to an int and takes any object for a boolean.
-        # The check knows the notation (branch, value) of unions only for records and plain types.
+        # The check knows the notations (branch, value) and {"-type": branch} of unions only for some types.
         if not (
             fastavro.validate(value, schema.parsed, raise_errors=False)
-            or fastavro.validate(_without_branches(value), schema.parsed, raise_errors=False)
+            or fastavro.validate(without_branches(value), schema.parsed, raise_errors=False)
         ):
             fastavro.validate(value, schema.parsed)
         fastavro.schemaless_writer(
@@ -186,20 +224,32 @@ def encode(schema: PreparedSchema, value: Any, *, strict: bool, strict_allow_def
     except ValidationError as error:
         raise _not_conforming(error) from error
     except Exception as error:
-        raise SerializationError(str(error)[:1000] or type(error).__name__) from error
-    return buffer.getvalue()
+        raise SerializationError(_reason(error), field=unwritable_field(schema.parsed, value)) from error
+    payload = buffer.getvalue()
+    _check_bounds(payload, schema, 0)
+    if any(infinity in payload for infinity in _INFINITIES):
+        written = fastavro.schemaless_reader(io.BytesIO(payload), schema.parsed, None)
+        if has_overflown(without_branches(value), written):
+            field = unwritable_field(schema.parsed, value)
+            raise SerializationError("the number does not fit float, which has 32 bits", field=field)
+    return payload
 
 
-def _without_branches(value: Any) -> Any:
-    """The value with each (name of a union's branch, value) replaced by the value."""
-    match value:
-        case (str(), inner) if isinstance(value, tuple):
-            return _without_branches(inner)
-        case dict():
-            return {key: _without_branches(inner) for key, inner in value.items()}
-        case list():
-            return [_without_branches(inner) for inner in value]
-    return value
+def _reason(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, ValueError) and "do not match" in text:  # and the value, which may be private
+        return "no branch of the union has such values"
+    if isinstance(error, TypeError) and "can only concatenate" in text:  # fastavro adds zeros to the exponent "n"
+        return "a decimal must be finite"
+    return text[:1000] or type(error).__name__
+
+
+def _check_bounds(payload: bytes, writer: PreparedSchema, default_values: int) -> None:
+    if writer.bounds.are_unknown(len(payload), default_values):
+        try:
+            check_payload(payload, writer.bounds, default_values)
+        except OutOfBounds as error:
+            raise SerializationError(f"no record of the schema {writer.name} that can be read: {error}") from None
 
 
 def _not_conforming(error: ValidationError) -> SerializationError:
@@ -223,6 +273,11 @@ def decode(
     bytes than that, and for a record that the reader's schema cannot show."""
     if _is_bytes(writer):
         return payload.read()
+    default_values = 0 if reader is None else reader.default_values
+    if not writer.bounds.is_plain or default_values:
+        data = payload.read()
+        _check_bounds(data, writer, default_values)
+        payload = io.BytesIO(data)
     try:
         record = fastavro.schemaless_reader(
             payload, writer.parsed, None if reader is None else reader.parsed, return_record_name

@@ -68,11 +68,32 @@ def test_objects_pass_through_the_callables(client):
         AvroSerializer(client, ONE, to_dict={})  # type: ignore[arg-type]
 
 
+SUM = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
 NESTED = record(
     ("id", "int"),
     ("flag", "boolean", False),
-    ("address", ["null", {"type": "record", "name": "Address", "fields": [{"name": "zip", "type": "string"}]}], None),
-    ("sum", {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, ""),
+    (
+        "address",
+        [
+            "null",
+            {
+                "type": "record",
+                "name": "Address",
+                "fields": [
+                    {"name": "zip", "type": "string"},
+                    {"name": "paid", "type": {"type": "array", "items": SUM}, "default": []},
+                ],
+            },
+        ],
+        None,
+    ),
+    ("sum", SUM, ""),
+    ("ratio", ["null", "float"], None),
+    (
+        "choice",
+        ["null", *({"type": "record", "name": n, "fields": [{"name": "x", "type": "int"}]} for n in "AB")],
+        None,
+    ),
 )
 
 
@@ -85,7 +106,15 @@ NESTED = record(
         ({"id": 1, "flag": "yes"}, "shop.Order.flag", "expected boolean, not str"),
         ({}, "shop.Order.id", "expected int, not None"),
         ({"id": 1, "address": {"zip": 7}}, "shop.Address.zip", "expected string, not int"),
-        ({"id": 1, "sum": Decimal("1.234")}, None, "Scale"),
+        ({"id": 1, "sum": Decimal("1.234")}, "shop.Order.sum", "Scale"),
+        ({"id": 1, "sum": Decimal("NaN")}, "shop.Order.sum", "a decimal must be finite"),
+        ({"id": 1, "sum": Decimal("-Infinity")}, "shop.Order.sum", "a decimal must be finite"),
+        ({"id": 1, "sum": Decimal("123.45")}, "shop.Order.sum", "precision"),
+        ({"id": 1, "address": {"zip": "", "paid": [Decimal(0), Decimal("0.001")]}}, "shop.Address.paid", "Scale"),
+        ({"id": 1, "ratio": 1e39}, "shop.Order.ratio", "the number does not fit float"),
+        ({"id": 1, "ratio": -(10**39)}, "shop.Order.ratio", "the number does not fit float"),
+        ({"id": 1, "ratio": 10**400}, "shop.Order.ratio", "too large"),
+        ({"id": 1, "choice": {"-type": "shop.C", "x": 1}}, "shop.Order.choice", "no branch of the union"),
         ("text", None, "expected shop.Order, not str"),
         ([], None, "expected shop.Order, not list"),
     ],
@@ -94,6 +123,22 @@ def test_a_record_that_does_not_conform_is_refused_with_its_field(client, value,
     with pytest.raises(SerializationError, match=text) as refused:
         AvroSerializer(client, NESTED)(value, VALUE)
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), 3.4e38, -3.4e38])
+def test_a_number_that_float_has_is_written(client, value):
+    data = AvroSerializer(client, NESTED)({"id": 1, "ratio": value}, VALUE)
+    assert AvroDeserializer(client)(data, VALUE)["ratio"] == pytest.approx(value)
+
+
+def test_a_record_may_name_its_branch_as_a_tuple_or_by_its_type(client):
+    for place in ("A", "B"):
+        named = {"id": 1, "choice": {"-type": f"shop.{place}", "x": 1}}
+        data = AvroSerializer(client, NESTED)(named, VALUE)
+        assert data == AvroSerializer(client, NESTED)({"id": 1, "choice": (f"shop.{place}", {"x": 1})}, VALUE)
+        found = AvroDeserializer(client, return_record_name=True)(data, VALUE)["choice"]
+        assert found == (f"shop.{place}", {"x": 1})
+    assert named == {"id": 1, "choice": {"-type": "shop.B", "x": 1}}
 
 
 COLOR = {"type": "enum", "name": "shop.Color", "symbols": ["RED"]}

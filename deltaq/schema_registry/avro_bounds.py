@@ -1,0 +1,269 @@
+"""Whether a native decoder can be trusted with an Avro payload: its depth and its number of values have a limit.
+
+A decoder recurses with each record, array and map, and reads as many items as an array says it has. Where the schema
+bounds the depth and each item takes a byte, the length of the payload bounds all of that, and nothing is checked.
+Otherwise `check_payload` walks over the bytes first, without recursion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deltaq.schema_registry.work import VALUE_DEPTH_MAX
+
+FREE_VALUES_MAX = 1_000_000
+"""Values of one payload that take no byte in it: nulls, records without fields, and defaults of the reader."""
+DECIMAL_DIGITS_MAX = 1_000
+_DECIMAL_BYTES_MAX = 416  # 1,000 digits
+_DECIMAL_UNCHECKED_BYTES = 32_768
+"""Longer payloads with decimals are checked: the time of converting a number grows with the square of its length."""
+_VARINT_BYTES_MAX = 10
+_MASK = (1 << 64) - 1
+
+_FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_NUMBER, _SIZED, _TEXT, _DECIMAL, _RECORD, _UNION, _ARRAY, _MAP = range(8)
+_CONTAINERS = frozenset((_RECORD, _ARRAY, _MAP))
+
+
+class OutOfBounds(ValueError):
+    """A payload stands for a value beyond a limit."""
+
+
+@dataclass(slots=True, eq=False)
+class _Type:
+    """A type of the schema. `size` is that of values that all have the same number of bytes, `is_free` says whether
+    values can have none."""
+
+    kind: int
+    parts: list[_Type] = field(default_factory=list)
+    size: int = 0
+    is_free: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What a value of a type costs. `least` is its smallest number of bytes, `free` the largest number of values in it
+    that take none, apart from those in items of arrays and maps; `free_items` is the largest `free` of an item, and
+    None for items of no bytes."""
+
+    depth: int = 0
+    least: int = 1
+    free: int = 0
+    free_items: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is known of all payloads of a schema. `is_recursive`: the schema does not bound the depth."""
+
+    root: _Type
+    is_recursive: bool
+    has_decimals: bool
+    cost: _Cost
+    is_plain: bool
+    """No payload has to be checked, unless the reader's schema has defaults."""
+
+    def are_unknown(self, length: int, reader_free: int) -> bool:
+        """Whether a payload of this many bytes has to be checked. `reader_free` is the largest number of values that
+        the reader's schema adds to a record."""
+        if (
+            self.is_recursive
+            or self.cost.free_items is None
+            or (self.has_decimals and length > _DECIMAL_UNCHECKED_BYTES)
+        ):
+            return True
+        free = self.cost.free + length * self.cost.free_items
+        records = free + self.cost.depth * length if reader_free else 0  # a byte is in so many records at most
+        return free + records * reader_free > FREE_VALUES_MAX
+
+
+def bounds_of(parsed: Any, named: Mapping[str, Any]) -> Bounds:
+    """The bounds of a schema that fastavro has parsed. Raises ValueError for types that are nested too deeply, a record
+    that contains itself in each value, and a decimal with too many digits."""
+    found = _Compiler(named)
+    root = found.compiled(parsed, 0)
+    costs = _Costs()
+    cost = costs.of(root)
+    is_plain = not (costs.is_recursive or found.has_decimals or cost.free_items != 0 or cost.free > FREE_VALUES_MAX)
+    return Bounds(root, costs.is_recursive, found.has_decimals, cost, is_plain)
+
+
+class _Compiler:
+    """Makes types of a parsed schema. A named type is made once."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._made: dict[str, _Type] = {}
+        self.has_decimals = False
+
+    def compiled(self, schema: Any, depth: int) -> _Type:
+        if depth > 2 * VALUE_DEPTH_MAX:  # unions count here, too
+            raise ValueError(f"its types are nested more than {VALUE_DEPTH_MAX} levels deep")
+        if isinstance(schema, list):
+            return _Type(_UNION, [self.compiled(branch, depth + 1) for branch in schema])
+        if isinstance(schema, str):
+            if schema in self._made:
+                return self._made[schema]
+            schema = self._named.get(schema, {"type": schema})
+        return self._defined(schema, depth)
+
+    def _defined(self, schema: Any, depth: int) -> _Type:
+        match schema["type"]:
+            case "record" | "error":
+                made = self._made[schema["name"]] = _Type(_RECORD)
+                made.parts = [self.compiled(each["type"], depth + 1) for each in schema["fields"]]
+            case "array":
+                made = _Type(_ARRAY, [self.compiled(schema["items"], depth + 1)])
+            case "map":
+                made = _Type(_MAP, [self.compiled(schema["values"], depth + 1)])
+            case "fixed":
+                self._check_decimal(schema)
+                made = self._made[schema["name"]] = _Type(_SIZED, size=int(schema["size"]))
+            case "bytes" | "string":
+                made = _Type(_DECIMAL if self._check_decimal(schema) else _TEXT)
+            case list() as branches:
+                made = self.compiled(branches, depth)
+            case kind:
+                size = _FIXED_SIZES.get(kind)
+                made = _Type(_NUMBER) if size is None else _Type(_SIZED, size=size)
+        return made
+
+    def _check_decimal(self, schema: Any) -> bool:
+        if schema.get("logicalType") != "decimal" or schema["type"] == "string":
+            return False
+        self.has_decimals = True
+        digits = max(schema.get("precision") or 0, schema.get("scale") or 0)
+        if digits > DECIMAL_DIGITS_MAX or schema.get("size", 0) > _DECIMAL_BYTES_MAX:
+            raise ValueError(f"a decimal has more than {DECIMAL_DIGITS_MAX} digits")
+        return True
+
+
+class _Costs:
+    """The costs of types, each worked out once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Cost | None] = {}
+        self.is_recursive = False
+
+    def of(self, kind: _Type) -> _Cost:
+        if id(kind) in self._known:
+            known = self._known[id(kind)]
+            if known is None:
+                self.is_recursive = True
+            return known or _Cost()
+        self._known[id(kind)] = None
+        found = self._known[id(kind)] = self._worked_out(kind)
+        kind.is_free = not found.least
+        if found.depth > VALUE_DEPTH_MAX:
+            raise ValueError(f"its types are nested more than {VALUE_DEPTH_MAX} levels deep")
+        return found
+
+    def _worked_out(self, kind: _Type) -> _Cost:
+        parts = [self.of(part) for part in kind.parts]
+        depth = max((part.depth for part in parts), default=0)
+        items = [part.free_items for part in parts]
+        free_items = None if None in items else max((each for each in items if each is not None), default=0)
+        match kind.kind:
+            case _k if _k == _SIZED:
+                return _Cost(0, kind.size, 0 if kind.size else 1)
+            case _k if _k == _RECORD:
+                least, free = sum(part.least for part in parts), sum(part.free for part in parts)
+                return _Cost(depth + 1, least, free + (not least), free_items)
+            case _k if _k == _UNION:
+                return _Cost(depth, 1, max((part.free for part in parts), default=0), free_items)
+            case _k if _k in (_ARRAY, _MAP):
+                is_free = kind.kind == _ARRAY and not parts[0].least
+                most = None if is_free or free_items is None else max(free_items, parts[0].free)
+                return _Cost(depth + 1, 1, 0, most)
+        return _Cost()
+
+
+def check_payload(data: bytes, bounds: Bounds, reader_free: int = 0) -> None:
+    """Raises OutOfBounds, with the place in the payload, if it is nested too deeply or stands for too many values. The
+    decoder itself refuses a payload that ends too early: it goes no further than this."""
+    payload, free = _Payload(data), 0
+    waiting: list[tuple[_Type, int, int]] = [(bounds.root, 0, 0)]  # with its depth, and the items left of its block
+    try:
+        while waiting:
+            kind, depth, items_left = waiting.pop()
+            if kind.kind in _CONTAINERS and depth >= VALUE_DEPTH_MAX:
+                raise OutOfBounds(f"byte {payload.position}: it is nested more than {VALUE_DEPTH_MAX} levels deep")
+            if kind.kind == _RECORD:
+                free += reader_free + (not kind.parts)
+                waiting += [(part, depth + 1, 0) for part in reversed(kind.parts)]
+            elif kind.kind == _UNION:
+                waiting.append((payload.branch(kind.parts), depth, 0))
+            elif kind.kind in (_ARRAY, _MAP):
+                items_left = items_left or payload.block()
+                free += items_left if items_left > FREE_VALUES_MAX and kind.parts[0].is_free else 0
+                if items_left:
+                    waiting.append((kind, depth, items_left - 1))
+                    waiting.append((kind.parts[0], depth + 1, 0))
+                    if kind.kind == _MAP:
+                        payload.skip_text()
+            elif kind.kind == _SIZED:
+                free += not kind.size
+                payload.skip(kind.size)
+            elif kind.kind == _NUMBER:
+                payload.number()
+            else:
+                payload.skip_text(_DECIMAL_BYTES_MAX if kind.kind == _DECIMAL else None)
+            if free > FREE_VALUES_MAX:
+                raise OutOfBounds(f"byte {payload.position}: more than {FREE_VALUES_MAX} values take no bytes")
+    except _Ended:
+        return
+
+
+class _Ended(Exception):
+    """The payload has no more bytes."""
+
+
+class _Payload:
+    """The bytes of a payload, of which each method passes over some. Raises OutOfBounds, and _Ended at the end."""
+
+    __slots__ = ("_data", "position")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.position = 0
+
+    def skip(self, count: int) -> None:
+        self.position += count
+        if self.position > len(self._data):
+            raise _Ended
+
+    def number(self) -> int:
+        data, start, number = self._data, self.position, 0
+        for index in range(start, min(start + _VARINT_BYTES_MAX, len(data))):
+            byte = data[index]
+            number |= (byte & 0x7F) << 7 * (index - start)
+            if byte < 0x80:
+                self.position = index + 1
+                number &= _MASK
+                return (number >> 1) ^ -(number & 1)
+        if len(data) - start < _VARINT_BYTES_MAX:
+            raise _Ended
+        raise OutOfBounds(f"byte {start}: a number has more than {_VARINT_BYTES_MAX} bytes")
+
+    def branch(self, branches: list[_Type]) -> _Type:
+        start, index = self.position, self.number()
+        if not 0 <= index < len(branches):
+            raise OutOfBounds(f"byte {start}: a union has no branch {index}")
+        return branches[index]
+
+    def block(self) -> int:
+        """The number of items in the next block; 0 at the end of an array."""
+        count = self.number()
+        if count < 0:
+            self.number()  # the size of the block
+        return abs(count)
+
+    def skip_text(self, length_max: int | None = None) -> None:
+        start, length = self.position, self.number()
+        if length < 0:
+            raise OutOfBounds(f"byte {start}: a length is negative")
+        if length_max is not None and length > length_max:
+            raise OutOfBounds(f"byte {start}: a decimal has more than {DECIMAL_DIGITS_MAX} digits")
+        self.skip(length)

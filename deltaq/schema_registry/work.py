@@ -1,0 +1,91 @@
+"""A limit of the work that foreign schemas and values can cause.
+
+The text of a schema is limited, but not what it stands for: 28 definitions, each of which names the next one twice,
+have 2^28 paths through them. Whatever walks along paths therefore spends steps, and ends when they are used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+SCHEMA_DEPTH_MAX = 100
+"""Nesting of the JSON of a schema, and of the named types and messages that it consists of."""
+SCHEMA_PARTS_MAX = 10_000
+"""Objects and arrays in the JSON of a schema. Checking one takes about a millisecond."""
+VALUE_DEPTH_MAX = 100
+"""Nesting of a value, as in Protobuf. Decoders and validators recurse: a few thousand levels end the process."""
+
+
+class TooMuchWork(ValueError):
+    """The steps of `limited_work` are used up."""
+
+
+class _Steps:
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+_steps: ContextVar[_Steps | None] = ContextVar("steps", default=None)
+
+
+@contextmanager
+def limited_work(steps: int) -> Iterator[None]:
+    """Limit the steps that are spent inside. Raises TooMuchWork."""
+    token = _steps.set(_Steps(steps))
+    try:
+        yield
+    finally:
+        _steps.reset(token)
+
+
+def spend(steps: int = 1) -> None:
+    """Spend steps of the innermost `limited_work`; without one, nothing is limited. Raises TooMuchWork."""
+    budget = _steps.get()
+    if budget is not None:
+        budget.left -= steps
+        if budget.left < 0:
+            raise TooMuchWork("it takes too many steps")
+
+
+def depth_of(value: object, depth_max: int = VALUE_DEPTH_MAX) -> int:
+    """How deeply lists, tuples and dicts are nested in a value: 0 for a number. Ends at `depth_max + 1`, also in a
+    value that contains itself."""
+    deepest = 0
+    waiting = [(value, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        children = part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else None
+        if children is not None:
+            deepest = max(deepest, depth + 1)
+            if deepest > depth_max:
+                return deepest
+            waiting += [(child, depth + 1) for child in children if isinstance(child, dict | list | tuple)]
+    return deepest
+
+
+def count_values(value: object) -> int:
+    """The number of values in lists and dicts, with these."""
+    count, waiting = 0, [value]
+    while waiting:
+        part = waiting.pop()
+        count += 1
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ()
+    return count
+
+
+def check_schema_size(schema: object) -> None:
+    """Raises ValueError for the JSON of a schema that is nested too deeply or has too many parts."""
+    if depth_of(schema, SCHEMA_DEPTH_MAX) > SCHEMA_DEPTH_MAX:
+        raise ValueError(f"it is nested more than {SCHEMA_DEPTH_MAX} levels deep")
+    parts, waiting = 0, [schema]
+    while waiting:
+        part = waiting.pop()
+        children = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        waiting += [child for child in children if isinstance(child, dict | list)]
+        parts += 1
+    if parts > SCHEMA_PARTS_MAX:
+        raise ValueError(f"it has {parts} objects and arrays, which is more than {SCHEMA_PARTS_MAX}")

@@ -208,6 +208,43 @@ LIMITS = {
         Limit("store.keys.PREFIX_LENGTH_MAX", "characters", "Prefix of a root in a bucket"),
         Limit("store.keys.PART_LENGTH_MAX", "characters", "Part of a key between two slashes"),
     ),
+    "Schemas, and values with a schema": (
+        Limit("schema_registry.work.SCHEMA_DEPTH_MAX", "levels", "Nesting of the JSON of a schema"),
+        Limit("schema_registry.work.SCHEMA_PARTS_MAX", "", "Objects and arrays in the JSON of a schema"),
+        Limit("schema_registry.json_format.ARRAY_PARTS_MAX", "", "Objects and arrays in one array of a JSON schema"),
+        Limit("schema_registry.json_patterns.PATTERN_CHARS_MAX", "characters", "A regular expression in a JSON schema"),
+        Limit("schema_registry.protobuf_text.TOKENS_MAX", "", "Words and signs of a `.proto` file"),
+        Limit("schema_registry.protobuf_text.NESTING_MAX", "levels", "Nesting of a `.proto` file"),
+        Limit("schema_registry.state.REFERENCES_MAX", "", "Schemas that a schema refers to, directly or not"),
+        Limit("schema_registry.state.REFERENCES_CHARS_MAX", "characters", "Text of these schemas"),
+        Limit("schema_registry.work.VALUE_DEPTH_MAX", "levels", "Nesting of a value of Avro or JSON, as of Protobuf"),
+        Limit(
+            "schema_registry.avro_bounds.FREE_VALUES_MAX",
+            "",
+            "Values of an Avro payload that take no byte in it, such as nulls and the reader's defaults",
+        ),
+        Limit("schema_registry.avro_bounds.DECIMAL_DIGITS_MAX", "digits", "A decimal of Avro"),
+        Limit(
+            "schema_registry.json_format.CHECK_STEPS_MAX",
+            "",
+            "Keywords of a JSON schema that are judged for a value",
+        ),
+        Limit(
+            "schema_registry.json_format.CHECK_STEPS_PER_VALUE",
+            "",
+            "More of these for each object, array and scalar in the value",
+        ),
+        Limit(
+            "schema_registry.json_validators.UNEVALUATED_NAME_CHARS_MAX",
+            "characters",
+            "Name of a property beside `unevaluatedProperties`",
+        ),
+        Limit(
+            "schema_registry.protobuf_bounds.MESSAGE_BYTES_MAX",
+            "bytes",
+            "Memory of the messages in a Protobuf payload, approximately",
+        ),
+    ),
     "Writing": (
         Limit("producer.batches.BATCH_ROWS_MAX", "records", "Records of one produce batch"),
         Limit("producer.batches.BATCH_BYTES_MAX", "bytes", "Size of one produce batch, approximately"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,6 +15,16 @@ from referencing.jsonschema import specification_with
 
 from deltaq.schema_registry.compatibility import json_schema
 from deltaq.schema_registry.formats import NamedText
+from deltaq.schema_registry.json_patterns import check_pattern, is_quick
+from deltaq.schema_registry.json_validators import limited_validator
+from deltaq.schema_registry.work import (
+    VALUE_DEPTH_MAX,
+    TooMuchWork,
+    check_schema_size,
+    limited_work,
+    measure,
+    spend,
+)
 from deltaq.serde.errors import SerializationError
 from deltaq.serde.json_text import compact_json, strict_json
 
@@ -31,15 +40,29 @@ _SAME_VALUE = frozenset(("allOf", "anyOf", "else", "if", "not", "oneOf", "then")
 """Keywords whose subschemas judge the whole value."""
 _ANYTHING: dict[str, Any] = {}
 
+CHECK_STEPS_MAX = 50_000
+"""Keywords that are judged for a value, however small it is: about two seconds."""
+CHECK_STEPS_PER_VALUE = 20
+_PARSE_STEPS_MAX = 200_000
+_COMPARE_STEPS_MAX = 500_000
+ARRAY_PARTS_MAX = 1_000
+"""Objects and arrays in one array of a schema: whether they are different takes as many comparisons as pairs."""
+
 
 def canonical(text: str) -> str:
     """The schema without white space. Raises ValueError."""
-    return json.dumps(strict_json(text), separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(_loaded(text), separators=(",", ":"), ensure_ascii=False)
 
 
 def normalized(text: str) -> str:
     """The schema without white space and with sorted keywords. Raises ValueError."""
-    return json.dumps(strict_json(text), separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+    return json.dumps(_loaded(text), separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+
+def _loaded(text: str) -> Any:
+    loaded = strict_json(text)
+    check_schema_size(loaded, ARRAY_PARTS_MAX)
+    return loaded
 
 
 def identity(text: str, references: Sequence[NamedText]) -> str:
@@ -55,7 +78,7 @@ def parse(text: str, references: Sequence[NamedText]) -> SchemaNode:
 
 @lru_cache(maxsize=1000)
 def _parsed(text: str, references: tuple[NamedText, ...]) -> SchemaNode:
-    schema = strict_json(text)
+    schema = _loaded(text)
     if not isinstance(schema, dict | bool):
         raise ValueError("a JSON schema is an object or a boolean")
     named = schema.get("$schema") if isinstance(schema, dict) else None
@@ -66,28 +89,55 @@ def _parsed(text: str, references: tuple[NamedText, ...]) -> SchemaNode:
     # With a registry of its own, a validator fetches nothing from the network.
     registry: Registry[Any] = Registry()
     for reference in references:
-        contents = strict_json(reference.text)
+        contents = _loaded(reference.text)
+        _check_draft(contents, draft)
         resource: Resource[Any] = Resource.from_contents(contents, default_specification=specification)
         registry = registry.with_resource(reference.name, resource)
-    root = specification.create_resource(schema)
     try:
         draft.check_schema(schema)
-        node = SchemaNode(schema, draft(schema, registry=registry), registry.resolver_with_root(root))
-        _check_parts(node)
+        _check_draft(schema, draft)
+        root = specification.create_resource(schema)
+        validator = limited_validator(draft)(schema, registry=registry)
+        node = SchemaNode(schema, validator, registry.resolver_with_root(root))
+        with limited_work(_PARSE_STEPS_MAX):
+            _check_parts(node)
     except SchemaError as error:
         raise ValueError(f"{'/'.join(map(str, error.path)) or 'the schema'}: {error.message[:500]}") from error
     except Unresolvable as error:
         raise ValueError(f"the reference {error.ref!r:.200} leads nowhere; name it in `references`") from error
-    except re.error as error:
-        raise ValueError(f"{error.pattern!r:.200} is no regular expression of Python: {error}") from error
+    except OverflowError as error:  # of a regular expression
+        raise ValueError(f"a regular expression cannot be read: {error}") from error
+    except TooMuchWork:
+        raise ValueError(f"its references have more than {_PARSE_STEPS_MAX} parts") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return node
 
 
+def _check_draft(schema: Any, draft: Any) -> None:
+    """Remove `$schema` from a document and its parts, which `jsonschema` would judge by a validator of its own. Raises
+    ValueError for a part of another draft."""
+    specification, waiting = specification_with(_address(draft)), [schema]
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, dict):
+            continue
+        named = part.pop("$schema", None)
+        if isinstance(named, str) and validator_for({"$schema": named}, default=None) is not draft:
+            raise ValueError(f"the draft {named!r:.100} stands in a schema of the draft {_address(draft)}: use one")
+        for keyword in ("anyOf", "oneOf"):  # the text of an error of `false` would show the value
+            if isinstance(branches := part.get(keyword), list):
+                part[keyword] = [{"not": {}} if branch is False else branch for branch in branches]
+        waiting += specification.subresources_of(part)
+
+
 def incompatibilities(reader: SchemaNode, writer: SchemaNode) -> list[str]:
     """Why values of the writer's schema may not conform to the reader's; empty if they do."""
-    return json_schema.incompatibilities(reader, writer)
+    try:
+        with limited_work(_COMPARE_STEPS_MAX):
+            return json_schema.incompatibilities(reader, writer)
+    except TooMuchWork:
+        return [f"the schemas need more than {_COMPARE_STEPS_MAX} steps to be compared"]
 
 
 class SchemaNode:
@@ -150,6 +200,7 @@ class SchemaNode:
     def _placed(self, schema: Any, resolver: Any) -> SchemaNode:
         if isinstance(schema, dict) and ("$id" in schema or "id" in schema):
             resolver = resolver.in_subresource(specification_with(self.dialect).create_resource(schema))
+        spend()
         # As jsonschema itself makes the validator of a part; no public parameter has the place of the part.
         return SchemaNode(schema, self._validator.evolve(schema=schema, _resolver=resolver), resolver)
 
@@ -177,30 +228,69 @@ def _address(draft: Any) -> str:
 def _check_parts(root: SchemaNode) -> None:
     """Look up the references in a schema, its parts and what these refer to, and try their regular expressions."""
     checked: set[int] = set()
+    patterns: list[str] = []
+    has_unevaluated = False
     waiting = [root]  # not a recursion: a chain of references can be long
     while waiting:
         node = waiting.pop()
         if id(node.schema) in checked or not isinstance(node.schema, dict):
             continue
         checked.add(id(node.schema))
-        _check_circles(node, frozenset())
-        for pattern in node.keywords.get("patternProperties", ()):
-            re.compile(pattern)  # the drafts themselves do not all check it
+        if isinstance(node.schema.get("$schema"), str):
+            raise ValueError("a reference leads to a part that names a draft of its own")
+        patterns += node.keywords.get("patternProperties", ())
+        has_unevaluated |= "unevaluatedProperties" in node.schema
+        for pattern in (*node.keywords.get("patternProperties", ()), node.keywords.get("pattern")):
+            if isinstance(pattern, str):
+                check_pattern(pattern)  # the drafts themselves do not all check it
         if isinstance(reference := node.keywords.get("$ref"), str):
             waiting.append(node.resolve(reference))
         waiting += node.parts()
+    if slow := [pattern for pattern in patterns if has_unevaluated and not is_quick(pattern)]:
+        raise ValueError(f"the pattern {slow[0]!r:.200} may take too long beside unevaluatedProperties")
+    _check_circles(root)
 
 
-def _check_circles(node: SchemaNode, entered: frozenset[int]) -> None:
+def _check_circles(root: SchemaNode) -> None:
     """Raises ValueError if a schema refers to itself for the same value: no validation of it would end."""
-    if id(node.schema) in entered:
-        raise ValueError("the schema refers to itself without a property or an item between")
-    entered |= {id(node.schema)}
+    entered: set[int] = set()  # on the path to the current one
+    left: set[int] = set()
+    reached: set[int] = set()
+    places = [root]
+    waiting: list[tuple[SchemaNode, bool]] = []
+    while places or waiting:
+        if not waiting:
+            place = places.pop()
+            if id(place.schema) in reached:
+                continue
+            reached.add(id(place.schema))
+            waiting.append((place, False))
+            places += [part for part in (*place.parts(), *_same_value(place)) if isinstance(part.schema, dict)]
+        node, is_done = waiting.pop()
+        key = id(node.schema)
+        if is_done:
+            entered.discard(key)
+            left.add(key)
+        elif key in entered:
+            raise ValueError("the schema refers to itself without a property or an item between")
+        elif key not in left:
+            entered.add(key)
+            waiting.append((node, True))
+            waiting += [(part, False) for part in _same_value(node)]
+
+
+def _same_value(node: SchemaNode) -> list[SchemaNode]:
+    """The schemas that judge the whole value, too."""
+    if not isinstance(node.schema, dict):
+        return []
+    found = [
+        node.placed(child)
+        for keyword in _SAME_VALUE & node.keywords.keys()
+        for child in _children(node.keywords[keyword])
+    ]
     if isinstance(reference := node.keywords.get("$ref"), str):
-        _check_circles(node.resolve(reference), entered)
-    for keyword in _SAME_VALUE & node.keywords.keys():
-        for child in _children(node.keywords[keyword]):
-            _check_circles(node.placed(child), entered)
+        found.append(node.resolve(reference))
+    return found
 
 
 def _children(part: Any) -> Iterator[Any]:
@@ -239,10 +329,16 @@ def decode(payload: bytes, load: Callable[[bytes], Any] | None) -> Any:
 
 def check(schema: SchemaNode, value: Any) -> None:
     """Raises SerializationError with the field that does not conform. The value may be private, so it is not shown."""
+    depth, count = measure(value)
+    if depth > VALUE_DEPTH_MAX:
+        raise SerializationError(f"the value is nested more than {VALUE_DEPTH_MAX} levels deep")
     try:
-        error = schema.first_error(value)
+        with limited_work(CHECK_STEPS_MAX + count * CHECK_STEPS_PER_VALUE):
+            error = schema.first_error(value)
+    except TooMuchWork as error_of_work:
+        raise SerializationError(f"the value cannot be checked: {error_of_work}") from None
     except RecursionError:
-        raise SerializationError("the value is nested too deeply") from None
+        raise SerializationError("the schema is nested too deeply for the value") from None
     if error is None:
         return
     if error.validator in ("additionalProperties", "dependentRequired", "required", "unevaluatedProperties"):

@@ -42,9 +42,9 @@ def given_schema(text: object, schema_type: str) -> Schema | None:
 
 def parsed_schema(schema: Schema, client: SchemaRegistryClient | None) -> Any:
     """The schema as its format parses it. Raises SerializationError if it is invalid."""
-    references = () if client is None else client.references_of(schema)
     chosen = load_format(schema.schema_type)
     try:
+        references = () if client is None else client.references_of(schema)
         return chosen.prepared(schema.schema_str, references)
     except ValueError as error:
         raise SerializationError(f"invalid {schema.schema_type} schema: {error!s:.1000}") from error

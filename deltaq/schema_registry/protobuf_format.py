@@ -21,6 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from deltaq.schema_registry.compatibility import protobuf
 from deltaq.schema_registry.formats import NamedText
+from deltaq.schema_registry.protobuf_bounds import check_payload, is_recursive
 from deltaq.schema_registry.protobuf_text import file_descriptor
 from deltaq.serde.errors import SerializationError
 
@@ -180,14 +181,18 @@ def encode(message: Any, kind: Any) -> bytes:
     if not isinstance(message, kind):
         raise SerializationError(f"expected {kind.__name__}, not {type(message).__name__}")
     try:
-        return bytes(message.SerializeToString())
+        payload = bytes(message.SerializeToString())
     except (EncodeError, ValueError) as error:
         raise SerializationError(str(error)[:1000]) from error
+    if is_recursive(kind.DESCRIPTOR):  # Protobuf writes messages that are nested more deeply than it reads
+        decode(payload, kind)
+    return payload
 
 
 def decode(payload: bytes, kind: Any) -> Any:
     """The message of these bytes. Raises SerializationError."""
     try:
+        check_payload(payload, kind.DESCRIPTOR)
         return kind.FromString(payload)
     except (DecodeError, EncodeError, ValueError, RecursionError) as error:
         raise SerializationError(f"no {kind.__name__}: {error!s:.1000}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -21,8 +22,29 @@ _CARDINALITIES: dict[ast.FieldCardinality | None, str] = {
 }
 
 
+TOKENS_MAX = 20_000
+"""Words and signs of a file: the parser takes seconds for these, and a time that grows faster than their number."""
+NESTING_MAX = 100
+_TOKEN = re.compile(
+    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|[\w.]+|[^\s\w]""", re.DOTALL
+)
+
+
+def _check_size(text: str) -> None:
+    """Raises ValueError for more tokens or deeper nesting than the parser can take."""
+    depth = 0
+    for count, found in enumerate(_TOKEN.finditer(text), 1):
+        sign = found[0]
+        depth += (sign in "{[(<") - (sign in "}])>")
+        if count > TOKENS_MAX:
+            raise ValueError(f"it has more than {TOKENS_MAX} words and signs")
+        if depth > NESTING_MAX:
+            raise ValueError(f"it is nested more than {NESTING_MAX} levels deep")
+
+
 def file_descriptor(text: str) -> dict[str, Any]:
     """The file, as JSON has a FileDescriptorProto. Names of types are as in the text. Raises ValueError."""
+    _check_size(text)
     parsed = Parser(setup_lexer=_listen, setup_parser=_listen).parse(text)
     if parsed.edition is not None or parsed.syntax not in (None, "proto2", "proto3"):
         raise ValueError(f"{parsed.edition or parsed.syntax!r} is not supported: use the syntax proto2 or proto3")

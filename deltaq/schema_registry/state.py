@@ -22,6 +22,10 @@ from deltaq.serde.json_text import compact_json, strict_json
 REGISTRY_FORMAT = 1
 """The format of the registry's domains."""
 
+REFERENCES_MAX = 200
+"""Schemas that one schema refers to, directly or not."""
+REFERENCES_CHARS_MAX = 2_000_000
+
 _SCHEMA_DOMAIN = "deltaq.schema."
 _SUBJECT_DOMAIN = "deltaq.subject."
 _COPY_DOMAIN = "deltaq.copy"
@@ -161,22 +165,29 @@ class Registry:
 
     def resolved(self, schema: Schema) -> list[NamedText]:
         """The texts of all schemas that a schema refers to, directly or not, each after those that it refers to
-        itself. Raises KeyError with the reference that does not exist."""
+        itself. Raises KeyError with the reference that does not exist, ValueError for too many."""
         found: dict[str, NamedText] = {}
-        for reference in schema.references or ():
-            self._resolve(reference, found)
+        entered: set[str] = set()
+        waiting: list[tuple[SchemaReference, NamedText | None]] = []  # with a text once what it refers to was found
+        waiting += [(reference, None) for reference in reversed(schema.references or ())]
+        chars = 0
+        while waiting:
+            reference, text = waiting.pop()
+            if text is not None:
+                found[reference.name] = text
+            elif reference.name not in entered:
+                version = self.version(reference)
+                if version is None:
+                    raise KeyError(f"{reference.name} (subject {reference.subject!r}, version {reference.version})")
+                entered.add(reference.name)
+                target = self.schemas[version.schema_id].schema
+                chars += len(target.schema_str)
+                if len(entered) > REFERENCES_MAX or chars > REFERENCES_CHARS_MAX:
+                    most = f"{REFERENCES_MAX} schemas or {REFERENCES_CHARS_MAX} characters"
+                    raise ValueError(f"it refers to more than {most}")
+                waiting.append((reference, NamedText(reference.name, target.schema_str)))
+                waiting += [(inner, None) for inner in reversed(target.references)]
         return list(found.values())
-
-    def _resolve(self, reference: SchemaReference, found: dict[str, NamedText]) -> None:
-        if reference.name in found:
-            return
-        version = self.version(reference)
-        if version is None:
-            raise KeyError(f"{reference.name} (subject {reference.subject!r}, version {reference.version})")
-        target = self.schemas[version.schema_id].schema
-        for inner in target.references:
-            self._resolve(inner, found)
-        found[reference.name] = NamedText(reference.name, target.schema_str)
 
 
 def _digest(actions: Iterable[DomainMetadata]) -> str:

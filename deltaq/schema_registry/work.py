@@ -67,6 +67,20 @@ def depth_of(value: object, depth_max: int = VALUE_DEPTH_MAX) -> int:
     return deepest
 
 
+def measure(value: object) -> tuple[int, int]:
+    """How deeply lists and dicts are nested in a value without circles, and how many values are in them."""
+    deepest, count, waiting = 0, 1, [(value, 1)]
+    while waiting:
+        part, depth = waiting.pop()
+        children = part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else None
+        if children is not None:
+            deepest = max(deepest, depth)
+            count += len(children)
+            if depth <= VALUE_DEPTH_MAX:
+                waiting += [(child, depth + 1) for child in children if isinstance(child, dict | list | tuple)]
+    return deepest, count
+
+
 def count_values(value: object) -> int:
     """The number of values in lists and dicts, with these."""
     count, waiting = 0, [value]
@@ -77,15 +91,19 @@ def count_values(value: object) -> int:
     return count
 
 
-def check_schema_size(schema: object) -> None:
-    """Raises ValueError for the JSON of a schema that is nested too deeply or has too many parts."""
+def check_schema_size(schema: object, array_parts_max: int = SCHEMA_PARTS_MAX) -> None:
+    """Raises ValueError for the JSON of a schema that is nested too deeply, or that has too many objects and arrays: in
+    all, or in one array."""
     if depth_of(schema, SCHEMA_DEPTH_MAX) > SCHEMA_DEPTH_MAX:
         raise ValueError(f"it is nested more than {SCHEMA_DEPTH_MAX} levels deep")
     parts, waiting = 0, [schema]
     while waiting:
         part = waiting.pop()
         children = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-        waiting += [child for child in children if isinstance(child, dict | list)]
+        inner = [child for child in children if isinstance(child, dict | list)]
+        if isinstance(part, list) and len(inner) > array_parts_max:
+            raise ValueError(f"an array in it has {len(inner)} objects and arrays, more than {array_parts_max}")
+        waiting += inner
         parts += 1
     if parts > SCHEMA_PARTS_MAX:
-        raise ValueError(f"it has {parts} objects and arrays, which is more than {SCHEMA_PARTS_MAX}")
+        raise ValueError(f"it has {parts} objects and arrays, more than {SCHEMA_PARTS_MAX}")

@@ -4,20 +4,34 @@ message is read."""
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deltaq import DeserializingConsumer, Producer
-from deltaq.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
+from deltaq.schema_registry import Schema, SchemaReference, SchemaRegistryClient, SchemaRegistryError
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
 from deltaq.schema_registry.avro_bounds import FREE_VALUES_MAX, OutOfBounds, bounds_of, check_payload
-from deltaq.schema_registry.work import VALUE_DEPTH_MAX
+from deltaq.schema_registry.json_patterns import is_found
+from deltaq.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from deltaq.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from deltaq.schema_registry.protobuf_bounds import OutOfBounds as ProtobufOutOfBounds
+from deltaq.schema_registry.protobuf_bounds import check_payload as check_payload_of_protobuf
+from deltaq.schema_registry.protobuf_format import decode, parse
+from deltaq.schema_registry.state import REFERENCES_MAX
+from deltaq.schema_registry.work import SCHEMA_PARTS_MAX, VALUE_DEPTH_MAX
 from deltaq.serde import MessageField, SerializationContext, SerializationError, ValueDeserializationError
 from deltaq.store import MemoryStore
 from tests.children import environment_of_child
+from tests.doubles.reading import next_message
 
 pytestmark = pytest.mark.fault("K9")
 
@@ -235,8 +249,225 @@ def test_the_message_after_one_without_end_is_read(memory_root):
     with DeserializingConsumer({**conf, "value.deserializer": AvroDeserializer(client)}) as consumer:
         consumer.subscribe(["t"])
         with pytest.raises(ValueDeserializationError, match=rf"{TOO_DEEP}.*topic 't', partition 0, offset 0"):
-            while consumer.poll(1) is None:
-                pass
-        while (message := consumer.poll(1)) is None:
-            pass
+            next_message(consumer)
+        message = next_message(consumer)
         assert message.value() == {"f0": None}
+
+
+# --- JSON Schema ---
+
+
+def definitions(levels: int, part: Any, last: Any) -> dict[str, Any]:
+    """A schema with a chain of definitions, each of which is `part` with `NEXT` in place of the next one."""
+    made = {
+        f"d{level}": json.loads(json.dumps(part).replace("NEXT", f"#/$defs/d{level + 1}")) for level in range(levels)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": {**made, f"d{levels}": last}}
+
+
+NEXT = {"$ref": "NEXT"}
+BACKTRACKING = "^(?=(a+)+$)"
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+STEPS = "it takes too many steps"
+
+HANGING = {
+    "2^28 paths of allOf": (definitions(28, {"allOf": [NEXT, NEXT]}, {"type": "object"}), {}, STEPS),
+    "2^28 paths of anyOf": (definitions(28, {"anyOf": [NEXT, NEXT]}, {"type": "object"}), 1, STEPS),
+    "a path more with each level": (
+        {"properties": {"a": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "required": ["z"]},
+        json.loads('{"a":' * 60 + "{}" + "}" * 60),
+        STEPS,
+    ),
+    "a pattern that backtracks": ({"pattern": BACKTRACKING}, "a" * 5000 + "b", "may take too long for a text of 5001"),
+    "a pattern in a part with a draft": (
+        {"$schema": DRAFT_7, "items": {"$schema": DRAFT_7, "pattern": BACKTRACKING}},
+        ["a" * 5000 + "b"],
+        "may take too long for a text of 5001",
+    ),
+    "a pattern for names": ({"patternProperties": {BACKTRACKING: {}}}, {"a" * 5000 + "b": 1}, "may take too long"),
+    "a pattern for other names": (
+        {"patternProperties": {BACKTRACKING: {}}, "additionalProperties": False},
+        {"a" * 5000 + "b": 1},
+        "may take too long",
+    ),
+    "loops beside each other": ({"pattern": "a*a*a*a*a*b$"}, "a" * 5000, "str does not conform to pattern"),
+    "loops in each other": ({"pattern": "^(a+)+$"}, "a" * 5000 + "b", "str does not conform to pattern"),
+    "unique items that cannot be sorted": ({"uniqueItems": True}, [{"a": i % 29_999} for i in range(30_000)], "unique"),
+    "large texts of errors": ({"anyOf": [False] * 300}, ["x" * 1000] * 1000, "does not conform to anyOf"),
+    "an enumeration for each item": (
+        {"items": {"enum": [f"a{i}" for i in range(9000)]}},
+        ["b"] * 20_000,
+        STEPS,
+    ),
+    "a deep value": ({}, json.loads("[" * 101 + "]" * 101), TOO_DEEP),
+}
+
+
+@pytest.mark.parametrize(("schema", "value", "text"), HANGING.values(), ids=HANGING.keys())
+def test_a_value_of_json_that_takes_too_long_to_check_is_refused(schema, value, text):
+    found = outcome(JSONDeserializer, "JSON", json.dumps(schema), json.dumps(value).encode())
+    assert found.startswith("SerializationError"), found
+    assert text in found
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (
+            {"enum": [{"a": i} for i in range(9000)], "$schema": "http://json-schema.org/draft-04/schema#"},
+            "array in it",
+        ),
+        ({"type": [{"a": i} for i in range(9000)]}, "array in it"),
+        ({"properties": {f"a{i}": {"type": "string"} for i in range(SCHEMA_PARTS_MAX)}}, "objects and arrays"),
+        ({"pattern": "a{9999999999999999999}"}, "a regular expression cannot be read"),
+        ({"pattern": "(" * 9000 + ")" * 9000}, "nested"),
+        ({"patternProperties": {"^(a+)+$": {}}, "unevaluatedProperties": False}, "beside unevaluatedProperties"),
+        ({"items": {"$schema": DRAFT_7}}, "stands in a schema of the draft"),
+    ],
+)
+def test_a_json_schema_that_takes_too_long_to_check_is_refused(schema, text):
+    found = outcome(JSONDeserializer, "JSON", json.dumps(schema), b"{}")
+    assert found.startswith("SchemaRegistryError"), found
+    assert text in found
+
+
+# Compares two versions of a subject, and prints the answer.
+COMPARER = """
+import json, sys
+from deltaq.schema_registry import Schema, SchemaRegistryClient
+from deltaq.store import MemoryStore
+schema_type, *versions = json.load(sys.stdin)
+client = SchemaRegistryClient({}, store=MemoryStore("hostile"))
+client.register_schema("s", Schema(versions[0], schema_type))
+try:
+    print(client.register_schema("s", Schema(versions[1], schema_type)))
+except Exception as error:
+    print(str(error)[:500])
+"""
+
+
+def union(name: str, count: int) -> list[Any]:
+    return [record(f"{name}{i}", "int") for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("schema_type", "old", "new", "text"),
+    [
+        ("AVRO", union("A", 2000), union("B", 2000), "more than 100000 pairs"),
+        (
+            "JSON",
+            definitions(28, {"allOf": [NEXT, NEXT]}, {"type": "object"}),
+            definitions(28, {"allOf": [NEXT, NEXT]}, {"type": "object", "title": "new"}) | {"title": "new"},
+            "more than 500000 steps",
+        ),
+    ],
+    ids=["a union of Avro", "paths of a JSON schema"],
+)
+def test_a_comparison_ends_and_counts_as_incompatible(schema_type, old, new, text):
+    child = subprocess.run(
+        [sys.executable, "-c", COMPARER],
+        input=json.dumps([schema_type, json.dumps(old), json.dumps(new)]),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env=environment_of_child(),
+        check=False,
+    )
+    assert text in child.stdout, child.stdout + child.stderr[-500:]
+
+
+def test_a_value_of_json_is_written_as_deep_as_it_is_read(client):
+    serializer, deserializer = JSONSerializer("{}", client), JSONDeserializer(None, schema_registry_client=client)
+    deepest = json.loads("[" * VALUE_DEPTH_MAX + "]" * VALUE_DEPTH_MAX)
+    assert deserializer(serializer(deepest, VALUE), VALUE) == deepest
+    with pytest.raises(SerializationError, match=TOO_DEEP):
+        serializer([deepest], VALUE)
+
+
+TEXTS = st.text("ab1 .@-\n", max_size=12)
+
+
+@given(
+    st.sampled_from(["^(a|b)*$", "a+b+", "^[ab]{2,4}$", r"^(\d+\.)*\d+$", "(a?b?)+1$", "^[^@]+@[^@]+$", r"\.|-"]), TEXTS
+)
+def test_both_matchers_find_the_same(pattern, text):
+    found = re.search(pattern.replace("$", r"\Z"), text) is not None
+    readable = text.encode(errors="replace").decode()
+    assert bool(pc.match_substring_regex(pa.scalar(readable), pattern).as_py()) == found
+    assert is_found(pattern, text) == (re.search(pattern, text) is not None) or text.endswith("\n")
+
+
+# --- Protobuf ---
+
+
+def proto(text: str) -> Any:
+    """The first message of a file."""
+    return GetMessageClass(next(iter(parse(f'syntax="proto3"; {text}', ()).message_types_by_name.values())))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (";" * 500_000, "more than 20000 words and signs"),
+        ("message A {" * 101 + "}" * 101, "nested more than 100 levels"),
+        ("option (a) = " + "{a: " * 101 + "1" + "}" * 101 + ";", "nested more than 100 levels"),
+        ("message A { int32 a = " + "9" * 5000 + "; }", "digits"),
+    ],
+)
+def test_a_proto_file_without_end_is_refused(client, text, reason):
+    with pytest.raises(SchemaRegistryError, match=reason):
+        client.register_schema("t-value", Schema(f'syntax="proto3"; {text}', "PROTOBUF"))
+
+
+def test_signs_in_comments_and_texts_of_a_proto_file_do_not_count(client):
+    text = f'syntax="proto3"; /* {"{ " * 30_000} */ // {"{ ; " * 30_000}\noption java_package = "{"{;" * 15_000}";'
+    assert client.register_schema("t-value", Schema(text + " message A {}", "PROTOBUF")) == 1
+
+
+def test_a_message_of_protobuf_is_written_as_deep_as_it_is_read(client):
+    kind = proto("message Link { Link next = 1; }")
+    serializer, deserializer = ProtobufSerializer(kind, client), ProtobufDeserializer(kind)
+    messages = [kind() for _ in range(2)]
+    for message, levels in zip(messages, (99, 110), strict=True):
+        for _ in range(levels):
+            message = message.next
+            message.SetInParent()
+    assert deserializer(serializer(messages[0], VALUE), VALUE) == messages[0]
+    with pytest.raises(SerializationError, match="no Link"):
+        serializer(messages[1], VALUE)
+
+
+WIDE = """message All { repeated Wide w = 1; map<string, Wide> m = 2; optional In in = 3; }
+message In { repeated Wide w = 1; }"""
+
+
+def test_messages_without_fields_do_not_take_the_memory_of_all_fields():
+    kind = proto(WIDE + " message Wide {" + "".join(f"double f{i} = {i};" for i in range(1, 3000)) + "}")
+    empty, entry = b"\x0a\x00", b"\x12\x02\x12\x00"
+    within = b"\x1a" + bytes((0x80 | 100, 1)) + empty * 114
+    for payload in (empty * 20_000, entry * 20_000, within * 200):
+        with pytest.raises(ProtobufOutOfBounds, match="more than 536870912 bytes of memory"):
+            check_payload_of_protobuf(payload, kind.DESCRIPTOR)
+        with pytest.raises(SerializationError, match="bytes of memory"):
+            decode(payload, kind)
+    for payload in (empty * 10, within + entry):
+        assert len(decode(payload, kind).w) in (0, 10)
+    filled = kind(w=[{"f1": 1.0, "f7": 2.0}] * 3).SerializeToString() + b"\x22\x05other" + b"\x1d1234" * 9000
+    check_payload_of_protobuf(filled, kind.DESCRIPTOR)
+
+
+# --- references ---
+
+
+def test_a_chain_of_references_is_followed_up_to_a_limit(client):
+    def schema(level: int) -> Schema:
+        references = [SchemaReference(f"R{level - 1}", f"r{level - 1}", 1)] if level else []
+        kind = f"R{level - 1}" if level and level % 50 else "int"
+        return Schema(json.dumps(record(f"R{level}", kind)), references=references)
+
+    for level in range(REFERENCES_MAX + 1):
+        client.register_schema(f"r{level}", schema(level))
+    with pytest.raises(SchemaRegistryError, match=f"more than {REFERENCES_MAX} schemas"):
+        client.register_schema("last", schema(REFERENCES_MAX + 1))
+    with pytest.raises(SerializationError, match=f"more than {REFERENCES_MAX} schemas"):
+        AvroSerializer(client, schema(REFERENCES_MAX + 1))

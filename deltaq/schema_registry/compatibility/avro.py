@@ -14,8 +14,13 @@ import avro.errors
 import avro.name
 import avro.schema
 
+from deltaq.schema_registry.work import TooMuchWork, limited_work, spend
+
 _DECIMALS = (avro.schema.BytesDecimalSchema, avro.schema.FixedDecimalSchema)
 _COMPATIBLE = avro.compatibility.SchemaCompatibilityType.compatible
+
+_PAIRS_MAX = 100_000
+_FIELDS_PER_PAIR = 10
 
 _Mismatch: TypeAlias = tuple[str, str]
 """Where two decimals differ, and how."""
@@ -45,6 +50,14 @@ def _qualify_aliases(named: Mapping[str, avro.schema.NamedSchema]) -> None:
 def incompatibilities(reader: avro.schema.Schema, writer: avro.schema.Schema) -> list[str]:
     """Why records of the writer's schema cannot be read with the reader's, by the rules of the Avro specification,
     "Schema Resolution"."""
+    try:
+        with limited_work(_PAIRS_MAX):
+            return _incompatibilities(reader, writer)
+    except TooMuchWork:
+        return [f"the schemas have more than {_PAIRS_MAX} pairs of parts to be compared"]
+
+
+def _incompatibilities(reader: avro.schema.Schema, writer: avro.schema.Schema) -> list[str]:
     comparison = _Comparison()
     found = comparison.of(reader, writer)
     if found.compatibility is _COMPATIBLE:
@@ -54,12 +67,21 @@ def incompatibilities(reader: avro.schema.Schema, writer: avro.schema.Schema) ->
     return [f"{kind.value.replace('_', ' ')} at {places or '/'}: {message}" for kind, message in reasons]
 
 
+class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
+    """Counts the pairs that it compares: two unions have as many as the product of their branches."""
+
+    def calculate_compatibility(self, reader: Any, writer: Any, location: list[str]) -> Any:
+        """What the library says of a pair that it has not compared yet. Raises TooMuchWork."""
+        spend(1 + len(getattr(reader, "fields", ())) // _FIELDS_PER_PAIR)
+        return super().calculate_compatibility(reader, writer, location)
+
+
 class _Comparison:
     """A comparison of two schemas. It compares each pair of their parts once: the same named type may stand in many
     places, and in itself."""
 
     def __init__(self) -> None:
-        self._checker = avro.compatibility.ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
+        self._checker = _Checker()  # type: ignore[no-untyped-call]
         self._decimals: dict[tuple[int, int], list[_Mismatch]] = {}
 
     def of(self, reader: avro.schema.Schema, writer: avro.schema.Schema) -> Any:
@@ -71,6 +93,7 @@ class _Comparison:
         specification lets two decimals match only if both are equal."""
         pair = id(reader), id(writer)
         if pair not in self._decimals:
+            spend()
             self._decimals[pair] = []  # what a recursive type finds in itself is found already
             self._decimals[pair] = list(self._mismatches(reader, writer))
         return self._decimals[pair]

@@ -19,6 +19,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Protocol, TypeAlias
 
+from deltaq.schema_registry.work import spend
+
 _TYPES = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
 _CIRCLE = "a schema that refers to itself for the same value cannot be compared"
 _ALTERNATIVES_MAX = 100
@@ -37,6 +39,7 @@ _JUDGED = frozenset(
 )
 _TOGETHER = {"if": ("if", "then", "else"), "contains": ("contains", "minContains", "maxContains")}
 """Keywords, and those whose meaning depends on each other. Others may depend on all of a schema."""
+_CHARS_PER_STEP = 1_000
 _PAIRS_MAX = 20_000
 """Pairs of schemas to be compared in all."""
 
@@ -134,6 +137,7 @@ class _Comparison:
 
     def _uncovered(self, reader: Node, facts: Facts, path: str) -> list[str]:
         """Why the reader's schema may refuse a value for which the facts hold."""
+        spend(1 + len(facts))
         if _is_impossible(facts):
             return []
         if reader.schema is False:
@@ -187,6 +191,7 @@ class _Comparison:
 
     def _are_disjoint(self, one: Facts, other: Facts) -> bool:
         both = (*one, *other)
+        spend(len(both))
         if _is_impossible(both):
             return True
         for facts, others in ((one, other), (other, one)):
@@ -343,6 +348,7 @@ def _agree(one: Node, other: Node, names: Collection[str] | None = None) -> bool
         )
         for each in (one, other)
     )
+    spend((len(ours) + len(theirs)) // _CHARS_PER_STEP)
     return '"$' not in ours and one.dialect == other.dialect and ours == theirs
 
 
@@ -377,6 +383,7 @@ def _expanded(node: Node, entered: frozenset[int]) -> list[Facts]:
             ]
     if len(found) > _ALTERNATIVES_MAX:
         raise _Unjudged(f"more than {_ALTERNATIVES_MAX} combinations of anyOf and oneOf cannot be compared")
+    spend(sum(map(len, found)))
     return found
 
 

@@ -116,10 +116,13 @@ def test_the_order_of_attributes_makes_no_other_avro_schema(client, normalize):
         (Schema.from_dict({"schema": '"string"', "ruleSet": {"domainRules": [{"name": "r"}]}}), "rules are not"),
         (Schema("[" * 100_000), "invalid AVRO schema"),
         (record(("id", "int", "text")), "invalid AVRO schema"),
-        (Schema('{"not":' * 300 + "{}" + "}" * 300, "JSON"), "invalid JSON schema: it is nested too deeply"),
+        (
+            Schema('{"not":' * 300 + "{}" + "}" * 300, "JSON"),
+            "invalid JSON schema: it is nested more than 100 levels deep",
+        ),
         (
             Schema('syntax = "proto3"; ' + "message M { " * 300 + "}" * 300, "PROTOBUF"),
-            "invalid PROTOBUF schema: it is nested too deeply",
+            "invalid PROTOBUF schema: it is nested more than 100 levels deep",
         ),
     ],
 )

@@ -1,0 +1,101 @@
+"""Regular expressions of JSON schemas, on foreign texts: Python's `re` holds the interpreter's lock while it matches,
+and some expressions take it longer than a process lives.
+
+An expression whose work is small by its form and the length of the text is matched by `re`. Any other is matched by
+RE2, which Arrow has: its work grows with the length only. `\\d`, `\\w` and `\\s` are ASCII to it, as in ECMAScript.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq.schema_registry.work import TooMuchWork, spend
+
+PATTERN_CHARS_MAX = 10_000
+_WORK_MAX = 2_000_000
+"""Steps of `re` for one match: about 50 ms."""
+_STEPS_PER_MATCH = 200  # by which a match of many steps counts as one step of a check
+_PART = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?<?[=!:>]|\(\?|[()|]|(?:[*+?]|\{(\d*)(,?)(\d*)\})[?+]?", re.DOTALL
+)
+"""What of an expression decides about its work."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The work of an expression. `loops` take a number of characters that is not bounded, `choices` is the product of
+    what the others allow; `is_nested`: a loop goes over a part that can match in more than one way."""
+
+    loops: int
+    choices: int
+    is_nested: bool
+
+    def work(self, length: int) -> int:
+        """The steps on a text of this many characters, at most."""
+        exponential = 2 ** min(length, 64) if self.is_nested else 1
+        return int(min(length + 1, 10**6) ** min(self.loops + 1, 12)) * self.choices * exponential
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises ValueError for what is no regular expression of Python, or too long."""
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise ValueError(f"a regular expression has more than {PATTERN_CHARS_MAX} characters")
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError) as error:
+        raise ValueError(f"{pattern!r:.200} is no regular expression of Python: {error}") from error
+
+
+def is_found(pattern: str, text: str) -> bool:
+    """Whether a part of the text matches. Raises TooMuchWork if it could take too long to tell."""
+    work = _form(pattern).work(len(text))
+    if work <= _WORK_MAX:
+        spend(work // _STEPS_PER_MATCH)
+        return re.search(pattern, text) is not None
+    spend((len(pattern) + len(text)) // _STEPS_PER_MATCH)
+    try:
+        readable = text.encode(errors="replace").decode()
+        return bool(pc.match_substring_regex(pa.scalar(readable), pattern).as_py())
+    except pa.ArrowInvalid:
+        reason = f"the pattern {pattern!r:.200} may take too long for a text of {len(text)} characters"
+        raise TooMuchWork(reason) from None
+
+
+def is_quick(pattern: str) -> bool:
+    """Whether Python takes a time that grows at most with the square of the length of a text."""
+    form = _form(pattern)
+    return form.loops <= 1 and form.choices <= 100 and not form.is_nested
+
+
+@lru_cache(maxsize=1000)
+def _form(pattern: str) -> _Form:
+    loops, choices, is_nested = 0, 1, False
+    groups = [False]  # whether the open groups, and the last closed one, can match in more than one way
+    closed = False
+    for part in _PART.finditer(pattern):
+        text = part[0]
+        if text[0] == "(":
+            groups.append(False)
+        elif text == ")":
+            closed = groups.pop() if len(groups) > 1 else True
+            groups[-1] |= closed
+            continue
+        elif text == "|":
+            groups[-1] = True
+            choices = min(2 * choices, _WORK_MAX + 1)
+        elif text[0] in "*+?{":
+            least, comma, most = int(part[1] or 0), part[2], part[3]
+            is_loop = text[0] in "*+" or (text[0] == "{" and ((comma and not most) or int(most or least) > 1))
+            is_nested |= is_loop and closed and pattern[part.start() - 1] == ")"
+            if text[0] in "*+" or (comma and not most):
+                loops += 1
+            elif text[0] == "?" or comma:
+                choices = min(choices * (2 if text[0] == "?" else int(most) - least + 1), _WORK_MAX + 1)
+            groups[-1] |= text[0] != "{" or bool(comma)
+        closed = False
+    return _Form(loops, choices, is_nested)

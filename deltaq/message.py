@@ -7,7 +7,7 @@ from functools import total_ordering
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from deltaq.errors import KafkaError, printable
+from deltaq.errors import KafkaError, KafkaException, printable
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -162,18 +162,26 @@ class Message(Generic[K, V]):
         """Copy the fields into this object, so that they can be replaced."""
 
     def _fields(self) -> tuple[object, ...]:
+        value, error = self._outcome()
         return (
             self.topic(),
             self.partition(),
             self.offset(),
             self.key(),
-            self.value(),
+            value,
             self.headers(),
-            self.error(),
+            error,
             self.timestamp(),
             self.latency(),
             self.leader_epoch(),
         )
+
+    def _outcome(self) -> tuple[Any, KafkaError | None]:
+        """The value and the error. A value that cannot be returned is None, and its error takes the place of none."""
+        try:
+            return self.value(), self.error()
+        except KafkaException as unreadable:
+            return None, unreadable.error
 
     def __len__(self) -> int:
         value = self.value()

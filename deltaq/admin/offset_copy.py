@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+
+import pyarrow as pa
 
 from deltaq.admin.group_calls import GroupCalls
 from deltaq.admin.groups import ConsumerGroupTopicPartitions
@@ -16,6 +17,7 @@ from deltaq.errors import KafkaError, KafkaException, OffsetOutOfRange, UnknownT
 from deltaq.groups.fencing import check_there
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.message import TopicPartition
+from deltaq.topics.comparison import same_rows
 from deltaq.topics.log import TopicLog
 from deltaq.topics.ranges import read_ranges
 
@@ -84,7 +86,7 @@ def _difference(
     for beside in (offset, offset - 1):
         ours, theirs = _record(source, original, partition, beside), _record(target, copy, partition, beside)
         if ours is not None and theirs is not None:
-            return None if ours == theirs else _diverged(f"the record at offset {beside} is another one")
+            return None if same_rows(ours, theirs) else _diverged(f"the record at offset {beside} is another one")
     if offset == 0:
         return None
     return _diverged(
@@ -96,12 +98,12 @@ def _diverged(reason: str) -> KafkaException:
     return KafkaException(KafkaError(KafkaError._LOG_TRUNCATION, reason))
 
 
-def _record(calls: GroupCalls, log: TopicLog, partition: int, offset: int) -> dict[str, Any] | None:
-    """The columns of a record that are not null; None if there is no record at the offset."""
+def _record(calls: GroupCalls, log: TopicLog, partition: int, offset: int) -> pa.RecordBatch | None:
+    """The row of a record; None if there is no record at the offset."""
     head = log.live_head
     if not head.start_offsets[partition] <= offset < head.next_offsets[partition]:
         return None
     for part in read_ranges(calls.store, log, {partition: (offset, offset + 1)}):
-        for row in part.rows.to_pylist():
-            return {column: value for column, value in row.items() if value is not None}
+        if part.rows.num_rows:
+            return part.rows
     return None

@@ -81,7 +81,7 @@ def sql(
     The columns are _partition, _offset, _timestamp, _key, _headers, and value or those of a typed topic. Bytes become
     text by decode(value), and fields of JSON by decode(value)->>'$.name'.
     """
-    from deltaq.serde.schema import python_values  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.serde.schema import Unreadable, python_values  # noqa: PLC0415 - `deltaq --help` needs no clients
     from deltaq.tools.positions import parse_place  # noqa: PLC0415 - as above
     from deltaq.tools.records import plain  # noqa: PLC0415 - as above
     from deltaq.tools.sql import sql as queried  # noqa: PLC0415 - as above
@@ -90,6 +90,11 @@ def sql(
     places = parse_place(start, now_ms), parse_place(until, now_ms, end=True)
     found = queried(session.store, query, *places, clock=session.clock)
     rows = [row for batch in found.to_batches() for row in python_values(batch)]
+    for number, row in enumerate(rows, 1):
+        for name, value in row.items():
+            if isinstance(value, Unreadable):
+                session.out.note(f"row {number}: the value cannot be shown: {value}")
+                row[name] = None
 
     def cell(value: object) -> str:
         return as_text(value if isinstance(value, bytes) else plain(value))

@@ -396,7 +396,8 @@ def _print_difference(session: Session, left: str, right: str, ours: Record | No
         return
     for mark, (_, record) in zip("<>", pairs, strict=True):
         if record is not None:
-            about: list[Any] = [f"{record.partition}:{record.offset}", as_time(record.timestamp), as_text(record.key)]
+            time = as_time(record.timestamp if record.timestamp >= 0 else None)
+            about: list[Any] = [f"{record.partition}:{record.offset}", time, as_text(record.key)]
             headers = ",".join(f"{name}={as_text(value)}" for name, value in record.headers)
             value = record.value
             text = json_text(value.value) if isinstance(value, RegistryValue) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltaq.cli.command import UsageError
@@ -37,12 +37,14 @@ class MessagePrinter:
         table: bool,
         decode: Callable[[Record], Record] | None = None,
     ) -> None:
-        from deltaq.tools.records import as_json, plain, records_of  # noqa: PLC0415 - `deltaq --help` needs no clients
+        from deltaq.serde.schema import Unreadable  # noqa: PLC0415 - `deltaq --help` needs no clients
+        from deltaq.tools.records import as_json, plain, records_of  # noqa: PLC0415 - as above
 
         self._out = out
         self._topic = topic
         self._schema = schema
         self._as_json, self._plain, self._records_of = as_json, plain, records_of
+        self._unreadable: type = Unreadable
         self._decode = decode
         self._pieces = compiled(form if form is not None else "%s\\n", self._contents())
         self._is_table = table and not out.is_json
@@ -50,7 +52,7 @@ class MessagePrinter:
 
     def print(self, batch: pa.RecordBatch) -> None:
         """Print the rows of a batch of the topic's table."""
-        records = self._records_of(batch, self._schema)
+        records = self._readable(self._records_of(batch, self._schema))
         if self._decode is not None:
             records = map(self._decode, records)
         if self._out.is_json:
@@ -65,6 +67,14 @@ class MessagePrinter:
             sys.stdout.buffer.writelines(piece(record) for record in records for piece in self._pieces)
         sys.stdout.flush()
 
+    def _readable(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The records as they are. One whose value cannot be returned is named apart from the output."""
+        for record in records:
+            if isinstance(record.value, self._unreadable):
+                place = f"topic {self._topic!r}, partition {record.partition}, offset {record.offset}"
+                self._out.note(f"{place}: the value cannot be shown: {record.value}")
+            yield record
+
     def end(self) -> None:
         """Print the table, if that was asked for."""
         if not self._is_table:
@@ -76,7 +86,7 @@ class MessagePrinter:
     def _row(self, record: Record) -> dict[str, Any]:
         about = {"partition": record.partition, "offset": record.offset, "key": record.key}
         values = record.value if isinstance(record.value, dict) else {"value": self._content(record)}
-        return {**values, **about, "timestamp": as_time(record.timestamp)}
+        return {**values, **about, "timestamp": as_time(record.timestamp if record.timestamp >= 0 else None)}
 
     def _contents(self) -> Mapping[str, Piece]:
         """What the letters of a format stand for."""
@@ -101,6 +111,8 @@ class MessagePrinter:
         value = record.value
         if value is None or isinstance(value, bytes):
             return value
+        if isinstance(value, self._unreadable):
+            return None
         return json.dumps(self._plain(value if isinstance(value, dict) else value.value)).encode()
 
     def _shown(self, content: bytes | None) -> bytes:

@@ -15,6 +15,7 @@ from deltaq.schema_registry import SchemaRegistryClient
 from deltaq.schema_registry.avro import AvroDeserializer
 from deltaq.schema_registry.json_schema import JSONDeserializer
 from deltaq.schema_registry.protobuf import fields_of
+from deltaq.serde.schema import Unreadable
 from deltaq.store import Store
 from deltaq.tools.positions import Place, Ranges, offset_ranges
 from deltaq.tools.reading import BY_TIME, first, last, matching, newest, read
@@ -66,7 +67,7 @@ class Row:
 
     partition: int
     offset: int
-    timestamp: int
+    timestamp: int | None
     key: Shown
     value: Shown
     headers: Sequence[tuple[str, Shown]]
@@ -148,13 +149,16 @@ def _columns(topic: Topic) -> pa.Schema:
 def row(record: Record, decode: Callable[[bytes], Shown | None]) -> Row:
     """A record as a row, with limits for each part."""
     headers = [(printable(name[:HEADER_CHARS]), shown(value, HEADER_CHARS)) for name, value in record.headers]
-    if isinstance(record.value, dict):
+    if isinstance(record.value, Unreadable):
+        value = Shown(printable(str(record.value)), "unreadable")
+    elif isinstance(record.value, dict):
         text = json_text(plain(record.value))
         value = _cut(text, "typed", len(text.encode()), VALUE_CHARS)
     else:
         value = (record.value and decode(record.value)) or shown(record.value, VALUE_CHARS)
     key, left_out = shown(record.key, KEY_CHARS), max(0, len(headers) - HEADERS_MAX)
-    return Row(record.partition, record.offset, record.timestamp, key, value, headers[:HEADERS_MAX], left_out)
+    time_ms = record.timestamp if record.timestamp >= 0 else None
+    return Row(record.partition, record.offset, time_ms, key, value, headers[:HEADERS_MAX], left_out)
 
 
 def json_text(value: object) -> str:

@@ -6,9 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from deltaq.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
-from deltaq.serde.schema import TopicSchema
-from deltaq.topics.columns import VALUE_SCHEMA
+from deltaq.message import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_MS_MAX,
+    TIMESTAMP_NOT_AVAILABLE,
+)
+from deltaq.serde.schema import TopicSchema, Unreadable, unreadable
+from deltaq.topics.columns import VALUE_SCHEMA, header_pairs
 from deltaq.topics.scan import Fetched
 
 _VALUE = VALUE_SCHEMA.names[0]
@@ -73,7 +78,8 @@ class DecodedRecords:
         return self._fetched.next_offset if row + 1 >= self.count else self.offset_at(row) + 1
 
     def value_at(self, row: int) -> Any:
-        """The value of a row."""
+        """The value of a row. Raises KafkaException (_VALUE_DESERIALIZATION), naming the record, for one that cannot
+        be returned or that the model rejects."""
         values = self._values
         if values is None:
             rows = self._fetched.rows
@@ -83,7 +89,13 @@ class DecodedRecords:
                 values = self._schema.to_python(rows)
             self._values = values
         value = values[row]
-        return value if self._schema is None or value is None else self._schema.restore(value)
+        if self._schema is None or value is None:
+            return value
+        if isinstance(value, Unreadable):
+            raise unreadable(
+                f"{value} (topic {self.topic!r}, partition {self.partition}, offset {self.offset_at(row)})"
+            )
+        return self._schema.restore(value)
 
     def key_at(self, row: int) -> bytes | None:
         """The key of a row."""
@@ -94,18 +106,19 @@ class DecodedRecords:
     def headers_at(self, row: int) -> list[tuple[str, bytes | None]] | None:
         """The headers of a row, in order; None if there are none."""
         if self._headers is None:
-            column = self._fetched.rows.column("_headers")
-            lists = [None] * len(column) if column.null_count == len(column) else column.to_pylist()
-            self._headers = [[(pair["key"], pair["value"]) for pair in pairs] if pairs else None for pairs in lists]
+            self._headers = header_pairs(self._fetched.rows.column("_headers"))
         return self._headers[row]
 
     def timestamp_at(self, row: int) -> tuple[int, int]:
-        """The timestamp of a row: its type (TIMESTAMP_ constant) and milliseconds since 1970 UTC."""
+        """The timestamp of a row: its type (TIMESTAMP_ constant) and milliseconds since 1970 UTC. A stored time that no
+        message can have is TIMESTAMP_NOT_AVAILABLE and -1, as for a message of Kafka without one."""
         if self._timestamps is None:
             stamps = self._fetched.rows.column("_timestamp").cast("int64")
             self._timestamps = [stamp // 1000 for stamp in stamps.to_pylist()]
-        kind = TIMESTAMP_LOG_APPEND_TIME if self._fetched.log_append_time else TIMESTAMP_CREATE_TIME
-        return kind, self._timestamps[row]
+        time_ms = self._timestamps[row]
+        if not 0 <= time_ms <= TIMESTAMP_MS_MAX:
+            return TIMESTAMP_NOT_AVAILABLE, -1
+        return TIMESTAMP_LOG_APPEND_TIME if self._fetched.log_append_time else TIMESTAMP_CREATE_TIME, time_ms
 
     def arrow(self, first: int, count: int) -> Any:
         """`count` rows from row `first` as a record batch with the columns of the topic's table."""

@@ -25,6 +25,7 @@ from deltaq.topics.log import StalePlan
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.record_faults import name_faults
 from deltaq.topics.scan import Fetched, FileGone, FileRead, plan_reads, read_file, read_known
 from deltaq.topics.state import PendingSegment, RewrittenRecords
 from deltaq.work import Work
@@ -212,6 +213,9 @@ class Rewriter:
         size = 0
         for several in self._fetched(plan_reads(index, ranges)):
             for fetched in several:
+                name_faults(
+                    fetched.rows, self._log.topic, _log, "a value that cannot be returned is kept as it is stored"
+                )
                 rows[fetched.partition].append(kept := keep(fetched))
                 size += kept.nbytes
             if size > self.bytes_max and len(halved(plan.inputs, ranges)) > 1:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,17 +44,26 @@ class Fault:
     reason: str
 
 
+Check: TypeAlias = "Callable[[pa.Array, str], tuple[str, str] | None]"
+"""Path and reason of a value at fault in an array at a path; None if all its values are sound."""
+
+
 def faults(column: pa.Array, path: str, first: int = 0) -> Iterator[Fault]:
     """The rows of a column that hold a value at fault, in order. `first` is the number of its first row."""
-    found = _fault(column, path)
+    return faulty_rows(column, path, unsound, first)
+
+
+def faulty_rows(column: pa.Array, path: str, check: Check, first: int = 0) -> Iterator[Fault]:
+    """As `faults`, with another check. A column without a fault is checked once."""
+    found = check(column, path)
     if found is None:
         return
     if len(column) == 1:
         yield Fault(first, *found)
         return
     half = len(column) // 2
-    yield from faults(column.slice(0, half), path, first)
-    yield from faults(column.slice(half), path, first + half)
+    yield from faulty_rows(column.slice(0, half), path, check, first)
+    yield from faulty_rows(column.slice(half), path, check, first + half)
 
 
 def first_row(column: pa.Array | pa.ChunkedArray, is_at_fault: Callable[[pa.Array | pa.ChunkedArray], bool]) -> int:
@@ -68,13 +78,13 @@ def first_row(column: pa.Array | pa.ChunkedArray, is_at_fault: Callable[[pa.Arra
     return low
 
 
-def _fault(array: pa.Array, path: str) -> tuple[str, str] | None:
-    """Path and reason of a fault in the array; None if all its values are sound."""
+def unsound(array: pa.Array, path: str) -> tuple[str, str] | None:
+    """The `Check` of all columns: path and reason of a value that a reader cannot return."""
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return _fault(array.dictionary_decode(), path)
+        return unsound(array.dictionary_decode(), path)
     if isinstance(kind, pa.BaseExtensionType):
-        return _fault(array.storage, path)
+        return unsound(array.storage, path)
     if any(test(kind) for test in _NESTED):
         return _nested_fault(array.drop_null() if array.null_count else array, path)
     reason = next((reason for test, is_sound, reason in _RULES if test(kind) and not is_sound(array)), None)
@@ -89,7 +99,7 @@ def _nested_fault(array: pa.Array, path: str) -> tuple[str, str] | None:
             return path, "has a key that is null"
         if _has_repeated_key(pairs, keys):
             return path, "has a key twice"
-    found = (_fault(child, inner) for child, inner in children_of(array, path))
+    found = (unsound(child, inner) for child, inner in children_of(array, path))
     return next((each for each in found if each is not None), None)
 
 

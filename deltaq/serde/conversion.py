@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import CoroutineType
 from typing import Any, NamedTuple
 
-from deltaq.errors import InvalidConfig
+from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.message import Message
 from deltaq.serde.errors import (
     KeyDeserializationError,
@@ -113,7 +113,7 @@ class MessageDeserializers:
         """Replace key and value of a record by what they stand for. If one of them fails, neither is replaced. Raises
         KeyDeserializationError, ValueDeserializationError."""
         topic, headers = message.topic() or "", message.headers()
-        key, value = message.key(), message.value()
+        key, value = message.key(), _stored_value(message)
         if self.key is not None:
             try:
                 key = self.key(key, SerializationContext(topic, MessageField.KEY, headers))
@@ -134,7 +134,7 @@ class MessageDeserializers:
     async def deserialize_async(self, message: Message[Any, Any]) -> None:
         """As `deserialize`, with deserializers that may be coroutine functions."""
         topic, headers = message.topic() or "", message.headers()
-        key, value = message.key(), message.value()
+        key, value = message.key(), _stored_value(message)
         if self.key is not None:
             try:
                 key = await _made(self.key(key, SerializationContext(topic, MessageField.KEY, headers)))
@@ -147,6 +147,14 @@ class MessageDeserializers:
                 raise ValueDeserializationError(error, message) from error
         message.set_key(key)
         message.set_value(value)
+
+
+def _stored_value(message: Message[Any, Any]) -> Any:
+    """The value of a message. Raises ValueDeserializationError for one of a typed topic that cannot be returned."""
+    try:
+        return message.value()
+    except KafkaException as error:
+        raise ValueDeserializationError(error, message) from error
 
 
 def take_functions(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue, KafkaError, KafkaException
+from deltaq.serde.column_values import as_stored, faults
 
 if TYPE_CHECKING:
     import pydantic
@@ -70,12 +71,12 @@ class TopicSchema(ABC):
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
-    def to_python(self, batch: pa.RecordBatch) -> list[dict[str, object] | None]:
-        """The rows of a batch of a topic's table. A row whose value columns are all null becomes None, a tombstone.
+    def to_python(self, batch: pa.RecordBatch) -> list[dict[str, object] | Unreadable | None]:
+        """The rows of a batch of a topic's table. A row whose value columns are all null becomes None, a tombstone. A
+        row with a value that cannot be returned becomes that `Unreadable`, and the others are returned.
 
         A column that the topic does not have (yet) is None. Raises KafkaException (_VALUE_DESERIALIZATION) if that
-        column is required and has no default, and for values without an equal in Python, such as a date in the year
-        10000 or a map with a repeated key. Such values come only from produced Arrow data.
+        column is required and has no default.
         """
         there = [name for name in batch.schema.names if not name.startswith("_")]
         known = [name for name in self.arrow.names if name in there]
@@ -92,16 +93,47 @@ class TopicSchema(ABC):
             is_value = [here or elsewhere for here, elsewhere in zip(is_value, in_others, strict=True)]
         for row in rows if missing else ():
             row.update(dict.fromkeys(missing))
-        return [row if is_there else None for row, is_there in zip(rows, is_value, strict=True)]
+        return [
+            _unreadable_part(row) or row if is_there else None for row, is_there in zip(rows, is_value, strict=True)
+        ]
 
 
-def python_values(data: pa.RecordBatch | pa.Array) -> list[Any]:
-    """Rows or values as Python's, maps as dicts. Raises KafkaException (_VALUE_DESERIALIZATION) as
-    `TopicSchema.to_python`."""
+def _unreadable_part(row: Mapping[str, object]) -> Unreadable | None:
+    return next((value for value in row.values() if isinstance(value, Unreadable)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for a stored value that cannot be returned, such as text that is no UTF-8 or a time in the year 10000:
+    the path of its column, the reason, and what is stored, as bytes and numbers.
+
+    No producer accepts such a value: an earlier version did, or another program wrote the file.
+    """
+
+    path: str
+    reason: str
+    stored: object
+
+    def __str__(self) -> str:
+        return f"column {self.path!r} {self.reason}"
+
+
+def python_values(data: pa.RecordBatch | pa.Array, path: str = "") -> list[Any]:
+    """Rows, or the values of the column `path`, as Python's, maps as dicts, and an `Unreadable` for each value that
+    cannot be returned."""
     try:
         found: list[Any] = data.to_pylist(maps_as_pydicts="strict")
     except (ValueError, OverflowError, KeyError) as error:  # KeyError: a map with one key twice
-        raise unreadable(str(error)) from error
+        if isinstance(data, pa.RecordBatch):
+            names = data.schema.names
+            columns = [python_values(column, name) for name, column in zip(names, data.columns, strict=True)]
+            return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        if len(data) > 1:
+            half = len(data) // 2
+            return python_values(data.slice(0, half), path) + python_values(data.slice(half), path)
+        fault = next(faults(data, path), None)
+        about = (path, str(error)) if fault is None else (fault.path, fault.reason)
+        return [Unreadable(*about, as_stored(data)[0].as_py())]
     return found
 
 

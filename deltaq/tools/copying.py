@@ -21,7 +21,15 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import AdminConfig, parse_client_config
 from deltaq.delta.retry import error_pause_s
 from deltaq.delta.store_errors import raising_unavailable
-from deltaq.errors import InvalidConfig, KafkaException, OffsetOutOfRange, TopicExists, Unavailable, UnknownTopic
+from deltaq.errors import (
+    InvalidConfig,
+    KafkaError,
+    KafkaException,
+    OffsetOutOfRange,
+    TopicExists,
+    Unavailable,
+    UnknownTopic,
+)
 from deltaq.maintenance.retention import plan_deletion
 from deltaq.parquet.segment import encode_segment
 from deltaq.root import open_root
@@ -37,11 +45,13 @@ from deltaq.tools.copy_plan import (
     not_a_copy,
     plan_copy,
 )
+from deltaq.topics.comparison import same_rows
 from deltaq.topics.copy_log import CopyLog
 from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic, definition_of
 from deltaq.topics.ranges import read_ranges
+from deltaq.topics.record_faults import name_faults
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.state import PendingSegment, RewrittenRecords, TopicHead
 
@@ -112,9 +122,10 @@ def copy(
 
     A topic or group that fails is in the report's `failures`, and the others are copied: KafkaException
     (_INCONSISTENT) for a topic of the target that is no copy of the source, UnknownTopic for a name without a topic,
-    Corrupt, Incompatible, Unavailable, OutcomeUnknown. Raises InvalidConfig for a wrong configuration, Unavailable if
-    the topics or groups of the source cannot be listed; with `follow`, that is a failure too, and the next round lists
-    them again.
+    Corrupt, Incompatible, Unavailable, OutcomeUnknown, KafkaException (_FAIL) for any other error of a topic. A record
+    with a value that cannot be returned is copied as it is stored, and the log names it. Raises InvalidConfig for a
+    wrong configuration, Unavailable if the topics or groups of the source cannot be listed; with `follow`, that is a
+    failure too, and the next round lists them again.
     """
     run = _CopyRun(source, target, list(topics), clock, notify, bytes_at_once, report or CopyReport(), follow=follow)
     groups_at = float("-inf")
@@ -191,6 +202,10 @@ class _CopyRun:
             # A folder may be that of a deleted topic.
             if not isinstance(error, UnknownTopic) or name in self._patterns:
                 self._failed(name, error)
+        except Exception as error:  # noqa: BLE001 - the other topics are copied, whatever is wrong with this one
+            _log.exception("not copied: %s", name)
+            reason = f"{type(error).__name__}: {error}; please report it"
+            self._failed(name, KafkaException(KafkaError(KafkaError._FAIL, reason)))
         else:
             self.report.failures.pop(name, None)
             self.report.topics.setdefault(name, 0)
@@ -318,10 +333,9 @@ class TopicCopier:
         stores = (self._source_store, self._source), (self._target_store, self._copy)
         ours, theirs = ({part.partition: part.rows for part in read_ranges(store, log, last)} for store, log in stores)
         for partition in ours.keys() & theirs.keys():
-            # As text, in which NaN equals NaN.
-            both = [repr(rows.to_pylist()) for rows in (ours[partition], theirs[partition]) if rows.num_rows]
+            both = ours[partition], theirs[partition]
             # Key compaction may have removed the record on one side.
-            if len(both) == 2 and both[0] != both[1]:
+            if all(rows.num_rows for rows in both) and not same_rows(*both):
                 place = f"offset {last[partition][0]} of partition {partition} of topic {self._topic!r}"
                 raise not_a_copy(f"{place} holds another message at the target, which another program has written")
 
@@ -352,6 +366,7 @@ class TopicCopier:
                 rows = gathering.take()
                 if rows is not None:
                     yield rows
+            name_faults(fetched.rows, self._topic, _log, "a value that cannot be returned is copied as it is stored")
             gathering.add(fetched)
         gathering.cover({partition: end for partition, (_, end) in plan.ranges.items()})
         rows = gathering.take()

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
 
 from deltaq import names
 from deltaq.admin.group_calls import GroupCalls
@@ -21,6 +22,9 @@ from deltaq.store.probe import PROBE_FOLDER, UnsafeStore, probe
 from deltaq.tools.speed import left_behind
 from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import definition_of
+from deltaq.topics.record_faults import record_faults
+from deltaq.topics.scan import FileGone, FileRead, read_file
 from deltaq.units import counted
 from deltaq.version import __version__
 
@@ -29,6 +33,10 @@ OK, DUE, WRONG = "ok", "due", "wrong"
 
 NAMED_AT_ONCE = 5
 """How many topics, groups or actions a finding names; it counts the others."""
+
+RECORDS_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of data files that an examination reads to look for values that cannot be returned: of each topic a share, its
+newest files."""
 
 _PACKAGES = ("pyarrow", "obstore", "pydantic")
 
@@ -44,7 +52,7 @@ class Finding:
 
 
 def examine(store: Store, clock: Clock = SYSTEM_CLOCK) -> Iterator[Finding]:
-    """Examine a root: versions, store, permissions, clock, topics, groups, files, maintenance.
+    """Examine a root: versions, store, permissions, clock, topics, groups, files, records, maintenance.
 
     Writes and deletes a few bytes under `_deltaq/`. Raises nothing that a store may answer.
     """
@@ -215,6 +223,60 @@ def _topic_files(store: Store, clock: Clock, topic: str) -> _TopicFiles:
     return _TopicFiles(len(unnamed), sum(unnamed), broken)
 
 
+@dataclass(frozen=True, slots=True)
+class _TopicRecords:
+    """What the newest files of a topic hold: the values at fault, files that cannot be read, and how many of all files
+    were looked at."""
+
+    faults: list[str]
+    broken: list[str]
+    read: int
+    files: int
+
+
+def _records(store: Store, clock: Clock) -> Finding:
+    """Looks for values that readers cannot return, in the newest files of each topic."""
+    topics = topic_names(store)
+    bytes_max = RECORDS_BYTES_MAX // max(1, len(topics))
+    found = in_parallel(clock, lambda topic: _topic_records(store, clock, topic, bytes_max), topics)
+    read, files = sum(records.read for records in found), sum(records.files for records in found)
+    of_all = f"{counted(read, 'file')} of {files:,}, the newest ones"
+    if broken := [file for records in found for file in records.broken]:
+        return Finding("records", WRONG, _some(broken), "restore the named files from a copy of the storage")
+    if faults := [fault for records in found for fault in records.faults]:
+        remedy = (
+            "consumers report each of them and go on, but other engines may fail on its table: copy the other records "
+            "to a new topic with deltaq.tools.transform, or wait until retention removes them"
+        )
+        return Finding("records", WRONG, f"{_some(faults)} ({of_all})", remedy)
+    return Finding("records", OK, f"readers can return all values ({of_all})" if files else "there are none")
+
+
+def _topic_records(store: Store, clock: Clock, topic: str, bytes_max: int) -> _TopicRecords:
+    log = TopicLog(store, topic, clock, indexed=True)
+    try:
+        log.load()
+        head, columns = log.live_head, definition_of(log).columns
+    except KafkaException:
+        return _TopicRecords([], [], 0, 0)  # the check of the topics reports it
+    newest_first = sorted(log.index.files.values(), key=lambda file: file.segment.version, reverse=True)
+    until = accumulate(file.segment.size for file in newest_first)
+    chosen = [file for file, size in zip(newest_first, until, strict=True) if size <= bytes_max]
+    faults, broken = [], []
+    for file in chosen:
+        wanted = [(batch, max(batch.base_offset, head.start_offsets[batch.partition])) for batch in file.batches]
+        read = tuple((batch, start, batch.next_offset) for batch, start in wanted if start < batch.next_offset)
+        try:
+            parts = read_file(store, FileRead(file, read), columns) if read else []
+        except FileGone:
+            continue  # it was replaced meanwhile
+        except Corrupt as error:
+            broken.append(f"{topic}: {error.error.str()}")
+            continue
+        faults += [f"topic {topic!r}, {fault}" for part in parts for fault in record_faults(part.rows)]
+    return _TopicRecords(faults, broken, len(chosen), len(newest_first))
+
+
 def _maintenance(store: Store, clock: Clock) -> Finding:
     lines: list[str] = []
     counts = Maintenance(store, clock, notify=lines.append).plan()
@@ -232,6 +294,7 @@ _CHECKS: Mapping[str, Callable[[Store, Clock], Finding]] = {
     "topics": _topics,
     "groups": _groups,
     "files": _data_files,
+    "records": _records,
     "maintenance": _maintenance,
 }
 

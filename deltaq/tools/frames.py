@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from pyarrow import csv
 from deltaq.errors import InvalidConfig
 from deltaq.serde.column_values import check_sound
 from deltaq.serde.columns import TIMESTAMP
-from deltaq.serde.schema import python_values, unreadable
+from deltaq.serde.schema import python_values
 from deltaq.tools.files import as_messages, load_file
 from deltaq.tools.positions import Place, offset_ranges
 from deltaq.tools.reading import read
@@ -23,49 +24,55 @@ from deltaq.tools.writing import Sending
 from deltaq.topic import Topic
 from deltaq.topics.arrow_input import check_objects
 from deltaq.topics.columns import HEADERS, table_schema
+from deltaq.topics.record_faults import without_faults
 from deltaq.units import as_time
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+_log = logging.getLogger("deltaq.tools")
+
 _ROWS_AT_ONCE = 10_000
 
 
 def to_arrow(topic: Topic, start: Place = None, end: Place = None) -> pa.Table:
-    """The records between two places as a table of the topic's columns. Raises as `offset_ranges` and `to_batches`."""
+    """The records between two places as a table of the topic's columns, as they are stored. Raises as `offset_ranges`
+    and `to_batches`."""
     return pa.Table.from_batches(_batches(topic, start, end), table_schema(topic.describe().schema))
 
 
 def to_pandas(topic: Topic, start: Place = None, end: Place = None) -> pd.DataFrame:
-    """The records as a data frame of pandas. Raises as `to_arrow`, and InvalidConfig without pandas."""
+    """The records as a data frame of pandas. A value that cannot be returned is null, and the log names its record.
+    Raises as `to_arrow`, and InvalidConfig without pandas."""
     try:
-        return to_arrow(topic, start, end).to_pandas()
+        return _sound_table(topic, start, end).to_pandas()
     except ModuleNotFoundError:
         raise InvalidConfig("to_pandas needs pandas: pip install pandas", key="pandas") from None
 
 
 def to_polars(topic: Topic, start: Place = None, end: Place = None) -> pl.DataFrame:
-    """The records as a data frame of Polars. Raises as `to_arrow`, and InvalidConfig without Polars."""
+    """The records as a data frame of Polars. A value that cannot be returned is null, and the log names its record.
+    Raises as `to_arrow`, and InvalidConfig without Polars."""
     try:
         import polars  # noqa: PLC0415 - only where it is used
     except ModuleNotFoundError:
         raise InvalidConfig("to_polars needs Polars: pip install polars", key="polars") from None
-    return polars.DataFrame(to_arrow(topic, start, end))
+    return polars.DataFrame(_sound_table(topic, start, end))
 
 
 def to_csv(topic: Topic, path: Path, start: Place = None, end: Place = None) -> int:
     """Write the records to a CSV file with a heading; their number.
 
     Bytes stand as text, those that are no UTF-8 escaped as `\\xff`; lists, maps and headers as JSON. `from_file` takes
-    such a file, unless keys or values may be escaped, or the topic has columns of lists or maps. Raises as `to_arrow`,
-    InvalidConfig for a file that cannot be written, and KafkaException (_VALUE_DESERIALIZATION) for values without an
-    equal in Python, such as a time in the year 10000.
+    such a file, unless keys or values may be escaped, or the topic has columns of lists or maps. The cell of a value
+    that cannot be returned, such as a time in the year 10000, is empty, and the log names its record. Raises as
+    `to_arrow`, InvalidConfig for a file that cannot be written.
     """
     count, columns = 0, _text_schema(topic)
     try:
         with csv.CSVWriter(path, columns) as writer:
-            for batch in _batches(topic, start, end):
+            for batch in sound_batches(topic, start, end):
                 texts = pa.RecordBatch.from_arrays([_as_texts(column) for column in batch.columns], columns.names)
                 writer.write_batch(texts.cast(columns))
                 count += batch.num_rows
@@ -81,7 +88,7 @@ def to_xlsx(topic: Topic, path: Path, start: Place = None, end: Place = None) ->
     """
 
     def rows() -> Iterator[list[Any]]:
-        for batch in _batches(topic, start, end):
+        for batch in sound_batches(topic, start, end):
             columns = [_as_cells(column) for column in batch.columns]
             yield from map(list, zip(*columns, strict=True))
 
@@ -127,6 +134,15 @@ def _batches(topic: Topic, start: Place, end: Place) -> Iterator[pa.RecordBatch]
     return read(topic, offset_ranges(topic, start, end))
 
 
+def sound_batches(topic: Topic, start: Place, end: Place) -> Iterator[pa.RecordBatch]:
+    """The records between two places as `without_faults` returns them. Raises as `to_arrow`."""
+    return (without_faults(batch, topic.name, _log) for batch in _batches(topic, start, end))
+
+
+def _sound_table(topic: Topic, start: Place, end: Place) -> pa.Table:
+    return pa.Table.from_batches(sound_batches(topic, start, end), table_schema(topic.describe().schema))
+
+
 def _text_schema(topic: Topic) -> pa.Schema:
     """The columns of a topic as text."""
     return pa.schema([(name, pa.string()) for name in table_schema(topic.describe().schema).names])
@@ -135,10 +151,7 @@ def _text_schema(topic: Topic) -> pa.Schema:
 def _as_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         times = column.cast(TIMESTAMP).cast(pa.int64()).to_pylist()
-        try:
-            return pa.array([None if time is None else _time_text(time) for time in times], pa.string())
-        except OverflowError as error:
-            raise unreadable(str(error)) from None
+        return pa.array([None if time is None else _time_text(time) for time in times], pa.string())
     return pa.array([None if value is None else str(value) for value in _cells(column, _text)], pa.string())
 
 

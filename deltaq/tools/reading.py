@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.errors import InvalidConfig
-from deltaq.serde.schema import python_values
+from deltaq.serde.schema import Unreadable, python_values
 from deltaq.tools.positions import Place, Ranges, offset_ranges
 from deltaq.tools.records import Record, json_text, records_of
 from deltaq.topic import Topic
@@ -80,9 +80,8 @@ def _newest(batches: Sequence[pa.RecordBatch], columns: pa.Schema, count: int) -
 def matching(batch: pa.RecordBatch, pattern: str, *, ignore_case: bool = False, invert: bool = False) -> pa.RecordBatch:
     """The rows whose key or value has a match of the regular expression `pattern` (syntax of RE2).
 
-    The columns of a typed topic are searched as text: lists, structs and maps as the JSON that stands for them. Raises
-    InvalidConfig for a wrong pattern, KafkaException (_VALUE_DESERIALIZATION) for such values without an equal in
-    Python.
+    The columns of a typed topic are searched as text: lists, structs and maps as the JSON that stands for them, or, if
+    they cannot be returned, as what is stored. Raises InvalidConfig for a wrong pattern.
     """
     found = pa.repeat(False, batch.num_rows)
     for name in batch.schema.names:
@@ -98,7 +97,11 @@ def _as_text(column: pa.Array) -> pa.Array:
     if not pa.types.is_nested(column.type):
         return column.cast(pa.string())
     values = python_values(column)
-    return pa.array([None if value is None else json_text(value) for value in values], pa.string())
+    return pa.array([None if value is None else _text_of(value) for value in values], pa.string())
+
+
+def _text_of(value: Any) -> str:
+    return str(value.stored) if isinstance(value, Unreadable) else json_text(value)
 
 
 def _matches(column: pa.Array, pattern: str, *, ignore_case: bool) -> pa.Array:

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from deltaq.errors import InvalidValue
+from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.serde.json_text import strict_json
-from deltaq.serde.schema import TopicSchema
+from deltaq.serde.schema import TopicSchema, Unreadable
+from deltaq.topics.columns import header_pairs
 
 _FIELDS = {
     *("topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64", "headers"),
@@ -29,8 +31,9 @@ _EXACT_DIGITS_MAX = 15  # the decimal digits that every float keeps
 
 
 class Record(NamedTuple):
-    """A record with its place. `timestamp` is milliseconds since 1970 UTC; `value` is bytes, a dict for a typed topic,
-    None for a tombstone, or a `RegistryValue` where it was decoded."""
+    """A record with its place. `timestamp` is milliseconds since 1970 UTC, -1 for a stored time that no message has;
+    `value` is bytes, a dict for a typed topic, None for a tombstone, a `RegistryValue` where it was decoded, or an
+    `Unreadable` where it cannot be returned."""
 
     partition: int
     offset: int
@@ -54,17 +57,18 @@ def records_of(batch: pa.RecordBatch, schema: TopicSchema | None) -> Iterator[Re
     """The rows of a topic's table as records. `schema` is the topic's, None for a topic of bytes."""
     values = batch.column("value").to_pylist() if schema is None else schema.to_python(batch)
     times = batch.column("_timestamp").cast(pa.int64()).to_pylist()
-    headers = batch.column("_headers").to_pylist()
+    headers = header_pairs(batch.column("_headers"))
     columns = (batch.column(name).to_pylist() for name in ("_partition", "_offset", "_key"))
     for partition, offset, key, microseconds, pairs, value in zip(*columns, times, headers, values, strict=True):
-        named = [(pair["key"], pair["value"]) for pair in pairs or ()]
-        yield Record(partition, offset, microseconds // 1000, key, named, value)
+        time_ms = microseconds // 1000
+        yield Record(partition, offset, time_ms if 0 <= time_ms <= TIMESTAMP_MS_MAX else -1, key, pairs or [], value)
 
 
 def as_json(record: Record, topic: str) -> dict[str, Any]:
-    """The record as an object for JSON. Bytes that are no UTF-8 stand in base64 under `key_base64`, `value_base64`."""
+    """The record as an object for JSON. Bytes that are no UTF-8 stand in base64 under `key_base64`, `value_base64`; the
+    reason why a value cannot be returned stands under `error`, in the place of the value."""
     about: dict[str, Any] = {"topic": topic, "partition": record.partition, "offset": record.offset}
-    about["timestamp"] = record.timestamp
+    about["timestamp"] = record.timestamp if record.timestamp >= 0 else None
     about |= _named("key", record.key)
     about |= _value_as_json(record.value)
     if record.headers:
@@ -73,6 +77,8 @@ def as_json(record: Record, topic: str) -> dict[str, Any]:
 
 
 def _value_as_json(value: Any) -> dict[str, Any]:
+    if isinstance(value, Unreadable):
+        return {"error": str(value)}
     if isinstance(value, RegistryValue):
         schema = {"schema_id": value.schema_id, "message_type": value.message_type}
         return {"value": plain(value.value)} | {name: part for name, part in schema.items() if part is not None}

@@ -12,9 +12,8 @@ import pyarrow as pa
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import InvalidConfig
 from deltaq.store import Store
-from deltaq.tools.frames import from_arrow
-from deltaq.tools.positions import Place, offset_ranges
-from deltaq.tools.reading import read
+from deltaq.tools.frames import from_arrow, sound_batches
+from deltaq.tools.positions import Place
 from deltaq.topic import Topic
 from deltaq.topics.columns import table_schema
 from deltaq.topics.listing import topic_names
@@ -29,7 +28,8 @@ def sql(store: Store, query: str, start: Place = None, end: Place = None, *, clo
     """The result of a query in DuckDB's SQL, in which topics are tables.
 
     Their columns are `_partition`, `_offset`, `_timestamp`, `_key`, `_headers`, and `value` or the columns of a typed
-    topic. The records from `start` to `end` are loaded first; DuckDB writes to disk what does not fit into memory.
+    topic. The records from `start` to `end` are loaded first; DuckDB writes to disk what does not fit into memory. A
+    value that cannot be returned is null, and the log names its record.
 
     Raises InvalidConfig for a query that DuckDB refuses, and where DuckDB is missing; UnknownTopic, Corrupt,
     Incompatible, Unavailable.
@@ -113,7 +113,7 @@ def _topics(store: Store, named: set[str]) -> Mapping[str, str]:
 
 def _load(connection: duckdb.DuckDBPyConnection, name: str, topic: Topic, start: Place, end: Place) -> None:
     columns = table_schema(topic.describe().schema)
-    batches = read(topic, offset_ranges(topic, start, end))
+    batches = sound_batches(topic, start, end)
     connection.register(_SOURCE, pa.RecordBatchReader.from_batches(columns, batches))
     quoted = '"' + name.replace('"', '""') + '"'
     # A table and not a view: DuckDB may scan it several times, and batches can be read once.

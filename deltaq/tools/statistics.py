@@ -9,6 +9,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.tools.positions import Ranges
 from deltaq.tools.reading import read
 from deltaq.tools.registry_values import PREFIX_BYTES, RegistryDecoder, schema_id_of
@@ -60,7 +61,6 @@ class TopicStats:
             MessageSize(bound.as_py(), partition, offsets[pc.index(sizes, bound).as_py()].as_py())
             for bound in (bounds["min"], bounds["max"])
         )
-        times = pc.min_max(batch.column("_timestamp").cast(pa.int64()))
         self.messages += batch.num_rows
         self.bytes += pc.sum(sizes).as_py()
         self.without_key += batch.column("_key").null_count
@@ -69,11 +69,19 @@ class TopicStats:
         # Of equally large messages, the first one, as for the smallest.
         if self.largest is None or largest.bytes > self.largest.bytes:
             self.largest = largest
+        self._add_times(batch.column("_timestamp").cast(pa.int64()))
+        self.by_partition[partition] = self.by_partition.get(partition, 0) + batch.num_rows
+
+    def _add_times(self, stamps: pa.Array) -> None:
+        """Take times in microseconds into account, but for those that no message can have."""
+        is_time = pc.and_(pc.greater_equal(stamps, 0), pc.less(stamps, 1000 * (TIMESTAMP_MS_MAX + 1)))
+        times = pc.min_max(stamps.filter(is_time))
+        if times["min"].as_py() is None:
+            return
         earliest, latest = times["min"].as_py() // 1000, times["max"].as_py() // 1000
         # 0 is a timestamp.
         self.first_timestamp = earliest if self.first_timestamp is None else min(self.first_timestamp, earliest)
         self.last_timestamp = latest if self.last_timestamp is None else max(self.last_timestamp, latest)
-        self.by_partition[partition] = self.by_partition.get(partition, 0) + batch.num_rows
 
 
 def stats(topic: Topic, ranges: Ranges) -> TopicStats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.parquet.plain_segment import PlainRows
+from deltaq.serde.column_values import as_stored
 from deltaq.serde.schema import TopicSchema
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -111,6 +112,26 @@ def _header_column(headers: Sequence[Headers]) -> pa.Array:
         type=HEADERS,
         mask=pa.array([not pairs for pairs in lists]),
     )
+
+
+def header_pairs(column: pa.Array) -> list[Headers]:
+    """The headers of each record, in order; None if there are none.
+
+    A name that is no UTF-8 has each wrong byte as `\\xNN`, and a missing name is empty: no producer accepts either, and
+    the record is not lost for them.
+    """
+    if column.null_count == len(column):
+        return [None] * len(column)
+    try:
+        lists = column.to_pylist()
+    except UnicodeDecodeError:
+        lists = as_stored(column).to_pylist()
+    return [[_header(pair) for pair in pairs] if pairs else None for pairs in lists]
+
+
+def _header(pair: Mapping[str, Any] | None) -> tuple[str, bytes | None]:
+    name, value = ("", None) if pair is None else (pair["key"] or "", pair["value"])
+    return (name.decode(errors="backslashreplace") if isinstance(name, bytes) else name), value
 
 
 def by_partition(columns: Columns, *, timed: bool = True) -> tuple[pa.RecordBatch, tuple[tuple[int, int], ...]]:

@@ -434,28 +434,13 @@ def _check_partitions(file: DataFile, rows: pa.RecordBatch, expected: pa.Array) 
 
 
 def _with_times(file: DataFile, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with the append time of the log, where that counts. Raises Corrupt for values of no possible record."""
+    """The rows with the append time of the log, where that counts. Raises Corrupt for rows without one."""
     if file.append_time_ms is not None:
         stamps = pa.repeat(pa.scalar(file.append_time_ms * 1000, pa.int64()).cast(TIMESTAMP), rows.num_rows)
         rows = _with_column(rows, "_timestamp", stamps)
-    _check_values(file, rows)
-    return rows
-
-
-def _check_values(file: DataFile, rows: pa.RecordBatch) -> None:
-    """Raises Corrupt for timestamps and headers that no record can have."""
     if rows.column("_timestamp").null_count:
         raise _damaged(file, "column '_timestamp' has nulls, and the log has no append time for its rows")
-    if "_headers" not in rows.schema.names or (headers := rows.column("_headers")).null_count == len(headers):
-        return
-    pairs = pc.list_flatten(headers)
-    names = pairs.field(0)
-    if pairs.null_count or names.null_count:
-        raise _damaged(file, "column '_headers' has headers without a name")
-    try:
-        names.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise _damaged(file, f"column '_headers' has names that are no text: {error}") from error
+    return rows
 
 
 def _rise(offsets: pa.Array, low: int, high: int) -> bool:

@@ -468,13 +468,21 @@ def _own_statistics(segment: PendingSegment, batches: list[list[int]]) -> list[C
     """Statistics of the columns in the file. Offsets and times that the commit assigns are null there."""
     if not segment.rows:
         return []
-    offsets = times = None
+    offsets = None
     if segment.rewritten is not None:
         offsets = segment.rewritten.offsets
-    if segment.timed:
-        times = delta_time(segment.min_timestamp_ms), delta_time(segment.max_timestamp_ms)
     return [
         ColumnStatistics("_partition", 0, batches[0][0], batches[-1][0]),
         ColumnStatistics("_offset", segment.rows) if offsets is None else ColumnStatistics("_offset", 0, *offsets),
-        ColumnStatistics("_timestamp", segment.rows) if times is None else ColumnStatistics("_timestamp", 0, *times),
+        _time_statistics(segment),
     ]
+
+
+def _time_statistics(segment: PendingSegment) -> ColumnStatistics:
+    if not segment.timed:
+        return ColumnStatistics("_timestamp", segment.rows)
+    try:
+        bounds = delta_time(segment.min_timestamp_ms), delta_time(segment.max_timestamp_ms)
+    except OverflowError:  # a rewritten or copied record of another program has a time outside the years 1 to 9999
+        return ColumnStatistics("_timestamp", 0)
+    return ColumnStatistics("_timestamp", 0, *bounds)

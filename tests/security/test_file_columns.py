@@ -21,7 +21,6 @@ from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.parquet import segment_file
 from deltaq.store import MemoryStore
-from deltaq.topics.columns import HEADERS
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.time_lookup import offset_for_time
 from deltaq.work import finish
@@ -51,22 +50,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "key is text": (VALUE | {"_key": ["k"]}, "column '_key' is string"),
     "headers are bytes": (VALUE | {"_headers": [b"h"]}, "column '_headers' is binary"),
     "headers without values": (VALUE | {"_headers": [[{"key": "k"}]]}, "column '_headers' is list<"),
-    "a header that is null": (VALUE | {"_headers": pa.array([[None]], HEADERS)}, "headers without a name"),
-    "a header without a name": (
-        VALUE | {"_headers": pa.array([[{"key": None, "value": b""}]], HEADERS)},
-        "headers without a name",
-    ),
 }
-
-
-def headers_named(name: bytes) -> pa.Array:
-    """One header, whose name need not be text."""
-    names = pa.Array.from_buffers(pa.string(), 1, pa.array([name]).buffers())
-    pairs = pa.StructArray.from_arrays([names, pa.array([b""])], ["key", "value"])
-    return pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pairs)
-
-
-WRONG["a header whose name is no text"] = VALUE | {"_headers": headers_named(b"\xff")}, "names that are no text"
 
 
 def by_poll(store: MemoryStore) -> Exception:

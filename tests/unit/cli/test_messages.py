@@ -14,6 +14,7 @@ import pytest
 
 from deltaq import AdminClient, Producer, Topic
 from deltaq.tools.spreadsheets import write_sheet
+from tests.doubles.unsound import append_unsound, text_of
 from tests.unit.cli.conftest import ROOT, Ended, Shell
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
@@ -418,3 +419,28 @@ def test_programs_get_the_bytes_of_messages_as_they_are(deltaq: Shell) -> None:
         producer.produce("t", HOSTILE)
     assert deltaq("cat t").raw == HOSTILE + b"\n"
     assert deltaq("cat t --table").raw.count(b"\x1b") == 0
+
+
+def test_a_value_that_cannot_be_returned_is_named_and_the_others_are_printed(deltaq: Shell) -> None:
+    schema = pa.schema([("id", pa.int64()), ("s", pa.string())])
+    topic = Topic("trades", schema, bootstrap_servers=ROOT).create()
+    append_unsound(topic.store, "trades", pa.table({"id": [1, 2, 3], "s": text_of(b"a", b"\xfc", b"c")}))
+    reason = "column 's' has bytes that are no UTF-8"
+    note = f"deltaq: topic 'trades', partition 0, offset 1: the value cannot be shown: {reason}\n"
+    for command in ("cat trades", "tail trades", "consume trades --from beginning --exit"):
+        ended = deltaq(command)
+        assert (ended.status, ended.errors) == (0, note)
+        assert ended.output == '{"id": 1, "s": "a"}\n\n{"id": 3, "s": "c"}\n'
+    lines = [json.loads(line) for line in deltaq("cat trades -o json").output.splitlines()]
+    assert [line.get("error") for line in lines] == [None, reason, None]
+    assert ["value" in line for line in lines] == [True, False, True]
+    table = deltaq("cat trades --table")
+    assert (table.status, table.errors) == (0, note)
+    assert len(table.output.splitlines()) == 4
+
+
+def test_a_time_that_no_message_can_have_is_shown_as_none(deltaq: Shell) -> None:
+    topic = Topic("old", config={"retention.ms": -1}, bootstrap_servers=ROOT).create()
+    append_unsound(topic.store, "old", [b"a"], times_ms=[-1])
+    assert json.loads(deltaq("cat old -o json").output)["timestamp"] is None
+    assert "1969" not in deltaq("cat old --table").output

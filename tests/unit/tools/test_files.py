@@ -16,10 +16,9 @@ import pyarrow as pa
 import pytest
 
 from deltaq import Producer, Topic
-from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException
+from deltaq.errors import InvalidConfig, InvalidValue
 from deltaq.tools import files, from_arrow, from_file, from_polars, messages, to_csv, to_polars, to_xlsx
 from deltaq.tools.spreadsheets import write_sheet
-from tests.doubles.unsound import append_unsound
 
 
 @pytest.fixture
@@ -240,18 +239,3 @@ def test_a_damaged_workbook_is_refused_by_its_name(raw: Topic, tmp_path: Path, d
     with pytest.raises(InvalidConfig, match=r"a\.xlsx: not a workbook"):
         from_file(raw, path)
     gc.collect()  # a file that is left open becomes a warning, which fails the test
-
-
-@pytest.mark.parametrize(
-    ("kind", "value"), [(pa.timestamp("us", "UTC"), 253_402_300_800_000_000), (pa.date32(), 2_932_897)]
-)
-def test_a_time_that_python_does_not_have_is_refused_by_exports(
-    memory_root: str, tmp_path: Path, kind: pa.DataType, value: int
-) -> None:
-    topic = Topic("t", pa.schema({"at": kind}), bootstrap_servers=memory_root).create()
-    days_or_times = pa.array([value], pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
-    append_unsound(topic.store, "t", pa.table({"at": days_or_times}))
-    for export in (to_csv, to_xlsx):
-        with pytest.raises(KafkaException) as refused:
-            export(topic, tmp_path / "t.file")
-        assert refused.value.args[0] == KafkaError._VALUE_DESERIALIZATION

@@ -412,7 +412,36 @@ LIMITS = {
     "Administration": (Limit("admin.calls.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),),
     "Tools": (
         Limit("tools.spreadsheets.ROWS_MAX", "", "Rows of a spreadsheet, with its heading"),
-        Limit("tools.spreadsheets.CELL_CHARS_MAX", "characters", "A cell of a spreadsheet"),
+        Limit("tools.spreadsheets.CELL_CHARS_MAX", "characters", "A cell of a spreadsheet that is written"),
+        Limit(
+            "tools.workbook_limits.UNPACKED_BYTES_MAX", "bytes", "All parts of a spreadsheet that is loaded, unpacked"
+        ),
+        Limit(
+            "tools.workbook_limits.ROW_CHARS_MAX",
+            "characters",
+            "A row of a spreadsheet that is loaded, or all of a part of it that is no row and no text",
+        ),
+        Limit(
+            "tools.workbook_limits.ELEMENTS_MAX",
+            "",
+            "XML elements of a row of a spreadsheet that is loaded, or of a part without its rows and texts",
+        ),
+        Limit("tools.workbook_limits.TEXTS_MAX", "", "Texts that the cells of a spreadsheet that is loaded share"),
+        Limit("tools.workbook_limits.DEPTH_MAX", "levels", "Nesting of the XML of a spreadsheet that is loaded"),
+        Limit("tools.workbook_limits.TOKEN_BYTES_MAX", "bytes", "A tag in a spreadsheet that is loaded"),
+        Limit(
+            "tools.workbook_limits.DIRECTORY_BYTES_MAX",
+            "bytes",
+            "The list of the parts of a spreadsheet that is loaded",
+        ),
+        Limit("tools.file_rows.COLUMNS_MAX", "columns", "Columns of a file that is loaded, or names of a line of JSON"),
+        Limit("tools.files.ROW_BYTES_MAX", "bytes", "A row of a CSV file, or a line of JSON, that is loaded"),
+        Limit("tools.csv_files.HEADING_BYTES_MAX", "bytes", "The first row of a CSV file that is loaded"),
+        Limit(
+            "parquet.segment_file.DECODED_BYTES_MAX",
+            "bytes",
+            "Decoded size of a row group of a Parquet file that is loaded",
+        ),
         Limit("tools.speed.MESSAGES_MAX", "", "Messages that `deltaq bench` writes at full speed"),
     ),
     "The console": (

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from deltaq.cli.arguments import Topic, pairs
 from deltaq.cli.command import Argument, Command, Option, UsageError
@@ -17,6 +17,7 @@ from deltaq.units import counted
 if TYPE_CHECKING:
     from deltaq.serde.schema import TopicSchema
     from deltaq.tools.registry_values import RegistryEncoder
+    from deltaq.tools.writing import Sending
 
 
 def produce(
@@ -61,7 +62,7 @@ def produce(
     bytes, a file has a column value, and perhaps key, partition, timestamp and headers; the rows of any other file
     become JSON objects.
     """
-    from deltaq.tools.files import load_file  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.files import check_file, load_file  # noqa: PLC0415 - `deltaq --help` needs no clients
     from deltaq.tools.writing import Sending  # noqa: PLC0415 - as above
 
     if key is not None and key_delimiter is not None:
@@ -72,6 +73,8 @@ def produce(
         raise UsageError(f"{', '.join(given)}: for standard input only; columns of a file have keys and headers")
     if key_column is not None and not files:
         raise UsageError("--key-column is for files; -K splits lines of standard input")
+    for path in files or ():
+        check_file(path)
     handle = session.topic(topic)
     # Without --create, a wrong name raises UnknownTopic and makes no topic.
     schema = handle.describe().schema if not create or handle.exists() else None
@@ -87,14 +90,27 @@ def produce(
         with sending:  # waits for the deliveries, also of the messages before a line that does not fit
             for path in files or ():
                 load_file(sending, path, schema, key_column=key_column, partition=partition)
-            for number, line in enumerate(() if files else sys.stdin.buffer, 1):
-                try:
-                    sending.send(**lines.message(line.removesuffix(b"\n")))
-                except (InvalidValue, TypeError, ValueError, OverflowError) as error:
-                    reason = error.error.str() if isinstance(error, InvalidValue) else str(error)
-                    raise InvalidValue(f"line {number}: {reason}") from None
-    finally:
-        session.out.note(f"{counted(sending.delivered, 'message')} written to {topic}")
+            if not files:
+                _send_lines(sending, lines, sys.stdin.buffer)
+    except BaseException:
+        if sending.delivered:  # else the error says all
+            session.out.note(f"{counted(sending.delivered, 'message')} written to {topic}")
+        raise
+    session.out.note(f"{counted(sending.delivered, 'message')} written to {topic}")
+
+
+def _send_lines(sending: Sending, lines: _Lines, stream: BinaryIO) -> None:
+    """Send each line as a message. Raises InvalidValue, with the number of the line."""
+    from deltaq.producer.large_messages import LARGE_MESSAGE_BYTES_MAX  # noqa: PLC0415 - as above
+    from deltaq.tools.files import ROW_BYTES_MAX  # noqa: PLC0415 - as above
+    from deltaq.tools.json_lines import bounded_lines  # noqa: PLC0415 - as above
+
+    for number, line in bounded_lines(stream, ROW_BYTES_MAX if lines.are_json else LARGE_MESSAGE_BYTES_MAX):
+        try:
+            sending.send(**lines.message(line.removesuffix(b"\n")))
+        except (InvalidValue, TypeError, ValueError, OverflowError) as error:
+            reason = error.error.str() if isinstance(error, InvalidValue) else str(error)
+            raise InvalidValue(f"line {number}: {reason}") from None
 
 
 @dataclass(frozen=True)
@@ -110,6 +126,11 @@ class _Lines:
     partition: int
     empty_as_null: bool
     json: bool
+
+    @property
+    def are_json(self) -> bool:
+        """Whether lines are parsed as JSON."""
+        return self.json or self.schema is not None or self.schema_id is not None
 
     def message(self, line: bytes) -> dict[str, Any]:
         """The line as arguments of `Producer.produce`. Raises InvalidValue."""

@@ -39,12 +39,20 @@ def open_footer(data: bytes) -> pq.ParquetFile:
 def decode_row_groups(
     parquet: pq.ParquetFile, parts: FileParts, groups: Sequence[int], leaves: Sequence[int]
 ) -> pa.Table:
-    """Decode columns of row groups. ValueError, before the memory is allocated, if they exceed `DECODED_BYTES_MAX`.
+    """Decode columns of row groups. ValueError, before the memory is allocated, as `check_row_groups`."""
+    metadata = parquet.metadata
+    check_row_groups(parts, metadata, groups, leaves)
+    is_all = len(leaves) == metadata.num_columns
+    names = None if is_all else [metadata.schema.column(leaf).path for leaf in leaves]
+    return parquet.read_row_groups(groups, names, use_threads=False)
+
+
+def check_row_groups(parts: FileParts, metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> None:
+    """ValueError if columns of row groups exceed `DECODED_BYTES_MAX` when they are decoded.
 
     The page headers give the decoded size except for dictionary references. If the worst case of these would exceed the
-    limit, the columns are first read as references to compute the actual size, and then read again.
+    limit, the columns are first read as references to compute the actual size.
     """
-    metadata = parquet.metadata
     size, worst, dictionaries = _decoded_bytes(parts, metadata, groups, leaves)
     if size <= DECODED_BYTES_MAX < size + worst:
         referring = open_parts(parts, metadata, dictionaries)
@@ -52,9 +60,6 @@ def decode_row_groups(
         size += sum(_expanded(chunk) for column in references.columns for chunk in column.chunks)
     if size > DECODED_BYTES_MAX:
         raise ValueError(f"it would take {size} bytes of memory, more than the limit of {DECODED_BYTES_MAX}")
-    is_all = len(leaves) == metadata.num_columns
-    names = None if is_all else [metadata.schema.column(leaf).path for leaf in leaves]
-    return parquet.read_row_groups(groups, names, use_threads=False)
 
 
 def open_parts(parts: FileParts, metadata: pq.FileMetaData, dictionaries: Iterable[str] = ()) -> pq.ParquetFile:

@@ -27,6 +27,20 @@ def strict_json(text: str | bytes) -> object:
         raise ValueError("it is nested too deeply") from None
 
 
+class JsonNumber(str):
+    """The text of a number of JSON."""
+
+    __slots__ = ()
+
+
+def exact_json(text: bytes) -> object:
+    """As `strict_json`, but numbers, which may have any size, stay text, a `JsonNumber`."""
+    try:
+        return _EXACT.decode(text.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -45,12 +59,16 @@ def _long(digits: str) -> int:
     return number
 
 
-def _finite(text: str) -> float:
+def finite_float(text: str) -> float:
+    """The float that is nearest to the text. ValueError for one beyond all floats."""
     if not math.isfinite(number := float(text)):
         raise ValueError(f"the number {text:.40} is infinite")
     return number
 
 
 _STRICT = json.JSONDecoder(
-    object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_long, parse_float=_finite
+    object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_long, parse_float=finite_float
+)
+_EXACT = json.JSONDecoder(
+    object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=JsonNumber, parse_float=JsonNumber
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from deltaq.errors import InvalidConfig
 from deltaq.serde.column_values import check_sound
 from deltaq.serde.columns import TIMESTAMP
 from deltaq.serde.schema import python_values
+from deltaq.tools.cells import cell_of_bytes
 from deltaq.tools.files import as_messages, load_file
 from deltaq.tools.positions import Place, offset_ranges
 from deltaq.tools.reading import read
@@ -65,9 +66,8 @@ def to_csv(topic: Topic, path: Path, start: Place = None, end: Place = None) -> 
     """Write the records to a CSV file with a heading; their number.
 
     Bytes stand as text, those that are no UTF-8 escaped as `\\xff`; lists, maps and headers as JSON. `from_file` takes
-    such a file, unless keys or values may be escaped, or the topic has columns of lists or maps. The cell of a value
-    that cannot be returned, such as a time in the year 10000, is empty, and the log names its record. Raises as
-    `to_arrow`, InvalidConfig for a file that cannot be written.
+    such a file. The cell of a value that cannot be returned, such as a time in the year 10000, is empty, and the log
+    names its record. Raises as `to_arrow`, InvalidConfig for a file that cannot be written.
     """
     count, columns = 0, _text_schema(topic)
     try:
@@ -89,7 +89,7 @@ def to_xlsx(topic: Topic, path: Path, start: Place = None, end: Place = None) ->
 
     def rows() -> Iterator[list[Any]]:
         for batch in sound_batches(topic, start, end):
-            columns = [_as_cells(column) for column in batch.columns]
+            columns = [_cells(column) for column in batch.columns]
             yield from map(list, zip(*columns, strict=True))
 
     return write_sheet(path, _text_schema(topic).names, rows())
@@ -152,25 +152,19 @@ def _as_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         times = column.cast(TIMESTAMP).cast(pa.int64()).to_pylist()
         return pa.array([None if time is None else _time_text(time) for time in times], pa.string())
-    return pa.array([None if value is None else str(value) for value in _cells(column, _text)], pa.string())
+    escaped = column.type == HEADERS or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    texts = [None if value is None else cell_of_bytes(value) if escaped else _text(value) for value in _cells(column)]
+    return pa.array(texts, pa.string())
 
 
-def _as_cells(column: pa.Array) -> list[Any]:
-    # NaN and infinities as text: their cells would be empty.
-    return _cells(column, lambda value: plain(value) if isinstance(value, float) else value)
-
-
-def _cells(column: pa.Array, otherwise: Callable[[Any], Any]) -> list[Any]:
-    """Values as they stand in a cell: bytes as text, what is nested as JSON, others as `otherwise` makes them."""
-    kind = column.type
+def _cells(column: pa.Array) -> list[Any]:
+    """Values of a column, of which headers are bytes of JSON, and what is nested JSON."""
     values = python_values(column)
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return [None if value is None else value.decode("utf-8", "backslashreplace") for value in values]
-    if kind == HEADERS:
-        return [None if value is None else headers_as_json(value) for value in values]
-    if pa.types.is_nested(kind):
+    if column.type == HEADERS:
+        return [None if value is None else headers_as_json(value).encode() for value in values]
+    if pa.types.is_nested(column.type):
         return [None if value is None else json.dumps(plain(value), ensure_ascii=False) for value in values]
-    return [None if value is None else otherwise(value) for value in values]
+    return values
 
 
 def _time_text(us: int) -> str:

@@ -20,10 +20,8 @@ from deltaq.serde.json_text import strict_json
 from deltaq.serde.schema import TopicSchema, Unreadable
 from deltaq.topics.columns import header_pairs
 
-_FIELDS = {
-    *("topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64", "headers"),
-    *("schema_id", "message_type"),
-}
+_PLACE = {"topic", "partition", "offset", "timestamp"}
+_FIELDS = {*_PLACE, "key", "key_base64", "value", "value_base64", "headers", "schema_id", "message_type"}
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NAMES = {repr(number): name for name, number in _NOT_FINITE.items()}
 _FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{7}")
@@ -122,9 +120,22 @@ def headers_as_json(headers: list[dict[str, Any]]) -> str:
 def headers_from_json(text: str) -> list[dict[str, Any]]:
     """What `headers_as_json` made. Raises InvalidValue for other text."""
     try:
-        return [{"key": pair["key"], "value": _value(pair, "value")} for pair in json.loads(text)]
+        return headers_of(strict_json(text))
+    except ValueError as error:
+        raise InvalidValue(f"not headers as JSON: {error}", field="headers") from None
+
+
+def headers_of(pairs: Any) -> list[dict[str, Any]]:
+    """Parsed headers as a topic's table has them. Raises InvalidValue for anything else."""
+    try:
+        found = [{"key": pair["key"], "value": _value(pair, "value")} for pair in pairs]
+        for pair in found:
+            pair["key"].encode()  # AttributeError for other than text, ValueError for a half of a character
+            if not isinstance(pair["value"], bytes | None):
+                raise TypeError(f"the value of {pair['key']!r:.100} is neither text nor null")
+        return found
     except (ValueError, TypeError, KeyError, AttributeError, binascii.Error) as error:
-        raise InvalidValue(f"not headers as JSON: {error}", field="_headers") from None
+        raise InvalidValue(f"not headers as JSON: {error}", field="headers") from None
 
 
 def from_json(text: str | bytes, *, has_schema: bool = False) -> dict[str, Any]:
@@ -137,6 +148,19 @@ def from_json(text: str | bytes, *, has_schema: bool = False) -> dict[str, Any]:
         about = strict_json(text)
         if not isinstance(about, Mapping):
             raise TypeError("it is no JSON object")
+    except (ValueError, TypeError) as error:
+        raise InvalidValue(f"not a message as JSON: {error}") from None
+    return message_of(about, has_schema=has_schema)
+
+
+def is_message(about: Mapping[str, Any]) -> bool:
+    """Whether `as_json` may have made the object: it names a place in a topic, a key and a value."""
+    return about.keys() >= _PLACE and about.keys() <= _FIELDS and any(name.startswith("value") for name in about)
+
+
+def message_of(about: Mapping[str, Any], *, has_schema: bool = False) -> dict[str, Any]:
+    """As `from_json`, for the parsed object."""
+    try:
         if unknown := about.keys() - _FIELDS:
             raise ValueError(f"it has the unknown field {min(unknown)!r}; known are {', '.join(sorted(_FIELDS))}")
         is_json = (has_schema or "schema_id" in about) and "value_base64" not in about
@@ -180,21 +204,22 @@ def typed_row(value: Mapping[str, Any], schema: TopicSchema) -> dict[str, Any]:
     number; NaN and infinities are text. Raises InvalidValue, with the field's name.
     """
     types = {field.name: field.type for field in schema.arrow}
-    return {name: _typed(inner, types[name], name) if name in types else inner for name, inner in value.items()}
+    return {name: typed_value(inner, types[name], name) if name in types else inner for name, inner in value.items()}
 
 
-def _typed(value: Any, kind: pa.DataType, path: str) -> Any:
-    """A value of JSON as one of this type; unchanged where JSON has the type, or where nothing fits."""
+def typed_value(value: Any, kind: pa.DataType, path: str) -> Any:
+    """A value of JSON as one of this type; unchanged where JSON has the type, or where nothing fits. Raises
+    InvalidValue."""
     if pa.types.is_struct(kind) and isinstance(value, dict):
         types = {field.name: field.type for field in kind}
         return {
-            name: _typed(inner, types[name], f"{path}.{name}") if name in types else inner
+            name: typed_value(inner, types[name], f"{path}.{name}") if name in types else inner
             for name, inner in value.items()
         }
     if pa.types.is_list(kind) and isinstance(value, list):
-        return [_typed(inner, kind.value_type, f"{path}[{at}]") for at, inner in enumerate(value)]
+        return [typed_value(inner, kind.value_type, f"{path}[{at}]") for at, inner in enumerate(value)]
     if pa.types.is_map(kind) and isinstance(value, dict):
-        return {name: _typed(inner, kind.item_type, f"{path}[{name}]") for name, inner in value.items()}
+        return {name: typed_value(inner, kind.item_type, f"{path}[{name}]") for name, inner in value.items()}
     try:
         return _typed_scalar(value, kind)
     except (ValueError, TypeError, InvalidOperation):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltaq.config.declare import INT32_MAX
 from deltaq.errors import KafkaError, KafkaException
@@ -14,6 +14,9 @@ from deltaq.tools.positions import Place
 from deltaq.tools.reading import messages
 from deltaq.tools.records import Record
 from deltaq.topic import Topic
+
+if TYPE_CHECKING:
+    from deltaq.tools.registry_values import RegistryEncoder
 
 
 class Sending:
@@ -27,6 +30,7 @@ class Sending:
         self.delivered = 0
         self._failure: KafkaError | None = None
         self._topic = topic
+        self._encoder: RegistryEncoder | None = None
         # Without a schema of its own, a handle finds that of the topic.
         self._name = topic.name
         settings = {"max.block.ms": INT32_MAX, **(conf or {}), "bootstrap.servers": topic.store.url}
@@ -46,6 +50,13 @@ class Sending:
 
         rows = len(data)
         self._queue(lambda: self._producer.produce_arrow(self._name, data, reported))
+
+    def encode(self, value: Any, schema_id: int, message_type: str | None) -> bytes:
+        """The bytes of a value by a schema in the registry of the topic's root: see `RegistryEncoder`."""
+        from deltaq.tools.registry_values import RegistryEncoder  # noqa: PLC0415 - few files need the registry
+
+        self._encoder = self._encoder or RegistryEncoder(self._topic.store, self._topic.clock)
+        return self._encoder(value, schema_id, message_type)
 
     def _queue(self, queue: Callable[[], object]) -> None:
         self._producer.poll(0)

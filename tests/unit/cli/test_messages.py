@@ -239,8 +239,33 @@ def test_a_line_that_does_not_fit_is_named_and_those_before_it_are_written(delta
     assert "unknown field 'vale'" in deltaq("produce orders --json", b'{"vale": 1}').errors
     for wrong in WRONG_MESSAGES:
         ended = deltaq("produce orders --json", wrong)
-        assert (ended.status, ended.errors.splitlines()[0]) == (1, "deltaq: 0 messages written to orders"), wrong
+        assert ended.status == 1, wrong
+        assert "written" not in ended.errors, wrong
     assert deltaq("cat orders").printed("1\n")
+
+
+def test_a_file_that_cannot_be_loaded_is_refused_before_anything_is_done(deltaq: Shell, tmp_path: Path) -> None:
+    (tmp_path / "good.jsonl").write_text("{}\n")
+    ended = deltaq(f"produce fresh {tmp_path}/good.jsonl {tmp_path}/x.xml --create")
+    assert ended.errors == (
+        f"deltaq: {tmp_path}/x.xml: the form is not known: .csv, .jsonl, .ndjson, .parquet, .xlsx\n"
+    )
+    assert deltaq("cat fresh").refused("topic 'fresh' does not exist")
+
+
+def test_a_file_of_printed_messages_gives_them_back(deltaq: Shell, tmp_path: Path) -> None:
+    deltaq("topics create orders")
+    deltaq("produce orders -K : -H h=v", b"a:1\nb:\xff\n:\n")
+    path = tmp_path / "printed.jsonl"
+    path.write_bytes(deltaq("cat orders -o json").raw)
+    assert deltaq(f"produce again {path} --create").errors == "deltaq: 3 messages written to again\n"
+    form = "-f '%T %k=%s %h;'"
+    assert deltaq(f"cat again {form}").raw == deltaq(f"cat orders {form}").raw
+    Topic("typed", pa.schema({"id": pa.int64()}), bootstrap_servers=ROOT).create()
+    path.write_text('{"id": 1}\n{"id": "x"}\n')
+    refused = deltaq(f"produce typed {path}")
+    assert refused.errors.startswith(f"deltaq: {path}: line 2: field 'id': ")
+    assert refused.errors.endswith("; no row of the file was written\n")
 
 
 def test_a_topic_is_created_by_produce_only_if_that_is_asked_for(deltaq: Shell) -> None:

@@ -141,14 +141,16 @@ def test_values_of_the_registry_are_printed_as_json(deltaq: Shell) -> None:
     assert "Schemas      1: 2" in deltaq("stat orders").output
 
 
-def test_printed_values_of_the_registry_are_loaded_again(deltaq: Shell) -> None:
+def test_printed_values_of_the_registry_are_loaded_again(deltaq: Shell, tmp_path: Path) -> None:
     deltaq("topics create orders")
     data = _serialized(LOGICAL, VALUE)
     with Producer(bootstrap_servers=ROOT) as producer:
         producer.produce("orders", data)
     printed = deltaq("cat orders -o json").raw
     assert deltaq("produce copy --create --json", given=printed).status == 0
-    assert _values("copy") == [data]
+    (tmp_path / "printed.jsonl").write_bytes(printed)
+    assert deltaq(f"produce copy {tmp_path / 'printed.jsonl'}").status == 0
+    assert _values("copy") == [data, data]
     assert AvroDeserializer(SchemaRegistryClient({"url": ROOT}))(data) == VALUE
 
 

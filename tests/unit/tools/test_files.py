@@ -13,11 +13,25 @@ from typing import Any
 import openpyxl
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from deltaq import Producer, Topic
-from deltaq.errors import InvalidConfig, InvalidValue
-from deltaq.tools import files, from_arrow, from_file, from_polars, messages, to_csv, to_polars, to_xlsx
+from deltaq.errors import InvalidConfig, InvalidValue, KafkaException
+from deltaq.parquet import plain_files
+from deltaq.tools import (
+    csv_files,
+    files,
+    from_arrow,
+    from_file,
+    from_polars,
+    json_lines,
+    messages,
+    spreadsheets,
+    to_csv,
+    to_polars,
+    to_xlsx,
+)
 from deltaq.tools.spreadsheets import write_sheet
 
 
@@ -63,7 +77,7 @@ def test_a_line_break_in_a_cell_does_not_end_a_row_of_a_large_csv_file(
         for value in values:
             producer.produce("raw", value)
     to_csv(raw, tmp_path / "raw.csv")
-    monkeypatch.setattr(files, "BYTES_AT_ONCE", 500)
+    monkeypatch.setattr(files, "ROW_BYTES_MAX", 500)
     back = Topic("back", bootstrap_servers=memory_root).create()
     assert from_file(back, tmp_path / "raw.csv") == 100
     assert contents(back) == [(None, value) for value in values]
@@ -201,7 +215,7 @@ def test_days_and_decimals_come_back_from_a_workbook(memory_root: str, tmp_path:
     from_file(back, tmp_path / "t.xlsx")
     assert [value for _, value in contents(back)] == rows
     write_sheet(tmp_path / "noon.xlsx", ["day"], [[datetime(2026, 11, 25, 12)]])
-    with pytest.raises(InvalidValue, match="field 'day': is timestamp"):
+    with pytest.raises(InvalidValue, match=r"row 2: field 'day': .*date"):
         from_file(back, tmp_path / "noon.xlsx")
     write_sheet(tmp_path / "long.xlsx", ["price"], [[0.1234567890123456]])
     with pytest.raises(InvalidValue, match="field 'price': a number is no decimal128"):
@@ -239,3 +253,234 @@ def test_a_damaged_workbook_is_refused_by_its_name(raw: Topic, tmp_path: Path, d
     with pytest.raises(InvalidConfig, match=r"a\.xlsx: not a workbook"):
         from_file(raw, path)
     gc.collect()  # a file that is left open becomes a warning, which fails the test
+
+
+# --- one set of rules for each form ---
+
+RULES = pa.schema(
+    {
+        "d": pa.date32(),
+        "f": pa.float64(),
+        "g": pa.float32(),
+        "n": pa.int64(),
+        "s": pa.string(),
+        "at": pa.timestamp("us", "UTC"),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"d": "2026-01-01"}', {"d": date(2026, 1, 1)}),
+        ('{"f": "NaN"}', {"f": math.nan}),
+        ('{"g": "-Infinity"}', {"g": -math.inf}),
+        ('{"f": 1, "_timestamp": "2026-01-01T00:00:00Z"}', {"f": 1.0}),
+        ('{"d": 5}', "line 1: field 'd': "),
+        ('{"f": NaN}', "line 1: not a JSON object: NaN is not a JSON number"),
+        ('{"g": 1e39}', "line 1: field 'g': .* too large for float32"),
+        ('{"f": 1e400}', "line 1: not a JSON object: the number 1e400 is infinite"),
+        ('{"f": 9007199254740993}', "line 1: field 'f': No float is equal to this integer"),
+        ('{"n": 1} {"n": 2}', "line 1: not a JSON object: Extra data"),
+        ('{"n": 1, "x": 2}', "line 1: field 'x'"),
+        ('{"n": 1, "n": 2}', "line 1: not a JSON object: a key is repeated"),
+        ('{"s": "\xfc"}', "line 1: not a JSON object: .*can't decode byte 0xfc"),
+        ('{"s": "\\ud800"}', "line 1: field 's'"),
+        ('{"n": 1, "_timestamp": "noon"}', "line 1: field 'timestamp': not a time"),
+        ('{"n": 1, "_timestamp": 1e30}', "line 1: field 'timestamp'"),
+        ('{"n": 1, "_partition": 1.5}', "line 1: field 'partition': 1.5 is no whole number"),
+        ('{"n": 1, "_partition": true}', "line 1: field 'partition'"),
+        ('{"n": 1, "_headers": [{"key": 1, "value": "x"}]}', "line 1: field 'headers': not headers"),
+    ],
+)
+@pytest.mark.parametrize("others", [[], [("m", pa.map_(pa.string(), pa.string()))], [("b", pa.binary())]])
+def test_the_rules_for_a_line_do_not_depend_on_the_other_columns(
+    memory_root: str, tmp_path: Path, line: str, expected: Any, others: list[tuple[str, pa.DataType]]
+) -> None:
+    topic = Topic("typed", pa.schema([*RULES, *others]), bootstrap_servers=memory_root).create()
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(line.encode("latin-1"))
+    if isinstance(expected, str):
+        with pytest.raises(KafkaException, match=expected):
+            from_file(topic, path)
+    else:
+        from_file(topic, path)
+        [(_, value)] = contents(topic)
+        assert repr({name: cell for name, cell in value.items() if cell is not None}) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("n", " +5 ", 5),
+        ("n", "0x1F", None),
+        ("n", "9223372036854775808", None),
+        ("n", "1.0", None),
+        ("f", "1e400", None),
+        ("f", "9007199254740993", None),
+        ("f", "0x1p3", None),
+        ("f", "1_0", None),
+        ("f", "inf", math.inf),
+        ("f", "1e3", 1000.0),
+        ("g", "1e39", None),
+        ("d", "2026-01-01", date(2026, 1, 1)),
+        ("d", "20000", None),
+        ("at", "2026-01-01 10:00", datetime(2026, 1, 1, 10, tzinfo=UTC)),
+        ("at", "2026-01-01T10:00:00.1234567Z", None),
+        ("s", " x ", " x "),
+    ],
+)
+def test_a_cell_of_a_typed_topic_is_a_value_or_is_refused(
+    memory_root: str, tmp_path: Path, name: str, text: str, expected: object
+) -> None:
+    topic = Topic("typed", RULES, bootstrap_servers=memory_root).create()
+    path = written(tmp_path / "a.csv", f"{name}\n{text}\n")
+    if expected is None:
+        with pytest.raises(InvalidValue, match=f"row 1: field '{name}': "):
+            from_file(topic, path)
+    else:
+        from_file(topic, path)
+        assert [value[name] for _, value in contents(topic)] == [expected]
+
+
+def test_a_cell_of_csv_is_a_number_only_if_printing_it_gives_the_same_text(raw: Topic, tmp_path: Path) -> None:
+    numbers = ["0", "-7", "9007199254740993", "12345678901234567890", "0.5", "-1.25", "true", "false"]
+    texts = [
+        "1e400",
+        "0x1F",
+        "+49",
+        "0070",
+        "1.50",
+        "-0",
+        "1.",
+        ".5",
+        "1e5",
+        "True",
+        "NaN",
+        "null",
+        "0.1234567890123456789",
+    ]
+    from_file(raw, written(tmp_path / "a.csv", "a\n" + "\n".join([*numbers, *texts]) + "\n"))
+    assert contents(raw) == [
+        *((None, b'{"a": %s}' % text.encode()) for text in numbers),
+        *((None, b'{"a": "%s"}' % text.encode()) for text in texts),
+    ]
+
+
+def test_a_late_cell_of_csv_changes_no_other(raw: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "ROW_BYTES_MAX", 500)
+    lines = "".join(f"{number},,{'x' * 90}\n" for number in range(100))
+    assert from_file(raw, written(tmp_path / "a.csv", f"id,note,pad\n{lines}100,late,x\n")) == 101
+    assert contents(raw)[0][1] == b'{"id": 0, "note": null, "pad": "%s"}' % (b"x" * 90)
+    assert contents(raw)[-1][1] == b'{"id": 100, "note": "late", "pad": "x"}'
+
+
+def test_numbers_of_a_message_in_a_line_stay_as_they_stand(raw: Topic, tmp_path: Path) -> None:
+    value = b'{"n": 12345678901234567890123, "f": 1.50, "e": 1e400, "a": [0.1234567890123456789, null, "x"]}'
+    (tmp_path / "a.jsonl").write_bytes(b'{"value": %s, "key": 1.50, "partition": 0, "timestamp": 7}\n' % value)
+    from_file(raw, tmp_path / "a.jsonl")
+    assert contents(raw) == [(b"1.50", value)]
+    assert [record.timestamp for record in messages(raw)] == [7]
+
+
+def test_the_first_line_says_what_all_lines_are(raw: Topic, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="line 2: has no value, as the first line has; give null for a tombstone"):
+        from_file(raw, written(tmp_path / "a.jsonl", '{"value": "x"}\n{"key": "x"}\n'))
+    assert from_file(raw, written(tmp_path / "b.jsonl", '{"a": 1}\n{"value": "x"}\n')) == 2
+    assert contents(raw) == [(None, b'{"a": 1}'), (None, b'{"value": "x"}')]
+
+
+def test_lines_that_are_no_messages_may_have_any_numbers(raw: Topic, tmp_path: Path) -> None:
+    line = '{"n": 12345678901234567890123, "e": 1e400}'
+    from_file(raw, written(tmp_path / "a.jsonl", line))
+    assert contents(raw) == [(None, line.encode())]
+
+
+# --- what a refused file has written ---
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "xlsx"])
+def test_a_refusal_names_the_rows_that_are_in_the_topic_and_where_to_go_on(
+    memory_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    topic = Topic("typed", pa.schema({"n": pa.int64()}), bootstrap_servers=memory_root).create()
+    path = tmp_path / f"a.{form}"
+    for module in (csv_files, json_lines, spreadsheets):
+        monkeypatch.setattr(module, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(plain_files, "ROWS_AT_ONCE", 10)
+    good = range(25)
+    if form == "csv":
+        path.write_text("n\n" + "".join(f"{n}\n" for n in good) + "x\n")
+    elif form == "jsonl":
+        path.write_text("\n" + "".join(f'{{"n": {n}}}\n' for n in good) + "{}\n")
+    elif form == "xlsx":
+        write_sheet(path, ["n"], [*([n] for n in good), ["x"]])
+    else:
+        pq.write_table(pa.table({"n": [*good, None]}), path)
+    place = {"csv": "row 21", "jsonl": "line 22", "xlsx": "row 22", "parquet": "row 21"}[form]
+    with pytest.raises(KafkaException, match=f"20 rows are in the topic: go on from {place}"):
+        from_file(topic, path)
+    assert [value for _, value in contents(topic)] == [{"n": n} for n in range(20)]
+
+
+def test_a_file_of_one_part_is_refused_before_its_first_row(raw: Topic, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", '{"value": "x"}\n' * 9999 + "{}\n")
+    with pytest.raises(InvalidValue, match=r"a\.jsonl: line 10000: has no value.*; no row of the file was written"):
+        from_file(raw, path)
+    assert contents(raw) == []
+
+
+def test_a_refusal_of_the_topic_names_the_file_too(raw: Topic, tmp_path: Path) -> None:
+    with pytest.raises(KafkaException, match=r"a\.csv: .*partition.*; no row of the file was written"):
+        from_file(raw, written(tmp_path / "a.csv", "value,partition\nx,7\n"))
+
+
+# --- Parquet ---
+
+
+def test_old_times_of_parquet_are_microseconds_in_utc(raw: Topic, memory_root: str, tmp_path: Path) -> None:
+    times = [datetime(9999, 12, 31), datetime(1500, 1, 1), datetime(1, 1, 1), None, datetime(2026, 1, 1, 1, 2, 3, 4)]
+    rows = pa.table(
+        {
+            "before": pa.array([1] * 5),
+            "at": pa.array(times, pa.timestamp("us")),
+            "all": pa.array([[{"at": time}] for time in times], pa.list_(pa.struct({"at": pa.timestamp("us")}))),
+        }
+    )
+    pq.write_table(rows, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    utc = pa.timestamp("us", "UTC")
+    columns = pa.schema({"before": pa.int64(), "at": utc, "all": pa.list_(pa.struct({"at": utc}))})
+    typed = Topic("typed", columns, bootstrap_servers=memory_root).create()
+    from_file(typed, tmp_path / "a.parquet")
+    aware = [time and time.replace(tzinfo=UTC) for time in times]
+    assert [value["at"] for _, value in contents(typed)] == aware
+    assert [value["all"] for _, value in contents(typed)] == [[{"at": time}] for time in aware]
+    from_file(raw, tmp_path / "a.parquet")
+    assert b'"at": "9999-12-31T00:00:00+00:00"' in contents(raw)[0][1]
+
+
+# --- workbooks of others ---
+
+
+def test_text_of_a_workbook_is_what_its_program_shows(raw: Topic, memory_root: str, tmp_path: Path) -> None:
+    write_sheet(tmp_path / "a.xlsx", ["value"], [["_x0041_"], ["_x000B_"], ["a_x005F_x0041_"]])
+    from_file(raw, tmp_path / "a.xlsx")
+    assert contents(raw) == [(None, text) for text in (b"_x0041_", b"_x000B_", b"a_x005F_x0041_")]
+    book = openpyxl.Workbook()
+    book.active.append(["value"])
+    book.active.append(["a_x000B_b_x005F_x0041_"])
+    book.save(tmp_path / "b.xlsx")
+    back = Topic("back", bootstrap_servers=memory_root).create()
+    from_file(back, tmp_path / "b.xlsx")
+    assert contents(back) == [(None, b"a\x0bb_x0041_")]
+
+
+def test_a_cell_without_a_name_is_refused(raw: Topic, tmp_path: Path) -> None:
+    write_sheet(tmp_path / "a.xlsx", ["a"], [["x"], ["x", "y"]])
+    with pytest.raises(InvalidValue, match="row 3: has a cell beyond the columns that the first row names"):
+        from_file(raw, tmp_path / "a.xlsx")
+
+
+def test_an_unknown_form_is_refused_before_anything_else(raw: Topic, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"x\.xml: the form is not known: \.csv, \.jsonl"):
+        from_file(raw, tmp_path / "x.xml")

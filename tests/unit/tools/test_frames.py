@@ -157,38 +157,28 @@ def test_a_flat_typed_topic_comes_back_from_a_csv_file(memory_root: str, tmp_pat
     ]
 
 
-def test_a_file_that_would_not_give_back_the_same_is_refused(
+def test_bytes_and_nested_values_come_back_from_a_csv_file(
     orders: Topic, trades: Topic, memory_root: str, tmp_path: Path
 ) -> None:
     to_csv(orders, tmp_path / "o.csv")
-    with pytest.raises(InvalidValue, match=r"'value': the cell with \\xff of offset 2 .* use a \.parquet file"):
-        from_file(other(orders, memory_root), tmp_path / "o.csv")
+    back = other(orders, memory_root)
+    from_file(back, tmp_path / "o.csv")
+    assert values(back) == values(orders)
     to_csv(trades, tmp_path / "t.csv")
-    with pytest.raises(InvalidConfig, match=r"no column 'tags' of list.*use \.jsonl"):
-        from_file(other(trades, memory_root), tmp_path / "t.csv")
-    typed = Topic("typed", pa.schema({"id": pa.int64(), "blob": pa.binary()}), bootstrap_servers=memory_root).create()
-    target = other(typed, memory_root)
-    for key, blob, field in ((b"\xff", b"", "_key"), (b"k", b"\xff", "blob")):
-        with Producer(bootstrap_servers=memory_root) as producer:
-            producer.produce(typed, {"id": 1, "blob": blob}, key=key)
-        to_csv(typed, tmp_path / "b.csv", start=Last(1))
-        with pytest.raises(InvalidValue, match=rf"'{field}': the cell with \\xff .* use a \.parquet file"):
-            from_file(target, tmp_path / "b.csv")
+    back = other(trades, memory_root)
+    from_file(back, tmp_path / "t.csv")
+    assert values(back) == values(trades)
 
 
 @pytest.mark.parametrize("value", ["a\tb\nc", r"C:\reports\temp", "a\rb", "\x1b[0m", "\ufeff", "\U000e0001"])
-def test_text_comes_back_from_a_workbook_as_it_was_or_is_refused(memory_root: str, tmp_path: Path, value: str) -> None:
+def test_text_comes_back_from_a_workbook(memory_root: str, tmp_path: Path, value: str) -> None:
     topic = Topic("texts", bootstrap_servers=memory_root).create()
     with Producer(bootstrap_servers=memory_root) as producer:
         producer.produce("texts", value)
     to_xlsx(topic, tmp_path / "t.xlsx")
     back = Topic("back", bootstrap_servers=memory_root).create()
-    if all(char.isprintable() or char in "\n\t" for char in value):
-        from_file(back, tmp_path / "t.xlsx")
-        assert values(back) == [value.encode()]
-    else:
-        with pytest.raises(InvalidValue, match=r"the cell with \\[xuU]"):
-            from_file(back, tmp_path / "t.xlsx")
+    from_file(back, tmp_path / "t.xlsx")
+    assert values(back) == [value.encode()]
 
 
 def test_a_workbook_comes_back_and_holds_no_formula(orders: Topic, trades: Topic, tmp_path: Path) -> None:

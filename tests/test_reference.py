@@ -217,6 +217,11 @@ LIMITS = {
         Limit("schema_registry.protobuf_text.NESTING_MAX", "levels", "Nesting of a `.proto` file"),
         Limit("schema_registry.state.REFERENCES_MAX", "", "Schemas that a schema refers to, directly or not"),
         Limit("schema_registry.state.REFERENCES_CHARS_MAX", "characters", "Text of these schemas"),
+        Limit(
+            "tools.registry_values.UNKNOWN_MAX",
+            "",
+            "Unknown ids of schemas after which a command takes values for other bytes",
+        ),
         Limit("schema_registry.work.VALUE_DEPTH_MAX", "levels", "Nesting of a value of Avro or JSON, as of Protobuf"),
         Limit(
             "schema_registry.avro_bounds.FREE_VALUES_MAX",
@@ -336,6 +341,11 @@ LIMITS = {
         ),
     ),
     "Maintenance": (
+        Limit(
+            "tools.examination.RECORDS_BYTES_MAX",
+            "bytes",
+            "Data files whose records `deltaq doctor` reads, the newest of each topic",
+        ),
         Limit(
             "maintenance.settings.DEFAULT_SETTINGS.checkpoint_interval", "commits", "Commits between two checkpoints"
         ),

@@ -33,7 +33,7 @@ from deltaq.serde.json_text import strict_json
 
 _DEFAULT_STEPS_MAX = 100_000
 """Values in all defaults of a schema. Defaults of a record's fields are part of each default of the record."""
-_INFINITIES = b"\x00\x00\x80\x7f", b"\x00\x00\x80\xff"
+_INFINITY, _NEGATIVE_INFINITY = b"\x00\x00\x80\x7f", b"\x00\x00\x80\xff"
 """What `float` is written as beyond 32 bits."""
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
@@ -226,8 +226,9 @@ def encode(schema: PreparedSchema, value: Any, *, strict: bool, strict_allow_def
     except Exception as error:
         raise SerializationError(_reason(error), field=unwritable_field(schema.parsed, value)) from error
     payload = buffer.getvalue()
-    _check_bounds(payload, schema, 0)
-    if any(infinity in payload for infinity in _INFINITIES):
+    if not schema.bounds.is_plain:
+        _check_bounds(payload, schema, 0)
+    if _INFINITY in payload or _NEGATIVE_INFINITY in payload:
         written = fastavro.schemaless_reader(io.BytesIO(payload), schema.parsed, None)
         if has_overflown(without_branches(value), written):
             field = unwritable_field(schema.parsed, value)

@@ -16,6 +16,7 @@ from deltaq.schema_registry.work import TooMuchWork, spend
 _Keyword = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]
 
 UNEVALUATED_NAME_CHARS_MAX = 1_000
+_CONTAINERS: frozenset[type] = frozenset((dict, list))
 _MESSAGE_CHARS = 500
 _CHARS_PER_STEP = 10_000
 _NAMES_PER_STEP = 16
@@ -43,14 +44,13 @@ def _limited(name: str, function: _Keyword) -> _Keyword:
     """A keyword that spends steps. Errors show the value, so their texts are cut."""
 
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
-        spend(1 + len(value) // _NAMES_PER_STEP if isinstance(value, dict | list) else 1)
+        spend(1 + len(value) // _NAMES_PER_STEP if type(value) in _CONTAINERS else 1)
         return function(validator, value, instance, schema)
 
-    def shortened(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        for error in counted(validator, value, instance, schema) or ():
-            spend(len(error.message) // _CHARS_PER_STEP)
-            error.message = error.message[:_MESSAGE_CHARS]
-            yield error
+    def shortened(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
+        errors = counted(validator, value, instance, schema)
+        is_long = type(instance) in _CONTAINERS or (type(instance) is str and len(instance) > _MESSAGE_CHARS)
+        return _shortened(errors) if is_long and errors is not None else errors
 
     def unevaluated(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
         # It matches the patterns of all parts by itself, so `json_format` refuses those of much work.
@@ -62,6 +62,13 @@ def _limited(name: str, function: _Keyword) -> _Keyword:
     if name == "unevaluatedProperties":
         return unevaluated
     return counted if name in _JUDGE_PARTS or function is _pattern_properties else shortened
+
+
+def _shortened(errors: Iterator[ValidationError]) -> Iterator[ValidationError]:
+    for error in errors:
+        spend(len(error.message) // _CHARS_PER_STEP)
+        error.message = error.message[:_MESSAGE_CHARS]
+        yield error
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -81,7 +88,9 @@ def _additional_properties(validator: Any, additional: Any, instance: Any, schem
     if not validator.is_type(instance, "object"):
         return
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    extra = [key for key in instance if key not in named and not any(is_found(pattern, key) for pattern in patterns)]
+    extra = [key for key in instance if key not in named]
+    if patterns:
+        extra = [key for key in extra if not any(is_found(pattern, key) for pattern in patterns)]
     if validator.is_type(additional, "object"):
         for key in extra:
             yield from validator.descend(instance[key], additional, path=key)

@@ -18,6 +18,9 @@ VALUE_DEPTH_MAX = 100
 """Nesting of a value, as in Protobuf. Decoders and validators recurse: a few thousand levels end the process."""
 
 
+_CONTAINERS = (dict, list, tuple)
+
+
 class TooMuchWork(ValueError):
     """The steps of `limited_work` are used up."""
 
@@ -63,7 +66,7 @@ def depth_of(value: object, depth_max: int = VALUE_DEPTH_MAX) -> int:
             deepest = max(deepest, depth + 1)
             if deepest > depth_max:
                 return deepest
-            waiting += [(child, depth + 1) for child in children if isinstance(child, dict | list | tuple)]
+            waiting += [(child, depth + 1) for child in children if isinstance(child, _CONTAINERS)]
     return deepest
 
 
@@ -77,7 +80,7 @@ def measure(value: object) -> tuple[int, int]:
             deepest = max(deepest, depth)
             count += len(children)
             if depth <= VALUE_DEPTH_MAX:
-                waiting += [(child, depth + 1) for child in children if isinstance(child, dict | list | tuple)]
+                waiting += [(child, depth + 1) for child in children if isinstance(child, _CONTAINERS)]
     return deepest, count
 
 
@@ -100,7 +103,7 @@ def check_schema_size(schema: object, array_parts_max: int = SCHEMA_PARTS_MAX) -
     while waiting:
         part = waiting.pop()
         children = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-        inner = [child for child in children if isinstance(child, dict | list)]
+        inner = [child for child in children if isinstance(child, _CONTAINERS)]
         if isinstance(part, list) and len(inner) > array_parts_max:
             raise ValueError(f"an array in it has {len(inner)} objects and arrays, more than {array_parts_max}")
         waiting += inner

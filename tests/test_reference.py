@@ -457,7 +457,20 @@ LIMITS = {
     "The console": (
         Limit("console.messages.MESSAGES_MAX", "", "Messages on one page"),
         Limit("console.messages.SEARCHED_MAX", "", "Messages that one search reads"),
-        Limit("console.messages.BYTES_MAX", "bytes", "Messages of one page in memory, approximately"),
+        Limit(
+            "console.messages.PIECE_BYTES_MAX",
+            "bytes",
+            "Decoded size of a row group that a page reads; the records of larger ones are passed over",
+        ),
+        Limit("console.messages.VALUE_BYTES_MAX", "bytes", "A value that is decoded, or a row that is shown"),
+        Limit("console.messages.READ_S", "s", "Time after which a page shows what it has found"),
+        Limit("console.app.READING_MAX", "", "Pages of messages that are read at the same time"),
+        Limit("console.app.WAITING_MAX", "", "Pages of messages that are read, or wait for that"),
+        Limit("console.decoding.VALUE_S", "s", "Time to decode one value with a schema"),
+        Limit("console.decoding.FAILURES_MAX", "", "Values of a page that may end the process that decodes them"),
+        Limit("console.decoding.SCHEMA_CHARS_MAX", "characters", "A schema with all that it refers to"),
+        Limit("console.decoder_process.MEMORY_BYTES", "bytes", "Memory of the process that decodes values"),
+        Limit("console.decoder_process.CPU_S", "s", "Processor time of that process, which serves one page"),
         Limit("console.app.STREAMS_MAX", "", "Live pages that are open at the same time"),
         Limit(
             "console.connections.CONNECTIONS_MAX",

@@ -91,7 +91,7 @@ class Session:
         """What decodes values that have a schema of the root's registry."""
         from deltaq.tools.registry_values import RegistryDecoder  # noqa: PLC0415 - as above
 
-        return RegistryDecoder(self.store, self.clock)
+        return RegistryDecoder(self.registry())
 
     def encoder(self) -> RegistryEncoder:
         """What encodes values with schemas of the root's registry."""

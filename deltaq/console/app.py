@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from urllib.parse import parse_qsl
 
@@ -20,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from deltaq.console import security
 from deltaq.console.changes import CHANGES
 from deltaq.console.exposition import root_samples
-from deltaq.console.pages import LIVE, PAGES, roots_page
+from deltaq.console.pages import LIVE, PAGES, SLOW, roots_page
 from deltaq.console.rendering import render, render_live
 from deltaq.console.security import COOKIE, HEADERS, SESSION_S, Session, Sessions
 from deltaq.console.view import RootView
@@ -35,6 +36,12 @@ KEEP_ALIVE_S = 15.0
 
 STREAMS_MAX = 500
 """Streams of events at one time."""
+
+READING_MAX = 2
+"""Pages that read messages, or plan maintenance, at one time: each takes memory. More of them wait."""
+
+WAITING_MAX = 20
+"""Pages that read, or wait to do so."""
 
 _STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _NOT_FOUND = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND, KafkaError._UNKNOWN_TOPIC}
@@ -68,6 +75,8 @@ class Console:
         self.streams: set[asyncio.Event] = set()  # of pages that are open; set when there may be something to do
         self.is_ending = False
         self._live: dict[tuple[int, str], tuple[int, str]] = {}
+        self._reading = asyncio.Semaphore(READING_MAX)
+        self._waiting = 0
 
     def end_streams(self) -> None:
         """End the answers that go on for as long as a page is open: the server waits for them when it ends."""
@@ -82,6 +91,18 @@ class Console:
     def _wake_streams(self) -> None:
         for changed in self.streams:
             changed.set()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Wait for the turn of a page that reads. Raises HTTPException where too many wait."""
+        if self._waiting >= WAITING_MAX:
+            raise HTTPException(503, "too many pages are being read: try again")
+        self._waiting += 1
+        try:
+            async with self._reading:
+                yield
+        finally:
+            self._waiting -= 1
 
     def common(self, root: Root | None, session: Session | None) -> dict[str, object]:
         """The values of every page."""
@@ -136,6 +157,9 @@ def application(console: Console) -> ASGIApp:
         async def answer(request: Request) -> Response:
             root, session = _root_of(console, request), _session_of(console, request)
             visit = Visit(root, request.path_params, dict(request.query_params))
+            if show in SLOW:
+                async with console.reading():
+                    return await run_in_threadpool(lambda: _shown(console, root, session, lambda: show(visit)))
             return await run_in_threadpool(lambda: _shown(console, root, session, lambda: show(visit)))
 
         return answer

@@ -166,6 +166,9 @@ PAGES: Mapping[str, Callable[[Visit], Page]] = {
 }
 """The pages of a root by their addresses below it."""
 
+SLOW = (messages, maintenance)
+"""The pages that read more than a view, and take memory and time for it."""
+
 LIVE: Mapping[str, Callable[[Visit], Page]] = {
     path: PAGES[path] for path in ("", "/topics/{topic}", "/groups", "/groups/{group}", "/cost")
 }

@@ -30,6 +30,14 @@ DICTIONARY_VALUE_BYTES = 16
 _OPTIONS = {"page_checksum_verification": True, "pre_buffer": False}
 
 
+class DecodedTooLarge(Exception):
+    """Records take more memory than their reader spends on one read, and are not decoded. `bytes` is their size."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"{size} bytes of memory")
+        self.bytes = size
+
+
 def open_footer(data: bytes) -> pq.ParquetFile:
     """Open a file, or a part that ends with its footer. ValueError if the footer would take too much memory."""
     check_footer(footer_of(data), DECODED_BYTES_MAX)
@@ -37,29 +45,42 @@ def open_footer(data: bytes) -> pq.ParquetFile:
 
 
 def decode_row_groups(
-    parquet: pq.ParquetFile, parts: FileParts, groups: Sequence[int], leaves: Sequence[int]
+    parquet: pq.ParquetFile,
+    parts: FileParts,
+    groups: Sequence[int],
+    leaves: Sequence[int],
+    decoded_max: int = DECODED_BYTES_MAX,
 ) -> pa.Table:
-    """Decode columns of row groups. ValueError, before the memory is allocated, as `check_row_groups`."""
+    """Decode columns of row groups. Raises, before the memory is allocated, as `check_row_groups`."""
     metadata = parquet.metadata
-    check_row_groups(parts, metadata, groups, leaves)
+    check_row_groups(parts, metadata, groups, leaves, decoded_max)
     is_all = len(leaves) == metadata.num_columns
     names = None if is_all else [metadata.schema.column(leaf).path for leaf in leaves]
     return parquet.read_row_groups(groups, names, use_threads=False)
 
 
-def check_row_groups(parts: FileParts, metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> None:
-    """ValueError if columns of row groups exceed `DECODED_BYTES_MAX` when they are decoded.
+def check_row_groups(
+    parts: FileParts,
+    metadata: pq.FileMetaData,
+    groups: Sequence[int],
+    leaves: Sequence[int],
+    decoded_max: int = DECODED_BYTES_MAX,
+) -> None:
+    """Raise ValueError if columns of row groups exceed `DECODED_BYTES_MAX` when they are decoded, and DecodedTooLarge
+    if they exceed the reader's own limit `decoded_max`.
 
     The page headers give the decoded size except for dictionary references. If the worst case of these would exceed the
     limit, the columns are first read as references to compute the actual size.
     """
     size, worst, dictionaries = _decoded_bytes(parts, metadata, groups, leaves)
-    if size <= DECODED_BYTES_MAX < size + worst:
+    if size <= decoded_max < size + worst:
         referring = open_parts(parts, metadata, dictionaries)
         references = referring.read_row_groups(groups, sorted(dictionaries), use_threads=False)
         size += sum(_expanded(chunk) for column in references.columns for chunk in column.chunks)
     if size > DECODED_BYTES_MAX:
         raise ValueError(f"it would take {size} bytes of memory, more than the limit of {DECODED_BYTES_MAX}")
+    if size > decoded_max:
+        raise DecodedTooLarge(size)
 
 
 def open_parts(parts: FileParts, metadata: pq.FileMetaData, dictionaries: Iterable[str] = ()) -> pq.ParquetFile:

@@ -31,7 +31,7 @@ from deltaq.parquet.file_statistics import (
     integer_statistics,
     text_statistics,
 )
-from deltaq.parquet.segment_file import SegmentFile
+from deltaq.parquet.segment_file import DECODED_BYTES_MAX, SegmentFile
 from deltaq.serde.widening import conformed
 from deltaq.work import Work, finish
 
@@ -271,17 +271,18 @@ def read_rows(
     get_range: Callable[[int, int], bytes],
     *,
     layout: SegmentLayout | None = None,
+    decoded_max: int = DECODED_BYTES_MAX,
 ) -> pa.RecordBatch:
     """The wanted row ranges of a segment, verified, one after the other, with only these columns of the table.
 
     `get()` fetches the whole file, `get_range(start, length)` a part. A small file is fetched whole, and so is a file
     of which more than half is wanted, unless `layout` is given. Of other files, the needed row groups are fetched, and
-    without `layout` the footer. Raises Corrupt, and what the callbacks raise.
+    without `layout` the footer. Raises Corrupt, DecodedTooLarge, and what the callbacks raise.
     """
     share = sum(part.count for part in wanted) / max(1, file.rows)
     if file.is_small or (layout is None and share > 0.5):
-        return _taken(_read_whole(file, get(), columns), wanted)
-    return _read_parts(file, wanted, get_range, layout or read_layout(file, get_range), columns)
+        return _taken(_read_whole(file, get(), columns, decoded_max), wanted)
+    return _read_parts(file, wanted, get_range, layout or read_layout(file, get_range), columns, decoded_max)
 
 
 def codec_of(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> str:
@@ -294,7 +295,7 @@ def codec_of(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> str:
     return str(parquets.get(codec, codec.lower()))
 
 
-def _read_whole(file: SegmentFile, data: bytes, columns: pa.Schema) -> pa.Table:
+def _read_whole(file: SegmentFile, data: bytes, columns: pa.Schema, decoded_max: int) -> pa.Table:
     if len(data) != file.size:
         raise _corrupt(file, f"it has {len(data)} bytes instead of {file.size}")
     if zlib.crc32(data) != file.crc32:
@@ -304,7 +305,8 @@ def _read_whole(file: SegmentFile, data: bytes, columns: pa.Schema) -> pa.Table:
         parquet = _checked(file, open_footer(data))
         leaves = _leaves(parquet.metadata, columns)
         groups = range(parquet.metadata.num_row_groups)
-        return conformed(decode_row_groups(parquet, FileParts(len(data), [(0, data)]), groups, leaves), columns)
+        whole = FileParts(len(data), [(0, data)])
+        return conformed(decode_row_groups(parquet, whole, groups, leaves, decoded_max), columns)
 
 
 def _read_parts(
@@ -313,6 +315,7 @@ def _read_parts(
     get_range: Callable[[int, int], bytes],
     layout: SegmentLayout,
     columns: pa.Schema,
+    decoded_max: int,
 ) -> pa.RecordBatch:
     needed = sorted({group for part in wanted for group in layout.groups(part)})
     with _decoding(file):
@@ -321,7 +324,7 @@ def _read_parts(
     parts = FileParts(file.size, [(start, _fetched(file, start, length, get_range)) for start, length in extents])
     with _decoding(file):
         parquet = open_parts(parts, layout.metadata)
-        table = conformed(decode_row_groups(parquet, parts, needed, leaves), columns)
+        table = conformed(decode_row_groups(parquet, parts, needed, leaves, decoded_max), columns)
     sizes = [layout.firsts[group + 1] - layout.firsts[group] for group in needed]
     at = dict(zip(needed, accumulate(sizes, initial=0), strict=False))  # row group -> its first row in the table
     ranges = []

@@ -41,8 +41,8 @@ class RegistryDecoder:
     It is for looking at messages, so it raises nothing: a value that cannot be decoded is None.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._client = SchemaRegistryClient({"url": store.url}, store=store, clock=clock)
+    def __init__(self, client: SchemaRegistryClient) -> None:
+        self._client = client
         self._avro: AvroDeserializer | None = None
         self._json: JSONDeserializer | None = None
         self._unknown: set[int] = set()
@@ -54,7 +54,7 @@ class RegistryDecoder:
         if number is None or kind is None:
             return None
         try:
-            return self._decoded(value, number, kind)
+            return self.decoded(value, number, kind)
         except (KafkaException, ValueError, TypeError, KeyError, RecursionError):
             return None
 
@@ -76,7 +76,9 @@ class RegistryDecoder:
         found = self(record.value) if isinstance(record.value, bytes) else None
         return record if found is None else record._replace(value=found)
 
-    def _decoded(self, value: bytes, number: int, kind: str) -> RegistryValue:
+    def decoded(self, value: bytes, number: int, kind: str) -> RegistryValue:
+        """The value that these bytes stand for, by the schema with this id and of this type. Raises KafkaException,
+        ValueError, TypeError, KeyError, RecursionError."""
         if kind == "AVRO":
             self._avro = self._avro or AvroDeserializer(self._client)
             return RegistryValue(self._avro(value), kind, number)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.message import TIMESTAMP_MS_MAX
+from deltaq.schema_registry import SchemaRegistryClient
 from deltaq.tools.positions import Ranges
 from deltaq.tools.reading import read
 from deltaq.tools.registry_values import PREFIX_BYTES, RegistryDecoder, schema_id_of
@@ -86,7 +87,10 @@ class TopicStats:
 
 def stats(topic: Topic, ranges: Ranges) -> TopicStats:
     """The statistics of the records in `ranges`. Reads all of them. Raises as `Topic.to_batches`."""
-    found, decoder = TopicStats(), RegistryDecoder(topic.store, topic.clock)
+    found, decoder = (
+        TopicStats(),
+        RegistryDecoder(SchemaRegistryClient({"url": topic.store.url}, store=topic.store, clock=topic.clock)),
+    )
     is_typed = topic.describe().schema is not None
     for batch in read(topic, ranges):
         found.add(batch)

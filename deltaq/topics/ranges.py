@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 
 from deltaq.errors import Corrupt, OffsetOutOfRange, UnknownTopic
+from deltaq.parquet.bounded_decoding import DecodedTooLarge
+from deltaq.parquet.segment import SegmentLayout
 from deltaq.store import Store
 from deltaq.store.parallel import REQUESTS_MAX, in_parallel
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.offset_index import OffsetIndex
-from deltaq.topics.scan import Fetched, FileGone, FileRead, next_read, read_file
+from deltaq.topics.scan import Fetched, FileGone, FileRead, first_parts, layout_of, next_read, parts_of, read_file
 from deltaq.topics.snapshot import ReadableTopic
 
 BYTES_AT_ONCE = 32 * 1024 * 1024
@@ -40,6 +43,57 @@ def read_ranges(store: Store, log: ReadableTopic, ranges: Mapping[int, tuple[int
             for part in found:
                 positions[part.partition] = part.next_offset
                 yield part
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """Records of a partition with the offsets [start, end) that were not read: they would take `bytes` of memory."""
+
+    partition: int
+    start: int
+    end: int
+    bytes: int
+
+
+def read_in_pieces(
+    store: Store, log: ReadableTopic, ranges: Mapping[int, tuple[int, int]], decoded_max: int
+) -> Iterator[Fetched | TooLarge]:
+    """As `read_ranges`, by one row group at a time, or by one small file: for readers that look at records and keep
+    little of them. Row groups of more than `decoded_max` bytes in memory are passed over."""
+    positions = {partition: start for partition, (start, end) in ranges.items() if start < end}
+    ends = {partition: ranges[partition][1] for partition in positions}
+    topic_id = log.live_head.topic_id
+    layouts: dict[str, SegmentLayout | None] = {}  # of the last file: its row groups follow each other
+    while (read := next_read(log.index, positions, ends)) is not None:
+        key = read.file.segment.key
+        try:
+            if key not in layouts:
+                layouts = {key: layout_of(store, read.file)}
+            parts = _piece(store, definition_of(log).columns, read, layouts[key], decoded_max)
+        except FileGone as gone:
+            load_again(log, gone, topic_id)
+            _check_not_removed(log, positions, ends)
+            continue
+        for part in parts:
+            positions[part.partition] = part.end if isinstance(part, TooLarge) else part.next_offset
+            yield part
+
+
+def _piece(
+    store: Store, columns: pa.Schema, read: FileRead, layout: SegmentLayout | None, decoded_max: int
+) -> Sequence[Fetched | TooLarge]:
+    """The first row group of a read, or all of a small file, which has no `layout`."""
+    piece, size = read, 0
+    if layout is not None:
+        piece = first_parts(read, layout, 1)
+        parts = [part for batch, start, end in piece.wanted for part in parts_of(layout, batch, start, end)]
+        size = sum(layout.size(group) for group in {group for part in parts for group in part.groups})
+    try:
+        if size > decoded_max:
+            raise DecodedTooLarge(size)
+        return read_file(store, piece, columns, decoded_max=decoded_max)
+    except DecodedTooLarge as error:
+        return [TooLarge(batch.partition, start, end, error.bytes) for batch, start, end in piece.wanted]
 
 
 def _next_reads(

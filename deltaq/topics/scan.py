@@ -15,6 +15,7 @@ from deltaq.delta.store_errors import unavailable
 from deltaq.errors import Corrupt
 from deltaq.parquet.plain_segment import PlainRows, decode_plain, joined_plain
 from deltaq.parquet.segment import RowRange, SegmentLayout, read_layout, read_rows
+from deltaq.parquet.segment_file import DECODED_BYTES_MAX
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.columns import TIMESTAMP, plain_batch, table_schema
 from deltaq.topics.offset_index import OffsetIndex
@@ -279,8 +280,16 @@ def _joined(run: Sequence[tuple[DataFile, Batch, int, int, pa.RecordBatch]]) -> 
     return _fetched(file, whole, start, end, pa.concat_batches([rows for *_, rows in run]))
 
 
-def read_file(store: Store, read: FileRead, columns: pa.Schema, *, plain: bool = False) -> list[Fetched]:
-    """Read and verify records; damaged data is fetched once more. Raises FileGone, Corrupt, Unavailable.
+def read_file(
+    store: Store,
+    read: FileRead,
+    columns: pa.Schema,
+    *,
+    plain: bool = False,
+    decoded_max: int = DECODED_BYTES_MAX,
+) -> list[Fetched]:
+    """Read and verify records; damaged data is fetched once more. Raises FileGone, Corrupt, Unavailable, and
+    DecodedTooLarge for records that take more than `decoded_max` bytes of memory.
 
     `columns` are the columns of the result: all of the topic's table (`TopicDefinition.columns`), or some that include
     `PLACES`. With `plain`, records are `Fetched.plain`, with all columns, where Arrow would take longer.
@@ -305,6 +314,7 @@ def read_file(store: Store, read: FileRead, columns: pa.Schema, *, plain: bool =
             lambda: data or store.get(key),
             lambda start, length: store.get_range(key, start, length),
             layout=layout,
+            decoded_max=decoded_max,
         )
         return _all_fetched(read, rows, [part.count for part in ranges])
 

@@ -275,7 +275,7 @@ class _Search:
             value = one.take(pa.array([0])) if one.nbytes <= VALUE_BYTES_MAX else None
         else:
             value = head_of(one.column("value")[0], 4 * VALUE_CHARS)
-            if value is not None and value.size <= VALUE_BYTES_MAX and self._decode.has_schema(value.content):
+            if value is not None and self._decode.has_schema(value.content):
                 value = head_of(one.column("value")[0], VALUE_BYTES_MAX)
         headers = one.column("_headers")[0].values or ()
         shown_headers = [

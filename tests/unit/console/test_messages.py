@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,7 +32,7 @@ WAYS = [Wanted(), OLDEST, Wanted(pattern="x"), Wanted(start=0, is_newest=False, 
 NAMES = ["newest", "from the start", "search", "search from the start"]
 
 
-def produce(root: str, *values: object, topic: str | Topic = "t", **settings: object) -> None:
+def produce(root: str, *values: object, topic: str | Topic = "t", **settings: Any) -> None:
     """Each value in a file of its own."""
     with Producer({"bootstrap.servers": root, "maintenance.enable": False, **settings}) as producer:
         for value in values:
@@ -198,11 +199,11 @@ def test_a_process_that_fails_is_ended_and_replaced(monkeypatch: pytest.MonkeyPa
 def test_a_page_starts_no_more_processes_than_a_few(
     memory_root: str, asked: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = []
+    started: list[dict[str, str]] = []
     process_of("os.abort()", monkeypatch)
     popen = subprocess.Popen
 
-    def counted(*arguments: object, **options: object) -> object:
+    def counted(*arguments: Any, **options: Any) -> Any:
         started.append(options["env"])
         return popen(*arguments, **options)
 
@@ -239,7 +240,7 @@ def test_the_schemas_that_a_schema_refers_to_are_sent_along(memory_root: str) ->
 
 
 def test_pages_that_read_wait_for_each_other_and_not_too_many_of_them(memory_root: str, console: Console) -> None:
-    async def crowd() -> tuple[int, int]:
+    async def ask() -> tuple[int, int]:
         active = most = refused = 0
         go_on = asyncio.Event()
 
@@ -261,4 +262,4 @@ def test_pages_that_read_wait_for_each_other_and_not_too_many_of_them(memory_roo
         await read()  # there is room again
         return most, refused
 
-    assert asyncio.run(crowd()) == (2, 5)
+    assert asyncio.run(ask()) == (2, 5)

@@ -34,7 +34,7 @@ NAMES = ["newest", "from the start", "search", "search from the start"]
 
 def produce(root: str, *values: object, topic: str | Topic = "t", **settings: Any) -> None:
     """Each value in a file of its own."""
-    with Producer({"bootstrap.servers": root, "maintenance.enable": False, **settings}) as producer:
+    with Producer(bootstrap_servers=root, maintenance_enable=False, **settings) as producer:
         for value in values:
             producer.produce(topic, value)
             producer.flush()
@@ -67,7 +67,7 @@ print(peak() - before)
 
 def test_a_page_of_large_messages_takes_the_memory_of_one_of_them(tmp_path: Path) -> None:
     Topic("t", config={"max.message.bytes": 20 * MIB}, bootstrap_servers=str(tmp_path)).create()
-    produce(str(tmp_path), *[b"x" * 10 * MIB] * 24, **{"message.max.bytes": 20 * MIB, "compression.type": "none"})
+    produce(str(tmp_path), *[b"x" * 10 * MIB] * 24, message_max_bytes=20 * MIB, compression_type="none")
     command = [sys.executable, "-c", _PEAK, str(tmp_path)]
     child = subprocess.run(command, env=environment_of_child(), capture_output=True, text=True, timeout=120, check=True)
     assert int(child.stdout) < 120, "MiB; all messages together have 240"
@@ -80,7 +80,7 @@ def test_what_takes_too_much_memory_is_passed_over_before_it_is_decoded(
     monkeypatch.setattr(messages, "PIECE_BYTES_MAX", 2 * MIB)
     Topic("t", config={"max.message.bytes": 20 * MIB}, bootstrap_servers=memory_root).create()
     # Compressed, the second one is small.
-    produce(memory_root, b"ax", b"x" * 10 * MIB, b"bx", **{"message.max.bytes": 20 * MIB, "compression.type": "zstd"})
+    produce(memory_root, b"ax", b"x" * 10 * MIB, b"bx", message_max_bytes=20 * MIB, compression_type="zstd")
     page = found(memory_root, wanted)
     assert sorted(row.value.text for row in page.rows) == ["ax", "bx"]
     ((partition, start, end, size),) = [(of.partition, of.start, of.end, of.bytes) for of in page.left_out]

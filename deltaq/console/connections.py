@@ -30,7 +30,8 @@ _BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: c
 
 def connections_max() -> int:
     """How many connections this process has at one time: half of the files that it may open are for other things."""
-    return min(CONNECTIONS_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return CONNECTIONS_MAX if files == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, files // 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,9 +132,8 @@ def test_clients_that_break_off_leave_no_trace_in_the_log(
                 # Closing with a linger of zero is a reset.
                 found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
             with connected(url, sent) as found:
-                found.settimeout(0.1)
-                with pytest.raises(TimeoutError) if sent == HALF else ExitStack():
-                    found.recv(100)
+                if sent != HALF:
+                    assert found.recv(100)
         assert status(url) == 200
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 

@@ -218,6 +218,8 @@ def _run_shell(script: str, folder: Path) -> None:
         (programs / name).write_text(f"#!{sys.executable}\nROOT = {str(ROOT)!r}\n{textwrap.dedent(text)}")
         (programs / name).chmod(0o755)
     (folder / "token").write_text("a-token-for-the-tests\n")
+    for bucket in re.findall(r"s3://([\w-]+)/", script):
+        (folder / bucket).mkdir(exist_ok=True)  # `deltaq` takes a folder for it
     about = {"HOME": str(folder), "DELTAQ_ROOT": "./deltaq-data"}
     answer = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", script],

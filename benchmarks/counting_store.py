@@ -81,6 +81,10 @@ class CountingStore:
             raise
         self._count("create", key, "ok")
 
+    def link(self, key: str, to: str) -> None:
+        self.inner.link(key, to)
+        self._count("link", to, "ok")
+
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         self._count("list", prefix, "ok")
         return self.inner.list(prefix, start_after)

@@ -135,6 +135,13 @@ class Store(Protocol):
         reappear. ObjectExists, ObjectMissing, StoreUnavailable (outcome unknown), StoreRefused.
         """
 
+    def link(self, key: str, to: str) -> None:
+        """Make the object `key` readable as `to` as well, atomically, unless `to` is taken.
+
+        Not durable before a `sync` of the folder of `to`. Only stores that are not remote can. ObjectMissing (no
+        `key`), ObjectExists, StoreUnavailable (outcome unknown), StoreRefused.
+        """
+
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         """All objects under `prefix` with key > `start_after`, in key order. StoreUnavailable, StoreRefused."""
 

@@ -149,6 +149,20 @@ class LocalStore:
         for _ in self._write("create", key, data, after=after):
             pass
 
+    def link(self, key: str, to: str) -> None:
+        check_key("link", key)
+        check_key("link", to)
+        try:
+            with (
+                self._folders.opened(key.split("/")[:-1]) as folder,
+                self._folders.synced(to.split("/")[:-1]) as target,
+            ):
+                os.link(_name(key), _name(to), src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
+        except FileExistsError:
+            raise ObjectExists("link", to, "the key is taken") from None
+        except OSError as error:
+            raise _read_error("link", key, error) from error
+
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         check_prefix("list", prefix)
         return self._list(prefix, start_after)

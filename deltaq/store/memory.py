@@ -54,6 +54,12 @@ class MemoryStore:
         if not self._write(key, bytes(data), replace=False):
             raise ObjectExists("create", key, "the key is taken")
 
+    def link(self, key: str, to: str) -> None:
+        check_key("link", key)
+        check_key("link", to)
+        if not self._write(to, self._content("link", key), replace=False):
+            raise ObjectExists("link", to, "the key is taken")
+
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         check_prefix("list", prefix)
         with self._lock:

@@ -129,6 +129,9 @@ class ObjectStore:
         )
         self._listing.known = key
 
+    def link(self, key: str, to: str) -> None:
+        raise StoreRefused("link", key, f"object stores have no links, so it cannot be named {to!r} as well")
+
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         check_prefix("list", prefix)
         return self._listing.entries(prefix, start_after)

@@ -14,7 +14,7 @@ from deltaq.testing.chance import chance
 __all__ = ["OPERATIONS", "Crash", "Effect", "Fault", "Rule"]
 
 READS = ("get", "get_range", "list", "list_folders")
-WRITES = ("put", "create", "delete")
+WRITES = ("put", "create", "link", "delete")
 OPERATIONS = READS + WRITES
 _GROUPS = {"*": OPERATIONS, "read": READS, "write": WRITES}
 

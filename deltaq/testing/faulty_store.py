@@ -163,6 +163,9 @@ class FaultyStore:
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         self._write("create", key, data, partial(self._create, after))
 
+    def link(self, key: str, to: str) -> None:
+        self._write("link", to, b"", lambda to, _: self.inner.link(key, to))
+
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         fault = self._strike("list", prefix)
         answer_is_lost = fault is not None and fault.name == "error_after"

@@ -477,3 +477,35 @@ def test_no_secret_shows_in_a_store_or_in_its_errors(moto_endpoint: str, monkeyp
             shown += _chain(caught.value)
         assert "no-such-bucket" not in shown or "create the bucket first" in shown
         assert [secret for secret in PLANTED if secret in shown] == []
+
+
+# Links
+
+
+def test_a_linked_object_has_two_names(store: Store) -> None:
+    store.create(f"{LOG}0.json", b"entry")
+    if store.is_remote:
+        with pytest.raises(StoreRefused, match="no links"):
+            store.link(f"{LOG}0.json", "archive/0.json")
+        assert _keys(store) == [f"{LOG}0.json"]
+        return
+    store.link(f"{LOG}0.json", "archive/0.json")
+    store.sync("archive/")
+    assert _keys(store) == ["archive/0.json", f"{LOG}0.json"]
+    store.delete(f"{LOG}0.json")
+    assert _keys(store) == ["archive/0.json"]
+    assert store.get("archive/0.json") == b"entry"
+
+
+def test_a_link_replaces_nothing_and_needs_its_object(store: Store) -> None:
+    store.create("a/k", b"first")
+    store.create("b/k", b"second")
+    with pytest.raises(StoreRefused if store.is_remote else ObjectExists):
+        store.link("a/k", "b/k")
+    for missing in ("a/none", "none/k"):
+        with pytest.raises(StoreRefused if store.is_remote else ObjectMissing):
+            store.link(missing, "b/new")
+    with pytest.raises(StoreRefused):
+        store.link("a/k", "../out")
+    assert store.get("b/k") == b"second"
+    assert _keys(store) == ["a/k", "b/k"]

@@ -32,6 +32,10 @@ class Disk(MemoryStore):
         super().create(key, data, after)
         self._note_written(key, data)
 
+    def link(self, key: str, to: str) -> None:
+        super().link(key, to)
+        self._note_written(to, self.get(to))
+
     def delete(self, key: str) -> None:
         with suppress(ObjectMissing):
             self.get(key)

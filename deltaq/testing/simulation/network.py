@@ -167,6 +167,10 @@ class SimulatedStore:
             self._network.count(_lost_race(key))
             raise
 
+    def link(self, key: str, to: str) -> None:
+        self._write("link", to, lambda: self._disk.link(key, to))
+        self._network.count("a log entry was archived")
+
     def delete(self, key: str) -> None:
         self._write("delete", key, lambda: self._disk.delete(key))
 
@@ -197,7 +201,8 @@ class SimulatedStore:
     def _create(self, key: str, content: bytes) -> None:
         self._disk.create(key, content)
         if "/_delta_log/" in key and len(self._disk.history[key]) > 1:
-            self._network.count("a slot was filled again after clean-up")
+            is_archived = not self._is_free(key.replace("/_delta_log/", "/_deltaq/log/"))
+            self._network.count(f"a slot was filled again after {'archiving' if is_archived else 'clean-up'}")
 
     # --- what happens to a request ---
 

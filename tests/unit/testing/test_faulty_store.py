@@ -475,7 +475,10 @@ def test_many_threads_meet_a_fault_exactly_as_often_as_its_rule_says(inner):
         (lambda: Rule("fetch", "*", Fault.slow()), "operation='fetch': unknown; known are get, "),
         (lambda: Rule("get", "", Fault.slow()), "key='' matches no key"),
         (lambda: Rule("get", "*", "slow"), "fault='slow': must be a Fault"),  # type: ignore[arg-type]
-        (lambda: Rule("get", "*", Fault.late_apply()), "operation='get': late_apply strikes only put, create, delete"),
+        (
+            lambda: Rule("get", "*", Fault.late_apply()),
+            "operation='get': late_apply strikes only put, create, link, delete",
+        ),
         (lambda: Rule("read", "*", Fault.no_space()), "operation='read': no_space strikes only put, create"),
         (lambda: Rule("get", "*", Fault.slow(), 0), "times=0 must be"),
         (lambda: Rule("get", "*", Fault.slow(), True), "times=True must be"),

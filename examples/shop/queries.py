@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 
 from deltaq.spark import latest_by_key
@@ -97,6 +98,10 @@ Answer = list[dict[str, Any]]
 """The rows of an answer, by column."""
 
 
+PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Seconds before each further try to read a table."""
+
+
 class Engine(Protocol):
     """What answers queries."""
 
@@ -124,13 +129,30 @@ class DuckDb:
 
         Returns the newest micro-batch in it; None if Spark has not written to it.
         """
+        table = self._current(topic)
+        self._connection.register(f"{topic}_table", table.to_pyarrow_dataset())
+        return table.transaction_version(f"{topic}/{table.metadata().id}")
+
+    def _current(self, topic: str) -> DeltaTable:
+        """The table of a topic as it is now. A log that changes during the read is read again.
+
+        deltaq keeps the log of a local topic so short that delta-rs lists it in one piece. On a machine so busy that
+        hundreds of commits pass between that and its reads, an entry can be gone nevertheless.
+        """
+        for pause_s in PAUSES_S:
+            try:
+                return self._refreshed(topic)
+            except (DeltaError, OSError):
+                self._tables.pop(topic, None)
+                time.sleep(pause_s)
+        return self._refreshed(topic)
+
+    def _refreshed(self, topic: str) -> DeltaTable:
         if topic in self._tables:
             self._tables[topic].update_incremental()
         else:
             self._tables[topic] = DeltaTable(f"{self._root}/topics/{topic}")
-        table = self._tables[topic]
-        self._connection.register(f"{topic}_table", table.to_pyarrow_dataset())
-        return table.transaction_version(f"{topic}/{table.metadata().id}")
+        return self._tables[topic]
 
     def register(self, name: str, table: pa.Table) -> None:
         """Let queries read a table of this process."""

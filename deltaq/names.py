@@ -137,6 +137,21 @@ def last_checkpoint(log_folder: str) -> str:
     return log_folder + "_last_checkpoint"
 
 
+def log_archive_folder(table_folder: str) -> str:
+    """`<table_folder>_deltaq/log/`, the log entries that were moved out of `_delta_log/` on a local store."""
+    return f"{table_folder}{_OURS}log/"
+
+
+def has_log_archive(table_folder: str) -> bool:
+    """Whether the table's log may have an archive: a topic's, since other engines read no other tables."""
+    return table_folder.startswith(TOPICS_FOLDER)
+
+
+def is_archived(key: str) -> bool:
+    """Whether `key` lies directly in a log archive."""
+    return key.rpartition("/")[0].endswith(f"{_OURS}log")
+
+
 def log_start_folder(table_folder: str) -> str:
     """`<table_folder>_deltaq/log_start/`, the folder of the log-start markers."""
     return f"{table_folder}{_OURS}log_start/"

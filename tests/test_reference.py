@@ -393,6 +393,16 @@ LIMITS = {
             "Minimum time between two checkpoints by one writer",
         ),
         Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.listed_bytes_max",
+            "bytes",
+            "Names in the `_delta_log` of a topic on local disk, beyond which its oldest entries are archived",
+        ),
+        Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.archive_interval",
+            "commits",
+            "Commits between two looks at the size of `_delta_log`",
+        ),
+        Limit(
             "maintenance.settings.DEFAULT_SETTINGS.dirty_bytes_max",
             "bytes",
             "Uncompacted files in one round of key compaction",

@@ -1,4 +1,10 @@
-"""Reads the objects of one Delta table log: entries, their tokens, and the markers of the log's start."""
+"""Reads the objects of one Delta table log: entries, their tokens, and the markers of the log's start.
+
+On a local store maintenance moves older entries of a topic from `_delta_log/` into the log archive, `_deltaq/log/`
+(`maintenance/log_archive.py`). An entry is in the archive before it leaves `_delta_log/`. So each read looks in the
+archive after it has looked in `_delta_log/`, and an archived entry is the one that counts: what else is in its slot was
+created by a writer that found the slot empty after the move.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +31,7 @@ class LogEntries:
         self.table_folder = table_folder
         self.folder = table_folder + names.LOG_FOLDER
         self.clock = clock
+        self._has_archive = not store.is_remote and names.has_log_archive(table_folder)
 
     def key(self, version: int) -> str:
         """The key of entry `version`."""
@@ -37,7 +44,24 @@ class LogEntries:
 
     def fetch(self, version: int) -> tuple[Entry, bytes] | None:
         """An entry and its bytes; None if it is not there. Raises Corrupt, Incompatible, StoreError."""
-        key = self.key(version)
+        found = self._fetch(self.key(version), version)
+        archived = self._fetch(self._archived_key(version), version) if self._has_archive else None
+        return found if archived is None else archived
+
+    def is_archived(self, version: int) -> bool:
+        """Whether the entry of slot `version` has left the slot for the log archive. Raises StoreError."""
+        if not self._has_archive:
+            return False
+        try:
+            self.store.get_impatient(self._archived_key(version))
+        except ObjectMissing:
+            return False
+        return True
+
+    def _archived_key(self, version: int) -> str:
+        return names.log_entry(names.log_archive_folder(self.table_folder), version)
+
+    def _fetch(self, key: str, version: int) -> tuple[Entry, bytes] | None:
         try:
             data = self.store.get_impatient(key)
             try:
@@ -54,16 +78,26 @@ class LogEntries:
 
     def token(self, version: int) -> str | None:
         """The token in slot `version`, from the entry's first bytes; None if not found. Raises StoreError."""
-        found = _TXN_ID.search(self.store.get_range(self.key(version), 0, _TOKEN_BYTES))
+        found = _TXN_ID.search(self._beginning(version, _TOKEN_BYTES))
         return None if found is None else found[1].decode(errors="replace")
 
     def exists(self, version: int) -> bool:
         """Whether slot `version` is filled. Raises StoreError."""
         try:
-            self.store.get_range(self.key(version), 0, 1)
+            self._beginning(version, 1)
         except ObjectMissing:
             return False
         return True
+
+    def _beginning(self, version: int, length: int) -> bytes:
+        """The first bytes of an entry: of the one in `_delta_log/` if there is one, which no caller takes for proof
+        that the slot was free. Raises StoreError."""
+        try:
+            return self.store.get_range(self.key(version), 0, length)
+        except ObjectMissing:
+            if not self._has_archive:
+                raise
+            return self.store.get_range(self._archived_key(version), 0, length)
 
     def versions(self, after: int = -1) -> set[int]:
         """List the versions of the entries above `after`. Raises Unavailable."""

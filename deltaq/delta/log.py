@@ -259,11 +259,14 @@ class DeltaLog(LogReader):
     def _try_slot(self, sent: _SentEntry, *, maybe: bool) -> Entry | _SlotCleaned | _SlotOpen:
         """Try once to create the slot. `maybe`: an earlier create may have filled it, or may still."""
         version, tried_at = sent.entry.version, self.clock.uptime()
-        refusal = self._try_create(sent)
+        refusal: StoreError | None = self._try_create(sent)
         maybe = maybe or isinstance(refusal, StoreUnavailable)
         may_exist = maybe or refusal is None
         try:
-            entry = sent.entry if refusal is None else self._read_slot(sent, maybe)
+            if refusal is None and self.entries.is_archived(version):
+                # The slot may have been free only because its entry had been archived. Or ours was archived meanwhile.
+                refusal = ObjectExists("create", sent.key, "the entry of this slot is in the log archive")
+            entry = sent.entry if refusal is None else self._read_slot(sent, may_exist)
             if not self._proof.holds_for(version):
                 # The entry may have been created before the clean-up, and the answer delayed until after it.
                 return _SlotCleaned(may_exist)

@@ -21,20 +21,25 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.delta.table_state import TableState
 from deltaq.maintenance.background_tasks import BackgroundTasks
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
+from deltaq.maintenance.log_archive import LogArchive
 from deltaq.maintenance.row_cache import RowCache
 from deltaq.maintenance.run import OFFSETS_RETENTION_MS, Maintenance
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.topic_pass import TopicPass
-from deltaq.names import root_claim_key, root_claims_folder, topic_log
+from deltaq.names import root_claim_key, root_claims_folder, topic_folder, topic_log
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.store import ObjectExists, Store, StoreError
 from deltaq.topics.log import SharedTopicLog, TopicLog
+from deltaq.work import finish
 
 _log = logging.getLogger("deltaq.maintenance")
 
 ROOT_CLAIM_PERIOD_MS = 3600 * 1000
 """How often one of the processes that write to a root maintains the whole root."""
+
+ARCHIVE_SHARE = 0.5
+"""Maximum share of the time in which a writer's process archives log entries: it must keep up with the commits."""
 
 EXIT_WAIT_S = 2.0
 """Maximum seconds that the exit of the process waits for each task."""
@@ -57,13 +62,15 @@ def claim_root_maintenance(store: Store, clock: Clock) -> bool:
 
 
 def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings = DEFAULT_SETTINGS) -> None:
-    """Write a checkpoint in the calling thread if the version of the log's last commit requires one; log a failure.
+    """Write a checkpoint in the calling thread if the version of the log's last commit requires one, and archive what
+    it replaces; log a failure.
 
     For writers whose process may end right after the commit.
     """
     if log.version % settings.checkpoint_interval == 0:
         try:
             write_checkpoint(store, topic_log(log.topic), log.copied_state())
+            finish(LogArchive(store, topic_folder(log.topic), settings).move())
         except (StoreError, CheckpointFailed) as error:
             _log.warning("checkpoint of topic %r failed: %s", log.topic, error)
 
@@ -71,8 +78,8 @@ def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings
 class BackgroundTopicMaintenance:
     """Maintains one topic in the process of its writer. Thread-safe.
 
-    Its checkpoints, the other maintenance of the topic and that of the root are three tasks, each at most once at a
-    time, on threads that all topics of the store share.
+    Its checkpoints, the archiving of its log, the other maintenance of the topic and that of the root are four tasks,
+    each at most once at a time, on threads that all topics of the store share.
     Commits to the topic are made under the lock of the writer's log, `beside`.
     """
 
@@ -93,6 +100,8 @@ class BackgroundTopicMaintenance:
         self._throttle = Throttle(clock, settings.background_share)
         self._checkpoint_throttle = Throttle(clock, settings.background_share)  # one for each thread
         self._root_throttle = Throttle(clock, settings.background_share)
+        self._archive_throttle = Throttle(clock, ARCHIVE_SHARE)
+        self._archive = LogArchive(store, topic_folder(topic), settings)
         self._row_cache = RowCache(clock)
         self._pass = TopicPass(store, topic, clock, settings, self._throttle, row_cache=self._row_cache, beside=beside)
         self._tasks = BackgroundTasks(store, clock, "topic", topic)
@@ -110,6 +119,8 @@ class BackgroundTopicMaintenance:
 
     def committed(self, version: int, state: Callable[[], TableState]) -> None:
         """Note that the writer's commit became `version`; `state()` returns a copy of the table state at it."""
+        if version % self._settings.archive_interval == 0 and not self._store.is_remote:
+            self._begin("archive", self._archive_entries)
         if version % self._settings.checkpoint_interval:
             return
         now_s = self._clock.monotonic()
@@ -137,6 +148,10 @@ class BackgroundTopicMaintenance:
         self._checkpoint_throttle.begin()
         write_checkpoint(self._store, self._log_folder, state, self._checkpoint_throttle.step)
 
+    def _archive_entries(self) -> None:
+        self._archive_throttle.begin()
+        self._archive_throttle.run(self._archive.move())
+
     def _maintain_root(self) -> None:
         if claim_root_maintenance(self._store, self._clock):
             self._root_throttle.begin()
@@ -150,7 +165,7 @@ class BackgroundTopicMaintenance:
     def stop(self, timeout_s: float) -> None:
         """End the work before the process exits, waiting at most `timeout_s` for each task. Idempotent."""
         jobs = self._tasks.stop()
-        for throttle in (self._throttle, self._checkpoint_throttle, self._root_throttle):
+        for throttle in (self._throttle, self._checkpoint_throttle, self._archive_throttle, self._root_throttle):
             throttle.stop()
         for job in jobs:
             job.join(timeout_s)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from deltaq import names
 from deltaq.clock import Clock, Thread
+from deltaq.delta.entries import LogEntries
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.store_errors import raising_unavailable
 from deltaq.delta.table_state import TableState
@@ -169,7 +170,7 @@ class GroupPass:
         members = self._members(state)
         if not (state.txns or members) or members - dead:
             return False
-        entry_ms = entry_time_ms(self._store, self._folder, state.version)
+        entry_ms = entry_time_ms(LogEntries(self._store, self._folder, self._clock), state.version)
         if entry_ms is None:
             return False
         return max([entry_ms, *(txn.last_updated or 0 for txn in state.txns.values())]) < self._oldest_ms()

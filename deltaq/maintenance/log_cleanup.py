@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 
 from deltaq import names
 from deltaq.clock import Clock
-from deltaq.delta.actions import parse_entry
 from deltaq.delta.checkpoint import Checkpoint, read_checkpoint
+from deltaq.delta.entries import LogEntries
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
 from deltaq.errors import Corrupt, Incompatible
@@ -30,7 +30,7 @@ from deltaq.maintenance.checkpoint import point_to_checkpoint, write_checkpoint
 from deltaq.maintenance.clock_check import expiry_ms
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.serde.json_text import strict_json
-from deltaq.store import ObjectExists, ObjectMissing, Store
+from deltaq.store import ObjectExists, Store
 from deltaq.store.parallel import delete_all
 from deltaq.work import Work, finish
 
@@ -72,6 +72,11 @@ class LogListing:
         """The versions at which the log could start, lowest first: those with a checkpoint and an entry."""
         return [version for version in self.checkpoints if any(map(_is_entry, self.keys[version]))]
 
+    @property
+    def archived(self) -> list[int]:
+        """The versions whose entries are in the log archive, lowest first."""
+        return [version for version in self.keys if any(map(names.is_archived, self.keys[version]))]
+
 
 @dataclass(frozen=True, slots=True)
 class LogPlan:
@@ -88,15 +93,19 @@ def plan_log_start(
     now_ms: int,
     settings: MaintenanceSettings,
     unfit: frozenset[int] = frozenset(),
+    covered: int = 0,
 ) -> int | None:
     """The new start of the log, whose newest version is `head`; None if it is unchanged.
 
     It is the newest checkpointed version whose entry is older than the log retention, or that lies beyond the newest
     `keep_entries_max`; never one within the newest `keep_entries_min`. `time_of(version)` is an entry's time in epoch
     milliseconds (None if unknown), called for a few versions. The checkpoints of `unfit` versions cannot be used.
+    Archived entries below `covered`, a version with a checkpoint that can be used, need none of their own: no other
+    engine reads them.
     """
     newest = head + 1 - settings.keep_entries_min
-    possible = [version for version in listing.starts if listing.start < version <= newest and version not in unfit]
+    starts = {*listing.starts} - unfit | {version for version in listing.archived if version < covered}
+    possible = sorted(version for version in starts if listing.start < version <= newest)
     oldest_ms = now_ms - settings.log_retention_ms
 
     def may_not_go_yet(version: int) -> bool:
@@ -145,6 +154,7 @@ class LogCleanup:
         self._store = store
         self._folder = folder
         self._clock = clock
+        self._entries = LogEntries(store, folder, clock)
         self.settings = settings
         self._seen: tuple[int, float] = (0, 0.0)  # the newest marker, and the uptime when it was first seen
         self.is_waiting = False
@@ -156,8 +166,8 @@ class LogCleanup:
         start = None
         if not listing.has_more:
             start = self._end(log, listing)
-            if start is None and (found := self._checkpoint_to_start_at(log, listing)) is not None:
-                start = found.version
+            if start is None and (found := self._start(log, listing)) is not None:
+                start, _ = found
             if start is not None and start <= listing.start:
                 start = None
         after = replace(listing, markers=[*listing.markers] if start is None else [*listing.markers, start])
@@ -169,16 +179,18 @@ class LogCleanup:
         listing = yield from _list_log(self._store, self._folder)
         if listing.has_more:
             return None  # remove first: with a new marker each time, none would ever become old enough
-        checkpoint = self._checkpoint_at_the_end(log, listing) or self._checkpoint_to_start_at(log, listing)
-        if checkpoint is None or checkpoint.version <= listing.start:
+        at_the_end = self._checkpoint_at_the_end(log, listing)
+        found = self._start(log, listing) if at_the_end is None else (at_the_end.version, at_the_end)
+        if found is None or found[0] <= listing.start:
             return None
+        start, checkpoint = found
         point_to_checkpoint(self._store, self._folder + names.LOG_FOLDER, checkpoint)
         with suppress(ObjectExists):  # another instance made the same choice
-            self._store.create(names.log_start_marker(self._folder, checkpoint.version), b"")
-        self._seen = checkpoint.version, self._clock.uptime()
+            self._store.create(names.log_start_marker(self._folder, start), b"")
+        self._seen = start, self._clock.uptime()
         self.is_waiting = True
-        _log.info("the log starts later log=%r version=%d", self._folder, checkpoint.version)
-        return checkpoint.version
+        _log.info("the log starts later log=%r version=%d", self._folder, start)
+        return start
 
     def remove(self, limit: int | None = None) -> Work[int]:
         """Step 2; surplus checkpoints are removed at once. Returns the number of objects removed, at most `limit`."""
@@ -191,7 +203,8 @@ class LogCleanup:
 
     def _delete(self, keys: Sequence[str]) -> Work[None]:
         # Remove the lowest entry before the others: a client that opens a log in which it remains reads on from it.
-        first = next((at for at, key in enumerate(keys) if _is_entry(key)), 0) + 1
+        entries = [(names.entry_version(key), at) for at, key in enumerate(keys) if _is_entry(key)]
+        first = max((at for version, at in entries if version == entries[0][0]), default=0) + 1
         for key in keys[:first]:
             self._store.delete(key)
         for at in range(first, len(keys), DELETES_AT_ONCE):
@@ -220,23 +233,29 @@ class LogCleanup:
             self._seen = start, self._clock.uptime()
         return start > 0 and self._clock.uptime() - self._seen[1] >= self.settings.clean_up_grace_s
 
-    def _checkpoint_to_start_at(self, log: DeltaLog, listing: LogListing) -> Checkpoint | None:
+    def _start(self, log: DeltaLog, listing: LogListing) -> tuple[int, Checkpoint] | None:
+        """The new start of a log in use, and a checkpoint that replaces the entries below it. None: unchanged."""
         unfit: frozenset[int] = frozenset()
+        newest = self._newest_usable(listing) if listing.archived else None
         while True:
             version = plan_log_start(
                 listing,
                 log.state.version,
-                lambda wanted: entry_time_ms(self._store, self._folder, wanted),
+                lambda wanted: entry_time_ms(self._entries, wanted),
                 expiry_ms(self._store, self._clock),
                 self.settings,
                 unfit,
+                0 if newest is None else newest.version,
             )
             if version is None:
                 return None
-            checkpoint = self._usable(version)
+            checkpoint = self._usable(version) if version not in unfit and version in listing.starts else newest
             if checkpoint is not None:
-                return checkpoint
+                return version, checkpoint
             unfit |= {version}
+
+    def _newest_usable(self, listing: LogListing) -> Checkpoint | None:
+        return next((found for version in reversed(listing.checkpoints) if (found := self._usable(version))), None)
 
     def _end(self, log: DeltaLog, listing: LogListing) -> int | None:
         """The last version of the log of a deleted topic or an unused group, of which only that version is kept, as a
@@ -244,7 +263,7 @@ class LogCleanup:
         version = log.state.version
         if max(listing.keys, default=-1) > version or not _is_over(log.state):
             return None
-        ended_ms = entry_time_ms(self._store, self._folder, version)
+        ended_ms = entry_time_ms(self._entries, version)
         if ended_ms is None or ended_ms >= expiry_ms(self._store, self._clock) - self.settings.log_retention_ms:
             return None
         return version
@@ -266,26 +285,25 @@ class LogCleanup:
         return found if found is not None and found.is_sealed else None
 
 
-def entry_time_ms(store: Store, table_folder: str, version: int) -> int | None:
+def entry_time_ms(entries: LogEntries, version: int) -> int | None:
     """The time in a log entry, in epoch milliseconds; None if the entry is missing or damaged. Raises StoreError."""
-    key = names.log_entry(table_folder + names.LOG_FOLDER, version)
     try:
-        entry = parse_entry(store.get(key), version, key)
-    except (ObjectMissing, Corrupt, Incompatible):
+        found = entries.fetch(version)
+    except (Corrupt, Incompatible):
         return None
-    return None if entry.info is None else entry.info.timestamp
+    return None if found is None or found[0].info is None else found[0].info.timestamp
 
 
 def _list_log(store: Store, folder: str) -> Work[LogListing]:
     found = [names.log_start_version(entry.key) for entry in store.list(names.log_start_folder(folder))]
     keys: dict[int, list[str]] = {}
-    log_folder = folder + names.LOG_FOLDER
-    for number, entry in enumerate(store.list(log_folder), 1):
-        version = _version(entry.key.removeprefix(log_folder))
-        if version is not None:
-            keys.setdefault(version, []).append(entry.key)
-        if number % LISTED_AT_ONCE == 0:
-            yield
+    for log_folder in (folder + names.LOG_FOLDER, names.log_archive_folder(folder)):
+        for number, entry in enumerate(store.list(log_folder), 1):
+            version = _version(entry.key.removeprefix(log_folder))
+            if version is not None:
+                keys.setdefault(version, []).append(entry.key)
+            if number % LISTED_AT_ONCE == 0:
+                yield
     return LogListing(dict(sorted(keys.items())), sorted(version for version in found if version is not None))
 
 

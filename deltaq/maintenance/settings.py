@@ -16,9 +16,8 @@ class MaintenanceSettings:
     """Versions between two checkpoints, and so about the number of entries that a reader applies to open a log. See
     `checkpoint_rest_s` for the exception."""
 
-    checkpoint_rest_s: float = 1.0
-    """Minimum seconds between two checkpoints in a writer's process, since each one delays the writer a little. At 200
-    commits per second a reader may have to apply 400 entries."""
+    checkpoint_rest_s: float = 0.3
+    """Minimum seconds between two checkpoints in a writer's process, since each one delays the writer a little."""
 
     log_retention_ms: int = 24 * 60 * 60 * 1000
     """Minimum age in milliseconds of a log entry that is removed: Kafka's `metadata.max.retention.ms`."""
@@ -28,6 +27,13 @@ class MaintenanceSettings:
 
     keep_entries_max: int = 100_000
     """Maximum number of log entries, whatever their age, not counting those since the last checkpoint and clean-up."""
+
+    listed_bytes_max: int = 25 * 1024
+    """On a local store, the bytes of the names in `_delta_log`, as a folder's names are listed, above which the oldest
+    entries are archived: about 530 entries. Linux lists 32 KiB in one piece; the rest is room for new entries."""
+
+    archive_interval: int = 50
+    """Versions between two looks at the size of `_delta_log`, in a writer's process."""
 
     keep_checkpoints: int = 3
     """Newest checkpoints that are kept, so that a damaged one has a recent substitute."""

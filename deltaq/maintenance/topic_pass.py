@@ -21,6 +21,7 @@ from deltaq.maintenance.clock_check import NOTHING_EXPIRES_MS, compare_clocks, e
 from deltaq.maintenance.excluded_files import ExcludedFiles
 from deltaq.maintenance.file_compaction import FileRewrite, count_waiting, plan_compaction
 from deltaq.maintenance.key_compaction import KeyCleaner
+from deltaq.maintenance.log_archive import LogArchive
 from deltaq.maintenance.log_maintenance import LogMaintenance
 from deltaq.maintenance.orphan_files import OrphanFileRemover, older_than
 from deltaq.maintenance.plan import DueAction, Kind, MaintainedTopic, plan
@@ -103,6 +104,7 @@ class TopicPass:
         self._rewriter = Rewriter(store, self._log, clock, self._row_cache, gently=throttle.shares_time)
         self._key_cleaner = KeyCleaner(store, self._log, clock, self._rewriter)
         self._orphans = OrphanFileRemover(store, self._log, clock, settings)
+        self._log_archive = LogArchive(store, self._log.folder, settings)
         self._log_maintenance = LogMaintenance(store, self._log.folder, clock, settings, self._report)
         self._queue = WorkQueue(clock.monotonic())
         self._scanned_at = float("-inf")  # uptime: a wall clock that is set back would delay the next scan
@@ -119,6 +121,8 @@ class TopicPass:
             if self._log.head is not None and not self._log.names_statistics:
                 yield _NAME_STATISTICS
             yield from self._log_maintenance.plan_checkpoint(self._log.version)
+            if archived := len(self._log_archive.plan().versions):
+                yield f"archive {archived} log entries"
             deleted, noted = self._orphans.plan(expiry_ms(self._store, self._clock), self._grace_ms())
             if deleted:
                 yield f"delete up to {deleted} files that are no longer in it"
@@ -363,6 +367,8 @@ class TopicPass:
         if checkpoint:
             self._log_maintenance.write_checkpoint(self._log.version, self._log.copied_state)
             yield
+            with raising_unavailable():
+                self._report.counts["log entries archived"] += yield from self._log_archive.move()
         yield from self._remove_orphans()
         if self._log_maintenance.is_clean_up_due():
             yield from self._log_maintenance.clean(self._log.delta_log)

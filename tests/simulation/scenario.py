@@ -128,7 +128,7 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
         topic=_topic(chance, is_kept=not long and (auto_create or sometimes(0.5))),
         maintainers=chance.choice([1, 2, 2]) if long else chance.choice([0, 0, 1, 2]),
         background_maintenance=sometimes(0.4),
-        maintenance=_maintenance_settings(chance),
+        maintenance=_archiving(seed, _maintenance_settings(chance)),
         reset=chance.choice(["earliest", "error"]),
         eager_group_commit=sometimes(0.7),
         without_group_commit=chance.choice([0, 0, 1]),
@@ -192,6 +192,12 @@ def _maintenance_settings(chance: random.Random) -> MaintenanceSettings:
         background_interval_s=chance.choice([5.0, 40.0]),
         clean_up_interval_s=chance.choice([1.0, 10.0]),
     )
+
+
+def _archiving(seed: int, settings: MaintenanceSettings) -> MaintenanceSettings:
+    """The settings with room in the log's folder for a few names, which only stores that are not remote heed."""
+    chance = random.Random(f"archive of {seed}")
+    return replace(settings, listed_bytes_max=chance.choice([200, 600, 25_600]), archive_interval=chance.choice([1, 3]))
 
 
 def _faults(chance: random.Random, kind: str) -> Faults:

@@ -10,6 +10,7 @@ import pytest
 
 from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.delta.actions import CommitInfo
+from deltaq.delta.entries import LogEntries
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.slot_proof import SlotProof
 from deltaq.errors import Unavailable
@@ -53,6 +54,18 @@ def trusts_slots_reopened_by_clean_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SlotProof, "holds_for", lambda self, version: True)
     # The check of the entry before a commit notices most freed slots, too.
     patch.setattr(DeltaLog, "_is_in_place", lambda self, token, maybe: True)
+
+
+def takes_the_slot_of_an_archived_entry(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogEntries, "is_archived", lambda self, version: False)
+
+
+def reads_what_is_in_the_slot_of_an_archived_entry(patch: pytest.MonkeyPatch) -> None:
+    def fetch(self, version):
+        found = self._fetch(self.key(version), version)
+        return found or self._fetch(self._archived_key(version), version)
+
+    patch.setattr(LogEntries, "fetch", fetch)
 
 
 def drops_a_record_of_each_file(patch: pytest.MonkeyPatch) -> None:
@@ -322,10 +335,27 @@ def test_a_broken_client_is_noticed(mutation, kind, last, monkeypatch):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "last"),
+    [(takes_the_slot_of_an_archived_entry, 0), (reads_what_is_in_the_slot_of_an_archived_entry, 0)],
+)
+def test_a_broken_log_archive_is_noticed(mutation, last, monkeypatch):
+    expect_notice(mutation, last, archiving, monkeypatch)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("mutation", "last"),
     third([(drops_a_record_of_each_file, 4), (shares_an_index_without_the_files_of_the_newest_entry, 42)]),
 )
 def test_a_broken_reader_is_noticed(mutation, last, monkeypatch):
     expect_notice(mutation, last, lambda seed: replace(contended(seed, "no faults"), readers=4), monkeypatch)
+
+
+def archiving(seed: int) -> Scenario:
+    """Many writers of a partition on a store with a log archive, some of which are suspended."""
+    scenario = contended(seed, "maintenance")
+    return replace(
+        scenario, remote=False, maintenance=replace(scenario.maintenance, listed_bytes_max=200, archive_interval=1)
+    )
 
 
 def contended(seed: int, kind: str, *, eager_group_commit: bool = False) -> Scenario:

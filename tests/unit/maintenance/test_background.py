@@ -100,6 +100,30 @@ def test_a_writer_that_commits_very_fast_does_not_write_one_checkpoint_after_the
     assert written == [0, 3]
 
 
+def log_entries(topic: WrittenTopic) -> list[str]:
+    return [entry.key for entry in topic.store.list(topic_log("t")) if entry.key.endswith(".json")]
+
+
+def test_a_writer_keeps_the_folder_of_its_log_small_on_a_local_store(topic: WrittenTopic, held: HeldThreads) -> None:
+    care = background_of(topic, held, archive_interval=3, listed_bytes_max=20 * 48)
+    most = 0
+    for _ in range(100):
+        topic.append(Row(b"x"))
+        care.committed(topic.log.version, state_of(topic))
+        held.run()
+        most = max(most, len(log_entries(topic)))
+    assert most < 30
+    assert [offset for _, offset, *_ in seen_by_consumers(topic.store)] == [*range(100)]
+
+
+def test_a_writer_that_ends_after_its_commit_archives_what_its_checkpoint_replaces(topic: WrittenTopic) -> None:
+    settings = replace(NO_PAUSES, listed_bytes_max=20 * 48)
+    for _ in range(50):
+        topic.append(Row(b"x"))
+        background.checkpoint_if_due(topic.store, topic.log, settings)
+        assert len(log_entries(topic)) < 30
+
+
 def test_maintenance_begins_at_a_multiple_of_the_checkpoint_interval(topic: WrittenTopic, held: HeldThreads) -> None:
     care = background_of(topic, held)
     begun = []

@@ -49,7 +49,7 @@ def decode_row_groups(
     parts: FileParts,
     groups: Sequence[int],
     leaves: Sequence[int],
-    decoded_max: int = DECODED_BYTES_MAX,
+    decoded_max: int | None = None,
 ) -> pa.Table:
     """Decode columns of row groups. Raises, before the memory is allocated, as `check_row_groups`."""
     metadata = parquet.metadata
@@ -64,15 +64,16 @@ def check_row_groups(
     metadata: pq.FileMetaData,
     groups: Sequence[int],
     leaves: Sequence[int],
-    decoded_max: int = DECODED_BYTES_MAX,
+    decoded_max: int | None = None,
 ) -> None:
     """Raise ValueError if columns of row groups exceed `DECODED_BYTES_MAX` when they are decoded, and DecodedTooLarge
-    if they exceed the reader's own limit `decoded_max`.
+    if they exceed the reader's own limit `decoded_max`; None if it has none.
 
     The page headers give the decoded size except for dictionary references. If the worst case of these would exceed the
     limit, the columns are first read as references to compute the actual size.
     """
     size, worst, dictionaries = _decoded_bytes(parts, metadata, groups, leaves)
+    decoded_max = DECODED_BYTES_MAX if decoded_max is None else decoded_max
     if size <= decoded_max < size + worst:
         referring = open_parts(parts, metadata, dictionaries)
         references = referring.read_row_groups(groups, sorted(dictionaries), use_threads=False)

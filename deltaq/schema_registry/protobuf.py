@@ -132,11 +132,6 @@ class ProtobufDeserializer(Deserializer):
         return self._format.decode(payload.read(), self._message_type)
 
 
-def fields_of(value: bytes, client: SchemaRegistryClient) -> dict[str, Any]:
-    """The fields of a message as `message_of` finds them."""
-    return message_of(value, client)[1]
-
-
 def message_of(value: bytes, client: SchemaRegistryClient) -> tuple[str, dict[str, Any]]:
     """The full name and the fields of a message of any schema in the registry, for programs without its class. Raises
     SerializationError for bytes that are no such message, SchemaRegistryError for an unknown schema."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltaq.config.declare import INT32_MAX
 from deltaq.errors import InvalidValue
 from deltaq.message import TIMESTAMP_MS_MAX
-from deltaq.serde.json_text import JsonNumber
+from deltaq.serde.json_text import JsonNumber, strict_json
 from deltaq.serde.schema import TopicSchema
 from deltaq.tools.records import headers_from_json, headers_of, message_of, parse_time, plain
 from deltaq.topics.columns import HEADERS
@@ -30,6 +30,9 @@ COLUMNS_MAX = 16_384
 
 OF_MESSAGES = ("value", "key", "partition", "timestamp", "headers")
 """The columns of messages of bytes."""
+
+OF_REGISTRY = ("_schema_id", "_message_type")
+"""The columns with the schema of a value that stands as JSON, in a file of records."""
 
 _SPELLINGS = {f"{prefix}{name}": name for name in OF_MESSAGES[1:] for prefix in ("", "_")}
 _OF_RECORDS = {"_partition", "_offset", "_timestamp", "_key", "_headers"}
@@ -139,6 +142,13 @@ class RowReader:
     def _bytes(self, content: Any) -> bytes | None:
         return content if isinstance(content, bytes) else self._content(content)
 
+    def _of_registry(self, value: bytes | None, schema_id: Any, message_type: bytes | None) -> bytes:
+        try:
+            found = strict_json(value or b"")
+        except ValueError as error:
+            raise InvalidValue(f"is no JSON: {error}", field="value") from None
+        return self._encoded(found, schema_id, None if message_type is None else message_type.decode())
+
     def _encoded(self, value: Any, schema_id: Any, message_type: Any) -> bytes:
         if self.schema is not None:
             raise InvalidValue("values with a schema of the registry are for topics of bytes", field="schema_id")
@@ -163,7 +173,10 @@ class RowReader:
         about: dict[str, Any] = {}
         if "value" in cells:
             about = self._about(cells, bare=True)
+            schema_id, message_type = (cells.pop(name, None) if exported else None for name in OF_REGISTRY)
             value = self._content(cells.pop("value"))
+            if schema_id is not None:
+                value = self._of_registry(value, schema_id, self._content(message_type))
             self._refuse_others(cells)
         else:
             if exported:

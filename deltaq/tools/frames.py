@@ -16,10 +16,12 @@ from deltaq.serde.column_values import check_sound
 from deltaq.serde.columns import TIMESTAMP
 from deltaq.serde.schema import python_values
 from deltaq.tools.cells import cell_of_bytes
+from deltaq.tools.file_rows import OF_REGISTRY
 from deltaq.tools.files import as_messages, load_file
 from deltaq.tools.positions import Place, offset_ranges
 from deltaq.tools.reading import read
-from deltaq.tools.records import headers_as_json, plain
+from deltaq.tools.records import headers_as_json, json_text, plain
+from deltaq.tools.registry_values import RegistryDecoder
 from deltaq.tools.spreadsheets import write_sheet
 from deltaq.tools.writing import Sending
 from deltaq.topic import Topic
@@ -65,15 +67,17 @@ def to_polars(topic: Topic, start: Place = None, end: Place = None) -> pl.DataFr
 def to_csv(topic: Topic, path: Path, start: Place = None, end: Place = None) -> int:
     """Write the records to a CSV file with a heading; their number.
 
-    Bytes stand as text, those that are no UTF-8 escaped as `\\xff`; lists, maps and headers as JSON. `from_file` takes
-    such a file. The cell of a value that cannot be returned, such as a time in the year 10000, is empty, and the log
-    names its record. Raises as `to_arrow`, InvalidConfig for a file that cannot be written.
+    Bytes stand as text, those that are no UTF-8 escaped as `\\xff`; lists, maps and headers as JSON. Values with a
+    schema of the registry stand as JSON, beside the id of the schema. `from_file` takes such a file. The cell of a
+    value that cannot be returned, such as a time in the year 10000, is empty, and the log names its record. Raises as
+    `to_arrow`, InvalidConfig for a file that cannot be written.
     """
-    count, columns = 0, _text_schema(topic)
+    count, decoder = 0, RegistryDecoder.of_topic(topic)
+    columns = pa.schema([(name, pa.string()) for name in _names(topic, decoder)])
     try:
         with csv.CSVWriter(path, columns) as writer:
             for batch in sound_batches(topic, start, end):
-                texts = pa.RecordBatch.from_arrays([_as_texts(column) for column in batch.columns], columns.names)
+                texts = pa.RecordBatch.from_arrays([*map(_as_texts, _columns(batch, decoder))], columns.names)
                 writer.write_batch(texts.cast(columns))
                 count += batch.num_rows
     except OSError as error:
@@ -86,13 +90,14 @@ def to_xlsx(topic: Topic, path: Path, start: Place = None, end: Place = None) ->
 
     Needs the extra [xlsx]. Raises as `to_csv` and `write_sheet`.
     """
+    decoder = RegistryDecoder.of_topic(topic)
 
     def rows() -> Iterator[list[Any]]:
         for batch in sound_batches(topic, start, end):
-            columns = [_cells(column) for column in batch.columns]
+            columns = [_cells(column) for column in _columns(batch, decoder)]
             yield from map(list, zip(*columns, strict=True))
 
-    return write_sheet(path, _text_schema(topic).names, rows())
+    return write_sheet(path, _names(topic, decoder), rows())
 
 
 def from_arrow(topic: Topic, data: Any, *, key_column: str | None = None) -> int:
@@ -143,9 +148,28 @@ def _sound_table(topic: Topic, start: Place, end: Place) -> pa.Table:
     return pa.Table.from_batches(sound_batches(topic, start, end), table_schema(topic.describe().schema))
 
 
-def _text_schema(topic: Topic) -> pa.Schema:
-    """The columns of a topic as text."""
-    return pa.schema([(name, pa.string()) for name in table_schema(topic.describe().schema).names])
+def _names(topic: Topic, decoder: RegistryDecoder | None) -> list[str]:
+    """The columns of a file of a topic's records."""
+    names: list[str] = table_schema(topic.describe().schema).names
+    return names if decoder is None else [*names, *OF_REGISTRY]
+
+
+def _columns(batch: pa.RecordBatch, decoder: RegistryDecoder | None) -> list[pa.Array]:
+    """The columns of a batch; with a decoder, its values decoded, and their schemas."""
+    columns: list[pa.Array] = batch.columns
+    if decoder is None:
+        return columns
+    at, found = batch.schema.get_field_index("value"), decoder.column(batch.column("value"))
+    columns[at] = pa.array(
+        [
+            content if value is None else json_text(value.value).encode()
+            for content, value in zip(columns[at].to_pylist(), found, strict=True)
+        ],
+        pa.binary(),
+    )
+    ids = pa.array([None if value is None else value.schema_id for value in found], pa.int64())
+    kinds = pa.array([None if value is None else value.message_type for value in found], pa.string())
+    return [*columns, ids, kinds]
 
 
 def _as_texts(column: pa.Array) -> pa.Array:

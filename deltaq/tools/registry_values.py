@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from deltaq.clock import Clock
 from deltaq.errors import InvalidValue, KafkaException
 from deltaq.schema_registry import SchemaRegistryClient
@@ -17,6 +19,7 @@ from deltaq.schema_registry.wire_format import SchemaId
 from deltaq.serde.errors import SerializationError
 from deltaq.store import Store
 from deltaq.tools.records import Record, RegistryValue
+from deltaq.topic import Topic
 
 _MAGIC = 0
 PREFIX_BYTES = 5
@@ -58,6 +61,13 @@ class RegistryDecoder:
         except (KafkaException, ValueError, TypeError, KeyError, RecursionError):
             return None
 
+    @classmethod
+    def of_topic(cls, topic: Topic) -> RegistryDecoder | None:
+        """The decoder for a topic's values; None for a typed topic, and where the registry has no schema."""
+        client = SchemaRegistryClient({"url": topic.store.url}, store=topic.store, clock=topic.clock)
+        is_needed = topic.describe().schema is None and client.get_subjects(deleted=True)
+        return cls(client) if is_needed else None
+
     def knows(self, number: int) -> bool:
         """Whether the registry has a schema with this id. After `UNKNOWN_MAX` others, no more are asked for."""
         return self._type_of(number) is not None
@@ -70,6 +80,10 @@ class RegistryDecoder:
         except KafkaException:
             self._unknown.add(number)
             return None
+
+    def column(self, values: pa.Array) -> list[RegistryValue | None]:
+        """The values of a column of bytes; None where one is null, or cannot be decoded."""
+        return [None if value is None else self(value) for value in values.to_pylist()]
 
     def record(self, record: Record) -> Record:
         """The record with its value decoded, if it can be."""

@@ -14,6 +14,8 @@ from deltaq.errors import InvalidConfig
 from deltaq.store import Store
 from deltaq.tools.frames import from_arrow, sound_batches
 from deltaq.tools.positions import Place
+from deltaq.tools.records import json_text
+from deltaq.tools.registry_values import RegistryDecoder
 from deltaq.topic import Topic
 from deltaq.topics.columns import table_schema
 from deltaq.topics.listing import topic_names
@@ -22,14 +24,16 @@ if TYPE_CHECKING:
     import duckdb
 
 _SOURCE = "_deltaq_source"
+_DECODED = "_value"
 
 
 def sql(store: Store, query: str, start: Place = None, end: Place = None, *, clock: Clock = SYSTEM_CLOCK) -> pa.Table:
     """The result of a query in DuckDB's SQL, in which topics are tables.
 
     Their columns are `_partition`, `_offset`, `_timestamp`, `_key`, `_headers`, and `value` or the columns of a typed
-    topic. The records from `start` to `end` are loaded first; DuckDB writes to disk what does not fit into memory. A
-    value that cannot be returned is null, and the log names its record.
+    topic. Where the registry has schemas, `_value` is the value of a topic of bytes as JSON, null if it has no schema.
+    The records from `start` to `end` are loaded first; DuckDB writes to disk what does not fit into memory. A value
+    that cannot be returned is null, and the log names its record.
 
     Raises InvalidConfig for a query that DuckDB refuses, and where DuckDB is missing; UnknownTopic, Corrupt,
     Incompatible, Unavailable.
@@ -112,10 +116,20 @@ def _topics(store: Store, named: set[str]) -> Mapping[str, str]:
 
 
 def _load(connection: duckdb.DuckDBPyConnection, name: str, topic: Topic, start: Place, end: Place) -> None:
-    columns = table_schema(topic.describe().schema)
+    columns, decoder = table_schema(topic.describe().schema), RegistryDecoder.of_topic(topic)
     batches = sound_batches(topic, start, end)
+    if decoder is not None:
+        columns = columns.append(pa.field(_DECODED, pa.string()))
+        batches = (_with_decoded(batch, decoder) for batch in batches)
     connection.register(_SOURCE, pa.RecordBatchReader.from_batches(columns, batches))
     quoted = '"' + name.replace('"', '""') + '"'
     # A table and not a view: DuckDB may scan it several times, and batches can be read once.
     connection.execute(f"create temp table {quoted} as select * from {_SOURCE}")  # noqa: S608 - quoted
     connection.unregister(_SOURCE)
+
+
+def _with_decoded(batch: pa.RecordBatch, decoder: RegistryDecoder) -> pa.RecordBatch:
+    """The batch with a column of its decoded values."""
+    found = decoder.column(batch.column("value"))
+    texts = [None if value is None else json_text(value.value) for value in found]
+    return batch.append_column(_DECODED, pa.array(texts, pa.string()))

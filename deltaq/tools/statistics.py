@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.message import TIMESTAMP_MS_MAX
-from deltaq.schema_registry import SchemaRegistryClient
 from deltaq.tools.positions import Ranges
 from deltaq.tools.reading import read
 from deltaq.tools.registry_values import PREFIX_BYTES, RegistryDecoder, schema_id_of
@@ -87,14 +86,10 @@ class TopicStats:
 
 def stats(topic: Topic, ranges: Ranges) -> TopicStats:
     """The statistics of the records in `ranges`. Reads all of them. Raises as `Topic.to_batches`."""
-    found, decoder = (
-        TopicStats(),
-        RegistryDecoder(SchemaRegistryClient({"url": topic.store.url}, store=topic.store, clock=topic.clock)),
-    )
-    is_typed = topic.describe().schema is not None
+    found, decoder = TopicStats(), RegistryDecoder.of_topic(topic)
     for batch in read(topic, ranges):
         found.add(batch)
-        if not is_typed:
+        if decoder is not None:
             for number, count in _schema_ids(batch.column("value")):
                 if number in found.by_schema or decoder.knows(number):
                     found.by_schema[number] = found.by_schema.get(number, 0) + count

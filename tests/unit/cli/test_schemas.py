@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from deltaq import Producer
 from deltaq.schema_registry import Schema, SchemaRegistryClient
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
 from deltaq.serde.serializers import MessageField, SerializationContext
+from deltaq.tools import from_file, to_csv, to_xlsx
 from deltaq.topic import Topic
 from tests.unit.cli.conftest import ROOT, Shell
 
@@ -152,6 +154,30 @@ def test_printed_values_of_the_registry_are_loaded_again(deltaq: Shell, tmp_path
     assert deltaq(f"produce copy {tmp_path / 'printed.jsonl'}").status == 0
     assert _values("copy") == [data, data]
     assert AvroDeserializer(SchemaRegistryClient({"url": ROOT}))(data) == VALUE
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_files_of_values_of_the_registry_are_loaded_again(deltaq: Shell, tmp_path: Path, suffix: str) -> None:
+    deltaq("topics create orders")
+    data = _serialized(LOGICAL, VALUE)
+    deltaq(f"schemas register other-value {_file(tmp_path, 'o.proto', PROTO)}")
+    with Producer(bootstrap_servers=ROOT) as producer:
+        for value in (data, b"\xff text", None, b"\0\0\0\0\x02" + b"\x02\x02" + b"\x0a\x03tea"):
+            producer.produce("orders", value)
+    source, path = Topic("orders", conf={"bootstrap.servers": ROOT}), tmp_path / f"orders{suffix}"
+    assert (to_csv if suffix == ".csv" else to_xlsx)(source, path) == 4
+    target = Topic("copy", conf={"bootstrap.servers": ROOT}).create()
+    assert from_file(target, path) == 4
+    assert _values("copy") == _values()
+
+
+def test_a_query_has_values_of_the_registry_as_json(deltaq: Shell) -> None:
+    deltaq("topics create orders")
+    with Producer(bootstrap_servers=ROOT) as producer:
+        producer.produce("orders", _serialized(RECORD, {"id": 1, "item": "tea"}))
+        producer.produce("orders", b"text")
+    found = deltaq("sql \"select _value->>'$.item' as item from orders order by _offset\" -o json").json
+    assert found == [{"item": "tea"}, {"item": None}]
 
 
 def test_lines_are_written_with_a_schema(deltaq: Shell, tmp_path: Path) -> None:

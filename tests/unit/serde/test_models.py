@@ -68,7 +68,7 @@ def read_back(model: type[BaseModel], value: object) -> Any:
     batch = schema.to_arrow([schema.accept(value)])
     batch.validate(full=True)
     (row,) = schema.to_python(batch)
-    assert row is not None
+    assert isinstance(row, dict)
     return schema.restore(row)
 
 

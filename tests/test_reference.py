@@ -431,7 +431,7 @@ LIMITS = {
     ),
     "Administration": (Limit("admin.calls.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),),
     "Tools": (
-        Limit("tools.spreadsheets.ROWS_MAX", "", "Rows of a spreadsheet, with its heading"),
+        Limit("tools.workbook_limits.ROWS_MAX", "", "Rows of a spreadsheet, with its heading"),
         Limit("tools.spreadsheets.CELL_CHARS_MAX", "characters", "A cell of a spreadsheet that is written"),
         Limit(
             "tools.workbook_limits.UNPACKED_BYTES_MAX", "bytes", "All parts of a spreadsheet that is loaded, unpacked"

@@ -71,12 +71,15 @@ class SettingRow:
             return [low, high, str(high)], [low - 1, high + 1, "many", []]
         if self.allowed == "a callable":
             return [print], ["print", 5]
+        if self.names[0] == "bootstrap.servers":
+            return ["./x"], ["x", []]
         if self.allowed == "text":
             return ["x"], [[], object()]
         if self.allowed == "a logger":
             return [], ["x"]
         words = self.allowed.split(", ")
-        return [*words, words[0].upper()], ["no-such-word", ""]
+        # A topic without a clean-up policy keeps all messages.
+        return [*words, words[0].upper()], ["no-such-word", *([] if self.names[0] == "cleanup.policy" else [""])]
 
 
 def settings_of(section: str) -> list[SettingRow]:
@@ -238,7 +241,7 @@ class Trial:
     def outcome_unknown(self) -> None:
         """An answer that is lost, on a store that then does not answer."""
         self.break_store("create", "*_delta_log*", Fault.error_after())
-        self.store.add(Rule("get", log_entry("*", 2), Fault.error_before(), times=None, nth=2))
+        self.store.add(Rule("get", log_entry("*_delta_log/", 2), Fault.error_before(), times=None, nth=2))
         self.topic.delete(timeout=1.0)
 
     def corrupt(self) -> None:

@@ -416,7 +416,7 @@ class AdminClient(UnsupportedCalls):
             try:
                 return within(self._clock, seconds, lambda: self._groups.list_groups_old(group))
             except Unavailable as error:
-                raise error.as_timeout() from error
+                raise error.as_timeout() from None  # it may be the error itself
 
         return self._calls.after(reads(subject), seconds, ask)
 

@@ -107,4 +107,4 @@ class OffsetQueries:
         try:
             return within(self._clock, checked_timeout(timeout), ask)
         except Unavailable as error:
-            raise error.as_timeout() from error
+            raise error.as_timeout() from None  # it may be the error itself

@@ -31,7 +31,7 @@ from deltaq.parquet.file_statistics import (
     integer_statistics,
     text_statistics,
 )
-from deltaq.parquet.segment_file import DECODED_BYTES_MAX, SegmentFile
+from deltaq.parquet.segment_file import SegmentFile
 from deltaq.serde.widening import conformed
 from deltaq.work import Work, finish
 
@@ -271,7 +271,7 @@ def read_rows(
     get_range: Callable[[int, int], bytes],
     *,
     layout: SegmentLayout | None = None,
-    decoded_max: int = DECODED_BYTES_MAX,
+    decoded_max: int | None = None,
 ) -> pa.RecordBatch:
     """The wanted row ranges of a segment, verified, one after the other, with only these columns of the table.
 
@@ -295,7 +295,7 @@ def codec_of(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> str:
     return str(parquets.get(codec, codec.lower()))
 
 
-def _read_whole(file: SegmentFile, data: bytes, columns: pa.Schema, decoded_max: int) -> pa.Table:
+def _read_whole(file: SegmentFile, data: bytes, columns: pa.Schema, decoded_max: int | None) -> pa.Table:
     if len(data) != file.size:
         raise _corrupt(file, f"it has {len(data)} bytes instead of {file.size}")
     if zlib.crc32(data) != file.crc32:
@@ -315,7 +315,7 @@ def _read_parts(
     get_range: Callable[[int, int], bytes],
     layout: SegmentLayout,
     columns: pa.Schema,
-    decoded_max: int,
+    decoded_max: int | None,
 ) -> pa.RecordBatch:
     needed = sorted({group for part in wanted for group in layout.groups(part)})
     with _decoding(file):

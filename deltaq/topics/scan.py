@@ -15,7 +15,6 @@ from deltaq.delta.store_errors import unavailable
 from deltaq.errors import Corrupt
 from deltaq.parquet.plain_segment import PlainRows, decode_plain, joined_plain
 from deltaq.parquet.segment import RowRange, SegmentLayout, read_layout, read_rows
-from deltaq.parquet.segment_file import DECODED_BYTES_MAX
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.columns import TIMESTAMP, plain_batch, table_schema
 from deltaq.topics.offset_index import OffsetIndex
@@ -286,7 +285,7 @@ def read_file(
     columns: pa.Schema,
     *,
     plain: bool = False,
-    decoded_max: int = DECODED_BYTES_MAX,
+    decoded_max: int | None = None,
 ) -> list[Fetched]:
     """Read and verify records; damaged data is fetched once more. Raises FileGone, Corrupt, Unavailable, and
     DecodedTooLarge for records that take more than `decoded_max` bytes of memory.

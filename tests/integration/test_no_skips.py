@@ -8,6 +8,7 @@ import time
 import pytest
 
 from deltaq import OFFSET_INVALID, Consumer, KafkaError, Producer, Topic, TopicPartition
+from deltaq.groups.commit_requests import CommitRequest, CommitRequestSender
 from deltaq.store import MemoryStore
 from tests.doubles.reading import eventually, taken
 
@@ -81,16 +82,23 @@ def test_records_that_consume_has_not_returned_are_not_committed(root):
         assert (returned, consumer.committed(PARTITION)[0].offset) == ([10], 10)
 
 
-def test_a_failed_commit_is_reported_and_later_commits_go_on(root):
+def defect(sender: CommitRequestSender, request: CommitRequest) -> list[TopicPartition]:
+    raise TypeError("a defect")
+
+
+def test_a_failed_commit_is_reported_and_later_commits_go_on(root, monkeypatch):
     fill(root, b"x", 5)
     reports: list[KafkaError | None] = []
     settings = {"group.id": "g", "auto.offset.reset": "earliest", "on_commit": lambda error, _: reports.append(error)}
     with Consumer({"bootstrap.servers": root, **settings}) as consumer:
         consumer.assign(PARTITION)
         values(consumer, 5)
-        bad = TopicPartition("t", 0, 3)
-        bad.metadata = b"not text"  # type: ignore[assignment]  # what only an untyped program does
-        consumer.commit(offsets=[bad])
+        with monkeypatch.context() as broken:
+            broken.setattr(CommitRequestSender, "send", defect)
+            consumer.commit(offsets=[TopicPartition("t", 0, 3)])
+            deadline = time.monotonic() + 20
+            while not reports and time.monotonic() < deadline:
+                consumer.poll(0.05)
         consumer.commit(offsets=[TopicPartition("t", 0, 4)])
         deadline = time.monotonic() + 20
         while len(reports) < 2 and time.monotonic() < deadline:

@@ -273,6 +273,7 @@ def test_a_flipped_bit_of_a_page_is_an_error(spark: SparkSession, root: str, pro
 
 
 def test_a_root_with_characters_of_patterns_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "day=1").mkdir()
     root = str(tmp_path / "day=1" / "a b[1]{x,y}*%20")
     producing_to(root)("orders", [b"a"])
     assert [bytes(row.value) for row in read_topic(spark, "orders", root).collect()] == [b"a"]

@@ -250,7 +250,7 @@ def test_setup_prints_a_line_for_each_part_it_made() -> None:
 
 
 def test_a_folder_is_made_and_found_the_next_time(tmp_path: Path) -> None:
-    folder = tmp_path / "a" / "b"
+    folder = tmp_path / "a"
     assert deltaq.setup(folder) == bucket_setup.BucketSetup(folder.as_uri(), "made", "not needed")
     assert folder.is_dir()
     assert deltaq.setup(folder).bucket == "there"

@@ -53,7 +53,7 @@ def test_the_last_commit_of_each_partition_counts_with_its_metadata(commits):
     model: dict[int, tuple[int, str | None]] = {}
     for entry in commits:
         offsets = {partition: CommittedOffset("t", "id", partition, at, note) for partition, at, note in entry}
-        model |= {partition: (offset.offset, offset.metadata or None) for partition, offset in offsets.items()}
+        model |= {partition: (offset.offset, offset.metadata) for partition, offset in offsets.items()}
         state = commit(state, *offsets.values())
     assert {number: found(state, number) for number in range(4)} == {number: model.get(number) for number in range(4)}
 

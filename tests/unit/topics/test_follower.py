@@ -139,7 +139,7 @@ def test_the_end_that_another_reader_found_counts_only_since_the_wait_began(topi
     assert second.poll(began) is Polled.END
     assert not store.requests
     assert second.poll(second.polls) is Polled.END
-    assert store.requests == {"get_impatient": 1}
+    assert store.requests == {"get_impatient": 2}, "the next entry, in the log and in its archive"
 
 
 def test_entries_that_another_reader_found_are_taken_over_without_a_request(topic):

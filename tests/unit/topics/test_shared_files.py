@@ -235,7 +235,7 @@ def test_a_shared_file_cannot_be_resolved_if_an_entry_is_missing():
     lost = peers.share(peers.theirs)
     peers.append(peers.ours, shared=False)
     token = peers.theirs.shared_file_token(lost) or ""
-    away = FaultyStore(peers.store, Rule("get", "*/00000000000000000001.json", Fault.missing(), nth=2))
+    away = FaultyStore(peers.store, Rule("get", "*_delta_log/00000000000000000001.json", Fault.missing(), nth=2))
     with pytest.raises(OutcomeUnknown):
         TopicLog(away, "t", peers.clock).resolve(token, peers.clock.monotonic() + 5)
     assert TopicLog(away, "t", peers.clock).resolve(token, FOREVER) is None

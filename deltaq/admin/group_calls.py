@@ -195,9 +195,10 @@ class GroupCalls:
         offsets, heads = self.committed(state)
         heads |= self.topic_heads(head.partitions.keys() - heads.keys())
         committed = {(offset.topic, offset.partition): offset.offset for offset in offsets}
+        # A partition without an offset beside others that have one is as unknown as one of a subscription.
         keys = committed.keys() | {
             (topic, partition)
-            for topic in head.partitions
+            for topic in head.partitions.keys() | {topic for topic, _ in committed}
             if topic in heads
             for partition in range(heads[topic].partitions)
         }

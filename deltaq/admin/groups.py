@@ -166,7 +166,8 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupLag:
-    """How far a group is behind: all partitions that it has committed offsets of or subscribes to, sorted."""
+    """How far a group is behind: all partitions of the topics that it has committed offsets of or subscribes to,
+    sorted."""
 
     group_id: str
     state: ConsumerGroupState

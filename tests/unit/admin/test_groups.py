@@ -654,6 +654,14 @@ def test_the_lag_of_a_group_without_commits_in_a_partition_with_records_is_unkno
         assert admin.consumer_group_lag(["g"])["g"].result(30).lag == 6
 
 
+def test_the_lag_of_a_partly_committed_group_without_members_is_unknown(root, admin):
+    topic(root, partitions=2)
+    fill(root, 5)
+    altered(admin, "g", tp(1, 0))
+    found = admin.consumer_group_lag(["g"])["g"].result(30)
+    assert ([(entry.partition, entry.lag) for entry in found.partitions], found.lag) == ([(0, None), (1, 0)], None)
+
+
 def test_a_deleted_topic_has_no_lag(root, admin):
     created = topic(root)
     fill(root, 2)

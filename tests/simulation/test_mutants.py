@@ -302,7 +302,7 @@ def test_a_broken_group_commit_is_noticed(mutation, kind, last, monkeypatch):
     ("mutation", "last"),
     third(
         [
-            (removes_orphans_without_voiding, 34),
+            (removes_orphans_without_voiding, 221),
             (merges_files_already_merged, 3),
             (cleans_up_the_log_without_grace, 1),
             (starts_partitions_after_a_file_that_stays, 0),

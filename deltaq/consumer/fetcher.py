@@ -121,17 +121,25 @@ class Fetcher:
 
         A missing topic is created if it is in `may_create` and the settings have a plan.
         """
-        wanted = set(topics)
         with self._changed:
-            if wanted == self._topics.keys():
-                return
-            self._count_change()  # first: after an interrupt, a repeated call may find nothing left to do
-            for topic in set(self._topics) - wanted:
-                del self._topics[topic]
-            for topic in wanted - set(self._topics):
-                self._watch.add(names.topic_log(topic))
-                self._topics[topic] = self._topic_fetcher(topic, self._settings.plan if topic in may_create else None)
+            self._follow(set(topics), may_create)
         self._watch.wake()
+
+    def follow_also(self, topics: Iterable[str]) -> None:
+        """Follow these topics, too, until `follow` is called next. Creates none."""
+        with self._changed:
+            self._follow(self._topics.keys() | set(topics), ())
+        self._watch.wake()
+
+    def _follow(self, wanted: set[str], may_create: Container[str]) -> None:
+        if wanted == self._topics.keys():
+            return
+        self._count_change()  # first: after an interrupt, a repeated call may find nothing left to do
+        for topic in set(self._topics) - wanted:
+            del self._topics[topic]
+        for topic in wanted - set(self._topics):
+            self._watch.add(names.topic_log(topic))
+            self._topics[topic] = self._topic_fetcher(topic, self._settings.plan if topic in may_create else None)
 
     def _topic_fetcher(self, topic: str, plan: NewTopicPlan | None) -> TopicFetcher:
         store, clock, settings = self._store, self._clock, self._settings

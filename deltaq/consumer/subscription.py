@@ -18,7 +18,7 @@ from deltaq.groups.membership import Membership
 from deltaq.groups.poll_lease import PollLease
 from deltaq.groups.rebalance import Strategies
 from deltaq.groups.session import Candidate, GroupView
-from deltaq.groups.state import Member
+from deltaq.groups.state import Member, TopicSize
 from deltaq.message import Message, event
 from deltaq.store import Store
 
@@ -45,7 +45,7 @@ class Subscription(Generic[C]):
         store: Store,
         clock: Clock,
     ) -> None:
-        membership = _membership(wanted, group_log, strategies, reader, config, store, clock)
+        membership = _membership(wanted, group_log, strategies, reader, config, store, clock, self._first_sizes)
         self.wanted = wanted
         self.membership = membership
         self.lease = membership.lease
@@ -58,6 +58,9 @@ class Subscription(Generic[C]):
         self._uptime = clock.uptime
 
     # --- membership ---
+
+    def _first_sizes(self) -> Mapping[str, TopicSize] | None:
+        return self._topics.first_sizes()
 
     @property
     def view(self) -> GroupView | None:
@@ -178,6 +181,7 @@ def _membership(
     config: ConsumerConfig,
     store: Store,
     clock: Clock,
+    first_sizes: Callable[[], Mapping[str, TopicSize] | None],
 ) -> Membership:
     member = Member(
         wanted.names,
@@ -192,4 +196,4 @@ def _membership(
     log, interval_s = group_log.sibling(), config.heartbeat_interval_ms / 1000
     sharing = reader.committer if store.is_remote else None  # on local disk an entry of each member costs little
     candidate = Candidate(store, log, member, strategies, interval_s, clock, sharing)
-    return Membership(candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake)
+    return Membership(candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake, first_sizes)

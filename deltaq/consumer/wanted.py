@@ -10,6 +10,7 @@ from deltaq.config import ConsumerConfig
 from deltaq.consumer.reader import Reader
 from deltaq.errors import InvalidConfig, KafkaError, Unavailable
 from deltaq.groups.membership import Membership
+from deltaq.groups.state import TopicSize
 from deltaq.message import Message, event
 from deltaq.names import check_topic
 from deltaq.store import Store
@@ -38,7 +39,11 @@ class Wanted:
 
     def match(self, existing: Iterable[str]) -> None:
         """Match the regular expressions against the names of existing topics."""
-        self.matched = frozenset(name for name in existing if any(p.search(name) for p in self.patterns))
+        self.matched = self.matching(existing)
+
+    def matching(self, existing: Iterable[str]) -> frozenset[str]:
+        """Those of the existing topics that the regular expressions match."""
+        return frozenset(name for name in existing if any(p.search(name) for p in self.patterns))
 
     def is_only_matched(self, topic: str) -> bool:
         """Whether only a regular expression matches the topic: its deletion is then no error."""
@@ -59,7 +64,11 @@ class TopicRefresh:
         self._fetcher = reader.fetcher
         self._held = reader.held
         self._events = reader.events
-        self._refresh_ms = config.topic_metadata_refresh_interval_ms
+        refresh_ms = config.topic_metadata_refresh_interval_ms
+        self._refresh_s = refresh_ms / 1000 if refresh_ms >= 0 else float("inf")
+        self._listing_lock = clock.lock()
+        self._has_matched = False  # in a poll
+        self._first_listed: tuple[list[str], float] | None = None  # before that
         self._store = store
         self._uptime = clock.uptime
         self.match_at = float("-inf" if wanted.patterns else "inf")
@@ -72,7 +81,7 @@ class TopicRefresh:
         if self._uptime() < self.match_at:
             return None
         try:
-            names = topic_names(self._store)
+            names, listed_at = self._listing()
         except Unavailable as error:
             if not error.error.retriable():
                 raise
@@ -81,11 +90,36 @@ class TopicRefresh:
             return None
         self._wanted.match(names)
         self._held.follow(self._wanted.named, self._wanted.matched)
-        self.match_at = self._uptime() + (self._refresh_ms / 1000 if self._refresh_ms >= 0 else float("inf"))
+        self.match_at = listed_at + self._refresh_s
         if self._wanted.matched or self._is_unmatched_reported:
             return None
         self._is_unmatched_reported = True
         return event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self._wanted.patterns[0].pattern)
+
+    def first_sizes(self) -> dict[str, TopicSize] | None:
+        """The sizes to join the group with before the first poll; None while they are not known. For the membership's
+        thread. Raises Unavailable."""
+        topics = self._wanted.named
+        if self._wanted.patterns:
+            with self._listing_lock:
+                if self._has_matched:
+                    return None  # the polls set the sizes
+                if self._first_listed is None:
+                    self._first_listed = topic_names(self._store), self._uptime()
+                topics |= self._wanted.matching(self._first_listed[0])
+                self._fetcher.follow_also(topics)
+        found = self._fetcher.sizes()
+        sizes = {topic: size for topic in topics if (size := found.get(topic)) is not None}
+        return sizes if len(sizes) == len(topics) else None
+
+    def _listing(self) -> tuple[list[str], float]:
+        """The names of all topics, and when they were listed. The first poll takes what was listed before it, unless
+        that is old."""
+        with self._listing_lock:
+            self._has_matched, listed, self._first_listed = True, self._first_listed, None
+        if listed is not None and self._uptime() < listed[1] + self._refresh_s:
+            return listed
+        return topic_names(self._store), self._uptime()
 
     @property
     def are_sizes_written(self) -> bool:

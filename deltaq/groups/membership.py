@@ -28,6 +28,10 @@ _REST_S = 0.02
 """Shortest time between two reads of the group's log: offset commits of all members wake this thread."""
 
 
+_SIZES_S = 0.1
+"""Longest time between two looks at the sizes of topics while a consumer waits for them to join."""
+
+
 def group_metadata(group: str, view: GroupView | None) -> bytes:
     """Opaque bytes that identify a membership, in librdkafka's layout; `view` is None for a non-member."""
     generation, member_id = (-1, "") if view is None else (view.generation, view.member_id)
@@ -47,6 +51,9 @@ class Membership:
     _candidate: Candidate
     _max_poll_interval_s: float
     _on_change: Callable[[], None]
+    _first_sizes: Callable[[], Mapping[str, TopicSize] | None] = lambda: None
+    """The sizes to join with while the consumer has not set any: a consumer that has not polled yet is a member, as in
+    Kafka. None while they are not known. For the thread; may raise KafkaException."""
     held: frozenset[Key] = frozenset()
     """The partitions that the consumer holds, set by it. It releases what it gives up, and the membership what it could
     not release."""
@@ -55,6 +62,7 @@ class Membership:
     keeps_place: bool = field(init=False)
     """Whether the consumer stays a member as it closes: with a `group.instance.id`, unless it unsubscribes."""
     _sizes: Mapping[str, TopicSize] | None = None  # of the topics, as the consumer knows them
+    _first: Mapping[str, TopicSize] | None = None  # the same before the consumer has polled
     _error: KafkaException | None = None
     _logged: str = ""  # the last error that was logged since the last session
     _closing: bool = False
@@ -186,12 +194,17 @@ class Membership:
     def _advance(self) -> None:
         """One round of the thread."""
         is_member = self.session.view is not None
-        if self._poll_exceeded or self.is_replaced or self._sizes is None or (self._is_leaving and not is_member):
+        if self._sizes is None and self._first is None:
+            self._first = self._first_sizes()
+        sizes = self._first if self._sizes is None else self._sizes
+        if self._poll_exceeded or self.is_replaced or (self._is_leaving and not is_member):
             self._wait(self._candidate.heartbeat_interval_s)
+        elif sizes is None:
+            self._wait(_SIZES_S)
         elif is_member:
-            self._stay(self._sizes)
+            self._stay(sizes)
         else:
-            self.session.join(self._sizes, self._ended, is_refused=bool(self._logged))
+            self.session.join(sizes, self._ended, is_refused=bool(self._logged))
             if not isinstance(self._error, Fenced):  # keep the error that ended the previous session
                 self._error = None
             self._ended.clear()

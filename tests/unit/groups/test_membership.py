@@ -100,6 +100,35 @@ def test_a_member_gets_all_partitions_and_returns_them(root):
     assert calls[1:] == [("revoke", [("t", 0), ("t", 1)])]
 
 
+@pytest.mark.parametrize("wanted", ["t", "^t"])
+def test_a_subscribed_consumer_is_a_member_before_it_polls(root, wanted):
+    topic(root, partitions=2)
+    calls = Calls()
+    with consumer(root) as reader, AdminClient({"bootstrap.servers": root}) as admin:
+        reader.subscribe([wanted], **calls.callbacks())
+
+        def members() -> list[int]:
+            found = admin.describe_consumer_groups(["g"])["g"].result(TIMEOUT_S)
+            return [len(member.assignment.topic_partitions) for member in found.members]
+
+        eventually(lambda: members() == [2], "the join")
+        assert reader.memberid() is not None
+        assert (calls, reader.assignment()) == ([], []), "callbacks and the assignment wait for the poll"
+        await_assignment(reader, [("t", 0), ("t", 1)])
+        assert calls == [("assign", [("t", 0), ("t", 1)])]
+
+
+def test_a_consumer_that_never_polled_leaves_its_group_as_it_closes(root):
+    topic(root, partitions=2)
+    calls = Calls()
+    reader = consumer(root)
+    reader.subscribe(["t"], **calls.callbacks())
+    eventually(reader.memberid, "the join")
+    reader.close()
+    assert calls == []
+    assert GroupLog(open_store(root), "g").head().members == {}
+
+
 def test_another_subscription_replaces_the_first(root):
     for name, count in (("one", 3), ("two", 3)):
         topic(root, name)

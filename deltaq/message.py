@@ -358,6 +358,8 @@ class TopicPartition:
     ) -> None:
         if not isinstance(topic, str):
             raise TypeError(f"topic must be str, not {type(topic).__name__}")
+        if "\0" in topic:
+            raise ValueError(f"topic {printable(topic[:60])} has an embedded null character")
         self.topic = topic
         self.partition = operator.index(partition)
         self.offset = operator.index(offset)

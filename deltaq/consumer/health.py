@@ -239,7 +239,7 @@ class HealthCheck:
             problem,
             self._why_idle(state, problem, partitions, topics),
             partitions,
-            None if membership is None else membership.polled_s_ago(),
+            None if membership is None else _since(membership.polled_s_ago()),
             None if session is None else _since(session.heartbeat_s_ago()),
             None if session is None else _since(session.read_s_ago()),
             _since(now - min((topic.read_at for topic in topics.values()), default=float("-inf"))),
@@ -279,7 +279,7 @@ class HealthCheck:
             return "nothing is subscribed or assigned"
         reasons = [f"topic {name!r}: {failure}" for name, topic in topics.items() if (failure := _failure(topic))]
         if state in (MembershipState.JOINING, MembershipState.NOT_A_MEMBER):
-            reasons.insert(0, problem or "the consumer is joining its group, for which it needs calls of poll()")
+            reasons.insert(0, problem or "the consumer is joining its group")
         elif wanted is not None and not wanted.topics:
             reasons.append("no topic matches the subscription")
         elif not states and not reasons:

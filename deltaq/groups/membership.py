@@ -27,7 +27,6 @@ _log = logging.getLogger("deltaq.groups")
 _REST_S = 0.02
 """Shortest time between two reads of the group's log: offset commits of all members wake this thread."""
 
-
 _SIZES_S = 0.1
 """Longest time between two looks at the sizes of topics while a consumer waits for them to join."""
 
@@ -81,7 +80,7 @@ class Membership:
         self._closes = candidate.clock.condition()
         self._wakes = candidate.store.watch()
         self._wakes.add(names.group_folder(self._group) + names.LOG_FOLDER)
-        self.lease = PollLease(float("-inf"), self._clock.uptime())
+        self.lease = PollLease(float("-inf"), float("inf"))
 
     # --- what the consumer calls ---
 
@@ -115,7 +114,7 @@ class Membership:
         return self._logged
 
     def polled_s_ago(self) -> float:
-        """Seconds since the last poll, or since the subscription."""
+        """Seconds since the last poll; below 0 before the first. `max.poll.interval.ms` counts from it, as in Kafka."""
         return self._clock.uptime() - self.lease.polled_at
 
     def set_sizes(self, sizes: Mapping[str, TopicSize]) -> None:

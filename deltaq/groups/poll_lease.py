@@ -10,7 +10,7 @@ class PollLease:
     """Lasts until `until`, or until another thread ends it after a change that the application's thread has to follow.
 
     It is made known to the other threads before the application's thread looks for changes, so that none is missed.
-    `polled_at` is when `poll` was called last. Both are times of `Clock.uptime`.
+    `polled_at` is when `poll` was called last, infinite before the first time. Both are times of `Clock.uptime`.
     """
 
     until: float

@@ -60,9 +60,11 @@ def commit(log: GroupLog, member_id: str, *offsets: CommittedOffset) -> None:
     log.commit(Claim(member_id, log.head().generation), offsets, FOREVER)
 
 
-def new_membership(store: Store, clock: Clock, member: Member, heartbeat_interval_s: float = 3) -> Membership:
+def new_membership(
+    store: Store, clock: Clock, member: Member, heartbeat_interval_s: float = 3, max_poll_interval_s: float = 1e9
+) -> Membership:
     """The membership of a consumer that does not poll, in group `g`; it knows topic `t` with two partitions."""
     candidate = Candidate(store, GroupLog(store, "g", clock), member, RANGE, heartbeat_interval_s, clock)
-    made = Membership(candidate, 1e9, lambda: None)
+    made = Membership(candidate, max_poll_interval_s, lambda: None)
     made.set_sizes(sizes(t=2))
     return made

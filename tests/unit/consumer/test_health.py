@@ -201,9 +201,11 @@ def test_a_member_knows_its_group(memory_root):
     fill(memory_root, 2)
     with consumer(memory_root) as reader:
         reader.subscribe(["t"])
+        eventually(lambda: reader.health().partitions, "the join")
         before = reader.health()
-        assert before.membership is MembershipState.JOINING
-        assert before.why_idle.startswith("the consumer is joining its group, for which it needs calls of poll()")
+        assert before.membership is MembershipState.REBALANCING
+        assert before.why_idle == "waits for poll: 2 of 2 partitions"
+        assert before.since_poll_s is None
         drain(reader, 2)
         health = reader.health()
         assert health.membership is MembershipState.STABLE
@@ -212,6 +214,22 @@ def test_a_member_knows_its_group(memory_root):
         for field in fields(health):
             if field.name.startswith("since_"):
                 assert 0 <= getattr(health, field.name) < 60
+
+
+def test_a_consumer_that_waits_for_its_group_is_joining(memory_root):
+    topic(memory_root)
+    fill(memory_root, 1)
+    store = FaultyStore(open_store(memory_root))
+    with consumer(memory_root, store) as reader:
+        store.add(Rule("*", "groups/*", Fault.slow()))
+        reader.subscribe(["t"])
+        eventually(lambda: store.blocked, "a request that hangs")
+        health = reader.health()
+        assert (health.membership, health.member_id) == (MembershipState.JOINING, None)
+        assert health.why_idle == "the consumer is joining its group"
+        store.clear()
+        store.release()
+        drain(reader, 1)
 
 
 def test_partitions_between_two_members_are_awaited_and_released(memory_root):

@@ -757,14 +757,40 @@ def test_a_group_that_the_store_refuses_is_asked_at_the_pace_of_heartbeats_howev
         assert clock.monotonic() - began > 0.55, "an interval between each two of them"
 
 
+class Suspended(SystemClock):
+    """The clock of a machine that was suspended for `slept` seconds."""
+
+    slept = 0.0
+
+    def uptime(self) -> float:
+        return super().uptime() + self.slept
+
+
+def test_the_time_between_polls_counts_from_the_first_one():
+    """As in Kafka: a program may take its time between `subscribe` and the first `poll`."""
+    clock, store = Suspended(), MemoryStore("test")
+    member = new_member(session_timeout_ms=30_000)
+    membership = new_membership(store, clock, member, 0.02, max_poll_interval_s=10.0)
+    membership.begin()
+    eventually(lambda: membership.view)
+
+    def beats() -> bytes:
+        return store.get(f"groups/g/_members/{membership.session.member_id}")
+
+    for _ in range(2):  # the first one may have begun before the clock went on
+        clock.slept += 11.0
+        before = beats()
+        eventually(lambda before=before: beats() != before, "a heartbeat")
+    assert (membership.problem(), membership.view is None) == ("", False)
+    membership.polled()
+    clock.slept += 11.0
+    eventually(lambda: "max.poll.interval.ms" in membership.problem())
+    assert membership.view is None
+    membership.close()
+
+
 @pytest.mark.fault("C4")
 def test_a_suspended_machine_counts_as_silence():
-    class Suspended(SystemClock):
-        slept = 0.0
-
-        def uptime(self) -> float:
-            return super().uptime() + self.slept
-
     clock, store = Suspended(), MemoryStore("test")
     membership = new_membership(store, clock, new_member(session_timeout_ms=30_000), 10.0)
     membership.begin()

@@ -105,6 +105,13 @@ def test_a_topic_partition_of_wrong_types_is_refused(arguments):
         TopicPartition(*arguments)
 
 
+@pytest.mark.parametrize("arguments", [("a\0b",), ("t", 1, 5, "a\0b")])
+@pytest.mark.parametrize("made", [confluent_kafka.TopicPartition, TopicPartition], ids=["kafka", "deltaq"])
+def test_a_topic_partition_with_a_null_character_is_refused(made, arguments):
+    with pytest.raises(ValueError, match="embedded null character"):
+        made(*arguments)
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -21,6 +21,7 @@ from deltaq.groups.session import Candidate, GroupView
 from deltaq.groups.state import Member, TopicSize
 from deltaq.message import Message, event
 from deltaq.store import Store
+from deltaq.weak import weakly
 
 C = TypeVar("C")
 
@@ -45,7 +46,8 @@ class Subscription(Generic[C]):
         store: Store,
         clock: Clock,
     ) -> None:
-        membership = _membership(wanted, group_log, strategies, reader, config, store, clock, self._first_sizes)
+        first_sizes = weakly(self._first_sizes, None)  # the callbacks may hold the consumer, and a thread this
+        membership = _membership(wanted, group_log, strategies, reader, config, store, clock, first_sizes)
         self.wanted = wanted
         self.membership = membership
         self.lease = membership.lease

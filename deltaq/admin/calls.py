@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from deltaq.clock import Clock, Thread
 from deltaq.errors import KafkaError, KafkaException, Unavailable
 from deltaq.maintenance.throttle import Throttle
 from deltaq.message import TopicPartition
+from deltaq.outage import OutageReports
 from deltaq.store.parallel import in_parallel
 
 K = TypeVar("K", bound=Hashable)
@@ -20,6 +22,9 @@ R = TypeVar("R")
 
 TIMEOUT_S = 60.0
 TIMEOUT_S_MAX = 3600.0
+
+ERRORS_MAX = 100
+"""Most errors that wait for a `poll`, which few programs of an admin client call; older ones are dropped."""
 
 EXIT_WAIT_S = 2.0
 """How long the exit of the process waits for the unfinished calls of each client."""
@@ -29,11 +34,14 @@ class Calls:
     """Runs the calls of one admin client on threads, in the order of `CallOrder`. `rewrites` throttles the rewrites
     that follow a call."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, error_cb: Callable[..., object] | None = None) -> None:
         self.rewrites = Throttle(clock)
         self._clock = clock
         self._order = CallOrder(clock)
         self._is_closed = False
+        self._error_cb = error_cb
+        self._outage = OutageReports(clock)
+        self._errors: deque[KafkaError] = deque(maxlen=ERRORS_MAX)  # that `error_cb` has not got yet
         self._threads: dict[Thread, None] = {}  # changed by single operations: any thread may begin a call
 
     def deadline(self, request_timeout: float, operation_timeout: float = 0.0) -> float:
@@ -65,12 +73,32 @@ class Calls:
         def answer(key: K, turn: Turn) -> None:
             def in_turn() -> R:
                 turn.wait()
-                return work(key)
+                return self._watched(work, key)
 
             complete(futures[key], in_turn)
 
         self.begin(answer, list(futures), touches, deadline)
         return futures
+
+    def _watched(self, work: Callable[[K], R], key: K) -> R:
+        """The result of `work(key)`. A store that does not answer is reported to `error_cb`; the call's own error is
+        then that of Kafka, `_TIMED_OUT`."""
+        try:
+            return work(key)
+        except Unavailable as error:
+            if not error.error.retriable():
+                raise
+            if self._error_cb is not None:
+                self._errors.extend(self._outage.due(error.error))
+            raise error.timed_out() from error
+
+    def run_callbacks(self) -> int:
+        """Call `error_cb` for what was reported since the last call; how often. Raises what it raises."""
+        called = 0
+        while self._error_cb is not None and self._errors:
+            called += 1
+            self._error_cb(self._errors.popleft())
+        return called
 
     def begin(
         self,

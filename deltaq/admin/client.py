@@ -99,7 +99,7 @@ class AdminClient(UnsupportedCalls):
         forward_logs(self._config.logger, self)
         self._clock = clock
         self._store = open_root(self._config, clock) if store is None else store
-        self._calls = Calls(clock)
+        self._calls = Calls(clock, self._config.error_cb)
         self._groups = GroupCalls(self._store, clock, self._config.client_id)
         started = self._config.client_id, self._store.url, __version__
         _LOG.info("admin client started client.id=%r root=%r version=%s", *started)
@@ -566,9 +566,10 @@ class AdminClient(UnsupportedCalls):
         return cluster_id(self._store)
 
     def poll(self, timeout: float | None = -1) -> int:  # noqa: ARG002 - Kafka's signature
-        """Returns 0 immediately: an admin client has no events, and its futures complete without `poll`."""
+        """Call `error_cb` for what has failed since the last call, and return at once: futures complete without `poll`.
+        Returns how often it was called. Raises what it raises."""
         self._calls.check_open()
-        return 0
+        return self._calls.run_callbacks()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
         """Has no effect: a store takes its credentials from the `store.*` settings or from the environment."""

@@ -39,7 +39,8 @@ _SHARED = (
         "decides which there are."
     ),
     callback("error_cb", "both").means(
-        "Called in `poll` and similar calls with a KafkaError if the store fails or messages were not written."
+        "Called in `poll` and similar calls with a KafkaError: `_TRANSPORT` and `_ALL_BROKERS_DOWN`, at once and "
+        "again, while the store does not answer, and of a producer also if messages were not written."
     ),
 )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from deltaq.clock import this_thread
+from deltaq.clock import Clock, this_thread
 from deltaq.config import ConsumerConfig
 from deltaq.errors import KafkaError, Unavailable, WrongState
 from deltaq.message import TopicPartition
+from deltaq.outage import OutageReports
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,9 +115,10 @@ def exclusive(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C,
 class PendingEvents:
     """Callbacks about events (`on_commit`, `error_cb`) that wait for the next call of the application. Thread-safe."""
 
-    def __init__(self, config: ConsumerConfig, calls: CallGuard) -> None:
+    def __init__(self, config: ConsumerConfig, calls: CallGuard, clock: Clock) -> None:
         self._on_commit = config.on_commit
         self._error_cb = config.error_cb
+        self._outage = OutageReports(clock)
         self._stats_cb = config.stats_cb
         self._statistics: str | None = None  # that no call has handed over yet
         self._calls = calls
@@ -132,7 +134,7 @@ class PendingEvents:
         """The store does not answer."""
         callback = self._error_cb
         if callback is not None:
-            self.pending.append(lambda: callback(error.error))
+            self.pending.extend(partial(callback, each) for each in self._outage.due(error.error))
 
     def statistics(self, text: str) -> None:
         """Statistics as JSON. They replace those that still wait."""

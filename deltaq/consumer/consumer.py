@@ -84,7 +84,7 @@ class Consumer(Generic[K, V]):
         for topic in topics:
             self._name(topic)
         self._calls = CallGuard()
-        self._events = PendingEvents(config, self._calls)
+        self._events = PendingEvents(config, self._calls, clock)
         self._life = Lifecycle(self, self._group, self._calls, config.logger)
         self._reader: Reader | None = None
         self._subscription: Subscription[Consumer[K, V]] | None = None

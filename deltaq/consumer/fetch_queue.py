@@ -107,6 +107,13 @@ class FetchQueue:
             if all(item.partition >= 0 or item.error.error.code() != report.error.error.code() for item in waiting):
                 self.put(report)
 
+    def put_outage(self, report: StoreOutage) -> None:
+        """Append an outage, unless one of its topic is still queued."""
+        with self._changed:
+            waiting = {queued.item.topic for queued in self._items if isinstance(queued.item, StoreOutage)}
+            if report.topic not in waiting:
+                self.put(report)
+
     def first(self, timeout_s: float) -> FetchItem | None:
         """The first item, waiting up to `timeout_s` seconds for one. It stays queued until `remove`."""
         if not self._items and timeout_s > 0:

@@ -137,8 +137,8 @@ class TopicFetcher:
         if not isinstance(error, Unavailable) or not error.error.retriable():
             self._is_unreadable = True
             self._queue.put_until_fixed(PartitionError(self._topic, -1, 0, error))
-        elif self._failures == 1:
-            self._queue.put(StoreOutage(self._topic, error))
+        else:
+            self._queue.put_outage(StoreOutage(self._topic, error))
 
     # --- the topic ---
 

@@ -151,6 +151,7 @@ class DeltaLog(LogReader):
     ) -> None:
         super().__init__(store, folder, clock, follower)
         self._read_at = 0.0  # start of the last read that found no further entry, `Clock.monotonic`
+        self.store_failed: Callable[[Unavailable], object] = lambda _: None  # called before a request is repeated
         self._contended = False  # other writers committed between our last two commits, and probably have again
         # The token of a create of the current commit that may have filled a slot which was cleaned up since. Without
         # files, nothing in the table tells whether it did: it is tried again, and a failure is not certain.
@@ -242,6 +243,7 @@ class DeltaLog(LogReader):
             left = deadline - self.clock.monotonic()
             if left <= 0:
                 raise self._gave_up(outcome, sent.token)
+            self.store_failed(unavailable(outcome.cause))
             self.clock.sleep(min(left, error_pause_s(failures, self.clock.random())))
             outcome = self._try_slot(sent, maybe=outcome.maybe)
         if isinstance(outcome, Entry) and outcome.txn_id == sent.entry.txn_id:
@@ -372,6 +374,7 @@ class DeltaLog(LogReader):
                     raise OutcomeUnknown(error.error.str(), token=token) from error
                 if left <= 0:
                     raise
+                self.store_failed(error)
                 self.clock.sleep(min(left, error_pause_s(failures, self.clock.random())))
             else:
                 return

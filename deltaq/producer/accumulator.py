@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from deltaq.config import ProducerConfig
-from deltaq.errors import KafkaException
+from deltaq.errors import KafkaError, KafkaException
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import Columns, Headers
@@ -168,15 +168,17 @@ class RecordAccumulator:
     """Records of one client for one topic that wait to be written, and the count of those that are being written.
 
     `on_result(buffer, result)` is called with the result of records, `seen(definition)` whenever the topic has changed,
-    and `wake_sender()` when a threshold is crossed. `plan` says how to create a missing topic; None if not allowed.
-    `unchecked` is set when records were accepted before the topic's schema and limits were known. `schemas` are those
-    of the client's handles; `fits` is the topic as known when it was last found to take their values.
+    `store_failed(error)` when the store does not answer, and `wake_sender()` when a threshold is crossed. `plan` says
+    how to create a missing topic; None if not allowed. `unchecked` is set when records were accepted before the topic's
+    schema and limits were known. `schemas` are those of the client's handles; `fits` is the topic as known when it was
+    last found to take their values.
     """
 
     settings: AccumulatorSettings
     on_result: Callable[[RecordAccumulator, BatchResult], None]
     wake_sender: Callable[[], None]
     seen: Callable[[TopicDefinition], None]
+    store_failed: Callable[[KafkaError], None] = lambda _: None
     plan: NewTopicPlan | None = None
     flushes: list[Flush] = field(default_factory=list)
     unchecked: bool = False

@@ -202,7 +202,9 @@ class BatchUpload:
             about = definition.settings, settings.compression, settings.compression_level, deadline, self._clock
             alone = len(pieces) == len(groups) == 1
             for piece in pieces:
-                upload = partial(upload_segment, self._store, self._topic.name, piece, *about)
+                upload = partial(
+                    upload_segment, self._store, self._topic.name, piece, *about, failed=self._topic.store_failed
+                )
                 if alone and batch.place is not None:
                     segment, rows = self._put_shared(batch, batch.place, definition.topic_id, upload)
                 else:

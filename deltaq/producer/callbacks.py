@@ -18,6 +18,7 @@ from deltaq.message import (
     DeliveredMessage,
     TopicPartition,
 )
+from deltaq.outage import OutageReports
 from deltaq.producer.accumulator import ArrowBlock, BatchResult, Flush, RowBlock
 from deltaq.producer.encoding import produced_ms
 from deltaq.producer.futures import DeliveryFuture
@@ -51,7 +52,7 @@ class CallbackQueue:
     with `changed` held, after a result has been reported. It must not block.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, error_cb: Callable[..., object] | None = None) -> None:
         self.changed = clock.condition()
         self.due: deque[Due] = deque()
         self.silent = 0
@@ -59,6 +60,9 @@ class CallbackQueue:
         self.flushes: list[Flush] = []
         self.on_change: Callable[[], object] | None = None
         self._monotonic = clock.monotonic
+        self._error_cb = error_cb
+        self._outage = OutageReports(clock)
+        self._told: list[Notice] = []  # the last calls of `error_cb` about an outage
 
     def reported(self, *due: Due, silent: int = 0) -> None:
         """A result was reported, for which these callbacks are due, or of `silent` messages for which none is. The
@@ -68,6 +72,15 @@ class CallbackQueue:
         self.changed.notify_all()
         if self.on_change is not None:
             self.on_change()
+
+    def store_failed(self, error: KafkaError) -> None:
+        """A request failed, and will be repeated: call `error_cb`, unless such a call waits for `poll` already."""
+        if self._error_cb is None:
+            return
+        with self.changed:
+            if all(notice.is_called for notice in self._told) and (errors := self._outage.due(error)):
+                self._told = [Notice(self._error_cb, each) for each in errors]
+                self.reported(*self._told)
 
     def in_other_threads(self) -> int:
         """Messages whose callbacks other threads are running; 0 inside a callback, since two callbacks that flush would

@@ -105,7 +105,7 @@ class Producer(RefusedTransactions):
         self._lookup = TopicLookup(self._store, clock)
         self._handles: dict[str | Topic, TopicHandle] = {}
         self._handles_lock = clock.lock()
-        self._callbacks = CallbackQueue(clock)
+        self._callbacks = CallbackQueue(clock, config.error_cb)
         self._has_futures = False
         self._closed = False
         self._why_closed = CLOSED
@@ -308,7 +308,8 @@ class Producer(RefusedTransactions):
     def _new_buffer(self, name: str, sender: Sender, plan: NewTopicPlan | None) -> RecordAccumulator:
         # Weak callbacks: the sender must not keep a dropped producer alive.
         reported, saw = weakly(self._reported, None), partial(weakly(self._saw, None), name)
-        return RecordAccumulator(self._buffer_settings, reported, sender.wake, saw, plan, self._callbacks.flushes)
+        about = sender.wake, saw, weakly(self._callbacks.store_failed, None), plan, self._callbacks.flushes
+        return RecordAccumulator(self._buffer_settings, reported, *about)
 
     def _new_topic(self, topic: str | Topic) -> NewTopicPlan | None:
         """How to create the topic if it does not exist; None if `auto.create.topics.enable` is false."""

@@ -24,6 +24,7 @@ from deltaq.producer.uploader import Uploader
 from deltaq.shared_threads import SharedThreads
 from deltaq.store import Store
 from deltaq.topics.log import SharedTopicLog, TopicLog
+from deltaq.weak import weakly
 
 THREADS = 8
 """Most uploads and commits at a time on a local store, whose calls are short."""
@@ -47,6 +48,7 @@ class Sender:
         self._batches = batches = InFlightBatches(clock, self.log.pending_shared, self._upload.call, self._commit.call)
         self._reports = reports = DeliveryReports(topic, clock, batches)
         self.topic = SenderTopic(topic, self.log, clock, batches)
+        self.log.log.delta_log.store_failed = weakly(self.topic.store_failed, None)
         self._expiry = threads.task(Expiry(self.topic, clock, batches, reports).step)
         upload = BatchUpload(store, self.topic, clock, batches, reports)
         self._uploads = Uploader(self.topic, threads, clock, batches, upload, reports, store.is_remote)

@@ -101,6 +101,13 @@ class SenderTopic:
             for buffer in buffers:
                 buffer.seen(definition)
 
+    def store_failed(self, error: Unavailable) -> None:
+        """Notify the producers of a request that failed and will be repeated."""
+        with self._batches.lock:
+            buffers = list(self._batches.buffers)
+        for buffer in buffers:
+            buffer.store_failed(error.error)
+
     def known(self, plan: NewTopicPlan | None, deadline: float) -> TopicDefinition:
         """The cached topic; its first lookup is retried until the deadline. Raises Unavailable, UnknownTopic."""
         return self._asked_again(lambda: self.get(plan, max(0.0, deadline - self._clock.monotonic())), deadline)
@@ -149,6 +156,7 @@ class SenderTopic:
             except Unavailable as error:
                 if not error.error.retriable():
                     raise
+                self.store_failed(error)
                 reason = error.error.str()
             failures += 1
             pause_before_retry(self._clock, self.name, failures, deadline, reason)

@@ -34,12 +34,14 @@ def upload_segment(
     clock: Clock,
     as_of: int,
     named: Callable[[PendingSegment], str | None] = lambda _: None,
+    failed: Callable[[Unavailable], object] = lambda _: None,
 ) -> tuple[PendingSegment, pa.RecordBatch | PlainRows]:
     """Encode and upload records whose partitions are chosen; returns the segment and its rows. A commit then adds them
     to the topic.
 
     `settings` are the topic's; if its `compression.type` is `producer`, `compression` and `compression_level` apply.
     `as_of` is a version that the log is known to have reached. `named(segment)` can return another path for the file.
+    `failed` is called before a request is repeated.
     Retries until `deadline` on `clock.monotonic()`. Raises Unavailable, InvalidConfig for an unknown compression.
     """
     if settings.compression_type != "producer":
@@ -75,11 +77,19 @@ def upload_segment(
     path = named(segment)
     if path is not None:
         segment = replace(segment, path=path)
-    _put(store, topic, names.topic_folder(topic) + segment.path, encoded.data, deadline, clock)
+    _put(store, topic, names.topic_folder(topic) + segment.path, encoded.data, deadline, clock, failed)
     return segment, rows
 
 
-def _put(store: Store, topic: str, key: str, data: bytes | memoryview, deadline: float, clock: Clock) -> None:
+def _put(
+    store: Store,
+    topic: str,
+    key: str,
+    data: bytes | memoryview,
+    deadline: float,
+    clock: Clock,
+    failed: Callable[[Unavailable], object],
+) -> None:
     failures = 0
     while True:
         try:
@@ -89,6 +99,7 @@ def _put(store: Store, topic: str, key: str, data: bytes | memoryview, deadline:
             raise refusal(str(error), retriable=False) from error
         except StoreUnavailable as error:
             failures += 1
+            failed(Unavailable(str(error)))
             pause_before_retry(clock, topic, failures, deadline, str(error))
         else:
             return

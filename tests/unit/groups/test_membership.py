@@ -465,7 +465,7 @@ def test_a_store_outage_during_pattern_matching_is_reported_to_error_cb(root):
     with Consumer(conf, store=store, error_cb=errors.append) as reader:
         reader.subscribe(["^pat-"])
         await_assignment(reader, [("pat-one", 0)])
-    assert errors == [KafkaError._TRANSPORT]
+    assert errors == [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN]
 
 
 # --- membership ---

@@ -509,12 +509,6 @@ class Unavailable(KafkaException):
         error = self.error
         return Unavailable(error.str(), code=KafkaError._TIMED_OUT) if error.retriable() else self
 
-    def timed_out(self) -> Unavailable:
-        """The same error with the code `_TIMED_OUT`, which Kafka gives to a request that found no broker."""
-        found = Unavailable(self.error.str(), retriable=self.error.retriable())
-        found.args = (KafkaError(KafkaError._TIMED_OUT, self.error.str(), retriable=self.error.retriable()),)
-        return found
-
 
 class UnsafeStore(KafkaException):
     """The store does not honour create-if-absent, so producers could overwrite each other. Use another store."""

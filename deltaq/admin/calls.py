@@ -40,6 +40,7 @@ class Calls:
         self._order = CallOrder(clock)
         self._is_closed = False
         self._error_cb = error_cb
+        self._reporting = clock.lock()  # calls run on threads of their own
         self._outage = OutageReports(clock)
         self._errors: deque[KafkaError] = deque(maxlen=ERRORS_MAX)  # that `error_cb` has not got yet
         self._threads: dict[Thread, None] = {}  # changed by single operations: any thread may begin a call
@@ -73,24 +74,39 @@ class Calls:
         def answer(key: K, turn: Turn) -> None:
             def in_turn() -> R:
                 turn.wait()
-                return self._watched(work, key)
+                return work(key)
 
-            complete(futures[key], in_turn)
+            self.complete(futures[key], in_turn)
 
         self.begin(answer, list(futures), touches, deadline)
         return futures
 
-    def _watched(self, work: Callable[[K], R], key: K) -> R:
-        """The result of `work(key)`. A store that does not answer is reported to `error_cb`; the call's own error is
-        then that of Kafka, `_TIMED_OUT`."""
-        try:
-            return work(key)
-        except Unavailable as error:
-            if not error.error.retriable():
-                raise
-            if self._error_cb is not None:
-                self._errors.extend(self._outage.due(error.error))
-            raise error.timed_out() from error
+    def complete(self, future: Future[R], work: Callable[[], R]) -> None:
+        """Complete the future of a call with the result or the exception of `work()`."""
+
+        def answer() -> R:
+            try:
+                return work()
+            except Unavailable as error:
+                raise self.raised_by_future(error) from error
+
+        complete(future, answer)
+
+    def raised_by_future(self, error: BaseException) -> BaseException:
+        """What the future of a call raises in place of this error: a store that does not answer is a time-out, as in
+        Kafka, whose clients ask until then. `error_cb` gets it as an outage."""
+        if not isinstance(error, Unavailable):
+            return error
+        self._report(error)
+        return error.as_timeout()
+
+    def _report(self, error: Unavailable) -> None:
+        """Keep what is due of this failure for `error_cb`, unless a retry would not help."""
+        if self._error_cb is not None and error.error.retriable():
+            with self._reporting:
+                self._errors.extend(
+                    self._outage.due(KafkaError(KafkaError._TRANSPORT, error.error.str(), retriable=True))
+                )
 
     def run_callbacks(self) -> int:
         """Call `error_cb` for what was reported since the last call; how often. Raises what it raises."""
@@ -144,6 +160,9 @@ class Calls:
         try:
             turn.wait()
             return ask()
+        except Unavailable as error:
+            self._report(error)
+            raise
         finally:
             turn.end()
 
@@ -190,13 +209,7 @@ def complete(future: Future[R], work: Callable[[], R]) -> None:
     try:
         future.set_result(work())
     except BaseException as error:  # noqa: BLE001 - raised by the future
-        future.set_exception(raised_by_future(error))
-
-
-def raised_by_future(error: BaseException) -> BaseException:
-    """What the future of a call raises in place of this error: a store that does not answer is a time-out, as in Kafka,
-    whose clients ask until then."""
-    return error.as_timeout() if isinstance(error, Unavailable) else error
+        future.set_exception(error)
 
 
 def unsupported(reason: str) -> Future[Any]:

@@ -25,7 +25,7 @@ from deltaq.admin.call_order import (
     reads_group,
     reads_topic,
 )
-from deltaq.admin.calls import TIMEOUT_S, Calls, check_list, complete, raised_by_future, running_future
+from deltaq.admin.calls import TIMEOUT_S, Calls, check_list, running_future
 from deltaq.admin.configs import ConfigEntry, ConfigResource, altered, check_changes, described, replaced, topic_of
 from deltaq.admin.group_calls import GroupCalls
 from deltaq.admin.groups import (
@@ -323,7 +323,7 @@ class AdminClient(UnsupportedCalls):
                 return found_offset(self._store, logs[0], tp.partition, topic_partition_offsets[tp])
 
             for tp in topics[topic]:
-                complete(futures[tp], partial(found, tp))
+                self._calls.complete(futures[tp], partial(found, tp))
 
         self._calls.begin(answer, list(topics), reads_topic, deadline)
         return futures
@@ -369,7 +369,7 @@ class AdminClient(UnsupportedCalls):
                 head = delete_before(log, starts, deadline)
             except BaseException as error:  # noqa: BLE001 - raised by the futures
                 for tp in asked.values():
-                    futures[tp].set_exception(raised_by_future(error))
+                    futures[tp].set_exception(self._calls.raised_by_future(error))
                 return
             for partition, tp in asked.items():
                 if partition in wrong:

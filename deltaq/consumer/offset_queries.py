@@ -86,12 +86,7 @@ class OffsetQueries:
     def committed(self, partitions: object, timeout: float | None) -> list[TopicPartition]:
         """The committed offset of each partition; OFFSET_INVALID if there is none."""
         results = [TopicPartition(tp.topic, tp.partition) for tp in partition_list(partitions)]
-        try:
-            return self._within(timeout, lambda: self._fill_committed(results))
-        except Unavailable as error:
-            if not error.error.retriable():
-                raise
-            raise error.timed_out() from error
+        return self._within(timeout, lambda: self._fill_committed(results))
 
     def _fill_committed(self, results: list[TopicPartition]) -> list[TopicPartition]:
         heads = {topic: self.head(topic) for topic in dict.fromkeys(result.topic for result in results)}

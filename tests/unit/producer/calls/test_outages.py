@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from deltaq import Consumer, KafkaError, KafkaException, Producer, Topic, TopicPartition
-from deltaq.admin import AdminClient, NewTopic
+from deltaq import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, Topic, TopicPartition
+from deltaq.admin import AdminClient, NewTopic, OffsetSpec, TopicCollection
 from deltaq.outage import ALL_DOWN_AGAIN_S, OVER_AFTER_S, TRANSPORT_AGAIN_S, OutageReports
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 
 CONF: dict[str, Any] = {"bootstrap.servers": "memory://unused"}
 EVER = None
+END = TopicPartition("t", 0, OFFSET_END)
 BOTH = ["_TRANSPORT", "_ALL_BROKERS_DOWN"]
 
 refused = KafkaError(KafkaError._TRANSPORT, "connection refused")
@@ -152,6 +155,26 @@ def test_an_admin_client_hears_of_an_outage_in_poll(store):
     assert names(errors) == BOTH
     assert raised.value.args[0].name() == "_TIMED_OUT", "as confluent-kafka 2.16 was observed to raise"
     assert "connection refused" in raised.value.args[0].str()
+
+
+ADMIN_CALLS: dict[str, Callable[[AdminClient], object]] = {
+    "a future of each": lambda admin: admin.describe_topics(TopicCollection(["t"]))["t"].exception(60),
+    "offsets": lambda admin: next(iter(admin.list_offsets({END: OffsetSpec.latest()}).values())).exception(60),
+    "deletion of records": lambda admin: admin.delete_records([END])[END].exception(60),
+    "a call that blocks": lambda admin: admin.list_topics(timeout=60),
+    "a call that blocks and times out": lambda admin: admin.list_groups(timeout=60),
+}
+
+
+@pytest.mark.parametrize("call", ADMIN_CALLS)
+def test_each_call_of_an_admin_client_reports_an_outage(store, call):
+    store.add(Rule("read", "*", Fault.error_before(), EVER))
+    errors: list[KafkaError] = []
+    with AdminClient(CONF, store=store, error_cb=errors.append) as admin:
+        with suppress(KafkaException):
+            ADMIN_CALLS[call](admin)
+        admin.poll(0)
+    assert names(errors) == BOTH
 
 
 def test_an_exception_of_error_cb_reaches_poll_of_an_admin_client(store):

@@ -429,7 +429,10 @@ LIMITS = {
         Limit("maintenance.topic_pass.STALE_PLANS_MAX", "", "Plans of one round that may conflict with other writers"),
         Limit("maintenance.throttle.PAUSE_S_MAX", "s", "Pause of background maintenance between two steps"),
     ),
-    "Administration": (Limit("admin.calls.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),),
+    "Administration": (
+        Limit("admin.calls.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),
+        Limit("admin.calls.ERRORS_MAX", "", "Errors that wait for `AdminClient.poll`; older ones are dropped"),
+    ),
     "Tools": (
         Limit("tools.workbook_limits.ROWS_MAX", "", "Rows of a spreadsheet, with its heading"),
         Limit("tools.spreadsheets.CELL_CHARS_MAX", "characters", "A cell of a spreadsheet that is written"),

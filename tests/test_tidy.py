@@ -36,7 +36,7 @@ LEVELS = (
         "shared_threads",
         "freed_memory",
     }
-    | {"statistics", "telemetry", "units", "version", "weak", "work"},
+    | {"outage", "statistics", "telemetry", "units", "version", "weak", "work"},
     {"root", "store"},
     {"parquet"},
     {"delta"},

@@ -62,7 +62,7 @@ class CallbackQueue:
         self._monotonic = clock.monotonic
         self._error_cb = error_cb
         self._outage = OutageReports(clock)
-        self._told: list[Notice] = []  # the last calls of `error_cb` about an outage
+        self._outage_notices: list[Notice] = []  # the last calls of `error_cb` about an outage
 
     def reported(self, *due: Due, silent: int = 0) -> None:
         """A result was reported, for which these callbacks are due, or of `silent` messages for which none is. The
@@ -78,9 +78,9 @@ class CallbackQueue:
         if self._error_cb is None:
             return
         with self.changed:
-            if all(notice.is_called for notice in self._told) and (errors := self._outage.due(error)):
-                self._told = [Notice(self._error_cb, each) for each in errors]
-                self.reported(*self._told)
+            if all(notice.is_called for notice in self._outage_notices) and (errors := self._outage.due(error)):
+                self._outage_notices = [Notice(self._error_cb, each) for each in errors]
+                self.reported(*self._outage_notices)
 
     def in_other_threads(self) -> int:
         """Messages whose callbacks other threads are running; 0 inside a callback, since two callbacks that flush would

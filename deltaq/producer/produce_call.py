@@ -46,13 +46,13 @@ class ProduceCall:
         """Queue the messages; the number of those that were queued. The others have their error under `_error`."""
         queued = 0
         for at, message in enumerate(self.messages):
-            own = message.get("partition")
+            own, callback = message.get("partition"), message.get("callback")
             try:
                 produce(
                     value=message.get("value"),
                     key=message.get("key"),
                     partition=self.partition if own is None else own,
-                    on_delivery=message.get("callback") or self.callback,
+                    on_delivery=self.callback if callback is None else callback,
                     timestamp=message.get("timestamp") or 0,
                     headers=message.get("headers"),
                 )

@@ -20,8 +20,8 @@ from functools import partial
 from deltaq.store import forget_memory_store
 from tests.fidelity.answers import Answer, paths_that_differ, value_at
 from tests.fidelity.differences import DIFFERENCES, justification
-from tests.fidelity.observations import NOT_APPLICABLE, OBSERVED, OF_GROUPS
-from tests.fidelity.programs import PROGRAMS
+from tests.fidelity.observations import DOCUMENTED_ANSWERS, NOT_APPLICABLE, OBSERVED, OF_GROUPS
+from tests.fidelity.programs import DOCUMENTED, PROGRAMS
 from tests.fidelity.session import deltaq_at, kafka_at, play
 
 _AT_ONCE = 4
@@ -35,10 +35,17 @@ def main(arguments: Sequence[str]) -> int:
     """Play the programs, print what they find, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.fidelity", description=__doc__)
     parser.add_argument("--kafka", metavar="HOST:PORT", help="play with confluent-kafka and this broker")
+    parser.add_argument(
+        "--record", action="store_true", help="keep the broker's answers to the programs about the documentation"
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="observations (default: all)")
     given = parser.parse_args(arguments)
+    if given.record and given.kafka is None:
+        parser.error("--record needs --kafka: only a broker's answers are kept")
     if unknown := set(given.names) - PROGRAMS.keys():
         parser.error(f"no program is called {', '.join(sorted(unknown))}")
+    if given.record:
+        return _record(given.names or sorted(DOCUMENTED), given.kafka)
     names = given.names or sorted(PROGRAMS)
     find = _with_deltaq if given.kafka is None else partial(_with_kafka, address=given.kafka)
     with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -59,6 +66,25 @@ def main(arguments: Sequence[str]) -> int:
     for path in sorted(unexpected):
         print(f"not as justified: {path}")
     return 1 if unexpected else 0
+
+
+def _record(names: Sequence[str], address: str) -> int:
+    """Keep what a broker answers to programs, each of which is played twice. The status is 1 if one answers differently
+    the second time: it asks for what depends on timing."""
+    kept = json.loads(DOCUMENTED_ANSWERS.read_text()) if DOCUMENTED_ANSWERS.exists() else {}
+    differing = []
+    for name in names:
+        first, second = (play(PROGRAMS[name], kafka_at(address)) for _ in range(2))
+        print(f"{'recorded' if first == second else 'NOT THE SAME':15}{name}", flush=True)
+        if first == second:
+            kept[name] = first
+        else:
+            differing += list(paths_that_differ(first, second, name))
+    current = {name: kept[name] for name in sorted(kept.keys() & DOCUMENTED)}
+    DOCUMENTED_ANSWERS.write_text(json.dumps(current, indent=1, ensure_ascii=False) + "\n")
+    for path in differing:
+        print(f"not the same: {path}")
+    return 1 if differing else 0
 
 
 def _with_deltaq(name: str) -> Answer:

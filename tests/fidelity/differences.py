@@ -10,7 +10,72 @@ __all__ = ["DIFFERENCES", "justification", "rows_of_guide"]
 _GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "migrate-from-kafka.md"
 
 DIFFERENCES: dict[str, tuple[str, ...]] = {
-    "`bootstrap.servers` is missing": ("closed_and_misuse/no_bootstrap_consumer",),
+    "`bootstrap.servers` is missing": (
+        "closed_and_misuse/no_bootstrap_consumer",
+        "producer_configurations/nothing",
+    ),
+    "Settings as keywords, `on_delivery` that is None": (
+        "producer_configurations/keywords",
+        "producer_on_delivery_of_the_configuration/none",
+    ),
+    "Arguments of a wrong type": (
+        *(f"admin_calls_check_their_arguments/{call}" for call in ("create_texts", "delete_numbers")),
+        "admin_calls_check_their_arguments/describe_configs_texts",
+        *(f"consumer_subscribe_arguments/{name}" for name in ("nothing_in_it", "numbers")),
+        "offset_specs_are_values/text",
+        *(f"producer_batches_of_other_types/{name}/raised" for name in ("headers_text", "timestamp_text")),
+        "producer_callbacks_are_callable/throttle_cb/raised",
+        "producer_partitions_and_timestamps_of_other_types/partition_large",
+    ),
+    "A misspelt server": ("producer_of_a_misspelt_server",),
+    "A setting twice in one request, a topic twice in one deletion": (
+        "admin_changes_one_key_twice/code",
+        "admin_changes_one_key_twice/err",
+        "admin_deletes_one_topic_twice/0",
+    ),
+    "`list_offsets`, `delete_records` of a topic or partition that does not exist": (
+        *(f"admin_deletes_records/unknown_{of}/{part}" for of in ("partition", "topic") for part in ("code", "err")),
+        *(
+            f"admin_lists_offsets_of_what_is_not_there/{of}/{part}"
+            for of in ("partition", "topic")
+            for part in ("code", "err")
+        ),
+    ),
+    "`bool()` of an admin client": ("admin_configurations/true",),
+    "`assign` of a negative partition": ("consumer_assign_takes_a_list_of_places/negative_partition",),
+    "`offsets_for_times([])`": ("consumer_times_and_watermarks_arguments/no_times",),
+    "`DeserializingConsumer.consume`": ("serializing_consumers_do_not_consume",),
+    "`StringSerializer` of what is no text": ("strings_are_serialized/int",),
+    "`TopicPartition`: `metadata=None`; assignment to `topic`; comparison with another type": (
+        "consumer_metadata_of_offsets/none",
+        "topic_partition_arguments/assigned/1",
+        "topic_partition_compares_topic_and_partition/other_type",
+    ),
+    "`==` of `OffsetSpec.for_timestamp` and `ConsumerGroupTopicPartitions`": (
+        "offset_specs_are_values/time",
+        "requests_for_groups_are_values/equal",
+    ),
+    "`file.delete.delay.ms` of a topic": ("admin_describes_the_defaults_of_topics/file.delete.delay.ms",),
+    "A store that does not answer, for calls that ask it": (
+        "consumer_errors_of_the_connection/committed/retriable",
+        "consumer_errors_of_the_connection/list_topics/retriable",
+    ),
+    "What `poll` returns": ("producer_poll_serves_callbacks/served",),
+    "`produce_batch`: `partition` of a message; a tuple of messages": (
+        "producer_batches_of_other_types/tuple",
+        "producer_batches_with_their_own_partition/written/1/1",
+    ),
+    "`_error` of a message that a further `produce_batch` has queued": (
+        "producer_batches_that_are_queued_again/error",
+    ),
+    "`produce_batch`: `headers`; `timestamp`": (
+        "producer_batches_with_headers_and_timestamps/timestamp",
+        "producer_batches_with_headers_and_timestamps/written",
+    ),
+    "`produce_batch`: text that UTF-8 cannot hold": (
+        "producer_batches_with_text_that_is_no_utf_8/answer",
+        "producer_batches_with_text_that_is_no_utf_8/errors/1",
+    ),
     "A replication factor above the number of brokers": ("create_topics/rf_3",),
     "A topic `a_b` beside `a.b`": ("create_topics/a_b_collides",),
     '`list_topics("missing")` of an admin client or a producer': (
@@ -45,7 +110,14 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         "subscribe_patterns/unmatched_pattern/0/p",
     ),
     "`purge` while the store does not answer": tuple(f"queue_full_and_purge/after_purge/1/{at}" for at in range(3)),
-    "`_MSG_TIMED_OUT`": ("queue_full_and_purge/message_timeout/0/retriable",),
+    "`_MSG_TIMED_OUT`, `_QUEUE_FULL`": (
+        "queue_full_and_purge/message_timeout/0/retriable",
+        *(f"producer_batches_into_a_full_queue/errors/{at}/retriable" for at in (3, 4)),
+    ),
+    "Metadata of a committed offset": ("consumer_metadata_of_offsets/too_long",),
+    "`subscribe` of a subscribed consumer": tuple(
+        f"consumer_keeps_what_stays_of_a_cooperative_subscription/{change}" for change in ("grown", "shrunk")
+    ),
     "`host` of a member": ("group_description/member/host",),
     "`AdminClient.delete_consumer_group_offsets`": ("group_offsets/has_delete_consumer_group_offsets",),
 }

@@ -7,11 +7,16 @@ from pathlib import Path
 
 from tests.fidelity.answers import Answer
 
-__all__ = ["NOT_APPLICABLE", "OBSERVED", "OF_GROUPS"]
+__all__ = ["DOCUMENTED_ANSWERS", "NOT_APPLICABLE", "OBSERVED", "OF_GROUPS"]
 
 _GROUP_TESTS = Path(__file__).parents[1] / "unit" / "groups"
 
-OBSERVED: dict[str, Answer] = json.loads(Path(__file__).with_name("observations.json").read_text())
+DOCUMENTED_ANSWERS = Path(__file__).with_name("documented.json")
+"""The answers to programs about the client's documentation. `python -m tests.fidelity --kafka … --record` writes it."""
+
+OBSERVED: dict[str, Answer] = json.loads(Path(__file__).with_name("observations.json").read_text()) | json.loads(
+    DOCUMENTED_ANSWERS.read_text()
+)
 """The answers that the programs of this folder are compared with."""
 
 OF_GROUPS: tuple[str, ...] = tuple(json.loads((_GROUP_TESTS / "kafka_observations.json").read_text()))

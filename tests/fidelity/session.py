@@ -118,8 +118,8 @@ class Session:
             if isinstance(client, self.kafka.Consumer):
                 attempt(client.close)
             else:
-                client.purge()
-                client.close()
+                attempt(client.purge)
+                attempt(client.close)
         topics = [name for name in self.admin.list_topics(timeout=READ_S).topics if self.prefix in name]
         for removed in self.admin.delete_topics(topics).values() if topics else ():
             removed.exception(READ_S)
@@ -190,8 +190,11 @@ class Session:
         return found
 
 
+_CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "on_delivery", "on_commit")
+
+
 def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.replace("_", "."): value for name, value in settings.items()}
+    return {name if name in _CALLBACKS else name.replace("_", "."): value for name, value in settings.items()}
 
 
 def play(program: Callable[[Session], Any], target: Target) -> Answer:

@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.fidelity.programs import consuming, groups, offsets, partitioning, positions, producing, topics
+from tests.fidelity.programs import (
+    admin_page,
+    consumer_page,
+    consuming,
+    groups,
+    offsets,
+    partitioning,
+    positions,
+    producer_page,
+    producing,
+    topics,
+    values_page,
+)
 from tests.fidelity.session import Session
 
-__all__ = ["PROGRAMS"]
+__all__ = ["DOCUMENTED", "PROGRAMS"]
 
-_MODULES = (consuming, groups, offsets, partitioning, positions, producing, topics)
+_PAGES = (producer_page, consumer_page, admin_page, values_page)
+_MODULES = (consuming, groups, offsets, partitioning, positions, producing, topics, *_PAGES)
 
 PROGRAMS: dict[str, Callable[[Session], Any]] = {
     program.__name__: program for module in _MODULES for program in module.PROGRAMS
 }
 """All programs by the name of what was observed."""
+
+DOCUMENTED: frozenset[str] = frozenset(program.__name__ for page in _PAGES for program in page.PROGRAMS)
+"""Those that ask what the pages of the client's documentation say."""

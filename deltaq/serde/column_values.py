@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue
+from deltaq.serde.columns import Members
 
 TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 """Tests for the types of columns that hold text."""
@@ -33,6 +34,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31, from 1
 _DAY_S = 86_400
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _INT64_MAX = 2**63 - 1
+_MEMBERS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,28 @@ def _has_repeated_key(pairs: pa.ListArray, keys: pa.Array) -> bool:
     if pc.all(pc.less(numbers[:-1], numbers[1:])).as_py():
         return False
     return int(pc.count_distinct(numbers).as_py()) < len(keys)
+
+
+def foreign_member(array: pa.Array, path: str, members: Members, at: str) -> tuple[str, str] | None:
+    """Path and reason of a value that is not one of the `members` of its field; None if there is none. `at` is the path
+    as `members` spells it."""
+    if at in members:
+        values = sorted(members[at], key=repr)
+        is_member = pc.is_in(array.drop_null(), value_set=pa.array(values, array.type))
+        shown = ", ".join(map(repr, values[:_MEMBERS_SHOWN])) + (", ..." if len(values) > _MEMBERS_SHOWN else "")
+        return (path, f"is none of {shown}") if pc.all(is_member).as_py() is False else None
+    if not any(test(array.type) for test in _NESTED) or not any(inner.startswith(at) for inner in members):
+        return None
+    children = zip(children_of(array.drop_null(), path), _steps(array.type), strict=True)
+    found = (foreign_member(child, inner, members, at + step) for (child, inner), step in children)
+    return next((each for each in found if each is not None), None)
+
+
+def _steps(kind: pa.DataType) -> list[str]:
+    """The steps from a nested type to the parts that `children_of` returns, as paths of members have them."""
+    if pa.types.is_struct(kind):
+        return [f".{field.name}" for field in kind]
+    return ["[key]", "[value]"] if pa.types.is_map(kind) else ["[]"]
 
 
 def _is_valid(array: pa.Array) -> bool:

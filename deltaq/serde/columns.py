@@ -8,7 +8,7 @@ and keeps the members of enums.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -81,11 +81,35 @@ def members_of(column: pa.Field) -> Members:
     found = strict_json(text.decode())
     if not isinstance(found, dict) or not all(map(_are_members, found.values())):
         raise ValueError(f"the members of column {column.name[:300]!a} are not lists of texts or integers")
+    for path, kind in leaves(column.type, column.name):
+        if path in found and not _fit(found[path], kind):
+            raise ValueError(f"the members of {path[:300]!a} do not fit its type {kind}")
     return {path: frozenset(values) for path, values in found.items()}
+
+
+def leaves(kind: pa.DataType, path: str) -> Iterator[tuple[str, pa.DataType]]:
+    """The plain fields of a column, by the paths that `Members` have."""
+    if pa.types.is_struct(kind):
+        for child in kind:
+            yield from leaves(child.type, f"{path}.{child.name}")
+    elif pa.types.is_map(kind):
+        yield from leaves(kind.item_type, f"{path}[value]")
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from leaves(kind.value_type, f"{path}[]")
+    else:
+        yield path, kind
 
 
 def _are_members(values: object) -> bool:
     return isinstance(values, list) and bool(values) and {type(value) for value in values} in ({str}, {int})
+
+
+def _fit(values: Sequence[str | int], kind: pa.DataType) -> bool:
+    """Whether a column of a type can hold members."""
+    if SAME_VALUES.get(kind, kind) == pa.string():
+        return isinstance(values[0], str)
+    limit = 2 ** (kind.bit_width - 1) if pa.types.is_signed_integer(kind) else 0
+    return all(isinstance(value, int) and -limit <= value < limit for value in values)
 
 
 def is_required(column: pa.Field) -> bool:

@@ -21,11 +21,13 @@ from deltaq.serde.column_values import (
     check_layout,
     children_of,
     faults,
+    faulty_rows,
     first_row,
+    foreign_member,
     map_as_list,
     retyped,
 )
-from deltaq.serde.columns import SAME_VALUES, is_required
+from deltaq.serde.columns import SAME_VALUES, is_required, members_of
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import HEADERS, VALUE_SCHEMA, Columns
 
@@ -346,7 +348,16 @@ def _typed_column(source: _Input, field: pa.Field) -> pa.Array:
         if is_required(field):
             raise source.refusal(field.name, "the table lacks this column, which the topic requires")
         return pa.array([None] * source.rows, field.type)  # `pa.nulls` would put nulls into required fields
-    return source.cast(field.name, column, field.type, nullable=not is_required(field))
+    array = source.cast(field.name, column, field.type, nullable=not is_required(field))
+    if members := members_of(field):
+
+        def check(part: pa.Array, path: str) -> tuple[str, str] | None:
+            return foreign_member(part, path, members, field.name)
+
+        fault = next(faulty_rows(array, field.name, check), None)
+        if fault is not None:
+            raise source.refusal(f"{fault.path}[{fault.row}]", fault.reason)
+    return array
 
 
 def _became_infinite(given: pa.Array | pa.ChunkedArray, array: pa.Array | pa.ChunkedArray) -> bool:

@@ -9,7 +9,7 @@ next one. `SchemaHistory` keeps what such schemas may differ in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from deltaq.delta.schema import delta_type
 from deltaq.errors import InvalidConfig
-from deltaq.serde.columns import Members, is_required, members_of, table_field
+from deltaq.serde.columns import Members, is_required, leaves, members_of, table_field
 from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.serde.schema import TopicSchema
 from deltaq.serde.widening import is_wider
@@ -143,7 +143,7 @@ class _Merge:
     def _members(self, held: pa.Field, wanted: pa.Field) -> Members:
         """The members of the enums in a column that takes the values of both schemas."""
         ours, theirs = members_of(held), members_of(wanted)
-        old, new = (set(_paths(column.type, column.name)) for column in (held, wanted))
+        old, new = (dict(leaves(column.type, column.name)) for column in (held, wanted))
         result: dict[str, frozenset[str | int]] = {}
         for path in sorted(ours.keys() | theirs.keys()):
             before, after = ours.get(path), theirs.get(path)
@@ -249,19 +249,6 @@ class _Merge:
 def _comment(column: pa.Field) -> str:
     comment: bytes = (column.metadata or {}).get(b"comment", b"")
     return comment.decode()
-
-
-def _paths(kind: pa.DataType, path: str) -> Iterator[str]:
-    """The paths of the plain fields of a column."""
-    if pa.types.is_struct(kind):
-        for child in kind:
-            yield from _paths(child.type, f"{path}.{child.name}")
-    elif pa.types.is_list(kind):
-        yield from _paths(kind.value_type, f"{path}[]")
-    elif pa.types.is_map(kind):
-        yield from _paths(kind.item_type, f"{path}[value]")
-    else:
-        yield path
 
 
 def _type_name(kind: pa.DataType) -> str:

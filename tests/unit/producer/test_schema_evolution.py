@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -356,4 +356,22 @@ def test_a_history_that_cannot_be_read_is_reported_as_damage() -> None:
     log.load()
     log.change(lambda head, _: TopicChange(head.partitions, {HISTORY_PROPERTY: "[]"}), 1e9)
     with pytest.raises(Corrupt, match="history of the table's schema"):
+        Topic("t", store=store).describe()
+
+
+class Coloured(BaseModel):
+    colour: Literal["red", "blue"]
+
+
+@pytest.mark.parametrize("members", ["{", '{\\"colour\\":[1]}', '{\\"colour\\":[]}'])
+def test_members_that_cannot_be_read_are_reported_as_damage(members: str) -> None:
+    store = MemoryStore("test")
+    Topic("t", Coloured, store=store).create()
+    log = TopicLog(store, "t")
+    log.load()
+    found = log.metadata.schema_string
+    written = '{\\"colour\\":[\\"blue\\",\\"red\\"]}'
+    assert found.count(written) == 1
+    log.change(lambda head, _: TopicChange(head.partitions, {}, found.replace(written, members)), 1e9)
+    with pytest.raises(Corrupt, match="the table's schema cannot be parsed"):
         Topic("t", store=store).describe()

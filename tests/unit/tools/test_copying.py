@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
+from pydantic import BaseModel
 
 from deltaq import AdminClient, Consumer, Producer, Topic, TopicPartition
 from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
@@ -16,6 +17,7 @@ from deltaq.maintenance import run
 from deltaq.maintenance.run import Maintenance
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.names import topic_folder
+from deltaq.serde.source import schema_of
 from deltaq.store import MemoryStore, forget_memory_store, open_store, serve_memory_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.tools import CopyProgress, CopyReport, copy, diff, offset_ranges
@@ -78,6 +80,29 @@ def _assert_identical(topic: str) -> None:
 
 def _topic(**options: Any) -> Topic:
     return Topic("orders", partitions=2, conf={"bootstrap.servers": SOURCE}, **options).create()
+
+
+class Few(BaseModel):
+    colour: Literal["red"]
+
+
+class More(BaseModel):
+    colour: Literal["red", "blue"]
+
+
+def test_a_copy_keeps_the_members_of_enums_and_those_that_are_added() -> None:
+    for model, value in ((Few, Few(colour="red")), (More, More(colour="blue"))):
+        topic = _topic(schema=model) if model is Few else Topic("orders", model, conf={"bootstrap.servers": SOURCE})
+        with Producer({"bootstrap.servers": SOURCE}) as producer:
+            producer.produce(topic, value)
+        _copy()
+        expected, found = topic.describe().schema, Topic("orders", conf={"bootstrap.servers": TARGET}).describe().schema
+        assert expected is not None
+        assert found is not None
+        assert found.members == expected.members == schema_of(model).members
+    _assert_identical("orders")
+    # The history of the members, too: a program with the earlier model goes on with the copy.
+    Topic("orders", Few, conf={"bootstrap.servers": TARGET}).evolve()
 
 
 def test_a_copy_has_the_same_records_at_the_same_offsets() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
+from deltaq.delta.schema import arrow_schema, delta_schema
 from deltaq.errors import InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
 from deltaq.parquet.segment import encode_segment
 from deltaq.serde.source import schema_of
@@ -359,6 +361,69 @@ def test_a_row_of_nulls_is_refused_because_it_would_be_a_tombstone():
     table = pa.table({"a": pa.array([1, None, None]), "b": pa.array([None, "x", None], pa.string())})
     with pytest.raises(InvalidValue, match="row 2 has nothing but nulls"):
         columns(table, schema)
+
+
+Colour = Literal["red", "blue"]
+
+
+class Line(BaseModel):
+    colour: Colour
+    size: Literal[1, 2] | None = None
+
+
+class Basket(BaseModel):
+    colour: Colour = "red"
+    maybe: Colour | None = None
+    size: Literal[1, 2] = 1
+    lines: list[Line] | None = None
+    counts: dict[str, list[Colour | None]] | None = None
+
+
+OF_MEMBERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "colour": ("blue", "green", {"colour": "{}"}),
+    "maybe": ("blue", "", {"maybe": "{}"}),
+    "size": (2, -1, {"size": "{}"}),
+    "lines.element.colour": ("blue", "Red", {"lines": [{"colour": "red"}, {"colour": "{}"}]}),
+    "lines.element.size": (2, 3, {"lines": [{"colour": "red"}, {"colour": "red", "size": "{}"}]}),
+    "counts.value.element": ("blue", "green", {"counts": [("a", [None, "red"]), ("b", ["{}"])]}),
+}
+"""By path: a member, a value that is none, and the fields of a row where "{}" stands for it."""
+
+
+def filled(form: Any, value: object) -> Any:
+    """A form with the value in place of "{}"."""
+    if isinstance(form, dict):
+        return {name: filled(inner, value) for name, inner in form.items()}
+    if isinstance(form, list | tuple):
+        return type(form)(filled(inner, value) for inner in form)
+    return value if form == "{}" else form
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("path", OF_MEMBERS)
+def test_a_value_that_is_no_member_is_refused_with_row_and_field(path: str, chunked: bool) -> None:
+    member, other, form = OF_MEMBERS[path]
+    columns_of_topic = arrow_schema(delta_schema(schema_of(Basket).arrow))  # as a client finds them
+    usual = {"colour": "red", "size": 1}
+    rows = [usual | filled(form, member) for _ in range(7)]
+    rows[3] = usual  # with nulls
+    good = pa.Table.from_pylist(rows, columns_of_topic)
+    assert len(columns(good, columns_of_topic)) == 7
+    rows[5] = usual | filled(form, other)
+    bad = pa.Table.from_pylist(rows, columns_of_topic)
+    table = pa.concat_tables([bad[:4], bad[4:]]) if chunked else bad
+    with pytest.raises(InvalidValue, match="is none of") as caught:
+        columns(table, columns_of_topic)
+    assert (caught.value.field, caught.value.topic) == (f"{path}[5]", "t")
+
+
+def test_members_are_checked_in_columns_of_other_types_with_the_same_values() -> None:
+    known = schema_of(Basket).arrow
+    table = pa.table({"size": pa.array([1, 2], pa.int8()), "colour": pa.array(["red", "blue"]).dictionary_encode()})
+    assert columns(table, known).values["size"].to_pylist() == [1, 2]
+    with pytest.raises(InvalidValue, match="is none of 'blue', 'red'") as caught:
+        columns(table.set_column(1, "colour", pa.array(["red", "grey"]).dictionary_encode()), known)
+    assert caught.value.field == "colour[1]"
 
 
 def test_a_null_struct_may_have_null_fields():

@@ -286,10 +286,30 @@ def test_a_program_that_has_only_the_columns_writes_members_only(kind: Any) -> N
     assert caught.value.field == "a.1"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"a":5}', '{"a":[]}', '{"a":["x",1]}', '{"a":[true]}', '{"a":[[]]}'])
+DAMAGED = ["{", "[]", '{"a":5}', '{"a":[]}', '{"a":["x",1]}', '{"a":[true]}', '{"a":[[]]}', '{"a":[1]}']
+
+
+@pytest.mark.parametrize("text", DAMAGED)
 def test_damaged_members_are_an_error_of_values(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         schema_of(pa.schema([pa.field("a", pa.string(), metadata={"deltaq.members": text})]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (pa.int8(), '{"a":[128]}'),
+        (pa.int32(), '{"a":[-2147483649]}'),
+        (pa.int64(), '{"a":["x"]}'),
+        (pa.float64(), '{"a":[1]}'),
+        (pa.list_(pa.int64()), '{"a[]":["x"]}'),
+        (pa.map_(pa.string(), pa.struct([("b", pa.int16())])), '{"a[value].b":[40000]}'),
+    ],
+    ids=str,
+)
+def test_members_that_their_column_cannot_hold_are_an_error_of_values(kind: pa.DataType, text: str) -> None:
+    with pytest.raises(ValueError, match=r"the members of 'a.* do not fit its type"):
+        schema_of(pa.schema([pa.field("a", kind, metadata={"deltaq.members": text})]))
 
 
 def test_schemas_that_differ_in_members_only_are_not_equal() -> None:

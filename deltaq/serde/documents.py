@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from deltaq.serde.errors import SerializationError
 from deltaq.serde.json_text import compact_json
+from deltaq.serde.read_back import Place, difference
 from deltaq.serde.serializers import Deserializer, SerializationContext, Serializer
 
 if TYPE_CHECKING:
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     Model = TypeVar("Model", bound=pydantic.BaseModel)
 else:
     Model = TypeVar("Model")
-
-
-Place: TypeAlias = tuple[str | int, ...]
-"""A part of a value: the keys and indexes that lead there."""
 
 
 class PlainJSONSerializer(Serializer):
@@ -63,28 +60,56 @@ class ModelSerializer(Serializer, Generic[Model]):
         self.model = model
 
     def __call__(self, obj: Model | dict[str, Any] | None, ctx: SerializationContext | None = None) -> bytes | None:
-        """The JSON of a valid instance. Raises SerializationError with the field that does not conform, or whose number
-        would become null.
+        """The JSON of an instance, which `ModelDeserializer` reads back equal. Raises SerializationError with the field
+        that does not conform, that the JSON lacks, or that it would change.
 
-        An instance is validated again, because a program may have changed its fields since it was made.
+        That covers instances that were changed since they were made, fields of a subclass, fields with `exclude=True`,
+        serializers of the model, and validators that change their own result.
         """
         if obj is None:
             return None
-        from pydantic_core import PydanticSerializationError  # noqa: PLC0415 - loaded with the model
-
         if not isinstance(obj, self.model | dict):
             raise SerializationError(f"expected {self.model.__name__} or dict, not {type(obj).__name__}")
-        value = _fields(obj)
-        for place, inner in _models_in(value):
-            _valid(type(inner), _fields(inner), place)  # pydantic takes instances inside others as they are
-        valid = _valid(self.model, value)
-        try:
-            text: str = valid.model_dump_json(by_alias=False)
-        except PydanticSerializationError as error:
-            raise SerializationError(str(error)) from error
+        instance: Any = _valid(self.model, obj) if isinstance(obj, dict) else obj
+        text = _json_of(instance)
         if "null" in text:
-            _check_numbers(valid, text)
+            _check_numbers(instance, text)
+        self._check_read_back(instance, text)
         return text.encode()
+
+    def _check_read_back(self, instance: Any, text: str) -> None:
+        from pydantic_core import ValidationError  # noqa: PLC0415 - loaded with the model
+
+        try:
+            found = difference(_read(self.model, text), instance)
+        except ValidationError as error:
+            raise _refused(*_first_error(error), instance) from error
+        if found is not None:
+            raise _refused(*found, instance)
+
+
+def _json_of(instance: Any) -> str:
+    """The JSON of an instance. Raises SerializationError."""
+    from pydantic_core import PydanticSerializationError  # noqa: PLC0415 - loaded with the model
+
+    try:
+        # A field of another type than its own is found by reading it, so it needs no warning.
+        text: str = instance.model_dump_json(by_alias=False, warnings=False)
+    except PydanticSerializationError as error:
+        raise SerializationError(str(error)) from error
+    except Exception as error:  # of a computed field, which pydantic passes on
+        raise SerializationError(f"{type(instance).__name__} has no JSON: {type(error).__name__}") from error
+    return text
+
+
+def _is_excluded(instance: Any, place: Place) -> bool:
+    """Whether the field at a place of an instance has `exclude`."""
+    *outer, name = place or ("",)
+    parent = instance
+    for step in outer:
+        parent = next((inner for key, inner in _parts(_fields(parent)) if key == step), None)
+    field = getattr(type(parent), "model_fields", {}).get(name)
+    return field is not None and bool(field.exclude or field.exclude_if)
 
 
 def _check_numbers(instance: object, text: str) -> None:
@@ -106,15 +131,6 @@ def _not_finite(value: object, place: Place = ()) -> Iterator[Place]:
         yield place
     for name, inner in _parts(plain):
         yield from _not_finite(inner, (*place, name))
-
-
-def _models_in(value: object, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """The instances of models inside a value, and where they are."""
-    for name, inner in _parts(value):
-        plain = _fields(inner)
-        if plain is not inner:
-            yield (*place, name), inner
-        yield from _models_in(plain, (*place, name))
 
 
 def _fields(value: Any) -> Any:
@@ -156,24 +172,40 @@ class ModelDeserializer(Deserializer, Generic[Model]):
         from pydantic_core import ValidationError  # noqa: PLC0415 - loaded with the model
 
         try:
-            return self.model.model_validate_json(value, by_name=True)
+            return _read(self.model, value)
         except ValidationError as error:
-            raise _not_valid(error) from error
+            raise _refused(*_first_error(error)) from error
 
 
-def _valid(model: Any, value: object, place: Place = ()) -> Any:
+def _read(model: type[Model], text: bytes | str) -> Model:
+    """The instance of a model from JSON. Raises ValidationError."""
+    from deltaq.serde.model_validation import json_parts, validated  # noqa: PLC0415 - loaded with the model
+
+    return validated(model.model_validate_json, text, json_parts, by_name=True)
+
+
+def _valid(model: type[Model], fields: dict[str, Any]) -> Model:
     """The instance of a model with these fields. Raises SerializationError."""
     from pydantic_core import ValidationError  # noqa: PLC0415 - loaded with the model
 
+    from deltaq.serde.model_validation import python_parts, validated  # noqa: PLC0415 - as above
+
     try:
-        return model.model_validate(value, by_name=True)
+        return validated(model.model_validate, fields, python_parts, by_name=True)
     except ValidationError as error:
-        raise _not_valid(error, place) from error
+        raise _refused(*_first_error(error)) from error
 
 
-def _not_valid(error: Any, place: Place = ()) -> SerializationError:
+def _first_error(error: Any) -> tuple[Place, str]:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return SerializationError(first["msg"], field=".".join(map(str, (*place, *first["loc"]))) or None)
+    return tuple(first["loc"]), first["msg"]
+
+
+def _refused(place: Place, reason: str, instance: object = None) -> SerializationError:
+    """The error for a field, which names its `exclude` in an instance as the reason."""
+    if _is_excluded(instance, place):
+        reason = "exclude keeps it out of the JSON: use a private attribute (_name), or a model without the field"
+    return SerializationError(reason, field=".".join(map(str, place)) or None)
 
 
 class ArrowSerializer(Serializer):

@@ -6,6 +6,7 @@ import datetime
 import enum
 import math
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, TypeAlias
 
 Place: TypeAlias = tuple[str | int, ...]
@@ -15,6 +16,12 @@ _CHANGED = (
     "would be read back as another value; give it a value of its own type, and validators that accept their result"
 )
 
+_PLAIN = frozenset((int, str, bool, float, bytes, type(None)))
+"""Types whose equal values are the same, and which most values have."""
+
+_MISSING = object()
+"""Stands for a field of an instance that was never validated, or lost the field since."""
+
 
 def difference(read: object, given: Any, place: Place = ()) -> tuple[Place, str] | None:
     """Where and how a value that was read differs from the one given; None if they are equal.
@@ -22,6 +29,9 @@ def difference(read: object, given: Any, place: Place = ()) -> tuple[Place, str]
     Models are equal if their fields are: private attributes are not part of a value, and a subclass without more
     fields is read back as the model. NaN equals NaN, and times are equal if they are the same instant.
     """
+    kind = type(read)
+    if kind is type(given) and kind in _PLAIN and read == given:
+        return None
     if hasattr(read, "model_fields_set"):
         return _model_difference(read, given, place)
     pairs: Iterable[tuple[str | int, object, object]]
@@ -40,14 +50,14 @@ def _model_difference(read: Any, given: Any, place: Place) -> tuple[Place, str] 
         return place, f"is no instance of {model.__name__}"
     if model.__pydantic_root_model__:
         return difference(read.root, given.root, place)
-    names = model.model_fields.keys()
+    names = model.__pydantic_fields__.keys()
     extra = (given.__pydantic_extra__ or {}).keys() - (read.__pydantic_extra__ or {}).keys()
-    if lost := sorted((found.model_fields.keys() - names) | extra):
+    if lost := sorted((found.__pydantic_fields__.keys() - names) | extra):
         reason = f"{found.__name__} has the field {lost[0]!r}, which {model.__name__} does not have and would lose"
         return (*place, lost[0]), f"{reason}; annotate the field with {found.__name__}"
-    fields = [(getattr(read, name), getattr(given, name), (*place, name)) for name in names]
-    extras = read.__pydantic_extra__ or {}
-    return _first(fields + [(value, given.__pydantic_extra__[name], (*place, name)) for name, value in extras.items()])
+    fields = ((getattr(read, name), getattr(given, name, _MISSING), (*place, name)) for name in names)
+    extras = (read.__pydantic_extra__ or {}).items()
+    return _first(chain(fields, ((value, given.__pydantic_extra__[name], (*place, name)) for name, value in extras)))
 
 
 def _first(pairs: Iterable[tuple[object, object, Place]]) -> tuple[Place, str] | None:

@@ -14,6 +14,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator, core
 
 from deltaq.errors import InvalidValue
 from deltaq.serde.columns import Members, is_required, members_of, table_columns
+from deltaq.serde.model_validation import VALIDATOR_ERROR, python_parts, validated
 from deltaq.serde.models import ModelShape, shape_of
 from deltaq.serde.read_back import Place, difference
 from deltaq.serde.schema import SchemaSource, TopicSchema, unreadable
@@ -41,7 +42,7 @@ class ValidatedSchema(TopicSchema):
                 raise InvalidValue("all fields are None, and a row of nulls means deletion: give at least one a value")
             self._check_read_back(row, instance)
         except pydantic.ValidationError as error:
-            raise _refusal(error) from None
+            raise _refusal(error) from error.__cause__
         return row
 
     def _instance(self, value: object) -> object:
@@ -50,12 +51,9 @@ class ValidatedSchema(TopicSchema):
             return value
         if isinstance(value, dict):
             with_members = self._shape.with_members
-            return self.model.model_validate(
-                value if with_members is None else with_members(value),
-                strict=True,
-                extra="forbid",
-                by_alias=True,
-                by_name=True,
+            given = value if with_members is None else with_members(value)
+            return validated(
+                self.model.model_validate, given, python_parts, strict=True, extra="forbid", by_alias=True, by_name=True
             )
         if not isinstance(value, self.model) or type(value).model_fields.keys() != self.model.model_fields.keys():
             # A subclass with additional fields would lose them.
@@ -91,7 +89,8 @@ class ValidatedSchema(TopicSchema):
             return self._read(row)
         except pydantic.ValidationError as error:
             where, reason = _first_error(error)
-            raise unreadable(f"{self.model.__name__} does not take field {where!r}: {reason}") from error
+            what = f"field {where!r}" if where else "the row"
+            raise unreadable(f"{self.model.__name__} does not take {what}: {reason}") from error
 
     def _read(self, row: Mapping[str, object]) -> pydantic.BaseModel:
         """A row as the model reads it. Raises ValidationError."""
@@ -100,7 +99,10 @@ class ValidatedSchema(TopicSchema):
         given = {
             name: value for name, value in row.items() if name in names and (value is not None or name not in required)
         }
-        return self.model.model_validate(given, strict=False, by_alias=False, by_name=True)
+        read: pydantic.BaseModel = validated(
+            self.model.model_validate, given, python_parts, strict=False, by_alias=False, by_name=True
+        )
+        return read
 
 
 def validated_schema(source: SchemaSource) -> ValidatedSchema:
@@ -234,7 +236,7 @@ def _first_error(error: pydantic.ValidationError) -> tuple[str, str]:
     """The field and the reason of the first error. The value may be private, so only its type is shown."""
     first: Any = error.errors(include_url=False, include_context=False)[0]
     where = ".".join(map(str, first["loc"]))
-    is_complete = first["type"] in ("missing", "extra_forbidden")
+    is_complete = first["type"] in ("missing", "extra_forbidden", VALIDATOR_ERROR)
     return where, first["msg"] if is_complete else f"{first['msg']}, got {type(first['input']).__name__}"
 
 

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
-from deltaq.errors import InvalidConfig, InvalidValue
+from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException
+from deltaq.serde import ModelDeserializer, ModelSerializer, SerializationError
 from deltaq.serde.source import schema_of
 
 T = TypeVar("T")
@@ -342,6 +343,68 @@ def test_a_time_in_an_hour_that_a_zone_skips_or_repeats_holds(hour: dt.datetime,
     assert [read.a, *read.all, *read.some] == [expected] * 3
 
 
+# --- validators that raise other exceptions ---
+
+
+def in_table(text: str) -> str:
+    return {"known": "known"}[text]
+
+
+class Coded(BaseModel):
+    a: int = 1
+    b: Annotated[str, AfterValidator(in_table)] = "known"
+
+
+class CodedAsAWhole(BaseModel):
+    a: int = 1
+    b: str = "known"
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def check(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        in_table(fields["b"])
+        return fields
+
+
+def changed(model: Any) -> Any:
+    instance = model(b="known")
+    instance.b = "private"
+    return instance
+
+
+@pytest.mark.parametrize(("model", "field"), [(Coded, "b"), (CodedAsAWhole, None)])
+@pytest.mark.parametrize("as_dict", [True, False])
+def test_any_exception_of_a_validator_refuses_the_value_by_field(model: Any, field: str | None, as_dict: bool) -> None:
+    value = {"b": "private"} if as_dict else changed(model)
+    with pytest.raises(InvalidValue, match="A validator raised KeyError") as caught:
+        schema_of(model).accept(value)
+    assert caught.value.field == field
+    assert "private" not in str(caught.value)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(("model", "field"), [(Coded, "field 'b'"), (CodedAsAWhole, "the row")])
+def test_any_exception_of_a_validator_is_an_unreadable_value(model: Any, field: str) -> None:
+    with pytest.raises(KafkaException, match=f"does not take {field}: A validator raised KeyError") as caught:
+        schema_of(model).restore({"a": 1, "b": "private"})
+    assert caught.value.error.code() == KafkaError._VALUE_DESERIALIZATION
+    assert "private" not in str(caught.value)
+    assert caught.value.__cause__ is not None
+    assert isinstance(caught.value.__cause__.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("model", [Coded, CodedAsAWhole])
+def test_any_exception_of_a_validator_is_an_error_of_serialization(model: Any) -> None:
+    for convert in (
+        lambda: ModelSerializer(model)({"b": "private"}),
+        lambda: ModelSerializer(model)(changed(model)),
+        lambda: ModelDeserializer(model)(b'{"b": "private"}'),
+    ):
+        with pytest.raises(SerializationError, match="A validator raised KeyError") as caught:
+            convert()
+        assert caught.value.field == ("b" if model is Coded else None)
+
+
 # --- any model, any instance ---
 
 
@@ -351,6 +414,7 @@ class Size(enum.IntEnum):
 
 
 Drawn = tuple[Any, st.SearchStrategy[Any]]
+Way = Callable[[type[BaseModel], object], Any]
 INSTANTS = st.datetimes(dt.datetime(1970, 1, 2), dt.datetime(2200, 1, 1), timezones=st.just(dt.UTC))
 SCALARS: list[Drawn] = [
     (bool, st.booleans()),
@@ -423,34 +487,47 @@ def everything(instance: BaseModel) -> object:
     return instance.model_dump(serialize_as_any=True, warnings=False)
 
 
-@given(st.lists(drawn(SCALARS, with_subclass=False), min_size=1, max_size=3), st.data())
-def test_any_valid_instance_is_accepted_and_read_back_equal(kinds: list[Drawn], data: st.DataObject) -> None:
+def read_as_json(model: type[BaseModel], value: Any) -> Any:
+    """What `ModelDeserializer` makes of the JSON of a value that `ModelSerializer` accepts."""
+    return ModelDeserializer(model)(ModelSerializer(model)(value))
+
+
+WAYS = pytest.mark.parametrize("way", [read_back, read_as_json])
+WITHOUT_BYTES = [kind for kind in SCALARS if kind[0] is not bytes]  # JSON has no bytes that are no UTF-8
+
+
+@WAYS
+@given(data=st.data())
+def test_any_valid_instance_is_accepted_and_read_back_equal(way: Way, data: st.DataObject) -> None:
+    scalars = SCALARS if way is read_back else WITHOUT_BYTES
+    kinds = data.draw(st.lists(drawn(scalars, with_subclass=False), min_size=1, max_size=3))
     instance = instance_of(kinds, data)
-    read = read_back(type(instance), instance)
+    read = way(type(instance), instance)
     assert read == instance
     assert everything(read) == everything(instance)
 
 
+@WAYS
 @given(
-    st.lists(drawn([*SCALARS, CHANGING], with_subclass=True), min_size=1, max_size=3),
-    st.sampled_from(SCALARS).flatmap(lambda kind: kind[1]) | st.just(SCREW),
-    st.data(),
+    kinds=st.lists(drawn([*SCALARS, CHANGING], with_subclass=True), min_size=1, max_size=3),
+    other=st.sampled_from(SCALARS).flatmap(lambda kind: kind[1]) | st.just(SCREW),
+    data=st.data(),
 )
 def test_any_instance_is_read_back_equal_or_refused_by_field(
-    kinds: list[Drawn], other: object, data: st.DataObject
+    way: Way, kinds: list[Drawn], other: object, data: st.DataObject
 ) -> None:
     instance = instance_of(kinds, data)
     target = data.draw(st.sampled_from(sorted(_models_in(instance), key=lambda found: type(found).__name__)))
     if data.draw(st.booleans()):
         setattr(target, data.draw(st.sampled_from(sorted(type(target).model_fields))), other)
     try:
-        read = read_back(type(instance), instance)
-    except InvalidValue as error:
+        read = way(type(instance), instance)
+    except (InvalidValue, SerializationError) as error:
         refusal = error
     else:
         assert everything(read) == everything(instance)
         return
-    assert refusal.field is not None or "never validated" in str(refusal)
+    assert refusal.field is not None or "never validated" in str(refusal) or "utf-8" in str(refusal)
 
 
 def _models_in(value: object) -> list[BaseModel]:

@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+from typing import Annotated, Any
 
 import confluent_kafka.serialization as theirs
 import pyarrow as pa
@@ -118,6 +119,120 @@ def test_an_instance_that_was_changed_to_something_invalid_is_refused():
     for changed in (Customer(name="Ada", address=address), {"name": "Ada", "address": address}):
         with pytest.raises(SerializationError, match=r"field 'address\.number'"):
             serde.ModelSerializer(Customer)(changed)
+
+
+class Screw(Address):
+    length: int
+
+
+class Box(pydantic.BaseModel):
+    parts: list[Address]
+
+
+class Hidden(pydantic.BaseModel):
+    id: int = 1
+    secret: str = pydantic.Field(default="", exclude=True)
+
+
+class HiddenInside(pydantic.BaseModel):
+    by_name: dict[str, Hidden]
+
+
+class RequiredHidden(pydantic.BaseModel):
+    id: int = 1
+    secret: str = pydantic.Field(exclude=True)
+
+
+class Appending(pydantic.BaseModel):
+    label: Annotated[str, pydantic.AfterValidator(lambda text: text + "!")]
+
+
+class Spelled(pydantic.BaseModel):
+    """A model whose serializer another program would have to know."""
+
+    count: int
+
+    @pydantic.field_serializer("count")
+    def spell(self, count: int) -> str:
+        return f"{count} pieces"
+
+
+class Quoted(pydantic.BaseModel):
+    count: int
+
+    @pydantic.field_serializer("count")
+    def quote(self, count: int) -> str:
+        return str(count)
+
+
+class Password(pydantic.BaseModel):
+    word: pydantic.SecretStr
+
+
+class Doubled(pydantic.BaseModel, extra="forbid"):
+    count: int
+
+    @pydantic.computed_field
+    def double(self) -> int:
+        return 2 * self.count
+
+
+class Whole(pydantic.BaseModel):
+    count: int
+
+    @pydantic.model_serializer
+    def shorten(self) -> dict[str, int]:
+        return {}
+
+
+class AnyList(pydantic.BaseModel):
+    items: list[Any]
+
+
+SCREW = Screw(street="x", number=1, length=20)
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "field", "reason"),
+    [
+        (Box, Box(parts=[SCREW]), "parts.0.length", "Screw has the field 'length'"),
+        (Box, {"parts": [SCREW]}, "parts.0.length", "Screw has the field 'length'"),
+        (Address, SCREW, "length", "Screw has the field 'length'"),
+        (Hidden, Hidden(id=2, secret="x"), "secret", "exclude keeps it out"),
+        (Hidden, {"secret": "x"}, "secret", "exclude keeps it out"),
+        (HiddenInside, {"by_name": {"k": {"secret": "x"}}}, "by_name.k.secret", "exclude keeps it out"),
+        (RequiredHidden, {"secret": "x"}, "secret", "exclude keeps it out"),
+        (Appending, Appending(label="x"), "label", "would be read back as another value"),
+        (Appending, {"label": "x"}, "label", "would be read back as another value"),
+        (Spelled, Spelled(count=2), "count", "valid integer"),
+        (Whole, Whole(count=2), "count", "Field required"),
+        (Doubled, Doubled(count=2), "double", "Extra inputs are not permitted"),
+        (Password, Password(word=pydantic.SecretStr("hunter2")), "word", "would be read back as another value"),
+        (Address, Address.model_construct(street="x"), "number", "Field required"),
+        (Hidden, Hidden.model_construct(id="5"), "id", "would be read back as another value"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_model_that_its_json_does_not_give_back_is_refused_by_field(model, value, field, reason):
+    with pytest.raises(SerializationError, match=reason) as refused:
+        serde.ModelSerializer(model)(value)
+    assert refused.value.field == field
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [Quoted(count=2), Hidden(id=3), Hidden(secret="")], ids=repr)
+def test_serializers_and_excluded_fields_that_are_read_back_equal_hold(value):
+    data = serde.ModelSerializer(type(value))(value)
+    assert serde.ModelDeserializer(type(value))(data) == value
+
+
+def test_a_value_without_end_is_refused():
+    box, anything = Box(parts=[]), AnyList(items=[])
+    box.parts.append(box)  # type: ignore[arg-type]  # the point of the test
+    anything.items.append(anything.items)
+    for value, reason in ((box, "field 'parts.0.street': Field required"), (anything, "Circular reference")):
+        with pytest.raises(SerializationError, match=reason):
+            serde.ModelSerializer(type(value))(value)
 
 
 def test_a_model_with_a_root_is_read_back_alone_and_inside_another():

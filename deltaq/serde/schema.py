@@ -49,6 +49,11 @@ class TopicSchema(ABC):
         """
 
     @abstractmethod
+    def accept_columns(self, row: Mapping[str, object]) -> dict[str, object]:
+        """As `accept`, for values as columns hold them, such as those of `restore`: the row of the instance that the
+        model makes of them. Columns that the schema does not have are passed over."""
+
+    @abstractmethod
     def restore(self, row: Mapping[str, object]) -> pydantic.BaseModel | dict[str, object]:
         """The row as an instance of the model; without a model, a copy of the row.
 

@@ -82,6 +82,15 @@ class ValidatedSchema(TopicSchema):
         if (found := difference(read, instance)) is not None:
             raise _refused_at(*found)
 
+    def accept_columns(self, row: Mapping[str, object]) -> dict[str, object]:
+        if self.model is None:
+            return self.accept({name: value for name, value in row.items() if name in self._names})
+        try:
+            instance = self._read(row)
+        except pydantic.ValidationError as error:
+            raise _refusal(error) from error.__cause__
+        return self.accept(instance)
+
     def restore(self, row: Mapping[str, object]) -> pydantic.BaseModel | dict[str, object]:
         if self.model is None:
             return dict(row)

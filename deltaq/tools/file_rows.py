@@ -22,6 +22,7 @@ from deltaq.errors import InvalidValue
 from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.serde.json_text import JsonNumber, strict_json
 from deltaq.serde.schema import TopicSchema
+from deltaq.tools.model_rows import ModelRows
 from deltaq.tools.records import headers_from_json, headers_of, message_of, parse_time, plain
 from deltaq.topics.columns import HEADERS
 
@@ -92,13 +93,15 @@ def shown_names(names: Sequence[str]) -> str:
 @dataclass(frozen=True)
 class RowReader:
     """Makes messages for a topic from rows. `schema` is the topic's; `key_column` names the column with the key;
-    `encode` gives the bytes of a value in JSON, by the id of its schema in the registry and the type of the message."""
+    `encode` gives the bytes of a value in JSON, by the id of its schema in the registry and the type of the message;
+    `model` is that of the topic's handle, if it has one."""
 
     form: Form
     schema: TopicSchema | None
     encode: Callable[[Any, int, str | None], bytes]
     key_column: str | None = None
     partition: int = -1
+    model: ModelRows | None = None
 
     def messages(self, rows: Iterable[FileRow]) -> list[FileMessage]:
         """The messages of a part of a file. Raises InvalidValue, with the number of the row and the field."""
@@ -208,7 +211,7 @@ class RowReader:
         for name, typed in self._typed_columns.items():
             if (cell := row.get(name)) is not None:
                 row[name] = typed(cell)
-        return schema.accept(row)
+        return schema.accept(row) if self.model is None else self.model.row(row)
 
     @cached_property
     def _typed_columns(self) -> Mapping[str, Callable[[Any], Any]]:

@@ -98,7 +98,7 @@ class _Loading:
     def send_parts(self, form: _FileForm, parts: Iterator[Sequence[FileRow]]) -> None:
         """Send rows, of which a part that does not fit is refused as a whole."""
         self.unit = form.of_rows.unit
-        is_first = True
+        model, is_first = self.sending.model_rows(), True
         for part in parts:
             if not part:
                 continue
@@ -107,7 +107,7 @@ class _Loading:
                 is_first = False
             self.following = part[0].number
             reader = form.of_records if is_exported(part[0].cells) else form.of_rows
-            rows = RowReader(reader, self.schema, self.sending.encode, self.key_column, self.partition)
+            rows = RowReader(reader, self.schema, self.sending.encode, self.key_column, self.partition, model)
             made = rows.messages(part)
             for is_tombstones, run in runs_of(made, self.schema):
                 self.following = run[0].number
@@ -128,9 +128,11 @@ class _Loading:
 
     def send_batches(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Send batches of Arrow, each of which is refused as a whole."""
+        model = self.sending.model_rows()
         for batch in batches:
             check_sound(pa.Table.from_batches([batch]), self.sent)
-            self.sending.send_table(as_messages(batch, self.schema, self.key_column, self.partition))
+            messages = as_messages(batch, self.schema, self.key_column, self.partition)
+            self.sending.send_table(messages if model is None else model.table(messages, self.sent))
             self.sent += batch.num_rows
             self.following = self.sent + 1
 

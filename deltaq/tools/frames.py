@@ -105,15 +105,19 @@ def from_arrow(topic: Topic, data: Any, *, key_column: str | None = None) -> int
 
     A typed topic takes its own columns, and `_key`, `_partition`, `_timestamp`, `_headers`. A topic of bytes takes
     `value`, `key`, `partition`, `timestamp` and `headers`; of rows without `value`, each becomes a JSON object.
-    `key_column` names the column with the key. Raises InvalidValue for rows that do not fit, and, before any row is
-    written, for a value that no reader could return; KafkaException.
+    `key_column` names the column with the key. If the handle has a model, rows are written as its instances: by its
+    rules, and with its defaults. Raises InvalidValue for rows that do not fit, and, before any row is written, for a
+    value that no reader could return; KafkaException.
     """
     check_objects(data, topic.name)
     table, schema = pa.table(data), topic.describe().schema
     check_sound(table)
     with Sending(topic) as sending:
+        model, rows = sending.model_rows(), 0
         for batch in table.to_batches(_ROWS_AT_ONCE):
-            sending.send_table(as_messages(batch, schema, key_column, -1))
+            messages = as_messages(batch, schema, key_column, -1)
+            sending.send_table(messages if model is None else model.table(messages, rows))
+            rows += batch.num_rows
     return sending.delivered
 
 
@@ -129,7 +133,8 @@ def from_polars(topic: Topic, frame: pl.DataFrame, *, key_column: str | None = N
 
 
 def from_file(topic: Topic, path: Path, *, key_column: str | None = None) -> int:
-    """Produce the rows of a .csv, .jsonl, .parquet or .xlsx file; their number. Raises as `load_file`."""
+    """Produce the rows of a .csv, .jsonl, .parquet or .xlsx file; their number. If the handle has a model, rows are
+    written as its instances: by its rules, and with its defaults. Raises as `load_file`."""
     with Sending(topic) as sending:
         load_file(sending, path, topic.describe().schema, key_column=key_column)
     return sending.delivered

@@ -10,6 +10,7 @@ from deltaq.config.declare import INT32_MAX
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.message import Message
 from deltaq.producer.producer import Producer
+from deltaq.tools.model_rows import ModelRows, model_rows
 from deltaq.tools.positions import Place
 from deltaq.tools.reading import messages
 from deltaq.tools.records import Record
@@ -57,6 +58,10 @@ class Sending:
 
         self._encoder = self._encoder or RegistryEncoder(self._topic.store, self._topic.clock)
         return self._encoder(value, schema_id, message_type)
+
+    def model_rows(self) -> ModelRows | None:
+        """What the rows of files and frames must pass if the handle has a model: see `model_rows`."""
+        return model_rows(self._topic)
 
     def _queue(self, queue: Callable[[], object]) -> None:
         self._producer.poll(0)

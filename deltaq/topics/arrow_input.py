@@ -92,11 +92,19 @@ def columns_from_arrow(
         timestamps=_timestamps(source, now_ms),
         keys=_keys(source, required=keyed),
         headers=_headers(source),
-        values=_value(source) if schema is None else _typed_values(source, schema),
+        values=_value(source) if schema is None else _typed_values(source, schema.arrow),
     )
     source.check_nothing_left()
     _check_sizes(columns, size_max, topic_name)
     return columns
+
+
+def values_from_arrow(data: ArrowInput, topic_name: str, schema: TopicSchema) -> pa.RecordBatch:
+    """The values of a typed topic in `data`, of all its columns, with a null for each value that is missing. Raises
+    InvalidValue and TypeError as `columns_from_arrow`, but not for what is required or for members."""
+    table = _as_table(data, topic_name)
+    source = _Input(topic_name, table.num_rows, _by_name(table, topic_name), typed=True)
+    return _typed_values(source, pa.schema([pa.field(column.name, column.type) for column in schema.arrow]))
 
 
 def check_arrow(data: object) -> None:
@@ -334,8 +342,8 @@ def _as_bytes(source: _Input, name: str, column: pa.ChunkedArray) -> pa.Array:
     )
 
 
-def _typed_values(source: _Input, schema: TopicSchema) -> pa.RecordBatch:
-    values = pa.RecordBatch.from_arrays([_typed_column(source, field) for field in schema.arrow], schema=schema.arrow)
+def _typed_values(source: _Input, schema: pa.Schema) -> pa.RecordBatch:
+    values = pa.RecordBatch.from_arrays([_typed_column(source, field) for field in schema], schema=schema)
     empty = reduce(pc.and_, (pc.is_null(column) for column in values.columns))
     if (row := pc.index(empty, True).as_py()) >= 0:
         raise InvalidValue(f"row {row} has nothing but nulls, which would mean deletion", topic=source.topic)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
+import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import duckdb
 import openpyxl
@@ -16,11 +20,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import BaseModel, Field, StringConstraints
 
 from deltaq import Producer, Topic
 from deltaq.errors import InvalidConfig, InvalidValue
+from deltaq.serde.source import schema_of
 from deltaq.tools import (
     Last,
+    frames,
     from_arrow,
     from_duckdb,
     from_file,
@@ -98,6 +105,142 @@ def test_a_topic_goes_to_each_library_and_back(trades: Topic, memory_root: str) 
     assert from_arrow(back, to_arrow(trades).select(names), key_column="id") == 2
     assert values(back) == ROWS * 4
     assert [record.key for record in messages(back)][4:] == [b"k1", b"k2", b"1", b"2"]
+
+
+class Line(BaseModel):
+    sku: str = Field(max_length=3)
+
+
+class Sale(BaseModel):
+    """Columns of every kind whose values differ from the model's, with rules and a default."""
+
+    id: int = Field(ge=0)
+    state: Literal["new", "paid"] = "new"
+    tags: set[Annotated[str, Field(max_length=3)]] = set()
+    ident: UUID | None = None
+    price: Decimal | None = Field(default=None, max_digits=10, decimal_places=2)
+    lines: list[Line] = []
+    name: Annotated[str, StringConstraints(strip_whitespace=True)] = "-"
+
+
+IDENT = UUID(int=5)
+GOOD: dict[str, Any] = {
+    "id": 1,
+    "state": "paid",
+    "tags": ["b", "a"],
+    "ident": str(IDENT),
+    "price": Decimal("1.50"),
+    "lines": [{"sku": "abc"}],
+    "name": " anna ",
+}
+BAD: list[tuple[str, Any, str]] = [
+    ("id", -1, "id[1]"),
+    ("state", "gone", "state[1]"),
+    ("tags", ["long tag"], "tags.0[1]"),
+    ("ident", "no id", "ident[1]"),
+    ("lines", [{"sku": "abc"}, {"sku": "long"}], "lines.1.sku[1]"),
+]
+
+
+@pytest.fixture
+def sales(memory_root: str) -> Topic:
+    return Topic("sales", Sale, bootstrap_servers=memory_root).create()
+
+
+def sale_table(*rows: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist([*rows], pa.schema([(field.name, field.type) for field in schema_of(Sale).arrow]))
+
+
+def instances(topic: Topic) -> list[Any]:
+    """The values as a consumer with the model gets them."""
+    return [None if value is None else schema_of(Sale).restore(value) for value in values(topic)]
+
+
+def from_parquet(topic: Topic, table: pa.Table) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        pq.write_table(table, Path(folder) / "t.parquet")
+        return from_file(topic, Path(folder) / "t.parquet")
+
+
+WAYS_IN: list[Callable[[Topic, pa.Table], int]] = [
+    from_arrow,
+    lambda topic, table: from_pandas(topic, table.to_pandas(types_mapper=pd.ArrowDtype)),
+    lambda topic, table: from_polars(topic, pl.DataFrame(table)),
+    from_parquet,
+]
+
+
+@pytest.mark.parametrize("load", WAYS_IN, ids=["arrow", "pandas", "polars", "parquet"])
+def test_rows_are_written_as_the_model_of_the_handle_writes_its_instances(sales: Topic, load: Any) -> None:
+    assert load(sales, sale_table(GOOD)) == 1
+    expected = Sale(
+        id=1,
+        state="paid",
+        tags={"a", "b"},
+        ident=IDENT,
+        price=Decimal("1.50"),
+        lines=[Line(sku="abc")],
+        name="anna",
+    )
+    assert instances(sales) == [expected]
+    assert values(sales) == [schema_of(Sale).accept(expected)]
+
+
+@pytest.mark.parametrize("load", WAYS_IN, ids=["arrow", "pandas", "polars", "parquet"])
+@pytest.mark.parametrize(("field", "value", "where"), BAD)
+def test_a_row_that_the_model_of_the_handle_does_not_take_is_refused(
+    sales: Topic, load: Any, field: str, value: Any, where: str
+) -> None:
+    with pytest.raises(InvalidValue, match=re.escape(f"field '{where}'")):
+        load(sales, sale_table(GOOD, GOOD | {field: value}, GOOD))
+    assert values(sales) == []
+
+
+def test_only_types_and_members_are_checked_where_the_handle_has_no_model(sales: Topic, memory_root: str) -> None:
+    handle = Topic("sales", bootstrap_servers=memory_root)
+    for load in WAYS_IN:
+        with pytest.raises(InvalidValue, match=re.escape("field 'state[1]': is none of 'new', 'paid'")):
+            load(handle, sale_table(GOOD, GOOD | {"state": "gone"}))
+        assert load(handle, sale_table(GOOD | {"id": -1})) == 1
+    assert [value["id"] for value in values(handle)] == [-1] * len(WAYS_IN)
+
+
+def test_lines_of_json_are_checked_by_the_model_of_the_handle(sales: Topic, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"id": 1, "name": " x "}\n{"id": -1}\n')
+    with pytest.raises(InvalidValue, match=r"line 2: field 'id': .*greater than or equal to 0.*no row .*was written"):
+        from_file(sales, path)
+    assert values(sales) == []
+    path.write_text('{"id": 1, "name": " x "}\n{"id": 2, "_key": "k", "tags": ["a"]}\n')
+    assert from_file(sales, path) == 2
+    assert instances(sales) == [Sale(id=1, name="x"), Sale(id=2, tags={"a"})]
+    assert [record.key for record in messages(sales)] == [None, b"k"]
+
+
+def test_a_row_in_a_later_part_is_named_by_its_number_in_the_table(
+    sales: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "_ROWS_AT_ONCE", 2)
+    with pytest.raises(InvalidValue, match=re.escape("'id[3]'")):
+        from_arrow(sales, sale_table(GOOD, GOOD, GOOD, GOOD | {"id": -1}))
+
+
+def test_a_model_for_a_topic_of_bytes_and_one_that_leaves_columns_out(orders: Topic, memory_root: str) -> None:
+    with pytest.raises(InvalidConfig, match="holds bytes, and the handle has a model"):
+        from_arrow(Topic("orders", Sale, bootstrap_servers=memory_root), sale_table(GOOD))
+    narrow = Topic("trades-of-less", Trade, bootstrap_servers=memory_root)
+    Topic("trades-of-less", COLUMNS, bootstrap_servers=memory_root).create()
+    assert from_arrow(narrow, pa.table({"id": [1], "tags": [["a"]]})) == 1
+    assert values(narrow) == [{"id": 1, "price": None, "at": None, "tags": ["a"]}]
+    with pytest.raises(InvalidValue, match=re.escape("'id[0]'")):
+        from_arrow(narrow, pa.table({"id": [-1], "tags": [["a"]]}))
+
+
+class Trade(BaseModel):
+    """Some columns of `COLUMNS`, and one that its topic does not have."""
+
+    id: int | None = Field(default=None, ge=0)
+    venue: str = "here"
 
 
 def test_rows_without_value_become_json_in_a_topic_of_bytes(orders: Topic) -> None:

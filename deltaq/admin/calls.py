@@ -88,7 +88,7 @@ class Calls:
             try:
                 return work()
             except Unavailable as error:
-                raise self.raised_by_future(error) from error
+                raise self.raised_by_future(error) from None  # it may be the error itself
 
         complete(future, answer)
 

@@ -67,14 +67,17 @@ def parse_location(url: str) -> Location:
     """Parse a root URL or path. ValueError if it is invalid or holds credentials, which the text does not contain."""
     scheme, separator, rest = url.partition("://")
     if not separator:
-        if not url or "\0" in url or url.partition(":")[0] in _SCHEMES:
+        scheme = url.partition(":")[0]
+        if scheme in _SCHEMES:
+            raise ValueError(f"store URL: begins with {scheme}: and has no // after it; write {scheme}://")
+        if not url or "\0" in url:
             raise ValueError("store URL: must be a path that is not empty, or a URL such as s3://bucket/prefix")
         if not url.startswith((".", "~")):
             _refuse_server(url)
         return Location("file", os.path.abspath(os.path.expanduser(url)))
     if scheme not in _SCHEMES:
         shown = repr(scheme) if _SCHEME.fullmatch(scheme) else "that is none (not shown)"
-        near = difflib.get_close_matches(scheme, _SCHEMES, n=1)
+        near = difflib.get_close_matches(scheme.lower(), _SCHEMES, n=1)
         hint = f"did you mean {near[0]}://?" if near else f"known are {', '.join(f'{known}://' for known in _SCHEMES)}"
         raise ValueError(f"store URL with scheme {shown}: not a kind of store; {hint}")
     authority = rest.partition("/")[0]
@@ -90,8 +93,8 @@ def _refuse_server(url: str) -> None:
     """Raise ValueError for what may be a server instead of a path: a misspelt one would become a new folder."""
     if _BROKERS.fullmatch(url):
         raise ValueError(
-            "store URL: looks like the address of a Kafka broker (not shown); it must be the root of the topics: a "
-            "path, or a URL such as s3://bucket/prefix. If it is a folder, write ./ before its name"
+            "store URL: looks like the address of a Kafka broker or a list of servers (not shown); it must be the root "
+            "of the topics: a path, or a URL such as s3://bucket/prefix. If it is a folder, write ./ before its name"
         )
     if "/" not in url:
         raise ValueError(

@@ -166,7 +166,8 @@ class Subscription(Generic[C]):
             return None
         reason = error.error
         if isinstance(error, Fenced):
-            return event(KafkaError(KafkaError._FATAL, reason.str(), fatal=True)) if reason.fatal() else None
+            # As in Kafka, the code says that it is fatal, and `fatal()` does not.
+            return event(KafkaError(KafkaError._FATAL, reason.str())) if reason.fatal() else None
         if reason.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             return event(reason)
         if isinstance(error, Unavailable) and reason.retriable():

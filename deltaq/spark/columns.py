@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
@@ -15,7 +16,10 @@ from deltaq.spark.kafka_columns import kafka_columns
 from deltaq.spark.options import ColumnSet, needs_table_columns
 from deltaq.topics.columns import PLACES, table_schema
 from deltaq.topics.metadata import TopicDefinition
+from deltaq.topics.record_faults import without_faults
 from deltaq.topics.scan import Fetched, rows_of
+
+_log = logging.getLogger("deltaq.spark")
 
 OF_TABLE = {
     "key": "_key",
@@ -85,7 +89,8 @@ class ReadColumns:
         `bytes_max` bytes."""
         for log_append_time, run in groupby(parts, lambda part: part.log_append_time):
             time_type = LOG_APPEND_TIME if log_append_time else CREATE_TIME
-            for rows in rows_of(run, bytes_max):
+            for found in rows_of(run, bytes_max):
+                rows = without_faults(found, topic, _log, _holds_decimals)
                 arrays = [self._column(field, topic, time_type, rows) for field in self._arrow]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
@@ -95,6 +100,11 @@ class ReadColumns:
         if self._kafka and field.name == "timestampType":
             return pa.repeat(pa.scalar(time_type, field.type), rows.num_rows)
         return rows.column(OF_TABLE[field.name] if self._kafka else field.name).cast(field.type)
+
+
+def _holds_decimals(kind: pa.DataType) -> bool:
+    """Whether values of a type can fail a query: Spark refuses decimals of more digits than their type has."""
+    return pa.types.is_decimal(kind) or any(_holds_decimals(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def in_batches(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:

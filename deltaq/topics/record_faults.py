@@ -7,7 +7,7 @@ An earlier version accepted such values, and other programs may have written the
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -70,17 +70,23 @@ def name_faults(rows: pa.RecordBatch, topic: str, logger: logging.Logger, conseq
         logger.warning("%s topic=%s %d more values", consequence, topic, more)
 
 
-def without_faults(rows: pa.RecordBatch, topic: str, logger: logging.Logger) -> pa.RecordBatch:
+def without_faults(
+    rows: pa.RecordBatch, topic: str, logger: logging.Logger, concerns: Callable[[pa.DataType], bool] = lambda _: True
+) -> pa.RecordBatch:
     """The rows with null in the place of each value at fault, for libraries that fail or crash because of it: DuckDB,
-    Polars, pandas and what writes text. The log names each record that loses a value."""
+    Polars, pandas, Spark and what writes text. The log names each record that loses a value.
+
+    Columns whose types a library reads whatever they hold do not concern it.
+    """
     columns, is_changed = [], False
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         check = _wrong_headers if name == "_headers" else unsound  # a time of 1969 is one for these libraries
-        lost = {fault.row for fault in faulty_rows(column, name, check)}
+        lost = {fault.row for fault in faulty_rows(column, name, check)} if concerns(column.type) else ()
         keep = pa.array([row not in lost for row in range(len(column))]) if lost else None
         columns.append(column if keep is None else pc.if_else(keep, column, pa.scalar(None, column.type)))
         is_changed = is_changed or bool(lost)
     if not is_changed:
         return rows
-    name_faults(rows, topic, logger, "a value that cannot be shown is left out")
+    named = [field.name for field in rows.schema if field.name in ("_partition", "_offset") or concerns(field.type)]
+    name_faults(rows.select(named), topic, logger, "a value that cannot be shown is left out")
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)

@@ -25,6 +25,7 @@ from deltaq.store import LocalStore
 from deltaq.testing import ManualClock
 from tests.doubles.compaction import compact
 from tests.doubles.produced_tables import Produce, producing_to
+from tests.doubles.unsound import append_unsound, text_of
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic
 from tests.integration.test_maintenance_model import PARTITIONS, Model
 
@@ -277,3 +278,26 @@ def test_a_root_with_characters_of_patterns_is_read(spark: SparkSession, tmp_pat
     root = str(tmp_path / "day=1" / "a b[1]{x,y}*%20")
     producing_to(root)("orders", [b"a"])
     assert [bytes(row.value) for row in read_topic(spark, "orders", root).collect()] == [b"a"]
+
+
+def decimals(*unscaled: int) -> pa.Array:
+    """Numbers with one digit after the point that Arrow has not checked."""
+    data = b"".join(number.to_bytes(16, "little") for number in unscaled)
+    return pa.Array.from_buffers(pa.decimal128(3, 1), len(unscaled), [None, pa.py_buffer(data)])
+
+
+def test_a_record_that_no_producer_accepts_hurts_no_other_one(spark, tmp_path):
+    root, columns = str(tmp_path / "root"), {"text": pa.string(), "day": pa.date32(), "price": pa.decimal128(3, 1)}
+    inner = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), decimals(1, 2, 9_999))
+    topic = Topic("t", pa.schema([*columns.items(), ("list", inner.type)]), conf={"bootstrap.servers": root}).create()
+    days = pa.array([0, 2**31 - 1, 1], pa.int32()).cast(pa.date32())
+    append_unsound(
+        LocalStore(root),
+        topic.name,
+        pa.table({"text": text_of(b"a", b"\xff", b"c"), "day": days, "price": decimals(1, 9_999, 3), "list": inner}),
+    )
+    tenth, frame = Decimal("0.1"), by_python(spark, root, "t", columns="table")
+    found = [tuple(row) for row in frame.select("_offset", "text", "price", "list").orderBy("_offset").collect()]
+    assert found == [(0, "a", tenth, [tenth]), (1, "\ufffd", None, [2 * tenth]), (2, "c", 3 * tenth, None)]
+    native = read_topic(spark, "t", root, columns="table").select("_offset", "text", "day").orderBy("_offset")
+    assert [tuple(row) for row in native.select("_offset", "text").collect()] == [row[:2] for row in found]

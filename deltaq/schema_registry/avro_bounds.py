@@ -16,14 +16,14 @@ from deltaq.schema_registry.work import VALUE_DEPTH_MAX
 FREE_VALUES_MAX = 1_000_000
 """Values of one payload that take no byte in it: nulls, records without fields, and defaults of the reader."""
 DECIMAL_DIGITS_MAX = 1_000
-_DECIMAL_BYTES_MAX = 416  # 1,000 digits
-_DECIMAL_UNCHECKED_BYTES = 32_768
-"""Longer payloads with decimals are checked: the time of converting a number grows with the square of its length."""
+DECIMAL_BYTES_MAX = 416
+"""Of these digits. The time of converting a number grows with the square of its length."""
 _VARINT_BYTES_MAX = 10
 _MASK = (1 << 64) - 1
 
 _FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-_NUMBER, _SIZED, _TEXT, _DECIMAL, _RECORD, _UNION, _ARRAY, _MAP = range(8)
+_NUMBER, _SIZED, _TEXT, _ENUM, _DECIMAL, _RECORD, _UNION, _ARRAY, _MAP = range(9)
+_VARIABLE = -1
 _CONTAINERS = frozenset((_RECORD, _ARRAY, _MAP))
 
 
@@ -33,12 +33,13 @@ class OutOfBounds(ValueError):
 
 @dataclass(slots=True, eq=False)
 class _Type:
-    """A type of the schema. `size` is that of values that all have the same number of bytes, `is_free` says whether
-    values can have none."""
+    """A type of the schema. `size` is that of values that all have the same number of bytes, `count` that of an enum's
+    symbols and a decimal's digits, `is_free` says whether values can have none."""
 
     kind: int
     parts: list[_Type] = field(default_factory=list)
     size: int = 0
+    count: int = 0
     is_free: bool = False
 
 
@@ -60,19 +61,14 @@ class Bounds:
 
     root: _Type
     is_recursive: bool
-    has_decimals: bool
     cost: _Cost
-    is_plain: bool
-    """No payload has to be checked, unless the reader's schema has defaults."""
+    has_limits: bool
+    """There are unions, enums or decimals, which `check_payload` checks, too."""
 
     def are_unknown(self, length: int, reader_free: int) -> bool:
         """Whether a payload of this many bytes has to be checked. `reader_free` is the largest number of values that
         the reader's schema adds to a record."""
-        if (
-            self.is_recursive
-            or self.cost.free_items is None
-            or (self.has_decimals and length > _DECIMAL_UNCHECKED_BYTES)
-        ):
+        if self.is_recursive or self.cost.free_items is None:
             return True
         free = self.cost.free + length * self.cost.free_items
         records = free + self.cost.depth * length if reader_free else 0  # a byte is in so many records at most
@@ -86,8 +82,7 @@ def bounds_of(parsed: Any, named: Mapping[str, Any]) -> Bounds:
     root = found.compiled(parsed, 0)
     costs = _Costs()
     cost = costs.of(root)
-    is_plain = not (costs.is_recursive or found.has_decimals or cost.free_items != 0 or cost.free > FREE_VALUES_MAX)
-    return Bounds(root, costs.is_recursive, found.has_decimals, cost, is_plain)
+    return Bounds(root, costs.is_recursive, cost, found.has_limits)
 
 
 class _Compiler:
@@ -96,18 +91,21 @@ class _Compiler:
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
         self._made: dict[str, _Type] = {}
-        self.has_decimals = False
+        self.has_limits = False
 
     def compiled(self, schema: Any, depth: int) -> _Type:
         if depth > 2 * VALUE_DEPTH_MAX:  # unions count here, too
             raise ValueError(f"its types are nested more than {VALUE_DEPTH_MAX} levels deep")
         if isinstance(schema, list):
+            self.has_limits = True
             return _Type(_UNION, [self.compiled(branch, depth + 1) for branch in schema])
         if isinstance(schema, str):
             if schema in self._made:
                 return self._made[schema]
             schema = self._named.get(schema, {"type": schema})
-        return self._defined(schema, depth)
+        found = self._defined(schema, depth)
+        self.has_limits |= found.kind in (_ENUM, _DECIMAL)
+        return found
 
     def _defined(self, schema: Any, depth: int) -> _Type:
         match schema["type"]:
@@ -119,10 +117,13 @@ class _Compiler:
             case "map":
                 made = _Type(_MAP, [self.compiled(schema["values"], depth + 1)])
             case "fixed":
-                self._check_decimal(schema)
-                made = self._made[schema["name"]] = _Type(_SIZED, size=int(schema["size"]))
-            case "bytes" | "string":
-                made = _Type(_DECIMAL if self._check_decimal(schema) else _TEXT)
+                made = self._made[schema["name"]] = _bytes_type(schema, _SIZED, int(schema["size"]))
+            case "enum":
+                made = self._made[schema["name"]] = _Type(_ENUM, count=len(schema["symbols"]))
+            case "bytes":
+                made = _bytes_type(schema, _TEXT, _VARIABLE)
+            case "string":
+                made = _Type(_TEXT)
             case list() as branches:
                 made = self.compiled(branches, depth)
             case kind:
@@ -130,14 +131,19 @@ class _Compiler:
                 made = _Type(_NUMBER) if size is None else _Type(_SIZED, size=size)
         return made
 
-    def _check_decimal(self, schema: Any) -> bool:
-        if schema.get("logicalType") != "decimal" or schema["type"] == "string":
-            return False
-        self.has_decimals = True
-        digits = max(schema.get("precision") or 0, schema.get("scale") or 0)
-        if digits > DECIMAL_DIGITS_MAX or schema.get("size", 0) > _DECIMAL_BYTES_MAX:
-            raise ValueError(f"a decimal has more than {DECIMAL_DIGITS_MAX} digits")
-        return True
+
+def _bytes_type(schema: Mapping[str, Any], kind: int, size: int) -> _Type:
+    if schema.get("logicalType") != "decimal":
+        return _Type(kind, size=size)
+    digits = schema.get("precision") or 0
+    if max(digits, schema.get("scale") or 0) > DECIMAL_DIGITS_MAX or size > DECIMAL_BYTES_MAX:
+        raise ValueError(f"a decimal has more than {DECIMAL_DIGITS_MAX} digits")
+    return _Type(_DECIMAL, size=size, count=digits)
+
+
+def has_digits(data: bytes | memoryview, digits: int) -> bool:
+    """Whether the number of a decimal has at most so many digits."""
+    return len(data) <= DECIMAL_BYTES_MAX and abs(int.from_bytes(data, signed=True)) < 10**digits
 
 
 class _Costs:
@@ -166,7 +172,7 @@ class _Costs:
         items = [part.free_items for part in parts]
         free_items = None if None in items else max((each for each in items if each is not None), default=0)
         match kind.kind:
-            case _k if _k == _SIZED:
+            case _k if _k in (_SIZED, _DECIMAL) and kind.size != _VARIABLE:
                 return _Cost(0, kind.size, 0 if kind.size else 1)
             case _k if _k == _RECORD:
                 least, free = sum(part.least for part in parts), sum(part.free for part in parts)
@@ -194,7 +200,7 @@ def check_payload(data: bytes, bounds: Bounds, reader_free: int = 0) -> None:
                 free += reader_free + (not kind.parts)
                 waiting += [(part, depth + 1, 0) for part in reversed(kind.parts)]
             elif kind.kind == _UNION:
-                waiting.append((payload.branch(kind.parts), depth, 0))
+                waiting.append((kind.parts[payload.choice(len(kind.parts), "a union", "branch")], depth, 0))
             elif kind.kind in (_ARRAY, _MAP):
                 items_left = items_left or payload.block()
                 free += items_left if items_left > FREE_VALUES_MAX and kind.parts[0].is_free else 0
@@ -203,13 +209,9 @@ def check_payload(data: bytes, bounds: Bounds, reader_free: int = 0) -> None:
                     waiting.append((kind.parts[0], depth + 1, 0))
                     if kind.kind == _MAP:
                         payload.skip_text()
-            elif kind.kind == _SIZED:
-                free += not kind.size
-                payload.skip(kind.size)
-            elif kind.kind == _NUMBER:
-                payload.number()
             else:
-                payload.skip_text(_DECIMAL_BYTES_MAX if kind.kind == _DECIMAL else None)
+                free += kind.is_free
+                payload.pass_over(kind)
             if free > FREE_VALUES_MAX:
                 raise OutOfBounds(f"byte {payload.position}: more than {FREE_VALUES_MAX} values take no bytes")
     except _Ended:
@@ -229,6 +231,20 @@ class _Payload:
         self._data = data
         self.position = 0
 
+    def pass_over(self, kind: _Type) -> None:
+        """A value without parts."""
+        match kind.kind:
+            case _k if _k == _SIZED:
+                self.skip(kind.size)
+            case _k if _k == _NUMBER:
+                self.number()
+            case _k if _k == _ENUM:
+                self.choice(kind.count, "an enum", "symbol")
+            case _k if _k == _DECIMAL:
+                self.decimal(kind)
+            case _:
+                self.skip_text()
+
     def skip(self, count: int) -> None:
         self.position += count
         if self.position > len(self._data):
@@ -247,11 +263,19 @@ class _Payload:
             raise _Ended
         raise OutOfBounds(f"byte {start}: a number has more than {_VARINT_BYTES_MAX} bytes")
 
-    def branch(self, branches: list[_Type]) -> _Type:
+    def choice(self, count: int, what: str, choice: str) -> int:
         start, index = self.position, self.number()
-        if not 0 <= index < len(branches):
-            raise OutOfBounds(f"byte {start}: a union has no branch {index}")
-        return branches[index]
+        if not 0 <= index < count:
+            raise OutOfBounds(f"byte {start}: {what} has no {choice} {index}, but {count} from 0")
+        return index
+
+    def decimal(self, kind: _Type) -> None:
+        start = self.position
+        size = self.length() if kind.size == _VARIABLE else kind.size
+        first = self.position
+        self.skip(size)
+        if not has_digits(memoryview(self._data)[first : self.position], kind.count):
+            raise OutOfBounds(f"byte {start}: a decimal has more than {kind.count} digits")
 
     def block(self) -> int:
         """The number of items in the next block; 0 at the end of an array."""
@@ -260,10 +284,11 @@ class _Payload:
             self.number()  # the size of the block
         return abs(count)
 
-    def skip_text(self, length_max: int | None = None) -> None:
+    def length(self) -> int:
         start, length = self.position, self.number()
         if length < 0:
             raise OutOfBounds(f"byte {start}: a length is negative")
-        if length_max is not None and length > length_max:
-            raise OutOfBounds(f"byte {start}: a decimal has more than {DECIMAL_DIGITS_MAX} digits")
-        self.skip(length)
+        return length
+
+    def skip_text(self) -> None:
+        self.skip(self.length())

@@ -17,6 +17,8 @@ from fastavro.validation import ValidationError
 
 from deltaq.schema_registry.avro_bounds import Bounds, OutOfBounds, bounds_of, check_payload
 from deltaq.schema_registry.avro_fields import has_overflown, unwritable_field, without_branches
+from deltaq.schema_registry.avro_guards import LOGICAL_READERS as OWN_LOGICAL_READERS
+from deltaq.schema_registry.avro_guards import guarded
 from deltaq.schema_registry.compatibility import avro as rules
 from deltaq.schema_registry.formats import NamedText
 from deltaq.schema_registry.work import (
@@ -35,6 +37,7 @@ _DEFAULT_STEPS_MAX = 100_000
 """Values in all defaults of a schema. Defaults of a record's fields are part of each default of the record."""
 _INFINITY, _NEGATIVE_INFINITY = b"\x00\x00\x80\x7f", b"\x00\x00\x80\xff"
 """What `float` is written as beyond 32 bits."""
+LOGICAL_READERS.update(OWN_LOGICAL_READERS)
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
 
@@ -82,10 +85,12 @@ def incompatibilities(reader: Any, writer: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSchema:
-    """A schema as fastavro needs it, for `encode` and `decode`. `mutable_defaults` are the ids of the defaults in it
-    that are lists or dicts, `default_values` is the largest number of values in the defaults of one record."""
+    """A schema as fastavro needs it, for `encode` and `decode`. `guarded` is for payloads that are read without another
+    schema. `mutable_defaults` are the ids of the defaults in it that are lists or dicts, `default_values` is the
+    largest number of values in the defaults of one record."""
 
     parsed: Any
+    guarded: Any
     bounds: Bounds
     mutable_defaults: frozenset[int]
     default_values: int
@@ -121,7 +126,8 @@ def _prepared(text: str, references: tuple[NamedText, ...]) -> PreparedSchema:
     for field, value in defaults:
         field["default"] = value
     mutable = frozenset(id(value) for _, value in defaults if isinstance(value, list | dict))
-    return PreparedSchema(_complete(parsed, named), bounds, mutable, _default_values(named))
+    to_read = _complete(guarded(parsed), {name: guarded(schema) for name, schema in named.items()})
+    return PreparedSchema(_complete(parsed, named), to_read, bounds, mutable, _default_values(named))
 
 
 def _default_values(named: Mapping[str, Any]) -> int:
@@ -226,8 +232,7 @@ def encode(schema: PreparedSchema, value: Any, *, strict: bool, strict_allow_def
     except Exception as error:
         raise SerializationError(_reason(error), field=unwritable_field(schema.parsed, value)) from error
     payload = buffer.getvalue()
-    if not schema.bounds.is_plain:
-        _check_bounds(payload, schema, 0)
+    _check_bounds(payload, schema, None)
     if _INFINITY in payload or _NEGATIVE_INFINITY in payload:
         written = fastavro.schemaless_reader(io.BytesIO(payload), schema.parsed, None)
         if has_overflown(without_branches(value), written):
@@ -245,12 +250,27 @@ def _reason(error: Exception) -> str:
     return text[:1000] or type(error).__name__
 
 
-def _check_bounds(payload: bytes, writer: PreparedSchema, default_values: int) -> None:
-    if writer.bounds.are_unknown(len(payload), default_values):
+def _check_bounds(payload: bytes, writer: PreparedSchema, reader: PreparedSchema | None) -> None:
+    bounds, default_values = writer.bounds, 0 if reader is None else reader.default_values
+    is_unguarded = reader is not None and bounds.has_limits
+    if is_unguarded or bounds.are_unknown(len(payload), default_values):
         try:
-            check_payload(payload, writer.bounds, default_values)
+            check_payload(payload, bounds, default_values)
         except OutOfBounds as error:
-            raise SerializationError(f"no record of the schema {writer.name} that can be read: {error}") from None
+            raise _out_of_bounds(writer, error) from None
+
+
+def _damage(payload: bytes, writer: PreparedSchema, found: Exception) -> Exception:
+    """The damage that a reader has found, with its place."""
+    try:
+        check_payload(payload, writer.bounds)
+    except OutOfBounds as error:
+        return error
+    return found
+
+
+def _out_of_bounds(writer: PreparedSchema, error: Exception) -> SerializationError:
+    return SerializationError(f"no record of the schema {writer.name} that can be read: {error}")
 
 
 def _not_conforming(error: ValidationError) -> SerializationError:
@@ -274,22 +294,24 @@ def decode(
     bytes than that, and for a record that the reader's schema cannot show."""
     if _is_bytes(writer):
         return payload.read()
-    default_values = 0 if reader is None else reader.default_values
-    if not writer.bounds.is_plain or default_values:
-        data = payload.read()
-        _check_bounds(data, writer, default_values)
-        payload = io.BytesIO(data)
+    resolved = None if reader is None or reader is writer or reader.parsed == writer.parsed else reader
+    data = payload.read()
+    _check_bounds(data, writer, resolved)
+    payload = io.BytesIO(data)
     try:
-        record = fastavro.schemaless_reader(
-            payload, writer.parsed, None if reader is None else reader.parsed, return_record_name
-        )
+        if resolved is None:
+            record = fastavro.schemaless_reader(payload, writer.guarded, None, return_record_name)
+        else:
+            record = fastavro.schemaless_reader(payload, writer.parsed, resolved.parsed, return_record_name)
+    except (KeyError, OutOfBounds) as error:
+        raise _out_of_bounds(writer, _damage(data, writer, error)) from None
     except Exception as error:
         text = f"no record of the schema {writer.name}: {type(error).__name__}: {error!s:.1000}"
         raise SerializationError(text) from error
     if left := len(payload.read()):
         raise SerializationError(f"{left} bytes follow the record of the schema {writer.name}")
-    if reader is not None and reader is not writer and reader.mutable_defaults:
-        return _without_shared(record, reader.mutable_defaults)
+    if resolved is not None and resolved.mutable_defaults:
+        return _without_shared(record, resolved.mutable_defaults)
     return record
 
 

@@ -105,6 +105,9 @@ class Consumer(Generic[K, V]):
     ) -> None:
         """Read these topics as a member of the group. Replaces the previous subscription.
 
+        A subscribed consumer stays a member. With cooperative-sticky it keeps the partitions that stay; with other
+        strategies all are revoked, and assigned anew. Either happens in the next calls of `poll`.
+
         A name that starts with `^` is a regular expression. Values of a `Topic` with a model are decoded to instances
         of the model. The callbacks get (consumer, partitions) and run inside `poll`, `consume`, `unsubscribe` and
         `close`.
@@ -114,8 +117,13 @@ class Consumer(Generic[K, V]):
         callbacks = rebalance_callbacks(assign=on_assign, revoke=on_revoke, lost=on_lost)
         if not topics:
             raise InvalidConfig("subscribe() needs at least one topic; unsubscribe() ends a subscription", key="topics")
-        wanted = Wanted([self._name(topic) for topic in topics])
-        while self._subscription is not None:  # again, if a callback has subscribed anew
+        names, current = [self._name(topic) for topic in topics], self._subscription
+        if current is not None and not current.is_ending:
+            current.change(Wanted(names, current.wanted.subscription + 1), callbacks)
+            self._follow()
+            return
+        wanted = Wanted(names)
+        while self._subscription is not None:  # a callback of the subscription that ends subscribes anew
             self._unsubscribe(keeps_place=True)
         self._calls.check_open()  # a callback may have closed the consumer
         reader = self._running()

@@ -29,7 +29,7 @@ from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.membership import Membership
 from deltaq.groups.rebalance import Strategies, left, released
 from deltaq.groups.session import GroupView
-from deltaq.groups.state import GroupHead, Key, by_topic
+from deltaq.groups.state import GroupHead, Key, by_topic, matching
 from deltaq.message import TopicPartition
 
 _log = logging.getLogger("deltaq.consumer")
@@ -85,7 +85,8 @@ class Assigning(Assigned):
 
 @dataclass(frozen=True, slots=True)
 class Releasing(Assigned):
-    """`on_revoke` runs for those of the partitions that are `gone`, under a cooperative assignor. The others stay."""
+    """`on_revoke` runs for those of the partitions that are `gone`, under a cooperative assignor: the group assigns
+    them to others, or another subscription leaves their topics out. The others stay."""
 
     gone: frozenset[Key]
 
@@ -180,6 +181,24 @@ class Reconciler(Generic[C]):
 
     # --- transitions ---
 
+    def change(self, wanted: Wanted, callbacks: Mapping[str, RebalanceCallback[C]]) -> None:
+        """Go over to another subscription. No partition is added before the group knows of it."""
+        self._wanted, self._callbacks = wanted, callbacks
+
+    def give_up(self, consumer: C) -> bool:
+        """Revoke the partitions that a changed subscription leaves out, or all under an eager assignor.
+
+        Returns whether the group may learn of the subscription: not while a callback runs, because another member would
+        own what is still held here.
+        """
+        state = self._state
+        if isinstance(state, Stable) and not self._is_current(state.view):
+            if not self._strategies.is_cooperative:
+                self._revoke_all(consumer, self._commit_stored)
+            elif gone := state.partitions - self._fitting(state.partitions):
+                self._revoke(consumer, state, gone)
+        return isinstance(self._state, Unassigned | Stable)
+
     def follow(self, consumer: C, view: GroupView) -> None:
         """Follow what the group's log says of this member, and run the rebalance callbacks."""
         if self._strategies.is_cooperative:
@@ -233,31 +252,45 @@ class Reconciler(Generic[C]):
         elif isinstance(state, Unassigned) and state.released is not view and unassigned:
             self._release(unassigned)
         state = self._state
-        if isinstance(state, Unassigned) and view.assigned <= view.owned:
+        if isinstance(state, Unassigned) and self._is_current(view) and view.assigned <= view.owned:
             self._assign(consumer, state, view, view.assigned)
         elif isinstance(state, Unassigned):
             self._enter(Unassigned(state.claim, released=view))
 
     def _follow_incrementally(self, consumer: C, view: GroupView) -> None:
         """Revoke what is no longer assigned, then assign what is new. What stays is not interrupted."""
-        state = self._state
-        if not isinstance(state, Unassigned | Stable):
+        state, is_current = self._state, self._is_current(view)
+        if not isinstance(state, Stable) and not (isinstance(state, Unassigned) and is_current):
             return
         gone = state.partitions - view.assigned
         if unheld := view.owned - view.assigned - gone:
             self._release(unheld)
         if isinstance(state, Stable) and gone:
-            self._commit_before_callback("revoke")
-            self._enter(Releasing(state.view, state.partitions, state.is_announced, gone))
-            self._call(consumer, "revoke", gone)
-            state = self._state
+            self._revoke(consumer, state, gone)
+            state, is_current = self._state, self._is_current(view)
         if not isinstance(state, Unassigned | Stable):
             return  # the callback has ended the subscription
         new = (view.assigned & view.owned) - state.partitions
-        if new or isinstance(state, Unassigned) or state.view.generation != view.generation:
+        if is_current and (new or isinstance(state, Unassigned) or state.view.generation != view.generation):
             self._assign(consumer, state, view, new)
-        else:
+        elif isinstance(state, Stable):
             self._enter(replace(state, view=view))
+
+    def _is_current(self, view: GroupView) -> bool:
+        """Whether the group knows the present subscription. If not, the view may have partitions that the group is
+        about to take from this member, because an earlier subscription leaves them out."""
+        return view.subscription >= self._wanted.subscription
+
+    def _fitting(self, keys: frozenset[Key]) -> frozenset[Key]:
+        """Those of the partitions whose topics the subscription names or matches."""
+        topics = matching(self._wanted.names, {topic for topic, _ in keys})
+        return frozenset(key for key in keys if key[0] in topics)
+
+    def _revoke(self, consumer: C, state: Stable, gone: frozenset[Key]) -> None:
+        """Revoke some of the partitions."""
+        self._commit_before_callback("revoke")
+        self._enter(Releasing(state.view, state.partitions, state.is_announced, gone))
+        self._call(consumer, "revoke", gone)
 
     def _assign(self, consumer: C, before: Unassigned | Stable, view: GroupView, new: frozenset[Key]) -> None:
         """Add partitions. While none of the topics exists, `on_assign` is not called: the next poll finishes this."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Generic, TypeVar
 
 from deltaq.clock import Clock
@@ -17,8 +18,8 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.poll_lease import PollLease
 from deltaq.groups.rebalance import Strategies
-from deltaq.groups.session import Candidate, GroupView
-from deltaq.groups.state import Member, TopicSize
+from deltaq.groups.session import Candidate, GroupView, MemberTopics
+from deltaq.groups.state import Member
 from deltaq.message import Message, event
 from deltaq.store import Store
 from deltaq.weak import weakly
@@ -30,8 +31,8 @@ class Subscription(Generic[C]):
     """One subscription. For the application's thread. The consumer `C` is passed to each call, so that the
     subscription does not keep it alive.
 
-    The consumer joins its group after `membership.begin`. While `lease` lasts, `serve` would do nothing; a poll that
-    goes by it sets its `polled_at`.
+    The consumer joins its group after `membership.begin`. `is_ending` is whether `end` was called. While `lease` lasts,
+    `serve` would do nothing; a poll that goes by it sets its `polled_at`.
     """
 
     def __init__(
@@ -46,12 +47,16 @@ class Subscription(Generic[C]):
         store: Store,
         clock: Clock,
     ) -> None:
-        first_sizes = weakly(self._first_sizes, None)  # the callbacks may hold the consumer, and a thread this
-        membership = _membership(wanted, group_log, strategies, reader, config, store, clock, first_sizes)
+        first_topics = weakly(self._first_topics, None)  # the callbacks may hold the consumer, and a thread this
+        membership = _membership(group_log, strategies, reader, config, store, clock, first_topics)
         self.wanted = wanted
         self.membership = membership
         self.lease = membership.lease
-        self._topics = TopicRefresh(wanted, membership, reader, config, store, clock)
+        self.is_ending = False
+        self._refresh_of = partial(
+            TopicRefresh, membership=membership, reader=reader, config=config, store=store, clock=clock
+        )
+        self._topics = self._refresh_of(wanted)
         self._reconciler = Reconciler(wanted, callbacks, call_out, membership, strategies, reader, config)
         self._is_cooperative = strategies.is_cooperative
         self._queue = reader.fetcher.queue
@@ -61,8 +66,8 @@ class Subscription(Generic[C]):
 
     # --- membership ---
 
-    def _first_sizes(self) -> Mapping[str, TopicSize] | None:
-        return self._topics.first_sizes()
+    def _first_topics(self) -> MemberTopics | None:
+        return self._topics.first_topics()
 
     @property
     def view(self) -> GroupView | None:
@@ -107,9 +112,20 @@ class Subscription(Generic[C]):
         """The application has changed the assignment itself, maybe in a callback."""
         self._reconciler.was_assigned()
 
+    def change(self, wanted: Wanted, callbacks: Mapping[str, RebalanceCallback[C]]) -> None:
+        """Read the topics of another call of `subscribe`, as the same member. The next polls revoke and assign what
+        differs. `wanted.subscription` follows that of `self.wanted`."""
+        self.check_not_replaced()
+        wanted.match(self.wanted.topics)  # until the next poll lists all topics
+        self._topics = self._refresh_of(wanted)
+        self.wanted = wanted
+        self._reconciler.change(wanted, callbacks)
+        self.lease.end()
+
     def end(self, consumer: C, *, keeps_place: bool) -> None:
         """Revoke the partitions and leave the group; with `keeps_place`, a member with a `group.instance.id` stays in
         it. Then raises what a callback has raised."""
+        self.is_ending = True
         self.membership.keeps_place &= keeps_place
         try:
             self._reconciler.end(consumer)
@@ -144,6 +160,9 @@ class Subscription(Generic[C]):
             reconciler.lose(consumer)
             if reconciler.has_ended:
                 return None
+        topics = self._topics
+        if not reconciler.give_up(consumer) or topics is not self._topics:
+            return None  # a callback runs, has ended the subscription, or has subscribed anew
         followed = reconciler.view
         if followed is None and (refused := self._why_not_a_member()) is not None:
             return refused
@@ -177,17 +196,16 @@ class Subscription(Generic[C]):
 
 
 def _membership(
-    wanted: Wanted,
     group_log: GroupLog,
     strategies: Strategies,
     reader: Reader,
     config: ConsumerConfig,
     store: Store,
     clock: Clock,
-    first_sizes: Callable[[], Mapping[str, TopicSize] | None],
+    first_topics: Callable[[], MemberTopics | None],
 ) -> Membership:
     member = Member(
-        wanted.names,
+        (),  # the topics are given as it joins
         config.client_id,
         socket.gethostname(),
         config.session_timeout_ms,
@@ -199,4 +217,4 @@ def _membership(
     log, interval_s = group_log.sibling(), config.heartbeat_interval_ms / 1000
     sharing = reader.committer if store.is_remote else None  # on local disk an entry of each member costs little
     candidate = Candidate(store, log, member, strategies, interval_s, clock, sharing)
-    return Membership(candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake, first_sizes)
+    return Membership(candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake, first_topics)

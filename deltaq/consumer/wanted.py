@@ -10,7 +10,7 @@ from deltaq.config import ConsumerConfig
 from deltaq.consumer.reader import Reader
 from deltaq.errors import InvalidConfig, KafkaError, Unavailable
 from deltaq.groups.membership import Membership
-from deltaq.groups.state import TopicSize
+from deltaq.groups.session import MemberTopics
 from deltaq.message import Message, event
 from deltaq.names import check_topic
 from deltaq.store import Store
@@ -22,11 +22,12 @@ _MATCH_AGAIN_S = 1.0
 
 class Wanted:
     """The topics of a subscription: those `named`, and those that its regular expressions have `matched`. `names` are
-    the names and expressions as they were given, sorted."""
+    the names and expressions as they were given, sorted. `subscription` counts the calls of `subscribe`."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], subscription: int = 0) -> None:
         """Raises InvalidConfig for an invalid topic name and for an invalid regular expression."""
         listed = list(names)
+        self.subscription = subscription
         self.names = tuple(sorted(listed))
         self.named = frozenset(check_topic(name) for name in listed if not name.startswith("^"))
         self.patterns = tuple(_pattern(name) for name in listed if name.startswith("^"))
@@ -73,7 +74,7 @@ class TopicRefresh:
         self._uptime = clock.uptime
         self.match_at = float("-inf" if wanted.patterns else "inf")
         self._is_unmatched_reported = False
-        self._changes_written = -1  # `Fetcher.changes` when the group got the sizes
+        self._changes_written = -1  # `Fetcher.changes` when the membership got the sizes
 
     def match(self) -> Message | None:
         """Match the regular expressions if that is due: every `topic.metadata.refresh.interval.ms`, or only once if
@@ -96,8 +97,8 @@ class TopicRefresh:
         self._is_unmatched_reported = True
         return event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self._wanted.patterns[0].pattern)
 
-    def first_sizes(self) -> dict[str, TopicSize] | None:
-        """The sizes to join the group with before the first poll; None while they are not known. For the membership's
+    def first_topics(self) -> MemberTopics | None:
+        """What to join the group with before the first poll; None while the sizes are not known. For the membership's
         thread. Raises Unavailable."""
         topics = self._wanted.named
         if self._wanted.patterns:
@@ -108,9 +109,7 @@ class TopicRefresh:
                     self._first_listed = topic_names(self._store), self._uptime()
                 topics |= self._wanted.matching(self._first_listed[0])
                 self._fetcher.follow_also(topics)
-        found = self._fetcher.sizes()
-        sizes = {topic: size for topic in topics if (size := found.get(topic)) is not None}
-        return sizes if len(sizes) == len(topics) else None
+        return self._with_sizes(topics)
 
     def _listing(self) -> tuple[list[str], float]:
         """The names of all topics, and when they were listed. The first poll takes what was listed before it, unless
@@ -123,18 +122,23 @@ class TopicRefresh:
 
     @property
     def are_sizes_written(self) -> bool:
-        """Whether the group has got the sizes since the last change."""
+        """Whether the membership has got the sizes since the last change."""
         return self._fetcher.changes == self._changes_written
 
     def write_sizes(self) -> None:
-        """Let the group have the sizes of the topics, once all topics were looked at."""
+        """Let the membership have the topics with their sizes, once all were looked at. The consumer must have given up
+        the partitions of topics that the subscription leaves out."""
         changes = self._fetcher.changes
-        mine = self._wanted.topics
-        sizes = {topic: size for topic, size in self._fetcher.sizes().items() if topic in mine}
-        known = {topic: size for topic, size in sizes.items() if size is not None}
-        if len(known) == len(mine):
-            self._membership.set_sizes(known)
+        known = self._with_sizes(self._wanted.topics)
+        if known is not None:
+            self._membership.set_topics(known)
             self._changes_written = changes
+
+    def _with_sizes(self, topics: frozenset[str]) -> MemberTopics | None:
+        found = self._fetcher.sizes()
+        sizes = {topic: size for topic in topics if (size := found.get(topic)) is not None}
+        known = MemberTopics(self._wanted.subscription, self._wanted.names, sizes)
+        return known if len(sizes) == len(topics) else None
 
 
 _POSIX_CLASS = re.compile(r"\[:\w+:\]")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from deltaq import metrics, names
@@ -19,8 +19,8 @@ from deltaq.delta.table_state import TableState
 from deltaq.errors import Fenced, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.groups.heartbeat import SessionExpired
 from deltaq.groups.poll_lease import PollLease
-from deltaq.groups.session import Candidate, GroupView
-from deltaq.groups.state import Key, TopicSize
+from deltaq.groups.session import Candidate, GroupView, MemberTopics
+from deltaq.groups.state import Key
 
 _log = logging.getLogger("deltaq.groups")
 
@@ -50,9 +50,9 @@ class Membership:
     _candidate: Candidate
     _max_poll_interval_s: float
     _on_change: Callable[[], None]
-    _first_sizes: Callable[[], Mapping[str, TopicSize] | None] = lambda: None
-    """The sizes to join with while the consumer has not set any: a consumer that has not polled yet is a member, as in
-    Kafka. None while they are not known. For the thread; may raise KafkaException."""
+    _first_topics: Callable[[], MemberTopics | None] = lambda: None
+    """The topics to join with while the consumer has not set any: a consumer that has not polled yet is a member, as in
+    Kafka. None while their sizes are not known. For the thread; may raise KafkaException."""
     held: frozenset[Key] = frozenset()
     """The partitions that the consumer holds, set by it. It releases what it gives up, and the membership what it could
     not release."""
@@ -60,8 +60,8 @@ class Membership:
     """Whether another consumer has joined with this `group.instance.id`."""
     keeps_place: bool = field(init=False)
     """Whether the consumer stays a member as it closes: with a `group.instance.id`, unless it unsubscribes."""
-    _sizes: Mapping[str, TopicSize] | None = None  # of the topics, as the consumer knows them
-    _first: Mapping[str, TopicSize] | None = None  # the same before the consumer has polled
+    _topics: MemberTopics | None = None  # as the consumer knows them
+    _first: MemberTopics | None = None  # the same before the consumer has polled
     _error: KafkaException | None = None
     _logged: str = ""  # the last error that was logged since the last session
     _closing: bool = False
@@ -117,11 +117,11 @@ class Membership:
         """Seconds since the last poll; below 0 before the first. `max.poll.interval.ms` counts from it, as in Kafka."""
         return self._clock.uptime() - self.lease.polled_at
 
-    def set_sizes(self, sizes: Mapping[str, TopicSize]) -> None:
-        """Set the sizes of the topics that the consumer subscribes to. The consumer joins once they are known, and the
-        log gets each change."""
-        if self._sizes != sizes:
-            self._sizes = dict(sizes)
+    def set_topics(self, topics: MemberTopics) -> None:
+        """Set what the consumer subscribes to. It joins once the sizes are known, and the log gets each change. The
+        consumer must have given up the partitions of topics that it leaves out."""
+        if self._topics != topics:
+            self._topics = topics
             self._wakes.wake()
 
     def begin_to_leave(self) -> None:
@@ -193,27 +193,27 @@ class Membership:
     def _advance(self) -> None:
         """One round of the thread."""
         is_member = self.session.view is not None
-        if self._sizes is None and self._first is None:
-            self._first = self._first_sizes()
-        sizes = self._first if self._sizes is None else self._sizes
+        if self._topics is None and self._first is None:
+            self._first = self._first_topics()
+        topics = self._first if self._topics is None else self._topics
         if self._poll_exceeded or self.is_replaced or (self._is_leaving and not is_member):
             self._wait(self._candidate.heartbeat_interval_s)
-        elif sizes is None:
+        elif topics is None:
             self._wait(_SIZES_S)
         elif is_member:
-            self._stay(sizes)
+            self._stay(topics)
         else:
-            self.session.join(sizes, self._ended, is_refused=bool(self._logged))
+            self.session.join(topics, self._ended, is_refused=bool(self._logged))
             if not isinstance(self._error, Fenced):  # keep the error that ended the previous session
                 self._error = None
             self._ended.clear()
             self._logged = ""
 
-    def _stay(self, sizes: Mapping[str, TopicSize]) -> None:
+    def _stay(self, topics: MemberTopics) -> None:
         """One round of a member. Any error ends the session, except a store that is unavailable for less than the
         session time-out: a consumer that can neither read nor prove its membership must not deliver records."""
         try:
-            self.session.keep_up(sizes, self.held)
+            self.session.keep_up(topics, self.held)
             self._logged = ""
         except Unavailable as error:
             if self.session.is_silent():

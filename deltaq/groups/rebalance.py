@@ -110,6 +110,22 @@ def resized(head: GroupHead, sizes: Mapping[str, TopicSize], strategies: Strateg
     return rebalanced(head, head.members, sizes, strategies)
 
 
+def resubscribed(
+    head: GroupHead, member_id: str, topics: tuple[str, ...], sizes: Mapping[str, TopicSize], strategies: Strategies
+) -> GroupHead | None:
+    """Let a member subscribe to these topics, and take over newer sizes of them. None if nothing changes.
+
+    The member no longer owns partitions of the topics that it leaves out, so it must not hold any.
+    """
+    member = head.members.get(member_id)
+    if member is None or member.topics == topics:
+        return resized(head, sizes, strategies) if needs_rebalance(head, sizes) else None
+    stays = matching(topics, {topic for topic, _ in head.owned(member_id)})
+    owners = {key: owner for key, owner in head.owners.items() if owner.member_id != member_id or key[0] in stays}
+    members = {**head.members, member_id: replace(member, topics=topics)}
+    return rebalanced(replace(head, owners=owners), members, sizes, strategies)
+
+
 def needs_rebalance(head: GroupHead, sizes: Mapping[str, TopicSize]) -> bool:
     """Whether these sizes are newer than the group's and differ in the number of partitions, or the group has no
     assignment because the member that left last does not know the assignor."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from deltaq import metrics, names
 from deltaq.clock import Clock
@@ -16,7 +16,7 @@ from deltaq.groups.heartbeat import Heartbeat, MemberWatch, SessionExpired
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.groups.log import GroupLog
 from deltaq.groups.pending import OffsetSharing, PendingOffsets
-from deltaq.groups.rebalance import Strategies, joined, left, needs_rebalance, released, resized
+from deltaq.groups.rebalance import Strategies, joined, left, needs_rebalance, released, resubscribed
 from deltaq.groups.state import GroupHead, Key, Member, TopicSize
 from deltaq.store import Store
 
@@ -36,14 +36,26 @@ after the other, and a deployment restarts them in turn. 40 reads more for each 
 
 
 @dataclass(frozen=True, slots=True)
+class MemberTopics:
+    """What a member subscribes to: `names` as in `Member.topics`, and the sizes of the topics. `subscription` counts
+    the calls of `subscribe`."""
+
+    subscription: int
+    names: tuple[str, ...]
+    sizes: Mapping[str, TopicSize]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupView:
-    """The group as one of its members sees it: the partitions that it shall have, and those that it owns."""
+    """The group as one of its members sees it: the partitions that it shall have, and those that it owns. It has the
+    topics of this `subscription`, or those of a later one."""
 
     member_id: str
     instance_id: str | None
     generation: int
     assigned: frozenset[Key]
     owned: frozenset[Key]
+    subscription: int = 0
 
     @property
     def claim(self) -> Claim:
@@ -53,7 +65,8 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What a consumer joins its group with. `sharing` is None if the consumer always commits its offsets itself."""
+    """What a consumer joins its group with; the topics of `member` are given to `Session.join`. `sharing` is None if
+    the consumer always commits its offsets itself."""
 
     store: Store
     log: GroupLog
@@ -79,7 +92,7 @@ class Session:
     _on_change: Callable[[], None]
     view: GroupView | None = None
     _head: GroupHead | None = None  # of `view`
-    _written: Mapping[str, TopicSize] = field(default_factory=dict)  # the sizes as last written or found in the log
+    _written: MemberTopics | None = None  # as last written or found in the log
     _unreleased: frozenset[Key] = frozenset()
     _unreleased_since: float = 0.0
     _read_at: float = float("-inf")
@@ -96,7 +109,7 @@ class Session:
         """Whether the last heartbeat is `session.timeout.ms` old: the group may have removed this member."""
         return self.heartbeat.is_silent()
 
-    def join(self, sizes: Mapping[str, TopicSize], gone: Collection[str], *, is_refused: bool) -> None:
+    def join(self, topics: MemberTopics, gone: Collection[str], *, is_refused: bool) -> None:
         """Join the group, and remove the members in `gone`. With `is_refused` those that are dead, too: the group may
         have refused this member because of them. Raises SessionExpired, and what `joined` raises."""
         if self.is_silent():  # an earlier try may have joined, and the group may have removed this member since
@@ -104,29 +117,34 @@ class Session:
         head = self._of.log.head()  # first: a session may end while a long log is read
         self.heartbeat.beat(self.member_id)
         dead = self._members.dead(head, self.member_id) if is_refused else frozenset()
+        member = replace(self._of.member, topics=topics.names)
 
         def plan(head: GroupHead) -> GroupHead | None:
             if self.member_id in head.members:
                 return None
-            return joined(head, self.member_id, self._of.member, sizes, dead | set(gone), self._of.strategies)
+            return joined(head, self.member_id, member, topics.sizes, dead | set(gone), self._of.strategies)
 
         head = self._change("JOIN", plan)
         metrics.JOINS.add(group=self._of.log.group)
         self._of.log.clear_away(dead)
         self.heartbeat.beat(self.member_id)
-        self._written = sizes
+        self._written = topics
         _log.info("joined group=%r member=%r generation=%d", self._of.log.group, self.member_id, head.generation)
         self._publish(head)
 
-    def keep_up(self, sizes: Mapping[str, TopicSize], held: frozenset[Key]) -> None:
-        """One round: send a heartbeat if one is due, read the log, write what the consumer has noticed (`sizes`)
+    def keep_up(self, topics: MemberTopics, held: frozenset[Key]) -> None:
+        """One round: send a heartbeat if one is due, read the log, write what the consumer subscribes to (`topics`)
         and what it could not release (all but what it holds), and remove dead members. Raises Fenced if this consumer
         is no longer a member, and SessionExpired."""
         head = self._show_life()
         self._publish(head)
-        if sizes is not self._written or needs_rebalance(head, {}):
-            self._publish(self._change("REBALANCE", lambda head: self._resized(head, sizes)))
-            self._written = sizes
+        if topics is not self._written or needs_rebalance(head, {}):
+            names, sizes, strategies = topics.names, topics.sizes, self._of.strategies
+            changed = self._change(
+                "REBALANCE", lambda head: resubscribed(head, self.member_id, names, sizes, strategies)
+            )
+            self._written = topics
+            self._publish(changed)
         self._release_later(head, held)
         self._remove_dead(head)
 
@@ -174,7 +192,8 @@ class Session:
         return head
 
     def _publish(self, head: GroupHead) -> None:
-        if head is self._head:
+        subscription = 0 if self._written is None else self._written.subscription
+        if head is self._head and self.view is not None and self.view.subscription == subscription:
             return
         if self._head is None or head.generation != self._head.generation:
             metrics.REBALANCES.add(group=self._of.log.group)
@@ -182,13 +201,11 @@ class Session:
         self._head = head
         assigned = head.assigned.get(self.member_id, frozenset())
         instance_id = self._of.member.instance_id
-        view = GroupView(self.member_id, instance_id, head.generation, assigned, head.owned(self.member_id))
+        owned = head.owned(self.member_id)
+        view = GroupView(self.member_id, instance_id, head.generation, assigned, owned, subscription)
         if view != self.view:
             self.view = view
             self._on_change()
-
-    def _resized(self, head: GroupHead, sizes: Mapping[str, TopicSize]) -> GroupHead | None:
-        return resized(head, sizes, self._of.strategies) if needs_rebalance(head, sizes) else None
 
     def _release_later(self, head: GroupHead, held: frozenset[Key]) -> None:
         """Release what the consumer does not hold and has not released for a heartbeat interval.

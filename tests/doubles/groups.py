@@ -11,11 +11,11 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.rebalance import Strategies, joined, left, strategies
-from deltaq.groups.session import Candidate
+from deltaq.groups.session import Candidate, MemberTopics
 from deltaq.groups.state import GroupHead, Member, TopicSize
 from deltaq.store import Store
 
-__all__ = ["FOREVER", "RANGE", "commit", "join", "leave", "new_member", "new_membership", "sizes"]
+__all__ = ["FOREVER", "RANGE", "commit", "join", "leave", "new_member", "new_membership", "sizes", "topics"]
 
 FOREVER = float("inf")
 RANGE = strategies(["range"])
@@ -31,6 +31,11 @@ def new_member(client_id: str = "killed", session_timeout_ms: int = 45_000, *nam
 def sizes(version: int = 0, **partitions: int) -> dict[str, TopicSize]:
     """The sizes of topics, as read at one version of their logs."""
     return {topic: TopicSize(number, version) for topic, number in partitions.items()}
+
+
+def topics(version: int = 0, **partitions: int) -> MemberTopics:
+    """A first subscription to these topics by name, with their sizes."""
+    return MemberTopics(0, tuple(sorted(partitions)), sizes(version, **partitions))
 
 
 def join(
@@ -66,5 +71,5 @@ def new_membership(
     """The membership of a consumer that does not poll, in group `g`; it knows topic `t` with two partitions."""
     candidate = Candidate(store, GroupLog(store, "g", clock), member, RANGE, heartbeat_interval_s, clock)
     made = Membership(candidate, max_poll_interval_s, lambda: None)
-    made.set_sizes(sizes(t=2))
+    made.set_topics(topics(t=2))
     return made

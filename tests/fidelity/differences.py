@@ -115,9 +115,6 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         *(f"producer_batches_into_a_full_queue/errors/{at}/retriable" for at in (3, 4)),
     ),
     "Metadata of a committed offset": ("consumer_metadata_of_offsets/too_long",),
-    "`subscribe` of a subscribed consumer": tuple(
-        f"consumer_keeps_what_stays_of_a_cooperative_subscription/{change}" for change in ("grown", "shrunk")
-    ),
     "`host` of a member": ("group_description/member/host",),
     "`AdminClient.delete_consumer_group_offsets`": ("group_offsets/has_delete_consumer_group_offsets",),
 }

@@ -29,9 +29,18 @@ def parts(*numbers: int) -> frozenset[Key]:
     return frozenset(("t", number) for number in numbers)
 
 
-def view(generation: int, assigned: Iterable[int], owned: Iterable[int] | None = None, member: str = "m") -> GroupView:
+def view(
+    generation: int,
+    assigned: Iterable[int],
+    owned: Iterable[int] | None = None,
+    member: str = "m",
+    subscription: int = 0,
+    more: frozenset[Key] = frozenset(),
+) -> GroupView:
+    """The group as the member sees it; `more` are partitions of other topics that it is assigned and owns."""
     mine = parts(*assigned)
-    return GroupView(member, None, generation, mine, mine if owned is None else parts(*owned))
+    theirs = mine if owned is None else parts(*owned)
+    return GroupView(member, None, generation, mine | more, theirs | more, subscription)
 
 
 class Held:
@@ -99,6 +108,7 @@ class Followed:
         self.reconciler.finish()
         if self.reconciler.is_lost(now):
             self.reconciler.lose(None)
+        self.reconciler.give_up(None)
         if now is not None and now is not self.reconciler.view and not self.reconciler.has_ended:
             self.reconciler.follow(None, now)
 
@@ -176,3 +186,91 @@ def test_a_poll_in_on_revoke_follows_no_change_of_the_group(strategy: str) -> No
     followed.reconciler.end(None)
     assert calls == ["assign", "revoke"]
     assert followed.read() == parts()
+
+
+# --- another subscription ---
+
+U: frozenset[Key] = frozenset({("u", 0)})
+
+
+def recorded(calls: list[tuple[str, list[Key]]]) -> dict[str, Callable[[Any, list[TopicPartition]], None]]:
+    def recorder(event: str) -> Callable[[Any, list[TopicPartition]], None]:
+        return lambda _, partitions: calls.append((event, [(tp.topic, tp.partition) for tp in partitions]))
+
+    return {event: recorder(event) for event in ("assign", "revoke", "lost")}
+
+
+def test_what_another_subscription_leaves_out_is_revoked_before_the_group_knows_of_it() -> None:
+    calls: list[tuple[str, list[Key]]] = []
+    followed = Followed(COOPERATIVE)
+    before = view(1, [0], more=U)
+    followed.poll(before)
+    followed.reconciler.change(Wanted(["^u$", "v"], 1), recorded(calls))
+    for _ in range(2):
+        followed.poll(before)
+        assert (followed.read(), calls) == (U, [("revoke", [("t", 0)])])
+    followed.poll(view(2, [], more=U, subscription=1))
+    assert (followed.read(), calls[1:]) == (U, [("assign", [])])
+
+
+@pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
+def test_nothing_is_assigned_before_the_group_knows_the_subscription(strategy: str) -> None:
+    """The group may be about to take it from this member."""
+    followed = Followed(strategy)
+    followed.reconciler.change(Wanted(["t", "u"], 1), {})
+    followed.poll(view(1, [0]))
+    assert followed.read() == parts()
+    followed.poll(view(1, [0], subscription=1))
+    assert followed.read() == parts(0)
+    followed.reconciler.change(Wanted(["t"], 2), {})
+    followed.poll(view(2, [0, 1], subscription=1))
+    assert followed.read() == (parts() if strategy == EAGER else parts(0))
+    followed.poll(view(2, [0, 1], subscription=2))
+    assert followed.read() == parts(0, 1)
+
+
+def test_partitions_that_go_to_others_are_released_while_the_group_does_not_know_the_subscription() -> None:
+    followed = Followed(COOPERATIVE)
+    followed.poll(view(1, [0, 1]))
+    followed.reconciler.change(Wanted(["t", "u"], 1), {})
+    followed.poll(view(2, [0], [0, 1]))
+    assert (followed.read(), followed.committer.handed_over) == (parts(0), ["RELEASE"])
+
+
+def test_the_same_topics_are_revoked_and_assigned_once_under_an_eager_assignor() -> None:
+    calls: list[tuple[str, list[Key]]] = []
+    followed = Followed(EAGER)
+    followed.poll(view(1, [0]))
+    followed.reconciler.change(Wanted(["t"], 1), recorded(calls))
+    for now in (view(1, [0]), view(1, [0]), view(1, [0], subscription=1), view(1, [0], subscription=1)):
+        followed.poll(now)
+    assert (followed.read(), calls) == (parts(0), [("revoke", [("t", 0)]), ("assign", [("t", 0)])])
+
+
+def test_the_group_does_not_learn_of_a_subscription_while_on_revoke_runs() -> None:
+    """Another member would own the partitions, and the callback could not commit."""
+    found: list[bool] = []
+    followed = Followed(EAGER)
+    followed.poll(view(1, [0]))
+    revoke = {"revoke": lambda consumer, partitions: found.append(followed.reconciler.give_up(None))}
+    followed.reconciler.change(Wanted(["u"], 1), revoke)
+    found.append(followed.reconciler.give_up(None))
+    assert found == [False, True]
+
+
+@pytest.mark.fault("P14")
+@pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
+def test_the_poll_after_an_interrupted_one_gives_up_what_the_subscription_leaves_out(strategy: str) -> None:
+    before, after = view(1, [0], more=U), view(2, [], more=U, subscription=1)
+    for point in count():
+        followed = Followed(strategy)
+        followed.poll(before)
+        followed.reconciler.change(Wanted(["u"], 1), {})
+        outcome = interrupted(lambda: followed.poll(before), point, modules=("deltaq.consumer.reconciliation",))  # noqa: B023
+        followed.poll(before)
+        assert followed.read() == (frozenset() if strategy == EAGER else U), outcome.place
+        followed.poll(after)
+        assert followed.read() == U, outcome.place
+        if not outcome.reached:
+            assert point > 5
+            return

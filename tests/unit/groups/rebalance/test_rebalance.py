@@ -18,6 +18,7 @@ from deltaq.groups.rebalance import (
     needs_rebalance,
     released,
     resized,
+    resubscribed,
     strategies,
 )
 from deltaq.groups.state import GroupHead, Key, Member, Owner, TopicSize, parse_head
@@ -160,6 +161,57 @@ def test_a_member_releases_only_what_it_owns(using):
 def test_a_released_partition_that_is_assigned_to_its_owner_comes_back(using):
     head = grown(GroupHead(), "a", using=using)
     assert owned(released(head, "a", keys(1), using)) == {"a": [0, 1, 2, 3]}
+
+
+# --- other subscriptions ---
+
+
+def two_topics(*names: str, using: Strategies = COOPERATIVE) -> GroupHead:
+    """The group after these members have joined, which subscribe to two topics of two partitions."""
+    head = GroupHead()
+    for name in names:
+        member = new_member(name, 10_000, *using.assignors, topics=("t", "u"))
+        head = joined(head, name, member, sizes(t=2, u=2), (), using)
+    return head
+
+
+def test_a_member_that_leaves_a_topic_out_owns_none_of_it():
+    head = two_topics("a")
+    after = resubscribed(head, "a", ("u",), sizes(u=2), COOPERATIVE)
+    assert after is not None
+    assert (after.generation, after.partitions, after.owned("a")) == (2, {"u": 2}, keys(0, 1, topic="u"))
+    assert after.owners["u", 0] == head.owners["u", 0], "what stays is not interrupted"
+    assert after.members["a"] == replace(head.members["a"], topics=("u",))
+
+
+def test_another_member_that_subscribes_to_the_topic_owns_it_in_the_same_generation():
+    head = two_topics("a", "b")
+    head = released(head, "a", head.to_release("a"), COOPERATIVE)
+    after = resubscribed(head, "a", ("u",), sizes(u=2), COOPERATIVE)
+    assert after is not None
+    assert keys(0, 1) <= after.owned("b")
+    assert {after.owners[key].since for key in keys(0, 1) - head.owned("b")} <= {after.generation}
+
+
+def test_a_member_gets_a_new_topic_and_keeps_what_it_has():
+    head = grown(GroupHead(), "a", using=COOPERATIVE)
+    after = resubscribed(head, "a", ("^[tu]$",), sizes(t=4, u=1), COOPERATIVE)
+    assert after is not None
+    assert after.owners == {**head.owners, ("u", 0): Owner("a", 2)}
+
+
+@pytest.mark.parametrize("known", [{}, FOUR])
+def test_the_same_subscription_changes_nothing(known):
+    assert resubscribed(grown(GroupHead(), "a"), "a", ("t",), known, RANGE) is None
+
+
+def test_the_same_subscription_takes_over_newer_sizes():
+    head = grown(GroupHead(), "a")
+    assert resubscribed(head, "a", ("t",), sizes(1, t=5), RANGE) == resized(head, sizes(1, t=5), RANGE)
+
+
+def test_a_former_member_changes_no_subscription():
+    assert resubscribed(grown(GroupHead(), "a"), "b", ("u",), {}, RANGE) is None
 
 
 # --- topics ---

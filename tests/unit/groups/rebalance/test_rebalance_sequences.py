@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from deltaq.groups.assignors import ASSIGNORS
-from deltaq.groups.rebalance import Strategies, joined, left, needs_rebalance, released, resized, strategies
+from deltaq.groups.rebalance import (
+    Strategies,
+    joined,
+    left,
+    needs_rebalance,
+    released,
+    resized,
+    resubscribed,
+    strategies,
+)
 from deltaq.groups.state import GroupHead, Key, Owner, TopicSize, matching, parse_head
 from tests.depth import depth
 from tests.doubles.groups import new_member
@@ -127,6 +136,19 @@ class GroupMachine(RuleBasedStateMachine):
         if needs_rebalance(self.head, known):
             self.change(resized(self.head, known, self.using))
         assert not needs_rebalance(self.head, known)
+
+    @precondition(lambda self: self.head.members)
+    @rule(data=st.data(), topics=subscriptions)
+    def subscribe_to_others(self, data: st.DataObject, topics: tuple[str, ...]) -> None:
+        (name,) = self.members(data, min_size=1, max_size=1)
+        before = self.head
+        if (after := resubscribed(before, name, topics, self.known(topics), self.using)) is not None:
+            self.change(after)
+        assert self.head.members[name].topics == topics
+        assert {topic for topic, _ in self.head.owned(name)} <= matching(topics, TOPICS)
+        for key in before.owners.keys() - before.owned(name):
+            if key in self.head.owners:
+                assert self.head.owners[key] == before.owners[key], "nothing is taken from another member"
 
     @invariant()
     def each_partition_is_assigned_and_owned_once(self) -> None:

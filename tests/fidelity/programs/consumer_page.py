@@ -155,6 +155,84 @@ def consumer_keeps_what_stays_of_a_cooperative_subscription(session: Session) ->
     return found | {"shrunk": [call for call in calls if call[1]], "then": _partitions(consumer.assignment())}
 
 
+def consumer_changes_its_subscription(session: Session) -> Any:
+    """What the callbacks of the second `subscribe` get, after a first one to topics a and b."""
+    names = {letter: session.topic(letter) for letter in "abc"}
+    second = {"more": "abc", "fewer": "b", "others": "bc", "none of them": "c", "the same": "ba"}
+    return {
+        strategy: {
+            what: _changed(session, names, strategy, ["a", "b"], list(topics)) for what, topics in second.items()
+        }
+        for strategy in ("cooperative-sticky", "range")
+    }
+
+
+def consumer_changes_its_patterns(session: Session) -> Any:
+    names = {letter: session.topic(letter) for letter in "abc"}
+    return {
+        strategy: {
+            second: _changed(session, names, strategy, ["^[ab]$"], [second])
+            for second in ("^[bc]$", "^[ab]$", "^[a-c]$")
+        }
+        for strategy in ("cooperative-sticky", "range")
+    }
+
+
+def _changed(session: Session, names: dict[str, str], strategy: str, first: list[str], second: list[str]) -> Any:
+    """What two calls of `subscribe` do. There is no `on_lost`, which Kafka's client calls for topics that others
+    replace if it does not know those yet. Then it may also call `on_assign` without partitions first."""
+    calls: list[Any] = []
+    consumer = session.consumer(partition_assignment_strategy=strategy, topic_metadata_refresh_interval_ms=1000)
+
+    def noted(event: str) -> Any:
+        return lambda _, found: calls.append((event, _partitions(found)))
+
+    def subscribe(topics: list[str]) -> None:
+        listed = [names.get(topic) or topic.replace("^", f"^{session.prefix}.*") for topic in topics]
+        consumer.subscribe(listed, on_assign=noted("assign"), on_revoke=noted("revoke"))
+
+    subscribe(first)
+    _until(consumer, lambda: calls)
+    member_id = consumer.memberid()
+    calls.clear()
+    subscribe(second)
+    found = {"calls in subscribe": list(calls)}
+    if strategy == "range" or sorted(first) != sorted(second):
+        _until(consumer, lambda: calls and calls[-1][0] == "assign")
+    deadline = time.monotonic() + session.target.quiet_s
+    while time.monotonic() < deadline:
+        consumer.poll(0.05)
+    has_both = {event for event, partitions in calls if partitions} == {"assign", "revoke"}
+    found["calls"] = [call for call in calls if call[1] or not has_both]
+    found["assignment"] = _partitions(consumer.assignment())
+    return found | {"same member": consumer.memberid() == member_id}
+
+
+def consumer_subscribes_twice_before_it_polls(session: Session) -> Any:
+    one, two, calls = session.topic("one"), session.topic("two"), []
+    consumer = session.consumer()
+    consumer.subscribe([one], on_assign=lambda _, found: calls.append(("first", _partitions(found))))
+    consumer.subscribe([two], on_assign=lambda _, found: calls.append(("second", _partitions(found))))
+    _until(consumer, lambda: calls)
+    return calls
+
+
+def consumer_subscribes_in_on_assign(session: Session) -> Any:
+    one, two, calls = session.topic("one"), session.topic("two"), []
+    consumer = session.consumer()
+
+    def noted(event: str) -> Any:
+        return lambda _, found: calls.append((event, _partitions(found)))
+
+    def assigned(_: Any, found: Any) -> None:
+        calls.append(("first", _partitions(found)))
+        consumer.subscribe([one, two], on_assign=noted("assign"), on_revoke=noted("revoke"))
+
+    consumer.subscribe([one], on_assign=assigned)
+    _until(consumer, lambda: len(consumer.assignment()) == 2)
+    return calls
+
+
 def consumer_commit_arguments(session: Session) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 2)
@@ -437,6 +515,10 @@ PROGRAMS = (
     consumer_tells_what_it_is_assigned,
     consumer_callbacks_that_raise,
     consumer_keeps_what_stays_of_a_cooperative_subscription,
+    consumer_changes_its_subscription,
+    consumer_changes_its_patterns,
+    consumer_subscribes_twice_before_it_polls,
+    consumer_subscribes_in_on_assign,
     consumer_commit_arguments,
     consumer_on_commit_of_the_configuration,
     consumer_committed_arguments,

@@ -27,7 +27,7 @@ from tests.simulation.audit.hand_over import check_hand_overs, check_once
 from tests.simulation.audit.history import check_run
 from tests.simulation.audit.topic import audit_log
 from tests.simulation.harness import ROOT, Actor, Harness
-from tests.simulation.scenario import TOPIC, Scenario, scenario_of
+from tests.simulation.scenario import OTHER, TOPIC, Scenario, scenario_of
 
 __all__ = ["Verdict", "simulate"]
 
@@ -89,6 +89,9 @@ def _run_scenario(harness: Harness) -> None:
     scenario, clock = harness.scenario, harness.director.clock
     if not scenario.auto_create:
         _create_topic(harness)
+    if scenario.resubscribes:
+        with AdminClient({"bootstrap.servers": ROOT}, store=harness.director.store, clock=clock) as admin:
+            result_of(harness.director, admin.create_topics([NewTopic(OTHER, 2)])[OTHER])
     senders: list[Actor] = [
         Sender(harness, f"sender-{number}", scenario.group_commit(number)) for number in range(scenario.producers)
     ]

@@ -10,9 +10,11 @@ from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.testing.simulation.network import Faults
 
-__all__ = ["GROUP", "KINDS", "TOPIC", "Scenario", "calmed", "scenario_of"]
+__all__ = ["GROUP", "KINDS", "OTHER", "TOPIC", "Scenario", "calmed", "scenario_of"]
 
 TOPIC = "t"
+OTHER = "u"
+"""A topic without messages, to which members that change their subscriptions subscribe at times."""
 GROUP = "g"
 KINDS = ("no faults", "lossy network", "suspensions", "maintenance", "mixed", "groups")
 
@@ -33,8 +35,8 @@ class Scenario:
     producers as `without_group_commit`.
 
     Group members use the assignor `strategy`, and with `static` have a `group.instance.id`. With `auto_commit` they
-    commit by themselves, and have no callback for revoked partitions; otherwise they call `commit`. `is_calm`: nothing
-    happens to them but rebalances.
+    commit by themselves, and have no callback for revoked partitions; otherwise they call `commit`. With
+    `resubscribes` they change their subscriptions at times. `is_calm`: nothing happens to them but rebalances.
     """
 
     producers: int
@@ -70,6 +72,7 @@ class Scenario:
     strategy: str = "range"
     static: bool = False
     auto_commit: bool = False
+    resubscribes: bool = False
     is_calm: bool = False
 
     def group_commit(self, number: int) -> str:
@@ -136,6 +139,7 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
         strategy=chance.choice(["range", "roundrobin", "sticky", "cooperative-sticky", "cooperative-sticky"]),
         static=sometimes(0.2),
         auto_commit=sometimes(0.4),
+        resubscribes=groups and sometimes(0.5),
     )
     return calmed(scenario) if groups and sometimes(0.2) else scenario
 

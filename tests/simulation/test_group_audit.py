@@ -25,6 +25,7 @@ def member(client: str, assigned: Iterable[int], owned: dict[int, int], instance
     """A member of topic `t`; `owned` has the generation since when, by partition."""
     return {
         "client": client,
+        "topics": ["t"],
         "session": int(SESSION_S * 1000),
         "instance": instance,
         "assigned": {"t": list(assigned)},
@@ -171,6 +172,15 @@ BREACHES: dict[str, tuple[Change, str]] = {
     ),
     "a generation is used twice": (other(5, head=head(2, **A_ALONE)), "has generation 2 after 2"),
     "a generation is left out": (other(5, head=head(5, **A_ALONE)), "has generation 5 after 2"),
+    "a subscription is changed by another member": (
+        other(
+            5,
+            by="a-1",
+            offsets={},
+            head=head(3, a_1=member("a", [0], {0: 1}), b_1=member("b", [1], {1: 2}) | {"topics": ["u"]}),
+        ),
+        "changes the subscription of b-1",
+    ),
     "a living member is removed": (other(5, by="a-1", offsets={}), "removes b-1, which was silent for 1.000 s at most"),
 }
 
@@ -289,10 +299,13 @@ def handed_over() -> list[Operation]:
     ]
 
 
-def judged(operations: list[Operation], removed: frozenset[str] = frozenset()) -> list[str]:
-    """The breaches that the clean log and a topic of ten records in each partition show in these operations."""
+def judged(
+    operations: list[Operation], removed: frozenset[str] = frozenset(), entries: Iterable[GroupEntry] | None = None
+) -> list[str]:
+    """The breaches that a log, by default the clean one, and a topic of ten records in each partition show in these
+    operations."""
     group = GroupAudit(Disk("audited", ManualClock()))
-    for entry in clean():
+    for entry in clean() if entries is None else entries:
         group.take(entry)
     topic = Audit()
     for partition in range(2):
@@ -334,3 +347,14 @@ def test_a_record_that_maintenance_removed_may_be_passed_over():
     operations[6] = poll("b", 4.2, 1)
     removed = frozenset({"v1.7"})
     assert judged(operations, removed) == []
+
+
+def test_a_record_of_a_topic_that_was_left_out_is_reported():
+    entries = clean()[:5]
+    without = member("b", [], {}) | {"topics": ["u"]}
+    gone = head(3, a_1=member("a", [0, 1], {0: 1, 1: 3}), b_1=without)
+    entries.append(GroupEntry(5, 5.0, "REBALANCE", "b-1", 2, {}, gone))
+    operations = handed_over()[:7]
+    assert judged(operations, entries=entries) == []
+    (problem,) = judged([*operations, poll("b", 5.1, 1, 9)], entries=entries)
+    assert problem.startswith("b has left t[1] out at 5.000000, and it returns ")

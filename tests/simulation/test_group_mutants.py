@@ -9,6 +9,7 @@ from zlib import crc32
 import pytest
 
 from deltaq.consumer.assignment import Assignment
+from deltaq.consumer.reconciliation import Reconciler
 from deltaq.errors import Fenced
 from deltaq.groups import fencing, pending, rebalance
 from deltaq.groups.commit_requests import CommitRequestSender
@@ -219,6 +220,29 @@ def keeps_its_partitions_after_its_removal(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Session, "_show_life", stubborn)
 
 
+# --- changed subscriptions ---
+
+
+def reads_on_what_a_subscription_leaves_out(patch: pytest.MonkeyPatch) -> None:
+    """The group learns of the subscription before the member has stopped."""
+    patch.setattr(Reconciler, "give_up", lambda self, consumer: None)
+
+
+def assigns_what_the_group_is_about_to_take(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reconciler, "_is_current", lambda self, view: True)
+
+
+def commits_nothing_of_what_a_subscription_leaves_out(patch: pytest.MonkeyPatch) -> None:
+    give_up = Reconciler.give_up
+
+    def careless(self, consumer):
+        auto_commit, self._auto_commit = self._auto_commit, False
+        give_up(self, consumer)
+        self._auto_commit = auto_commit
+
+    patch.setattr(Reconciler, "give_up", careless)
+
+
 # --- what is read and committed ---
 
 
@@ -278,6 +302,8 @@ MOVING = {
     "auto_commit": False,
 }
 
+CHANGING = MOVING | {"resubscribes": True, "strategy": "cooperative-sticky"}
+
 SHARING = {"remote": True, "auto_commit": True}
 
 
@@ -307,6 +333,9 @@ SHARING = {"remote": True, "auto_commit": True}
             (goes_on_after_its_own_silence, 0, {"pauses": True}),
             (keeps_its_partitions_after_its_removal, 6, {"pauses": True}),
             (reads_released_partitions_on, 0, {"strategy": "cooperative-sticky"}),
+            (reads_on_what_a_subscription_leaves_out, 27, CHANGING),
+            (assigns_what_the_group_is_about_to_take, 0, CHANGING | {"strategy": "range"}),
+            (commits_nothing_of_what_a_subscription_leaves_out, 0, {"is_calm": True, "resubscribes": True}),
             (starts_behind_the_committed_offset, 8, {}),
             (starts_before_the_committed_offset, 8, {}),
             (commits_a_record_that_it_has_not_read, 8, {}),

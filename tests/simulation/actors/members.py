@@ -14,7 +14,7 @@ from deltaq.testing.history import Invocation
 from deltaq.testing.simulation.world import Machine
 from tests.simulation.actors.clients import end, poll_and_record
 from tests.simulation.harness import ROOT, Harness
-from tests.simulation.scenario import GROUP, TOPIC
+from tests.simulation.scenario import GROUP, OTHER, TOPIC
 
 __all__ = ["Member", "take_over"]
 
@@ -42,6 +42,7 @@ class Member:
         self._late: dict[tuple[str, int], int] = {}  # the same of partitions that it gave up
         self._late_as: Claim | None = None
         self._partitions: set[int] = set()
+        self._topics = [TOPIC]
 
     def act(self, machine: Machine) -> None:
         while not self._harness.faults_ended:
@@ -64,8 +65,9 @@ class Member:
             self._read, self._late, self._partitions = {}, {}, set()
             self._committing = []  # a killed consumer gets no reports of its commits
             callbacks = {"on_revoke": self._revoked(machine), "on_lost": self._lost(machine)} if is_manual else {}
-            topics = [TOPIC if harness.chance(0.7) else f"^{TOPIC}$"]
-            consumer.subscribe(topics, on_assign=self._assigned(machine), **callbacks)
+            callbacks["on_assign"] = self._assigned(machine)
+            self._topics = [TOPIC if harness.chance(0.7) else f"^{TOPIC}$"]
+            consumer.subscribe(self._topics, **callbacks)
             until = machine.clock.monotonic() + harness.between(1, 60)
             while not harness.faults_ended and machine.clock.monotonic() < until:
                 records, _ = poll_and_record(harness, machine, consumer)
@@ -80,15 +82,24 @@ class Member:
                     read, self._read = self._read, {}
                     self._commit(machine, consumer, read)
                 self._commit_late(machine, consumer)
+                if harness.scenario.resubscribes and harness.chance(0.1):
+                    self._resubscribe(consumer, callbacks)
                 machine.clock.sleep(harness.between(0, 0.5))
+
+    def _resubscribe(self, consumer: Consumer, callbacks: dict[str, Any]) -> None:
+        choices = [TOPIC], [f"^{TOPIC}$"], [TOPIC, OTHER], [OTHER]
+        self._topics = choices[self._harness.pick(len(choices))]
+        if self._topics == [OTHER]:
+            self._late = {}  # as in Kafka, while no member subscribes to the topic each may commit what it likes
+        consumer.subscribe(self._topics, **callbacks)
 
     def _assigned(self, machine: Machine) -> Any:
         def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            places = [(tp.topic, tp.partition) for tp in partitions]
+            places = _places(partitions)
             # The history checker learns of commits by calls only; `check_hand_overs` learns of all from the log.
             group = None if self._harness.scenario.auto_commit else GROUP
             self._harness.history.assign(machine.name, places, group=group)
-            self._partitions |= {tp.partition for tp in partitions}
+            self._partitions |= {number for _, number in places}
             if self._harness.scenario.strategy == "cooperative-sticky":
                 consumer.incremental_assign(partitions)
             else:
@@ -98,7 +109,7 @@ class Member:
 
     def _revoked(self, machine: Machine) -> Any:
         def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            numbers = {tp.partition for tp in partitions}
+            numbers = {number for _, number in _places(partitions)}
             read = {place: to for place, to in self._read.items() if place[1] in numbers}
             try:
                 if read and self._harness.chance(0.7):
@@ -116,11 +127,12 @@ class Member:
         return on_lost
 
     def _give_up(self, machine: Machine, partitions: list[TopicPartition]) -> None:
-        self._harness.history.unassign(machine.name, [(tp.topic, tp.partition) for tp in partitions])
-        numbers = {tp.partition for tp in partitions}
+        places = _places(partitions)
+        self._harness.history.unassign(machine.name, places)
+        numbers = {number for _, number in places}
         self._partitions -= numbers
         late = {place: to for place, to in self._read.items() if place[1] in numbers}
-        if late:
+        if late and self._topics != [OTHER]:
             self._late, self._late_as = late, self._read_as
         self._read = {place: to for place, to in self._read.items() if place[1] not in numbers}
 
@@ -174,6 +186,11 @@ class Member:
             self._committing.pop(0).ok()
         elif self._committing:
             self._committing.pop(0).info(error)
+
+
+def _places(partitions: list[TopicPartition]) -> list[tuple[str, int]]:
+    """Those of the partitions that have messages."""
+    return [(tp.topic, tp.partition) for tp in partitions if tp.topic == TOPIC]
 
 
 def _positions(read: Mapping[tuple[str, int], int]) -> list[TopicPartition]:

@@ -6,6 +6,7 @@ The entries are read as JSON, without the product's code.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -61,8 +62,8 @@ class GroupAudit:
 
     `is_recreated`: whether the topic is deleted and created again at times. `owners`: by partition; `offsets`: those
     committed, and `slots`: the version of the last commit, by app id. `clients`: the client id of each member that ever
-    was. `committed`: the committed offsets by app id, and `moves`: the clients that got a partition or None, both with
-    their times.
+    was. `committed`: the committed offsets by app id, `moves`: the clients that got a partition or None, and
+    `left_out`: the clients that have left its topic out of their subscriptions, all with their times.
     """
 
     disk: Disk
@@ -78,6 +79,7 @@ class GroupAudit:
     slots: dict[str, int] = field(default_factory=dict)
     committed: dict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
     moves: dict[Partition, list[tuple[float, str | None]]] = field(default_factory=lambda: defaultdict(list))
+    left_out: dict[Partition, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
     moving_since: dict[Partition, float] = field(default_factory=dict)
     sessions: dict[str, tuple[float, float]] = field(default_factory=dict)  # by member: when it joined, its time-out
 
@@ -169,6 +171,7 @@ class GroupAudit:
             self._claim(entry, is_old or is_new, f"gives {partition} to {owner} in generation {head['generation']}")
         for member in self.members.keys() - members.keys() - renamed.keys():
             self._check_removed(entry, member)
+        self._note_subscriptions(entry, members)
         self._note_moves(entry, owners, assigned)
         self._count(entry, members)
         self.generation, self.members, self.owners, self.assigned = head["generation"], members, owners, assigned
@@ -219,6 +222,19 @@ class GroupAudit:
                     )
                     self.problems.append(what)
                     break
+
+    def _note_subscriptions(self, entry: GroupEntry, members: dict[str, Any]) -> None:
+        for member in self.members.keys() & members.keys():
+            before, after = self.members[member]["topics"], members[member]["topics"]
+            if before == after:
+                continue
+            self._claim(entry, entry.by == member, f"changes the subscription of {member}")
+            self.happened["a member changed its subscription"] += 1
+            for topic, numbers in self.members[member]["owned"].items():
+                if not any(re.search(name, topic) if name.startswith("^") else name == topic for name in after):
+                    self.happened["a member left a topic out of its subscription"] += 1
+                    for number, _ in numbers:
+                        self.left_out[topic, number].append((entry.landed, self.clients[member]))
 
     # --- time ---
 

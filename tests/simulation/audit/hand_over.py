@@ -34,7 +34,8 @@ class _Reading:
 
 def check_hand_overs(operations: list[Operation], group: GroupAudit, audit: Audit) -> Iterator[str]:
     """Violations of: a member starts at the committed offset of each partition that it gets, commits no record that it
-    has not read, and returns no record of a partition long after another client got it."""
+    has not read, and returns no record of a partition long after another client got it, and none of a topic that it
+    has left out of its subscription."""
     clients = set(group.clients.values())
     reading: dict[str, _Reading] = defaultdict(_Reading)
     removed = frozenset().union(*(removal.values for removal in audit.removals))
@@ -83,6 +84,10 @@ def _check_owner(poll: Operation, group: GroupAudit) -> Iterator[str]:
         {(record.topic.partition("#")[0], record.partition or 0) for record in poll.records}
     ):
         moves = group.moves[topic, partition]
+        for at, client in group.left_out[topic, partition]:
+            is_back = any(at < got < _end(poll) and to == client for got, to in moves)
+            if client == poll.process and at < _end(poll) and not is_back:
+                yield f"{poll.process} has left {topic}[{partition}] out at {at:.6f}, and it returns {poll}"
         begins = [at for at, client in moves if client == poll.process and at < _end(poll)]
         ends = [
             min((later for later, other in moves if later > at and other != poll.process), default=float("inf"))

@@ -12,6 +12,8 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal, DecimalException
 from typing import Any
 
+from deltaq.schema_registry.work import VALUE_DEPTH_MAX, depth_of
+
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -21,31 +23,56 @@ def from_json(value: Any, schema: Any) -> Any:
     Where nothing of the schema fits, the value stays as it is, and the serializer refuses it. Raises ValueError, with
     the field's path, for text that is no value of the field's type.
     """
+    if depth_of(value, VALUE_DEPTH_MAX + 1) > VALUE_DEPTH_MAX + 1:  # bytes are an object here
+        raise ValueError(f"the value is nested more than {VALUE_DEPTH_MAX} levels deep")
     named: Mapping[str, Any] = schema.get("__named_schemas", {}) if isinstance(schema, dict) else {}
-    return _converted(value, schema, named, "")
+    return _Conversion(named).converted(value, schema, "")
 
 
-def _converted(value: Any, schema: Any, named: Mapping[str, Any], path: str) -> Any:
-    if isinstance(schema, list):
-        return _of_union(value, schema, named, path)
-    definition = schema if isinstance(schema, dict) else named.get(schema, {"type": schema})
-    match definition["type"], value:
-        case (("record" | "error"), dict()):
-            types = {field["name"]: field["type"] for field in definition["fields"]}
-            return {
-                name: _converted(inner, types[name], named, f"{path}.{name}".removeprefix("."))
-                if name in types
-                else inner
-                for name, inner in value.items()
-            }
-        case "array", list():
-            return [_converted(item, definition["items"], named, f"{path}[{at}]") for at, item in enumerate(value)]
-        case "map", dict():
-            return {
-                name: _converted(item, definition["values"], named, f"{path}[{name}]") for name, item in value.items()
-            }
-        case _:
-            return _scalar(value, definition, path)
+class _Conversion:
+    """The conversion of one value. Each part of it is converted once for each union: unions whose branches lead to the
+    same unions again have exponentially many ways through them."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._of_unions: dict[tuple[int, int], Any] = {}  # by the ids of a part and a union, which outlive this
+
+    def converted(self, value: Any, schema: Any, path: str) -> Any:
+        if isinstance(schema, list):
+            place = id(value), id(schema)
+            if place not in self._of_unions:
+                self._of_unions[place] = self._of_union(value, schema, path)
+            return self._of_unions[place]
+        definition = schema if isinstance(schema, dict) else self._named.get(schema, {"type": schema})
+        match definition["type"], value:
+            case (("record" | "error"), dict()):
+                types = {field["name"]: field["type"] for field in definition["fields"]}
+                return {
+                    name: self.converted(inner, types[name], f"{path}.{name}".removeprefix("."))
+                    if name in types
+                    else inner
+                    for name, inner in value.items()
+                }
+            case "array", list():
+                return [self.converted(item, definition["items"], f"{path}[{at}]") for at, item in enumerate(value)]
+            case "map", dict():
+                return {
+                    name: self.converted(item, definition["values"], f"{path}[{name}]") for name, item in value.items()
+                }
+            case _:
+                return _scalar(value, definition, path)
+
+    def _of_union(self, value: Any, branches: Sequence[Any], path: str) -> Any:
+        """The value as one of the first branch that has such values; unchanged if there is none."""
+        for branch in branches:
+            definition = branch if isinstance(branch, dict) else self._named.get(branch, {"type": branch})
+            try:
+                found = self.converted(value, branch, path)
+            except ValueError:
+                continue
+            if _may_be(found, definition):
+                return found
+        return value
 
 
 def _scalar(value: Any, definition: Mapping[str, Any], path: str) -> Any:
@@ -57,19 +84,6 @@ def _scalar(value: Any, definition: Mapping[str, Any], path: str) -> Any:
         return parse(value)
     except (ValueError, TypeError, DecimalException):
         raise ValueError(f"{path or 'the value'}: {value!r:.100} is no {logical or kind}") from None
-
-
-def _of_union(value: Any, branches: Sequence[Any], named: Mapping[str, Any], path: str) -> Any:
-    """The value as one of the first branch that has such values; unchanged if there is none."""
-    for branch in branches:
-        definition = branch if isinstance(branch, dict) else named.get(branch, {"type": branch})
-        try:
-            found = _converted(value, branch, named, path)
-        except ValueError:
-            continue
-        if _may_be(found, definition):
-            return found
-    return value
 
 
 def _may_be(value: Any, definition: Mapping[str, Any]) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +21,8 @@ from deltaq import DeserializingConsumer, Producer
 from deltaq.schema_registry import Schema, SchemaReference, SchemaRegistryClient, SchemaRegistryError, state
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
 from deltaq.schema_registry.avro_bounds import FREE_VALUES_MAX, OutOfBounds, bounds_of, check_payload
+from deltaq.schema_registry.avro_format import prepared
+from deltaq.schema_registry.avro_json import from_json
 from deltaq.schema_registry.json_patterns import is_found
 from deltaq.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from deltaq.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
@@ -222,6 +226,27 @@ def test_the_message_after_hostile_ones_is_read(memory_root):
             next_message(consumer)
         message = next_message(consumer)
         assert message.value() == {"f0": None}
+
+
+def test_a_value_of_json_for_unions_in_unions_is_converted_once():
+    schema = prepared(json.dumps(record("A", ["A", record("B", ["A", "B"], "int")], "int")), ()).parsed
+    value: Any = {}  # each level lacks f1, so it is neither A nor B
+    for _ in range(60):
+        value = {"f0": value}
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+        assert calls < 10_000
+
+    sys.setprofile(count)
+    try:
+        assert from_json({"f0": value}, schema) == {"f0": value}
+    finally:
+        sys.setprofile(None)
+    with pytest.raises(ValueError, match="nested more than 100"):
+        from_json(comments(300), schema)
 
 
 # --- JSON Schema ---

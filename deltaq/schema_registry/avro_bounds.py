@@ -16,7 +16,7 @@ from deltaq.schema_registry.work import VALUE_DEPTH_MAX
 FREE_VALUES_MAX = 1_000_000
 """Values of one payload that take no byte in it: nulls, records without fields, and defaults of the reader."""
 DECIMAL_DIGITS_MAX = 1_000
-DECIMAL_BYTES_MAX = 416
+_DECIMAL_BYTES_MAX = 416
 """Of these digits. The time of converting a number grows with the square of its length."""
 _VARINT_BYTES_MAX = 10
 _MASK = (1 << 64) - 1
@@ -136,14 +136,14 @@ def _bytes_type(schema: Mapping[str, Any], kind: int, size: int) -> _Type:
     if schema.get("logicalType") != "decimal":
         return _Type(kind, size=size)
     digits = schema.get("precision") or 0
-    if max(digits, schema.get("scale") or 0) > DECIMAL_DIGITS_MAX or size > DECIMAL_BYTES_MAX:
+    if max(digits, schema.get("scale") or 0) > DECIMAL_DIGITS_MAX or size > _DECIMAL_BYTES_MAX:
         raise ValueError(f"a decimal has more than {DECIMAL_DIGITS_MAX} digits")
     return _Type(_DECIMAL, size=size, count=digits)
 
 
 def has_digits(data: bytes | memoryview, digits: int) -> bool:
     """Whether the number of a decimal has at most so many digits."""
-    return len(data) <= DECIMAL_BYTES_MAX and abs(int.from_bytes(data, signed=True)) < 10**digits
+    return len(data) <= _DECIMAL_BYTES_MAX and abs(int.from_bytes(data, signed=True)) < 10**digits
 
 
 class _Costs:

@@ -113,9 +113,16 @@ def _part(draw: st.DrawFn, levels: int, names: dict[str, Any], around: list[str]
     found: dict[str, Any] = {}
     for _ in range(draw(st.integers(1, 4))):
         branch = _schema(draw, levels, names, around)
-        of_union = branch if isinstance(branch, str) else branch.get("name", branch["type"])
-        found.setdefault(of_union, branch)
+        found.setdefault(_of_union(branch, names), branch)
     return list(found.values())
+
+
+def _of_union(branch: Any, names: dict[str, Any]) -> str:
+    """What a union can have once. Of two decimals, fastavro writes any value as the first one."""
+    definition = names.get(branch, branch) if isinstance(branch, str) else branch
+    if isinstance(definition, str):
+        return definition
+    return "bytes" if "precision" in definition else str(definition.get("name", definition["type"]))
 
 
 # --- payloads ---

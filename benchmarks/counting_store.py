@@ -46,15 +46,15 @@ class CountingStore:
         with self._lock:  # several threads of one process come through here
             self.counts[f"{of} {operation} {outcome}"] += 1
 
-    def get(self, key: str) -> bytes:
-        return self._counted_get(key, self.inner.get)
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        return self._counted_get(key, lambda: self.inner.get(key, size_max))
 
-    def get_impatient(self, key: str) -> bytes:
-        return self._counted_get(key, self.inner.get_impatient)
+    def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
+        return self._counted_get(key, lambda: self.inner.get_impatient(key, size_max))
 
-    def _counted_get(self, key: str, get: Callable[[str], bytes]) -> bytes:
+    def _counted_get(self, key: str, get: Callable[[], bytes]) -> bytes:
         try:
-            found = get(key)
+            found = get()
         except StoreError as error:
             self._count("get", key, "missing" if isinstance(error, ObjectMissing) else "error")
             raise

@@ -34,11 +34,11 @@ class TimedStore(CountingStore):
         for spans in (self.puts, self.creates, self.entries, self.files):
             spans.clear()
 
-    def get(self, key: str) -> bytes:
-        return self._timed(self._gets(key), key, lambda: super(TimedStore, self).get(key))
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        return self._timed(self._gets(key), key, lambda: super(TimedStore, self).get(key, size_max))
 
-    def get_impatient(self, key: str) -> bytes:
-        return self._timed(self._gets(key), key, lambda: super(TimedStore, self).get_impatient(key))
+    def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
+        return self._timed(self._gets(key), key, lambda: super(TimedStore, self).get_impatient(key, size_max))
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         self._timed(self.puts, key, lambda: super(TimedStore, self).put(key, data))

@@ -322,6 +322,9 @@ LIMITS = {
         Limit(
             "consumer.read_ahead.FIRST_READ_BYTES", "bytes", "First read of a large file; each further read doubles it"
         ),
+        Limit("delta.entries.ENTRY_BYTES_MAX", "bytes", "A log entry, also one that is written"),
+        Limit("delta.checkpoint.CHECKPOINT_BYTES_MAX", "bytes", "A checkpoint; larger ones are passed over"),
+        Limit("delta.checkpoint.POINTER_BYTES_MAX", "bytes", "`_last_checkpoint`; a larger one is ignored"),
         Limit("delta.reader.READ_AHEAD_MAX", "entries", "Concurrent requests for log entries while catching up"),
         Limit("consumer.tail.ENTRIES_AT_ONCE", "entries", "Log entries read before records are fetched again"),
         Limit("groups.pending.PENDING_BYTES_MAX", "bytes", "Offsets in one heartbeat object"),
@@ -416,6 +419,7 @@ LIMITS = {
             "maintenance.settings.DEFAULT_SETTINGS.scan_interval_ms", "ms", "Time between two scans for orphan files"
         ),
         Limit("maintenance.orphan_files.NAMES_OF_NOTE_MAX", "files", "Files in one list of files to be removed"),
+        Limit("maintenance.orphan_files.NOTE_BYTES_MAX", "bytes", "Such a list; a larger one is dropped"),
         Limit(
             "maintenance.groups.REMOVALS_MAX",
             "objects",

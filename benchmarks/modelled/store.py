@@ -66,14 +66,14 @@ class ModelledStore(CountingStore):
             heapq.heapreplace(under_way, under_way[0] + part_s)
         return begin_s + max(under_way) + end_s
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         with _Delay(self._clock, self.request_s("GET")) as delay:
-            found = super().get(key)
+            found = super().get(key, size_max)
             delay.seconds += self._content_s(len(found))
         return found
 
-    def get_impatient(self, key: str) -> bytes:
-        return self.get(key)
+    def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
+        return self.get(key, size_max)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         with _Delay(self._clock, self.request_s("GET")) as delay:

@@ -14,14 +14,19 @@ from dataclasses import dataclass
 from deltaq import names
 from deltaq.delta.actions import Action, Metadata, Protocol
 from deltaq.delta.checkpoint_seal import has_seal
+from deltaq.delta.entries import ENTRY_BYTES_MAX
 from deltaq.errors import Corrupt
 from deltaq.serde.json_text import strict_json
-from deltaq.store import ObjectMissing, Store
+from deltaq.store import ObjectMissing, ObjectTooLarge, Store
 
 _log = logging.getLogger("deltaq.delta")
 
 CHECKPOINT_INTERVAL = 100
 """Versions between two checkpoints."""
+CHECKPOINT_BYTES_MAX = 2**30
+"""A larger checkpoint is refused before it is read. One of a million data files takes some 100 MiB."""
+POINTER_BYTES_MAX = 2**20
+"""That of `_last_checkpoint`. Ours has 100 bytes; other writers may add the checkpoint's schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +62,21 @@ def read_checkpoint_but(store: Store, log_folder: str, pointed: int | None) -> C
 
 def _has_first_entry(store: Store, log_folder: str) -> bool:
     try:
-        store.get(names.log_entry(log_folder, 0))
+        store.get(names.log_entry(log_folder, 0), ENTRY_BYTES_MAX)
     except ObjectMissing:
         return False
+    except ObjectTooLarge:
+        pass  # the reader of the entries refuses it
     return True
 
 
 def pointed_version(store: Store, log_folder: str) -> int | None:
     """The version that `_last_checkpoint` names; None if it is missing or damaged. Raises StoreError."""
     try:
-        pointer = strict_json(store.get(names.last_checkpoint(log_folder)))
+        pointer = strict_json(store.get(names.last_checkpoint(log_folder), POINTER_BYTES_MAX))
     except ObjectMissing:
         return None
-    except ValueError:
+    except (ValueError, ObjectTooLarge):
         _log.warning("ignoring a damaged _last_checkpoint log=%r", log_folder)
         return None
     version = pointer.get("version") if isinstance(pointer, dict) else None
@@ -80,12 +87,20 @@ def read_checkpoint(store: Store, log_folder: str, version: int) -> Checkpoint |
     """The checkpoint of `version`; None if it is missing or damaged. Raises StoreError."""
     key = names.checkpoint_file(log_folder, version)
     try:
-        return parse_checkpoint(store.get(key), version, key)
+        return load_checkpoint(store, key, version)
     except ObjectMissing:
         return None
     except Corrupt as error:
         _log.warning("ignoring a damaged checkpoint key=%r reason=%s", key, error)
         return None
+
+
+def load_checkpoint(store: Store, key: str, version: int) -> Checkpoint:
+    """The checkpoint in the object `key`. Raises Corrupt, StoreError."""
+    try:
+        return parse_checkpoint(store.get(key, CHECKPOINT_BYTES_MAX), version, key)
+    except ObjectTooLarge as error:
+        raise Corrupt(error.reason, path=key, version=version) from None
 
 
 def parse_checkpoint(data: bytes, version: int, key: str, between: Callable[[], None] = lambda: None) -> Checkpoint:

@@ -15,7 +15,11 @@ from deltaq.clock import Clock
 from deltaq.delta.actions import Entry, parse_entry
 from deltaq.delta.store_errors import reading
 from deltaq.errors import Corrupt, Incompatible
-from deltaq.store import ObjectMissing, Store
+from deltaq.store import ObjectMissing, ObjectTooLarge, Store
+
+ENTRY_BYTES_MAX = 256 * 2**20
+"""A larger entry is refused before it is read, and is not written. The largest ends a topic: it removes all data files,
+with some 150 bytes for each."""
 
 _TOKEN_BYTES = 1024
 """Bytes at the start of an entry that contain the token of its commit."""
@@ -53,9 +57,11 @@ class LogEntries:
         if not self._has_archive:
             return False
         try:
-            self.store.get_impatient(self._archived_key(version))
+            self.store.get_impatient(self._archived_key(version), ENTRY_BYTES_MAX)
         except ObjectMissing:
             return False
+        except ObjectTooLarge:
+            pass
         return True
 
     def _archived_key(self, version: int) -> str:
@@ -63,18 +69,20 @@ class LogEntries:
 
     def _fetch(self, key: str, version: int) -> tuple[Entry, bytes] | None:
         try:
-            data = self.store.get_impatient(key)
+            data = self.store.get_impatient(key, ENTRY_BYTES_MAX)
             try:
                 entry = parse_entry(data, version, key)
             except (Corrupt, Incompatible):
                 entry = None
             if entry is None or entry.info is None:
                 # The data may have been damaged in transit, which can also make our entry look like a foreign one.
-                data = self.store.get(key)
+                data = self.store.get(key, ENTRY_BYTES_MAX)
                 entry = parse_entry(data, version, key)
             return entry, data
         except ObjectMissing:
             return None
+        except ObjectTooLarge as error:
+            raise Corrupt(error.reason, path=key, version=version) from None
 
     def token(self, version: int) -> str | None:
         """The token in slot `version`, from the entry's first bytes; None if not found. Raises StoreError."""

@@ -32,6 +32,7 @@ from deltaq.delta.actions import (
     encode_entry,
     parse_entry,
 )
+from deltaq.delta.entries import ENTRY_BYTES_MAX
 from deltaq.delta.reader import Follower, LogCleaned, LogReader
 from deltaq.delta.retry import error_pause_s, race_pause_s
 from deltaq.delta.slot_proof import HEAD_PROOF_S
@@ -289,6 +290,8 @@ class DeltaLog(LogReader):
 
     def _try_create(self, sent: _SentEntry) -> StoreError | None:
         """Create the entry. Returns the error if the store did not confirm it, else None."""
+        if len(sent.body) > ENTRY_BYTES_MAX:  # no client would read it, so the log would end here
+            return StoreRefused("create", sent.key, f"it has {len(sent.body)} bytes, more than {ENTRY_BYTES_MAX}")
         try:
             self.store.create(sent.key, sent.body, sent.after)
         except (ObjectExists, ObjectMissing, StoreRefused, StoreUnavailable) as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from deltaq import names
 from deltaq.delta.checkpoint import (
     Checkpoint,
-    parse_checkpoint,
+    load_checkpoint,
     pointed_version,
     read_checkpoint,
     read_checkpoint_but,
@@ -83,7 +83,7 @@ def _is_damaged(entries: LogEntries, key: str, start: int) -> bool:
     if version is None or version < start:
         return True  # cannot replace the missing entries
     try:
-        parse_checkpoint(entries.store.get(key), version, key)
+        load_checkpoint(entries.store, key, version)
     except Corrupt:
         return True
     return False

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deltaq import names
+from deltaq.delta.entries import ENTRY_BYTES_MAX
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import ObjectExists, ObjectMissing, Store, StoreRefused
 from deltaq.work import Work
@@ -111,7 +112,7 @@ class LogArchive:
                 self._store.link(entry, archived)
             except StoreRefused:
                 # Linux refuses links to files of another user, unless this one may write them (protected_hardlinks).
-                self._store.create(archived, self._store.get(entry))
+                self._store.create(archived, self._store.get(entry, ENTRY_BYTES_MAX))
         except ObjectExists:
             pass  # a process ended before it removed the name, or a late writer filled the slot again
         except ObjectMissing:

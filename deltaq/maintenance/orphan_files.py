@@ -25,7 +25,7 @@ from deltaq.maintenance.hashed_names import HashedNames, SeenLive
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.serde.json_text import strict_json
-from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Store
+from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, ObjectTooLarge, Store
 from deltaq.store.parallel import delete_all
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.work import Work
@@ -34,6 +34,8 @@ _log = logging.getLogger("deltaq.maintenance")
 
 NAMES_OF_NOTE_MAX = 10_000
 """Maximum number of files in one note of a scan. Parsing a note blocks all other threads of the process."""
+NOTE_BYTES_MAX = 16 * 2**20
+"""A larger note is dropped. A name has at most 255 bytes."""
 
 LISTED_AT_ONCE = 500
 """Files listed between two pauses."""
@@ -297,10 +299,10 @@ class OrphanFileRemover:
         """Read a recorded scan; None if another process has removed it, or if it is malformed, and then deleted."""
         with raising_unavailable():
             try:
-                return parse_orphan_scan(self._store.get(entry.key), entry)
+                return parse_orphan_scan(self._store.get(entry.key, NOTE_BYTES_MAX), entry)
             except ObjectMissing:
                 return None
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, ObjectTooLarge) as error:
                 if drop:
                     self._drop(entry.key, str(error))
                 return None

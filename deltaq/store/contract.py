@@ -26,6 +26,13 @@ class ObjectMissing(StoreError):
     """`get`: the object does not exist. `create`: the one named by `after` does not, and nothing was created."""
 
 
+class ObjectTooLarge(StoreError):
+    """`get`: the object has more bytes than the caller takes. None of them was read."""
+
+    def __init__(self, key: str, size: int, size_max: int) -> None:
+        super().__init__("get", key, f"it has {size} bytes, more than {size_max}")
+
+
 class ObjectExists(StoreError):
     """`create`: the store refused because the key is, or may be, taken.
 
@@ -112,10 +119,11 @@ class Store(Protocol):
     def case_sensitive(self) -> bool:
         """Whether keys that differ only in case are different objects. False on case-folding file systems."""
 
-    def get(self, key: str) -> bytes:
-        """The whole object. ObjectMissing, StoreUnavailable, StoreRefused."""
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        """The whole object, if it has at most `size_max` bytes. ObjectMissing, ObjectTooLarge, StoreUnavailable,
+        StoreRefused."""
 
-    def get_impatient(self, key: str) -> bytes:
+    def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
         """As `get`, for a small object that another client may be writing at this moment.
 
         Some servers delay such a read for much longer than the write takes; it is given up early and repeated.

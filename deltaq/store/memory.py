@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from weakref import WeakSet
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.store.contract import ObjectEntry, ObjectExists, ObjectMissing, PollInterval, Store
+from deltaq.store.contract import ObjectEntry, ObjectExists, ObjectMissing, ObjectTooLarge, PollInterval, Store
 from deltaq.store.keys import check_folder, check_key, check_prefix, check_range
 from deltaq.store.watch import SignalWatch
 
@@ -31,12 +31,15 @@ class MemoryStore:
         self._keys: list[str] = []  # sorted; exactly the keys of `_objects`
         self._watches: WeakSet[SignalWatch] = WeakSet()
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         check_key("get", key)
-        return self._content("get", key)
+        content = self._content("get", key)
+        if size_max is not None and len(content) > size_max:
+            raise ObjectTooLarge(key, len(content), size_max)
+        return content
 
-    def get_impatient(self, key: str) -> bytes:
-        return self.get(key)
+    def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
+        return self.get(key, size_max)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         check_key("get_range", key)

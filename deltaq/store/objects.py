@@ -12,7 +12,7 @@ from math import inf
 import obstore
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.store.contract import ObjectEntry, PollInterval, StoreRefused, StoreUnavailable
+from deltaq.store.contract import ObjectEntry, ObjectTooLarge, PollInterval, StoreRefused, StoreUnavailable
 from deltaq.store.keys import check_folder, check_key, check_prefix, check_range
 from deltaq.store.object_connection import IMPATIENT_TIMEOUTS_S, Client, Connection, connect
 from deltaq.store.object_errors import outcome
@@ -67,28 +67,28 @@ class ObjectStore:
     def poll_interval(self) -> PollInterval:
         return NEAR_POLL_INTERVAL if self._answer_s < NEAR_S else POLL_INTERVAL
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         check_key("get", key)
-        return self._get(self._connection.client, key)
+        return self._get(self._connection.client, key, size_max)
 
-    def get_impatient(self, key: str) -> bytes:
+    def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
         check_key("get", key)
         is_first_short = 2 * self._answer_s <= IMPATIENT_TIMEOUTS_S[0]
         for attempt in range(IMPATIENT_ATTEMPTS if self._answer_s < NEAR_S else 0):
             which = 0 if is_first_short and attempt == 0 else 1
             asked_at = self._clock.monotonic()
             try:
-                return self._timed_get(self._connection.impatient_clients[which], key)
+                return self._timed_get(self._connection.impatient_clients[which], key, size_max)
             except StoreUnavailable:
                 if self._clock.monotonic() - asked_at < IMPATIENT_TIMEOUTS_S[which]:
                     break  # failed before the timeout: the server has an error, so use the normal timeout and retries
-        return self._timed_get(self._connection.client, key)
+        return self._timed_get(self._connection.client, key, size_max)
 
-    def _timed_get(self, client: Client, key: str) -> bytes:
+    def _timed_get(self, client: Client, key: str, size_max: int | None) -> bytes:
         """Get an object, and update the average answer time. The answer "no such object" counts too."""
         started_at, is_answer = self._clock.monotonic(), True
         try:
-            return self._get(client, key)
+            return self._get(client, key, size_max)
         except StoreUnavailable:
             is_answer = False
             raise
@@ -99,8 +99,15 @@ class ObjectStore:
                 took_s = min(self._clock.monotonic() - started_at, 2 * self._answer_s)
                 self._answer_s = took_s if self._answer_s == inf else self._answer_s + (took_s - self._answer_s) / 8
 
-    def _get(self, client: Client, key: str) -> bytes:
-        data = self._connection.attempt("get", key, lambda: obstore.get(client, key).bytes().to_bytes())
+    def _get(self, client: Client, key: str, size_max: int | None) -> bytes:
+        def content() -> bytes:
+            answer = obstore.get(client, key)
+            # The size is in the head of the answer: nothing of the body has been read yet.
+            if size_max is not None and (size := answer.meta["size"]) > size_max:
+                raise ObjectTooLarge(key, size, size_max)
+            return answer.bytes().to_bytes()
+
+        data = self._connection.attempt("get", key, content)
         self._listing.known = key
         return data
 

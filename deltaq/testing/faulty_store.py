@@ -148,11 +148,11 @@ class FaultyStore:
     def __repr__(self) -> str:
         return f"<FaultyStore {self.url}>"
 
-    def get(self, key: str) -> bytes:
-        return self._read("get", key, lambda: self.inner.get(key))
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        return self._read("get", key, lambda: self.inner.get(key, size_max))
 
-    def get_impatient(self, key: str) -> bytes:
-        return self.get(key)
+    def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
+        return self.get(key, size_max)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return self._read("get_range", key, lambda: self.inner.get_range(key, start, length))

@@ -15,7 +15,7 @@ from deltaq.delta.store_errors import unavailable
 from deltaq.errors import Corrupt
 from deltaq.parquet.plain_segment import PlainRows, decode_plain, joined_plain
 from deltaq.parquet.segment import RowRange, SegmentLayout, read_layout, read_rows
-from deltaq.store import ObjectMissing, Store, StoreError
+from deltaq.store import ObjectMissing, ObjectTooLarge, Store, StoreError
 from deltaq.topics.columns import TIMESTAMP, plain_batch, table_schema
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.state import Batch, DataFile
@@ -301,8 +301,14 @@ def read_file(
     is_few = read.file.segment.is_small and read.file.segment.rows <= FEW_ROWS
     is_plain = plain and is_few and _PLAIN_COLUMNS.issuperset(columns)
 
+    def whole() -> bytes:
+        try:
+            return store.get(key, read.file.segment.size)
+        except ObjectTooLarge as error:
+            raise Corrupt(error.reason, path=key, version=read.file.segment.version) from None
+
     def once() -> list[Fetched]:
-        data = store.get(key) if is_plain else b""
+        data = whole() if is_plain else b""
         found = _plain_fetched(read, data) if is_plain else None
         if found is not None:
             return found
@@ -310,7 +316,7 @@ def read_file(
             read.file.segment,
             ranges,
             columns,
-            lambda: data or store.get(key),
+            lambda: data or whole(),
             lambda start, length: store.get_range(key, start, length),
             layout=layout,
             decoded_max=decoded_max,

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from deltaq.store import (
     ObjectExists,
     ObjectMissing,
+    ObjectTooLarge,
     Store,
     StoreError,
     StoreRefused,
@@ -113,6 +114,17 @@ def test_deleting_a_missing_object_succeeds(store: Store) -> None:
     store.put("k", b"")
     store.delete("k/below")
     assert store.get("k") == b""
+
+
+def test_an_object_that_is_too_large_is_refused_with_its_size(store: Store) -> None:
+    store.put("a/b", b"12345")
+    for get in (store.get, store.get_impatient):
+        assert get("a/b", 5) == b"12345"
+        with pytest.raises(ObjectTooLarge, match="'a/b': it has 5 bytes, more than 4"):
+            get("a/b", 4)
+        with pytest.raises(ObjectMissing):
+            get("a/c", 4)
+    assert store.get("a/b") == b"12345"
 
 
 @pytest.mark.parametrize("key", ["nothing", "no/such/folder/k", "a", "a/b/c/d"])

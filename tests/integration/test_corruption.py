@@ -185,8 +185,8 @@ def test_damage_in_transit_is_read_again(root):
         real_get = store.get
         damaged: list[bool] = []
 
-        def get(key: str) -> bytes:
-            data = real_get(key)
+        def get(key: str, size_max: int | None = None) -> bytes:
+            data = real_get(key, size_max)
             if key.endswith(path.name) and not damaged:
                 damaged.append(True)
                 return data[:-1]
@@ -207,8 +207,8 @@ class DamagingStore(MemoryStore):
 
     ending, times, readings = "none", 0, 0
 
-    def get(self, key: str) -> bytes:
-        data = super().get(key)
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        data = super().get(key, size_max)
         if not key.endswith(self.ending):
             return data
         self.readings += 1

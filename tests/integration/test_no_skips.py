@@ -112,10 +112,10 @@ def test_a_first_produce_that_races_with_close_is_refused_or_written():
     class Slow(MemoryStore):
         entered, go_on = threading.Event(), threading.Event()
 
-        def get(self, key: str) -> bytes:
+        def get(self, key: str, size_max: int | None = None) -> bytes:
             self.entered.set()
             self.go_on.wait(20)
-            return super().get(key)
+            return super().get(key, size_max)
 
     store = Slow("slow")
     producer = Producer({"bootstrap.servers": "memory://slow"}, store=store)

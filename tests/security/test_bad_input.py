@@ -49,10 +49,10 @@ class UntouchableStore:
         self.touched.append(f"{operation} {key}")
         raise AssertionError(f"{operation} of {key!r} before the arguments were checked")
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         self._touch("get", key)
 
-    def get_impatient(self, key: str) -> bytes:
+    def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
         self._touch("get_impatient", key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:

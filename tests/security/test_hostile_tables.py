@@ -116,9 +116,9 @@ def test_a_path_out_of_the_topic_is_refused_without_a_store_request(store, path,
     asked: list[str] = []
     get = MemoryStore.get
 
-    def noted(self: MemoryStore, key: str) -> bytes:
+    def noted(self: MemoryStore, key: str, size_max: int | None = None) -> bytes:
         asked.append(key)
-        return get(self, key)
+        return get(self, key, size_max)
 
     monkeypatch.setattr(MemoryStore, "get", noted)
     raised, error = refusal(store)

@@ -128,11 +128,11 @@ class SimulatedStore:
     def case_sensitive(self) -> bool:
         return True
 
-    def get(self, key: str) -> bytes:
-        return self._read("get", key, lambda: self._perhaps_damaged(key, self._disk.get(key)))
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        return self._read("get", key, lambda: self._perhaps_damaged(key, self._disk.get(key, size_max)))
 
-    def get_impatient(self, key: str) -> bytes:
-        return self.get(key)
+    def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
+        return self.get(key, size_max)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         def read() -> bytes:

@@ -518,9 +518,9 @@ class SlowNews(FaultyStore):
         self.asked = threading.Event()
         self.go_on = threading.Event()
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         try:
-            return super().get(key)
+            return super().get(key, size_max)
         except ObjectMissing:
             if self.held.is_set() and "topics/t/_delta_log/" in key:
                 self.asked.set()
@@ -706,10 +706,10 @@ def test_an_unexpected_error_while_reading_is_reported():
     class Broken(FaultyStore):
         broken = False
 
-        def get(self, key):
+        def get(self, key, size_max=None):
             if self.broken and key.endswith(".parquet"):
                 raise ZeroDivisionError("a defect")
-            return super().get(key)
+            return super().get(key, size_max)
 
     store = Broken(flaky().inner)
     store.broken = True

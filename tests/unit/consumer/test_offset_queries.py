@@ -57,9 +57,9 @@ class Loads(FaultyStore):
 
     loads = 0
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         self.loads += key == last_checkpoint(topic_log("t"))
-        return super().get(key)
+        return super().get(key, size_max)
 
 
 def test_a_topic_that_is_queried_and_then_read_is_loaded_once(root, monkeypatch):
@@ -179,13 +179,13 @@ class SilentStore(MemoryStore):
         super().__init__(name)
         self.speaks = threading.Event()
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         self.speaks.wait(TIMEOUT_S)
-        return super().get(key)
+        return super().get(key, size_max)
 
-    def get_impatient(self, key: str) -> bytes:
+    def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
         self.speaks.wait(TIMEOUT_S)
-        return super().get_impatient(key)
+        return super().get_impatient(key, size_max)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         self.speaks.wait(TIMEOUT_S)

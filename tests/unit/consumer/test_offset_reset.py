@@ -92,13 +92,13 @@ def test_a_committed_offset_of_a_topic_that_was_created_again_is_looked_up_in_th
         assert fetching.records(1) == {0: [0]}
         get, assigned = store.get, threading.Event()
 
-        def slow_get(key: str) -> bytes:
+        def slow_get(key: str, size_max: int | None = None) -> bytes:
             if key == log_entry(topic_log("t"), 2) and not assigned.is_set():
                 Topic("t", store=a).delete()
                 fill(a, 4)
                 fetching.assign(OFFSET_STORED)
                 assigned.set()
-            return get(key)
+            return get(key, size_max)
 
         store.get = slow_get  # type: ignore[method-assign]  # the moment that matters
         assert fetching.records(2) == {0: [2, 3]}

@@ -40,8 +40,8 @@ class Metered(FaultyStore):
             self.answers.append(len(found))
         return found
 
-    def get(self, key: str) -> bytes:
-        return self._noted(key, super().get(key))
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        return self._noted(key, super().get(key, size_max))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return self._noted(key, super().get_range(key, start, length))
@@ -205,16 +205,16 @@ def test_several_files_are_read_concurrently_from_a_far_store():
         at_once = most = 0
         lock = threading.Lock()
 
-        def get(self, key):
+        def get(self, key, size_max=None):
             if not key.endswith(".parquet"):
-                return super().get(key)
+                return super().get(key, size_max)
             with self.lock:
                 self.at_once += 1
                 self.most = max(self.most, self.at_once)
             if self.most < 4:
                 time.sleep(0.01)
             try:
-                return super().get(key)
+                return super().get(key, size_max)
             finally:
                 with self.lock:
                     self.at_once -= 1

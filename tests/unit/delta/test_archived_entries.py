@@ -101,9 +101,9 @@ def test_an_entry_is_read_in_the_moment_in_which_it_is_moved(clock: ManualClock)
     moved_after_the_first_look = FaultyStore(store)
     look = moved_after_the_first_look.get_impatient
 
-    def get_impatient(key: str) -> bytes:
+    def get_impatient(key: str, size_max: int | None = None) -> bytes:
         try:
-            return look(key)
+            return look(key, size_max)
         finally:
             if "_delta_log" in key:
                 archive(store, int(key[-25:-5]))

@@ -83,9 +83,9 @@ def test_a_late_write_that_lands_before_the_retry_is_recognised_as_ours(clock):
     # The late write arrives while we look whether the slot is filled.
     real_get = store.get
 
-    def get(key: str) -> bytes:
+    def get(key: str, size_max: int | None = None) -> bytes:
         store.land_late()
-        return real_get(key)
+        return real_get(key, size_max)
 
     log = opened(store, clock)
     store.get = get  # type: ignore[method-assign]
@@ -482,9 +482,9 @@ class Interrupted(FaultyStore):
             if self._left == 0:
                 self._meanwhile()
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         self._interrupt("get", key)
-        return super().get(key)
+        return super().get(key, size_max)
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         self._interrupt("create", key)
@@ -513,9 +513,9 @@ class Suspended(FaultyStore):
             if self._left == 0:
                 self._meanwhile()
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         try:
-            return super().get(key)
+            return super().get(key, size_max)
         finally:
             self._suspend("get", key)
 

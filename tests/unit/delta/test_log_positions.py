@@ -116,14 +116,14 @@ class Growing(FaultyStore):
         self._listed.set()
         return iter(found)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         if "checkpoint.parquet" in key:
             assert self._listed.wait(20)
             for number in range(3):
                 self._topic.append(Row(b"%d" % number))
             if self._lost is not None:
                 self._topic.store.delete(log_entry(topic_log("t"), self._lost))
-        return super().get(key)
+        return super().get(key, size_max)
 
 
 @pytest.mark.parametrize("lost", [None, 14])
@@ -201,8 +201,8 @@ class Counted(FaultyStore):
         self.read: list[str] = []
         self.tried: list[str] = []
 
-    def get(self, key: str) -> bytes:
-        data = super().get(key)
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        data = super().get(key, size_max)
         if key.endswith(".json"):
             self.read.append(key)
         return data

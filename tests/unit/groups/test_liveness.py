@@ -38,9 +38,9 @@ class SteppedStore(FaultyStore):
         self._steps += 1
         self._done(self._steps)
 
-    def get(self, key):
+    def get(self, key, size_max=None):
         try:
-            return super().get(key)
+            return super().get(key, size_max)
         finally:
             self._step()
 

@@ -28,9 +28,9 @@ class SlowStore(MemoryStore):
         super().__init__("slow", clock)
         self._clock = clock
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         self._clock.sleep(1.0)
-        return super().get(key)
+        return super().get(key, size_max)
 
 
 def test_a_member_joins_in_its_first_session_though_reading_the_log_takes_longer_than_a_session() -> None:

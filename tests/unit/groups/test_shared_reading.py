@@ -28,8 +28,8 @@ class ReadStore(MemoryStore):
         self.read: Counter[int] = Counter()
         self.on_get: Callable[[], None] = lambda: None
 
-    def get(self, key: str) -> bytes:
-        found = super().get(key)
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        found = super().get(key, size_max)
         version = entry_version(key)
         if version is not None:
             self.read[version] += 1

@@ -105,10 +105,10 @@ class Unread(FaultyStore):
         super().__init__(store)
         self.read: set[str] = set()
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         if key.endswith(".parquet"):
             self.read.add(key)
-        return super().get(key)
+        return super().get(key, size_max)
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])

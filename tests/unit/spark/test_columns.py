@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -78,9 +77,11 @@ def test_small_files_of_large_values_are_read_when_their_batch_is_due(
             producer.flush()
     fetched = 0
 
-    def counted(store: LocalStore, key: str, get: Callable[[LocalStore, str], bytes] = LocalStore.get) -> bytes:
+    get = LocalStore.get
+
+    def counted(store: LocalStore, key: str, size_max: int | None = None) -> bytes:
         nonlocal fetched
-        data = get(store, key)
+        data = get(store, key, size_max)
         fetched += len(data)
         return data
 

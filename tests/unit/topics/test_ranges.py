@@ -32,10 +32,10 @@ class RemoteStore(MemoryStore):
         super().__init__("remote")
         self.fetched: list[str] = []
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         if key.endswith(".parquet"):
             self.fetched.append(key)
-        return super().get(key)
+        return super().get(key, size_max)
 
 
 @pytest.fixture

@@ -36,8 +36,8 @@ class CountedStore(MemoryStore):
         super().__init__(uuid.uuid4().hex)
         self.fetched = self.requests = 0
 
-    def get(self, key: str) -> bytes:
-        found = super().get(key)
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        found = super().get(key, size_max)
         self.fetched += len(found)
         self.requests += 1
         return found

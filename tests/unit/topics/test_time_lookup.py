@@ -180,8 +180,8 @@ class Metered(FaultyStore):
 
     fetched = 0
 
-    def get(self, key: str) -> bytes:
-        found = super().get(key)
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        found = super().get(key, size_max)
         self.fetched += len(found) if key.endswith(".parquet") else 0
         return found
 
@@ -310,10 +310,10 @@ class Remote(FaultyStore):
         super().__init__(inner)
         self.both = threading.Barrier(2, timeout=20)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, size_max: int | None = None) -> bytes:
         if key.endswith(".parquet"):
             self.both.wait()
-        return super().get(key)
+        return super().get(key, size_max)
 
 
 def test_a_remote_lookup_reads_partitions_concurrently_and_the_log_once(store):

@@ -193,8 +193,8 @@ class FoldingStore(MemoryStore):
 
     case_sensitive = False
 
-    def get(self, key: str) -> bytes:
-        return super().get(key.lower())
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        return super().get(key.lower(), size_max)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return super().get_range(key.lower(), start, length)

@@ -1,4 +1,4 @@
-"""Objects that somebody made so large that a process ends which reads them: refused by their size, before they are
+"""Objects made so large that a process that reads them ends: refused by their size, before they are
 read, with path, size and limit."""
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_large_entries_of_groups_and_of_the_registry_are_not_read(place: Place):
         GroupLog(place.store, "g", ManualClock()).head()
 
 
-def test_no_entry_is_written_that_nobody_would_read(monkeypatch: pytest.MonkeyPatch):
+def test_an_entry_that_no_client_would_read_is_not_written(monkeypatch: pytest.MonkeyPatch):
     store = MemoryStore("large")
     produce_three(store)
     monkeypatch.setattr("deltaq.delta.log.ENTRY_BYTES_MAX", 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -12,7 +13,7 @@ from deltaq.delta.retry import error_pause_s
 from deltaq.delta.slot_proof import SlotProof
 from deltaq.delta.snapshot import find_load_start, has_entries, is_unreadable_from
 from deltaq.delta.store_errors import reading, unavailable
-from deltaq.delta.table_state import TableState
+from deltaq.delta.table_state import TableState, restored_state
 from deltaq.errors import Corrupt, Unavailable
 from deltaq.store import Store, StoreError
 from deltaq.store.parallel import in_parallel
@@ -78,8 +79,7 @@ class LogReader:
     def adopt(self, state: TableState, proven_at: float = float("-inf"), *, is_end_open: bool = False) -> None:
         """Take over the position of another reader of this table, with everything it has verified.
 
-        The caller hands over `state` and must not change it afterwards. A follower is not notified: its owner takes
-        over the other's, too.
+        A follower is not notified: its owner takes over the other's, too.
         """
         self.state = state
         self._is_partial = False
@@ -143,7 +143,7 @@ class LogReader:
         """On a local store, read the token of the newest entry if the state came from a checkpoint."""
         if self.state.version >= 0 and self.state.txn_id is None and not self.store.is_remote:
             try:
-                self.state.txn_id = self.entries.token(self.state.version)
+                self.state = replace(self.state, txn_id=self.entries.token(self.state.version))
             except StoreError:
                 pass  # the token stays unknown
 
@@ -251,9 +251,7 @@ class LogReader:
         raise unavailable(refusal) from refusal
 
     def _restore(self, checkpoint: Checkpoint | None) -> None:
-        self.state = TableState()
-        if checkpoint is not None:
-            self.state.restore(checkpoint.version, checkpoint.actions)
+        self.state = TableState() if checkpoint is None else restored_state(checkpoint.version, checkpoint.actions)
         if self._follower is not None:
             self._follower.restored(self.state)
 
@@ -262,7 +260,7 @@ class LogReader:
         self.state.check(entry, path)
         if self._follower is not None:
             self._follower.advancing(entry, path)
-        self.state.apply(entry)
+        self.state = self.state.after(entry)
 
     def _pause(self, attempt: int) -> None:
         self.clock.sleep(error_pause_s(attempt, self.clock.random()))

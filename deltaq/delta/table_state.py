@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from deltaq.delta.actions import Action, Add, CommitInfo, DomainMetadata, Entry, Metadata, Protocol, Remove, Txn
+from deltaq.delta.persistent_map import PersistentMap
 from deltaq.errors import Corrupt, Incompatible
 
 DELTAQ_DOMAIN = "deltaq"
@@ -28,31 +30,20 @@ class TableState:
     """A table at `version`, which is -1 before the first entry. Files are in the order in which they were added.
     `txn_id` is the token of entry `version`; None if the state comes from a checkpoint. `txn_slots` has the version of
     each application's last transaction, if that is newer than the checkpoint of `restored_version` from which the state
-    was read: a checkpoint does not say it."""
+    was read: a checkpoint does not say it.
+
+    A value: never changed. It is not frozen, because each entry makes one, and that would take ten times as long.
+    """
 
     version: int = -1
     protocol: Protocol | None = None
     metadata: Metadata | None = None
-    domains: dict[str, str] = field(default_factory=dict)
-    txns: dict[str, Txn] = field(default_factory=dict)
-    files: dict[str, Add] = field(default_factory=dict)
+    domains: PersistentMap[str] = field(default_factory=PersistentMap)
+    txns: PersistentMap[Txn] = field(default_factory=PersistentMap)
+    files: PersistentMap[Add] = field(default_factory=PersistentMap)
     txn_id: str | None = field(default=None, compare=False)
-    txn_slots: dict[str, int] = field(default_factory=dict, compare=False)
+    txn_slots: PersistentMap[int] = field(default_factory=PersistentMap, compare=False)
     restored_version: int = field(default=-1, compare=False)
-
-    def copy(self) -> TableState:
-        """An independent copy of the state."""
-        return TableState(
-            self.version,
-            self.protocol,
-            self.metadata,
-            dict(self.domains),
-            dict(self.txns),
-            dict(self.files),
-            self.txn_id,
-            dict(self.txn_slots),
-            self.restored_version,
-        )
 
     def txn_slot_max(self, app_id: str) -> int:
         """The version of the last entry with a transaction of this application, or a later one; -1 if there is none."""
@@ -68,12 +59,6 @@ class TableState:
             *self.files.values(),
         ]
 
-    def restore(self, version: int, actions: Iterable[Action]) -> None:
-        """Fill this empty state with the actions of the checkpoint of `version`."""
-        for action in actions:
-            self._apply(action, version)
-        self.version = self.restored_version = version
-
     def check(self, entry: Entry, path: str) -> None:
         """Raises Corrupt for an entry that is not the next version, Incompatible for one that deltaq did not write, or
         with a protocol that deltaq does not support."""
@@ -85,32 +70,72 @@ class TableState:
             if isinstance(action, Protocol):
                 _checked(action, entry.version)
 
-    def apply(self, entry: Entry) -> None:
-        """Advance by a checked entry."""
+    def after(self, entry: Entry) -> TableState:
+        """The state after a checked entry."""
+        change = _Change(self)
         for action in entry.actions:
-            self._apply(action, entry.version)
+            change.apply(action, entry.version)
             if isinstance(action, Txn):
-                self.txn_slots[action.app_id] = entry.version
-        self.version, self.txn_id = entry.version, entry.txn_id
+                change.map("txn_slots").put(action.app_id, entry.version, change)
+        return change.state(entry.version, entry.txn_id, self.restored_version)
 
-    def _apply(self, action: Action, version: int) -> None:
+
+def restored_state(version: int, actions: Iterable[Action]) -> TableState:
+    """The state that the actions of the checkpoint of `version` describe. Raises Incompatible."""
+    change = _Change(TableState())
+    for action in actions:
+        change.apply(action, version)
+    return change.state(version, None, version)
+
+
+class _Change:
+    """The state after some actions, while they are applied. It owns the parts of maps that it makes."""
+
+    def __init__(self, before: TableState) -> None:
+        self._before = before
+        self._protocol = before.protocol
+        self._metadata = before.metadata
+        self._maps: dict[str, PersistentMap[Any]] = {}  # those that an action changes
+
+    def map(self, name: str) -> PersistentMap[Any]:
+        """A map of the state, to be changed."""
+        found = self._maps.get(name)
+        if found is None:
+            found = self._maps[name] = getattr(self._before, name).copy()
+        return found
+
+    def state(self, version: int, txn_id: str | None, restored_version: int) -> TableState:
+        before, changed = self._before, self._maps.get
+        return TableState(
+            version,
+            self._protocol,
+            self._metadata,
+            changed("domains", before.domains),
+            changed("txns", before.txns),
+            changed("files", before.files),
+            txn_id,
+            changed("txn_slots", before.txn_slots),
+            restored_version,
+        )
+
+    def apply(self, action: Action, version: int) -> None:
         match action:
             case Add():
-                self.files[action.path] = action
+                self.map("files").put(action.path, action, self)
             case Remove():
-                self.files.pop(action.path, None)
+                self.map("files").pop(action.path, self)
             case Txn(version=committed) if committed == FORGOTTEN_VERSION:
-                self.txns.pop(action.app_id, None)
+                self.map("txns").pop(action.app_id, self)
             case Txn():
-                self.txns[action.app_id] = action
+                self.map("txns").put(action.app_id, action, self)
             case DomainMetadata(removed=True):
-                self.domains.pop(action.domain, None)
+                self.map("domains").pop(action.domain, self)
             case DomainMetadata():
-                self.domains[action.domain] = action.configuration
+                self.map("domains").put(action.domain, action.configuration, self)
             case Metadata():
-                self.metadata = action
+                self._metadata = action
             case Protocol():
-                self.protocol = _checked(action, version)
+                self._protocol = _checked(action, version)
             case CommitInfo():
                 pass
 

@@ -48,7 +48,7 @@ _SCHEMA = json.dumps(
 class GroupMaintenance(Protocol):
     """Maintains the group's log while it is written; see `deltaq/maintenance/groups.py`."""
 
-    def committed(self, version: int, state: Callable[[], TableState]) -> None: ...
+    def committed(self, state: TableState) -> None: ...
 
 
 class GroupChanged(Exception):
@@ -106,18 +106,18 @@ class GroupLog:
             return self._head(self._log.state)
 
     def state(self) -> TableState:
-        """Read the current state of the table, and return a copy. Raises as `head`."""
+        """Read the current state of the table. Raises as `head`."""
         with self._lock:
             self._catch_up()
-            return self._log.state.copy()
+            return self._log.state
 
     def last_read(self) -> TableState:
-        """The table as last read, only to look at. Does no I/O and takes no lock."""
+        """The table as last read. Does no I/O and takes no lock."""
         return self._log.state
 
     def newest_read(self) -> tuple[TableState, GroupHead] | None:
-        """The newest table that this client or a sibling has read, only to look at, and its head; None before the first
-        read, and without a sibling. Does no I/O and takes no lock. Raises Corrupt, Incompatible."""
+        """The newest table that this client or a sibling has read, and its head; None before the first read, and
+        without a sibling. Does no I/O and takes no lock. Raises Corrupt, Incompatible."""
         position = None if self._newest is None else self._newest.position
         return None if position is None else (position.state, self._head(position.state))
 
@@ -326,7 +326,7 @@ class GroupLog:
         if self._turns is not None and takes_turns:
             self._turns.committed(committed.entry.version, committed.seconds / (committed.lost_races + 1))
         if self._maintenance is not None and committed.entry.version == self._log.state.version:
-            self._maintenance.committed(committed.entry.version, self._log.state.copy)
+            self._maintenance.committed(self._log.state)
 
     def _catch_up_in_turn(self, claim: Claim | None, deadline: float) -> None:
         """Catch up. A member leaves the next slots to those that commit without rest too, and have waited longer."""
@@ -384,7 +384,7 @@ class GroupLog:
             return False
         if not self._loaded and self._clock.uptime() - newest.proven_at > HEAD_PROOF_S:
             return False
-        log.adopt(newest.state.copy(), newest.proven_at)
+        log.adopt(newest.state, newest.proven_at)
         self._shared_version = newest.state.version
         return True
 
@@ -392,7 +392,7 @@ class GroupLog:
         """Let the other clients take over what this one has read."""
         log, newest = self._log, self._newest
         if newest is not None and log.state.version != self._shared_version and not log.is_partial:
-            newest.position = _Position(log.state.copy(), log.proven_at)
+            newest.position = _Position(log.state, log.proven_at)
             self._shared_version = log.state.version
 
     def _moved(self, move: Callable[[], R]) -> R:

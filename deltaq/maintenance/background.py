@@ -69,7 +69,7 @@ def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings
     """
     if log.version % settings.checkpoint_interval == 0:
         try:
-            write_checkpoint(store, topic_log(log.topic), log.copied_state())
+            write_checkpoint(store, topic_log(log.topic), log.state)
             finish(LogArchive(store, topic_folder(log.topic), settings).move())
         except (StoreError, CheckpointFailed) as error:
             _log.warning("checkpoint of topic %r failed: %s", log.topic, error)
@@ -117,16 +117,16 @@ class BackgroundTopicMaintenance:
         """Keep `rows` for the next merge: the writer has uploaded them as file `path`, which is not committed yet."""
         self._row_cache.keep(path, rows)
 
-    def committed(self, version: int, state: Callable[[], TableState]) -> None:
-        """Note that the writer's commit became `version`; `state()` returns a copy of the table state at it."""
-        if version % self._settings.archive_interval == 0 and not self._store.is_remote:
+    def committed(self, state: TableState) -> None:
+        """Note that a commit of the writer made this state."""
+        if state.version % self._settings.archive_interval == 0 and not self._store.is_remote:
             self._begin("archive", self._archive_entries)
-        if version % self._settings.checkpoint_interval:
+        if state.version % self._settings.checkpoint_interval:
             return
         now_s = self._clock.monotonic()
         if now_s - self._checkpointed_at >= self._settings.checkpoint_rest_s:
-            now, self._checkpointed_at = state(), now_s
-            self._begin("checkpoint", lambda: self._write_checkpoint(now))
+            self._checkpointed_at = now_s
+            self._begin("checkpoint", lambda: self._write_checkpoint(state))
         self._begin_topic_maintenance(checkpoint=False)
         if now_s >= self._claim_due_at:  # frequent commits postpone `start_due`, so the root's maintenance starts here
             self._claim_root()

@@ -17,7 +17,7 @@ from deltaq import names
 from deltaq.delta.actions import Action, Add
 from deltaq.delta.checkpoint import Checkpoint, parse_checkpoint, pointed_version, read_checkpoint
 from deltaq.delta.checkpoint_seal import sealed
-from deltaq.delta.table_state import TableState
+from deltaq.delta.table_state import TableState, restored_state
 from deltaq.errors import Corrupt
 from deltaq.store import ObjectExists, ObjectMissing, Store
 
@@ -42,9 +42,7 @@ def encode_checkpoint(state: TableState, yield_point: Callable[[], None] = lambd
         found = parse_checkpoint(data, state.version, "a new checkpoint", yield_point)
     except Corrupt as error:
         raise CheckpointFailed(f"version {state.version}: {error}") from error
-    again = TableState()
-    again.restore(found.version, found.actions)
-    if again != state or not found.is_sealed:
+    if restored_state(found.version, found.actions) != state or not found.is_sealed:
         raise CheckpointFailed(f"version {state.version}: it reads as another state than it was made from")
     yield_point()
     return data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from deltaq import names
@@ -132,8 +132,7 @@ class GroupPass:
                 self._report.counts["heartbeats deleted"] += 1
         if state.version < 0:
             return
-        newest = self._log.state()
-        self._log_maintenance.write_checkpoint(newest.version, lambda: newest)
+        self._log_maintenance.write_checkpoint(self._log.state())
         if self._log_maintenance.is_clean_up_due():
             self._forget_deleted_topics()
             self._clean_log()
@@ -265,12 +264,11 @@ class BackgroundGroupMaintenance:
         self._cleaned_at = float("-inf")
         self._tasks = BackgroundTasks(store, clock, "group", group)
 
-    def committed(self, version: int, state: Callable[[], TableState]) -> None:
-        """Note that a commit of this consumer became `version`; `state()` returns a copy of the table state at it."""
-        if version == 0 or version % self._settings.checkpoint_interval:
+    def committed(self, state: TableState) -> None:
+        """Note that a commit of this consumer made this state."""
+        if state.version == 0 or state.version % self._settings.checkpoint_interval:
             return
-        now = state()
-        self._tasks.start("maintenance", lambda: self._maintain(now))
+        self._tasks.start("maintenance", lambda: self._maintain(state))
 
     def abandon(self) -> Thread | None:
         """Start no more work, because the consumer was dropped. Returns the latest job, if there is one.

@@ -3,7 +3,7 @@ replace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from deltaq import names
 from deltaq.clock import Clock
@@ -55,15 +55,15 @@ class LogMaintenance:
         if plan.removed:
             yield f"delete {plan.removed} log objects"
 
-    def write_checkpoint(self, version: int, state: Callable[[], TableState]) -> None:
-        """Write a checkpoint of `state()`, the table state at `version`, the newest, if the last one is far behind.
+    def write_checkpoint(self, state: TableState) -> None:
+        """Write a checkpoint of the newest state, if the last one is far behind.
 
         A checkpoint that cannot be made is reported, since other maintenance does not depend on it. Raises Unavailable.
         """
         with raising_unavailable():
             try:
-                if self._is_checkpoint_due(version):
-                    write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state())
+                if self._is_checkpoint_due(state.version):
+                    write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state)
                     self._report.counts["checkpoints"] += 1
             except CheckpointFailed as error:
                 self._report.failed(f"no checkpoint could be made: {error}")

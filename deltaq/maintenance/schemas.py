@@ -46,7 +46,7 @@ class SchemasPass:
         log = self._loaded()
         if log.state.version >= 0:
             compare_clocks(self._store, self._clock)
-            self._log_maintenance.write_checkpoint(log.state.version, log.state.copy)
+            self._log_maintenance.write_checkpoint(log.state)
             if self._log_maintenance.is_clean_up_due():
                 finish(self._log_maintenance.clean(log))
         return self._report.counts

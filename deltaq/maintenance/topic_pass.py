@@ -365,7 +365,7 @@ class TopicPass:
         compare_clocks(self._store, self._clock)  # again, since beside a fast writer a round may last for days
         self._configure_log_maintenance()
         if checkpoint:
-            self._log_maintenance.write_checkpoint(self._log.version, self._log.copied_state)
+            self._log_maintenance.write_checkpoint(self._log.state)
             yield
             with raising_unavailable():
                 self._report.counts["log entries archived"] += yield from self._log_archive.move()

@@ -141,7 +141,7 @@ class Committer:
                     elif policy is not None and policy.is_busy and not self._share_again(attempt.taken, log):
                         return NothingToAppend()
                 if isinstance(outcome, Appended) and self._topic.maintenance is not None:
-                    self._topic.maintenance.committed(log.version, log.copied_state)
+                    self._topic.maintenance.committed(log.state)
                 return outcome
             finally:
                 self._topic.saw(definition_of(log) if log.head is not None else None)

@@ -144,7 +144,7 @@ class RegistryLog:
         from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint  # noqa: PLC0415 - seldom needed
 
         try:
-            write_checkpoint(self._log.store, self._folder + names.LOG_FOLDER, self._log.state.copy())
+            write_checkpoint(self._log.store, self._folder + names.LOG_FOLDER, self._log.state)
         except Exception as error:  # noqa: BLE001 - the registration succeeded, and the log can be read without it
             reason = error if isinstance(error, CheckpointFailed) else type(error).__name__
             _log.warning("no checkpoint of the schema registry at version %d: %s", version, reason)

@@ -208,7 +208,7 @@ def _topic_files(store: Store, clock: Clock, topic: str) -> _TopicFiles:
     except KafkaException:
         return _TopicFiles(0, 0, [])  # the check of the topics reports it
     folder = names.topic_folder(topic)
-    named = log.copied_state().files
+    named = log.state.files
     # After the log: a file that was replaced meanwhile stays for a day.
     there = {
         path: entry.size for entry in store.list(folder) if names.holds_data(path := entry.key.removeprefix(folder))

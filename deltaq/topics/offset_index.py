@@ -8,24 +8,20 @@ hold is copied before one of them changes it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TypeVar
-from zlib import crc32
 
+from deltaq.delta.persistent_map import PersistentMap
 from deltaq.topics.state import Batch, DataFile
 
 CHUNK_BATCHES = 256
 """Most batches in one part of an index. A change copies up to this many references."""
 
-BUCKETS = 256
-"""Parts of a map of files. A change copies one of them."""
-
 T = TypeVar("T")
 
 _BASE = attrgetter("base_offset")
-_NUMBER = itemgetter(0)
 
 
 class _Part(list[T]):
@@ -38,89 +34,12 @@ class _Part(list[T]):
         self.owner = owner
 
 
-class _Bucket(dict[str, tuple[int, DataFile]]):
-    """Files with their numbers, in a dict that one owner may change; for all others it is constant."""
-
-    __slots__ = ("owner",)
-
-    def __init__(self, items: Mapping[str, tuple[int, DataFile]], owner: object) -> None:
-        super().__init__(items)
-        self.owner = owner
-
-
-_EMPTY = _Bucket({}, None)
-
-
-class FileMap(Mapping[str, DataFile]):
-    """Files by path, in the order in which they were added."""
-
-    def __init__(self) -> None:
-        self._buckets = [_EMPTY] * BUCKETS
-        self._files = 0
-        self._next_number = 0
-
-    def __getitem__(self, path: str) -> DataFile:
-        return self._buckets[_bucket_of(path)][path][1]
-
-    def __contains__(self, path: object) -> bool:
-        return isinstance(path, str) and path in self._buckets[_bucket_of(path)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ordered())
-
-    def values(self) -> ValuesView[DataFile]:
-        return self._ordered().values()
-
-    def items(self) -> ItemsView[str, DataFile]:
-        return self._ordered().items()
-
-    def _ordered(self) -> dict[str, DataFile]:
-        numbered = sorted(chain.from_iterable(bucket.values() for bucket in self._buckets if bucket), key=_NUMBER)
-        return {file.path: file for _, file in numbered}
-
-    def __len__(self) -> int:
-        return self._files
-
-    def copy(self) -> FileMap:
-        """A map that shares its parts with this one."""
-        copied = FileMap()
-        copied._buckets, copied._files, copied._next_number = self._buckets[:], self._files, self._next_number
-        return copied
-
-    def put(self, file: DataFile, owner: object) -> None:
-        """Add or replace a file. `owner` may change the parts that it has made."""
-        bucket = self._owned(file.path, owner)
-        if file.path in bucket:
-            bucket[file.path] = bucket[file.path][0], file
-            return
-        bucket[file.path] = self._next_number, file
-        self._files += 1
-        self._next_number += 1
-
-    def pop(self, path: str, owner: object) -> DataFile | None:
-        """Remove and return a file; None if there is no such file."""
-        if path not in self:
-            return None
-        self._files -= 1
-        return self._owned(path, owner).pop(path)[1]
-
-    def _owned(self, path: str, owner: object) -> _Bucket:
-        at = _bucket_of(path)
-        if self._buckets[at].owner is not owner:
-            self._buckets[at] = _Bucket(self._buckets[at], owner)
-        return self._buckets[at]
-
-
-def _bucket_of(path: str) -> int:
-    return crc32(path.encode()) % BUCKETS  # unlike `hash`, the same in each process
-
-
 class OffsetIndex:
     """Live files and, per partition, their batches in offset order. Not thread-safe, but a copy that is not changed any
     more may be read by several threads."""
 
     def __init__(self) -> None:
-        self.files = FileMap()
+        self.files: PersistentMap[DataFile] = PersistentMap()
         self._runs: dict[int, _Part[_Part[Batch]]] = {}  # by partition: chunks of batches, none of them empty
         self._owner = object()
 
@@ -134,7 +53,7 @@ class OffsetIndex:
 
     def add(self, file: DataFile) -> None:
         """Add a file that entered the table."""
-        self.files.put(file, self._owner)
+        self.files.put(file.path, file, self._owner)
         for batch in file.batches:
             run = self._run(batch.partition)
             at = max(0, _chunk_at(run, batch.base_offset))

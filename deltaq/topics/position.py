@@ -76,6 +76,11 @@ class TopicPosition(ReadableTopic):
         return self._log.state.version
 
     @property
+    def state(self) -> TableState:
+        """The table at this position."""
+        return self._log.state
+
+    @property
     def delta_log(self) -> DeltaLog:
         """The table log of this topic, for code that treats it as any Delta table."""
         return self._log
@@ -160,15 +165,11 @@ class TopicPosition(ReadableTopic):
         except LogCleaned:
             self.load()
 
-    def copied_state(self) -> TableState:
-        """A copy of the table state at this position."""
-        return self._log.state.copy()
-
     def adopt(self, other: TopicPosition) -> None:
         """Move to the position of `other` in the same log. `other` must keep an index if this one does."""
         if self._indexed and not other._indexed:
             raise ValueError("a position without an index cannot give one to another")
-        self._log.adopt(other.copied_state(), other._log.proven_at, is_end_open=other._log.is_end_open)
+        self._log.adopt(other.state, other._log.proven_at, is_end_open=other._log.is_end_open)
         # Parsed and checked already; doing it again would hold the writer's lock for longer.
         self._last, self._offsets, self._snapshot = other._last, other.index.copy(), None
         self._tracker, self._appended_by = other._tracker.copy(), other._appended_by

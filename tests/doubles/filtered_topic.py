@@ -289,7 +289,7 @@ class Written:
         """What the log says of each live file."""
         log = TopicLog(self.store, "t")
         log.load()
-        return [json.loads(add.stats or "{}") for add in log.copied_state().files.values()]
+        return [json.loads(add.stats or "{}") for add in log.state.files.values()]
 
 
 def _ms(row: Row) -> int:

@@ -16,9 +16,9 @@ import pytest
 from deltalake import DeltaTable
 
 from deltaq import Corrupt, KafkaError, Producer, Topic, TopicPartition
-from deltaq.delta.actions import Remove, Txn
+from deltaq.delta.actions import DomainMetadata, Remove, Txn
 from deltaq.delta.schema import arrow_schema
-from deltaq.delta.table_state import TableState
+from deltaq.delta.table_state import restored_state
 from deltaq.groups.offsets import committed_offset
 from deltaq.parquet import bounded_decoding, segment_file
 from deltaq.serde.json_text import strict_json
@@ -348,7 +348,7 @@ def test_a_schema_with_a_key_twice_is_refused():
 
 @pytest.mark.fault("K6")
 def test_a_negative_committed_offset_is_not_taken_for_a_logical_offset():
-    state = TableState(version=4, txns={"t/id/0": Txn("t/id/0", -1)})
+    state = restored_state(4, [Txn("t/id/0", -1)])
     with pytest.raises(Corrupt, match="negative"):
         committed_offset(state, "t", "id", 0)
 
@@ -356,7 +356,7 @@ def test_a_negative_committed_offset_is_not_taken_for_a_logical_offset():
 @pytest.mark.fault("K6")
 @pytest.mark.parametrize("notes", ["{", DEEP, '{"a":1,"a":2}'], ids=["cut", "deep", "a key twice"])
 def test_damaged_metadata_of_committed_offsets_is_corrupt(notes):
-    state = TableState(version=4, txns={"t/id/0": Txn("t/id/0", 5)}, domains={"deltaq.offset_metadata": notes})
+    state = restored_state(4, [Txn("t/id/0", 5), DomainMetadata("deltaq.offset_metadata", notes)])
     with pytest.raises(Corrupt, match="notes"):
         committed_offset(state, "t", "id", 0)
 

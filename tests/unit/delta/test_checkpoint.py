@@ -18,11 +18,11 @@ from deltalake import DeltaTable
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.config import topic_properties
 from deltaq.delta import checkpoint_columns
-from deltaq.delta.actions import Add, DomainMetadata, Metadata, Txn
+from deltaq.delta.actions import Action, Add, DomainMetadata, Entry, Metadata, Txn
 from deltaq.delta.checkpoint import parse_checkpoint, pointed_version, read_newest_checkpoint
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.schema import delta_schema
-from deltaq.delta.table_state import FORGOTTEN_VERSION, PROTOCOL, TableState
+from deltaq.delta.table_state import FORGOTTEN_VERSION, PROTOCOL, TableState, restored_state
 from deltaq.errors import Corrupt
 from deltaq.maintenance.checkpoint import CheckpointFailed, encode_checkpoint, write_checkpoint
 from deltaq.maintenance.throttle import Stopped
@@ -40,22 +40,23 @@ LOG = "topics/t/_delta_log/"
 def state_at(version: int, files: int = 3) -> TableState:
     """A state with something of everything, as no JSON text or Parquet file likes it."""
     metadata = Metadata("id", delta_schema(table_schema(None)), {"deltaq.partitions": "1", "a": ""}, 17, name="t")
-    state = TableState(version, PROTOCOL, metadata, {"deltaq": '{"x":"é\\u0000"}', "other": "ü\n"})
-    state.txns = {"a/b": Txn("a/b", 2**62, 17), "a/c": Txn("a/c", 0)}
+    domains = DomainMetadata("deltaq", '{"x":"é\\u0000"}'), DomainMetadata("other", "ü\n")
+    txns = Txn("a/b", 2**62, 17), Txn("a/c", 0)
     adds = [
         Add(f"{n}%20ä.parquet", n, 2**52 + n, n % 2 == 0, '{"numRecords":1}', {"deltaq.batches": f"[[0,{n},0,1]]"})
         for n in range(files)
     ]
     adds.append(Add("plain.parquet", 1, 2, data_change=True))
-    state.files = {add.path: add for add in adds}
-    return state
+    return restored_state(version, [PROTOCOL, metadata, *domains, *txns, *adds])
 
 
 def state_of(data: bytes, version: int) -> TableState:
     found = parse_checkpoint(data, version, "key")
-    state = TableState()
-    state.restore(found.version, found.actions)
-    return state
+    return restored_state(found.version, found.actions)
+
+
+def following(state: TableState, *actions: Action) -> TableState:
+    return state.after(Entry(state.version + 1, None, actions))
 
 
 def pointer(store: Store) -> dict[str, int]:
@@ -83,18 +84,15 @@ def test_files_keep_their_order_in_a_checkpoint():
 
 
 def test_removed_transactions_are_in_no_state_and_no_checkpoint():
-    state = state_at(7)
-    state.restore(8, [Txn("a/b", FORGOTTEN_VERSION, 18), Txn("never known", FORGOTTEN_VERSION)])
+    state = following(state_at(7), Txn("a/b", FORGOTTEN_VERSION, 18), Txn("never known", FORGOTTEN_VERSION))
     assert set(state.txns) == {"a/c"}
     assert set(state_of(encode_checkpoint(state), 8).txns) == {"a/c"}
 
 
-def test_a_copy_of_a_state_does_not_follow_it():
+def test_an_entry_leaves_the_state_before_it_as_it_was():
     state = state_at(7)
-    copy = state.copy()
-    assert copy == state
-    state.restore(8, [Txn("new", 1), Add("new.parquet", 1, 1, True), DomainMetadata("new", "")])
-    assert copy == state_at(7)
+    later = following(state, Txn("new", 1), Add("new.parquet", 1, 1, True), DomainMetadata("new", ""))
+    assert (state, len(later.files)) == (state_at(7), len(state.files) + 1)
 
 
 @pytest.fixture
@@ -166,8 +164,7 @@ def test_a_damaged_or_dangling_pointer_is_rewritten(damaged, store):
 def test_two_maintainers_at_one_version_leave_one_checkpoint(store):
     write_checkpoint(store, LOG, state_at(100))
     first = store.get(checkpoint_file(LOG, 100))
-    reordered = state_at(100)
-    reordered.files = dict(reversed(reordered.files.items()))
+    reordered = restored_state(100, reversed(state_at(100).actions()))
     assert encode_checkpoint(reordered) != first
     write_checkpoint(store, LOG, reordered)
     assert store.get(checkpoint_file(LOG, 100)) == first
@@ -262,8 +259,7 @@ def test_a_checkpoint_that_is_no_parquet_file_is_not_written(store, monkeypatch)
 
 @pytest.mark.parametrize("wrong", [Add("\udc00.parquet", 1, 1, True), Add("big.parquet", 2**63, 1, True)])
 def test_a_value_that_no_checkpoint_can_hold_fails_as_an_ordinary_error(wrong):
-    state = state_at(100)
-    state.files[wrong.path] = wrong
+    state = following(state_at(99), wrong)
     with pytest.raises(CheckpointFailed, match="version 100"):
         encode_checkpoint(state)
 
@@ -386,9 +382,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_checkpointing_yields_and_can_be_stopped() -> None:
-    state = state_at(100)
-    for number in range(500):
-        state.files[f"{number}.parquet"] = Add(f"{number}.parquet", 10, 5, True, "{}", {"a": "b"})
+    state = following(state_at(99), *(Add(f"{n}.parquet", 10, 5, True, "{}", {"a": "b"}) for n in range(500)))
     asked: list[None] = []
     encode_checkpoint(state, lambda: asked.append(None))
     assert len(asked) > 500, "at each file as it is written down, and now and then as all is read again"

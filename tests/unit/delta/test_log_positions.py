@@ -134,7 +134,7 @@ def test_a_gap_in_entries_written_during_a_load_is_found(
     for number in range(12):
         topic.append(Row(b"%d" % number))
         if topic.log.version == checkpoint:
-            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+            write_checkpoint(topic.store, topic_log("t"), topic.log.state)
     store = Growing(topic, lost)
     log = MaintenanceLog(store, "t", topic.clock)
     if lost is None:
@@ -156,7 +156,7 @@ def test_entries_after_an_unreadable_checkpoint_do_not_prove_those_after_an_olde
     for number in range(8):
         topic.append(Row(b"%d" % number))
         if topic.log.version in {4, 8}:
-            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+            write_checkpoint(topic.store, topic_log("t"), topic.log.state)
     topic.store.put(checkpoint_file(topic_log("t"), 8), b"damaged")
     topic.store.delete(log_entry(topic_log("t"), 5))
     log = MaintenanceLog(Remote(topic.store), "t", topic.clock)
@@ -169,7 +169,7 @@ def test_a_remote_log_without_its_first_entries_is_read_from_any_checkpoint(topi
     for number in range(8):
         topic.append(Row(b"%d" % number))
         if topic.log.version in {4, 8}:
-            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+            write_checkpoint(topic.store, topic_log("t"), topic.log.state)
     for version in range(4):
         topic.store.delete(log_entry(topic_log("t"), version))
     is_pointer = damaged == "the pointer"
@@ -183,7 +183,7 @@ def test_an_entry_that_is_listed_but_not_found_is_read_again(topic: WrittenTopic
     for number in range(6):
         topic.append(Row(b"%d" % number))
         if topic.log.version == 4:
-            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+            write_checkpoint(topic.store, topic_log("t"), topic.log.state)
     store = Remote(topic.store, Rule("get", log_entry(topic_log("t"), 5), Fault.missing(), times=1))
     log = MaintenanceLog(store, "t", topic.clock)
     assert log.load()
@@ -325,7 +325,7 @@ def test_shared_files_of_a_writer_stay_known_after_a_commit_of_lagging_maintenan
     resting.pending_shared.expect(shared.path, shared.as_of)
     for number in range(4):
         topic.append(Row(b"%d" % number))
-    write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+    write_checkpoint(topic.store, topic_log("t"), topic.log.state)
     log = MaintenanceLog(topic.store, "t", topic.clock, beside=SharedTopicLog(resting, topic.clock))
     log.load()
     log.raise_min_upload_version(0, topic.clock.monotonic() + 60)

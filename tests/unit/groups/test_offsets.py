@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq import Corrupt
-from deltaq.delta.actions import Action, DomainMetadata, Txn
+from deltaq.delta.actions import Action, DomainMetadata, Entry, Txn
 from deltaq.delta.table_state import TableState
 from deltaq.groups.offsets import CommittedOffset, committed_offset, committed_offsets, forget_actions, offset_actions
 
 
 def after(state: TableState, actions: Sequence[Action]) -> TableState:
     """The state once the actions are the next entry."""
-    state.restore(state.version + 1, actions)
-    return state
+    return state.after(Entry(state.version + 1, None, tuple(actions)))
 
 
 def commit(state: TableState, *offsets: CommittedOffset) -> TableState:
@@ -74,7 +73,6 @@ def test_deleting_an_offset_that_does_not_exist_writes_nothing():
 
 def test_a_negative_offset_is_damage_because_it_would_be_read_as_a_constant():
     state = after(TableState(), [Txn("t/id/0", -2, 0)])
-    state.txns["t/id/0"] = Txn("t/id/0", -2, 0)
     for read in (lambda: committed_offset(state, "t", "id", 0), lambda: committed_offsets(state)):
         with pytest.raises(Corrupt, match="-2 is negative"):
             read()

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from deltaq import Consumer, KafkaError, Producer, Topic, TopicPartition
-from deltaq.delta.table_state import TableState
+from deltaq.delta.table_state import restored_state
 from deltaq.groups.fencing import Claim
 from deltaq.groups.liveness import HeartbeatWatch
 from deltaq.groups.log import GroupLog, _Position
@@ -456,8 +456,7 @@ def test_an_offset_that_a_checkpoint_repeats_is_not_reported_again():
             if committed != 50:
                 member.lead(replace(shown, offsets=(CommittedOffset("t", "id", 0, committed),)))
             state = GroupLog(member.store, "g").state()
-            restored = TableState()
-            restored.restore(state.version + 1, state.actions())
+            restored = restored_state(state.version + 1, state.actions())
             assert member.log._newest is not None
             member.log._newest.position = _Position(restored, 0.0)
             assert member.offsets(member.committer.pending("m")) == [70]

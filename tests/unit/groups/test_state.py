@@ -8,7 +8,7 @@ import pytest
 
 from deltaq import Corrupt, Incompatible
 from deltaq.delta.actions import DomainMetadata
-from deltaq.delta.table_state import TableState
+from deltaq.delta.table_state import TableState, restored_state
 from deltaq.groups.state import GroupHead, Member, Owner, TopicSize, group_head, matching, parse_head
 from tests.doubles.groups import new_member
 
@@ -37,9 +37,7 @@ HEAD = GroupHead(
 
 
 def head_of(body: str) -> GroupHead:
-    state = TableState()
-    state.restore(7, [DomainMetadata("deltaq", body)])
-    return group_head(state, PATH)
+    return group_head(restored_state(7, [DomainMetadata("deltaq", body)]), PATH)
 
 
 def test_a_group_that_was_never_used_is_empty():

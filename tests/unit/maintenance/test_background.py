@@ -78,9 +78,10 @@ def background_of(topic: WrittenTopic, clock: Any, **changes: Any) -> Background
     return BackgroundTopicMaintenance(topic.store, "t", clock, settings=replace(NO_PAUSES, **changes))
 
 
-def state_of(topic: WrittenTopic) -> Callable[[], TableState]:
+def state_of(topic: WrittenTopic, version: int | None = None) -> TableState:
+    """The state of the topic, as that of a later version if one is given."""
     topic.log.catch_up()
-    return topic.log.copied_state
+    return topic.log.state if version is None else replace(topic.log.state, version=version)
 
 
 # --- when ------------------------------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ def test_a_writer_that_commits_very_fast_does_not_write_one_checkpoint_after_the
     written = []
     for number in range(5):
         monkeypatch.setattr(held, "monotonic", lambda now=1000 + 0.75 * number: now)
-        care.committed(10 * number, state_of(topic))
+        care.committed(state_of(topic, 10 * number))
         if "deltaq-checkpoint-t" in held.held:
             written.append(number)
         held.run()
@@ -109,7 +110,7 @@ def test_a_writer_keeps_the_folder_of_its_log_small_on_a_local_store(topic: Writ
     most = 0
     for _ in range(100):
         topic.append(Row(b"x"))
-        care.committed(topic.log.version, state_of(topic))
+        care.committed(state_of(topic))
         held.run()
         most = max(most, len(log_entries(topic)))
     assert most < 30
@@ -129,7 +130,7 @@ def test_maintenance_begins_at_a_multiple_of_the_checkpoint_interval(topic: Writ
     begun = []
     for _ in range(30):
         topic.append(Row(b"x"))
-        care.committed(topic.log.version, state_of(topic))
+        care.committed(state_of(topic))
         if held.held:
             assert sorted(held.held) == ["deltaq-checkpoint-t", "deltaq-maintenance-t"]
             begun.append(topic.log.version)
@@ -144,13 +145,13 @@ def test_maintenance_begins_at_a_multiple_of_the_checkpoint_interval(topic: Writ
 def test_at_most_one_of_each_kind_works_at_a_time(topic: WrittenTopic, held: HeldThreads) -> None:
     topic.append(Row(b"x"))
     care = background_of(topic, held)
-    care.committed(10, state_of(topic))
+    care.committed(state_of(topic, 10))
     first = dict(held.held)
-    care.committed(20, state_of(topic))
+    care.committed(state_of(topic, 20))
     care.start_due()
     assert {name: held.held[name] for name in first} == first
     held.run()
-    care.committed(30, state_of(topic))
+    care.committed(state_of(topic, 30))
     assert all(held.held[name] is not first[name] for name in first)
 
 
@@ -167,7 +168,7 @@ def test_requesting_maintenance_takes_no_maintenance_lock(topic: WrittenTopic, h
     care = background_of(topic, held)
     care._row_cache._lock = Untouchable()  # type: ignore[assignment]
     care.start_due()
-    care.committed(10, state_of(topic))
+    care.committed(state_of(topic, 10))
 
 
 def test_a_topic_with_few_writes_is_maintained_occasionally() -> None:
@@ -205,7 +206,7 @@ def test_a_root_with_busy_topics_only_is_maintained() -> None:
     for minute in range(1, 30):
         clock.advance(60)
         assert care.due_in_s() > 0, "its topic is looked after"
-        care.committed(100 * minute, state_of(topic))
+        care.committed(state_of(topic, 100 * minute))
     care.stop(20)
     assert list(topic.store.list(root_claims_folder()))
 
@@ -355,12 +356,12 @@ def test_unfinished_maintenance_at_exit_is_left_and_none_begins(topic: WrittenTo
     for _ in range(12):
         topic.append(Row(b"x"))
     care = background_of(topic, held)
-    care.committed(10, state_of(topic))
+    care.committed(state_of(topic, 10))
     del held.held["deltaq-checkpoint-t"]
     care.stop(0)
     held.run()
     assert len(topic.files) == 12
-    care.committed(20, state_of(topic))
+    care.committed(state_of(topic, 20))
     care.start_due()
     assert held.held == {}
     assert len(seen_by_consumers(topic.store)) == 12

@@ -53,7 +53,7 @@ def grown(topic: WrittenTopic, count: int) -> WrittenTopic:
     for _ in range(count):
         topic.append(Row(b"x"))
         if topic.log.version % 10 == 0:
-            write_checkpoint(topic.store, LOG, topic.log.copied_state())
+            write_checkpoint(topic.store, LOG, topic.log.state)
     return topic
 
 
@@ -134,7 +134,7 @@ def test_a_folder_that_is_small_enough_or_has_no_checkpoint_stays_as_it_is() -> 
     for _ in range(40):
         topic.append(Row(b"x"))
     assert finish(LogArchive(topic.store, FOLDER, SMALL).move()) == 0, "no checkpoint"
-    write_checkpoint(topic.store, LOG, topic.log.copied_state())
+    write_checkpoint(topic.store, LOG, topic.log.state)
     assert finish(LogArchive(topic.store, FOLDER, DEFAULT_SETTINGS).move()) == 0, "small"
     assert versions(topic.store, LOG) == [*range(41)]
 

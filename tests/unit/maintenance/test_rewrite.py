@@ -70,7 +70,7 @@ def compact(topic: WrittenTopic, target_bytes: int = 2**30, row_cache: RowCache 
 
 def add_of(topic: WrittenTopic, path: str) -> Add:
     topic.log.catch_up()
-    return topic.log.copied_state().files[path]
+    return topic.log.state.files[path]
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def refusals(topic: WrittenTopic, forgery: Forgery) -> int:
     head = topic.log.live_head
     write(topic, forgery(files, head))
     follower = topic.log
-    state = topic.log.copied_state()
+    state = topic.log.state
     refused = 0
     for attempt in (follower.catch_up, topic.fresh_log):
         try:

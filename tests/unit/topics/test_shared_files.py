@@ -245,7 +245,7 @@ def cleaned_up(peers: Peers, start: int) -> None:
     """The log begins at version `start`, and has a checkpoint at its end."""
     log = TopicLog(peers.store, "t", peers.clock)
     log.load()
-    state = log.copied_state()
+    state = log.state
     peers.store.put(checkpoint_file(f"{log.folder}_delta_log/", state.version), encode_checkpoint(state))
     peers.store.create(log_start_marker(log.folder, start), b"")
     for version in range(start):

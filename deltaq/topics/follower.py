@@ -1,6 +1,6 @@
 """One follower of each topic's log per process, and the readers that share what it has read.
 
-A follower reads each log entry once and replaces its `TopicSnapshot`. Each reader holds the snapshot that it works
+A follower reads each log entry once and replaces its `TopicView`. Each reader holds the view that it works
 with, and takes the newer one when it polls. The result of a poll counts for all readers who waited since before that
 poll began, so several readers of a quiet topic poll as often as one. A writer has a position of its own: a commit may
 wait for the store for a long time, and it must not keep readers from reading. Decision 0029 in `docs/decisions/` has
@@ -16,14 +16,12 @@ from enum import Enum, auto
 from weakref import WeakValueDictionary
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.delta.actions import Metadata
 from deltaq.delta.reader import LogCleaned
 from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.store import Store
 from deltaq.topics.log import TopicLog
-from deltaq.topics.offset_index import OffsetIndex
-from deltaq.topics.snapshot import ReadableTopic, TopicSnapshot
-from deltaq.topics.state import TopicHead
+from deltaq.topics.readable import ReadableTopic
+from deltaq.topics.view import TopicView
 
 RECENT_S = 1.0
 """Seconds for which a new reader follows on from what the process has read. After that it loads the log, since many
@@ -36,12 +34,18 @@ longest. Each interval is twice the one before."""
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a follower has read. `end_poll` is the number of the poll that found no entry after `snapshot`; 0 if none
-    has. `read_at`: when the newest poll was answered, a time of `Clock.monotonic`."""
+    """What a follower has read. `end_poll` is the number of the poll that found no entry after `view`; 0 if none has.
+    `read_at`: when the newest poll was answered, a time of `Clock.monotonic`. `is_end_open`: the position may be a gap
+    in the log instead of its end."""
 
-    snapshot: TopicSnapshot
+    view: TopicView
     end_poll: int = 0
     read_at: float = float("-inf")
+    is_end_open: bool = False
+
+    def is_as_read(self, other: Progress) -> bool:
+        """Whether both are of the same position, and as much is known of it."""
+        return self.view is other.view and self.is_end_open == other.is_end_open
 
 
 class Polled(Enum):
@@ -66,10 +70,9 @@ class TopicFollower:
         self.topic = topic
         self.clock = clock
         self.polls = 0
-        self.progress = Progress(TopicSnapshot(-1, None, None, OffsetIndex()))
         self._lock = clock.lock()
         self._log = self._new_log()
-        self._is_loaded = False
+        self.progress = Progress(self._log.view)
         self._quiet_since = 0.0
         self._next_check_s = GAP_CHECK_S[0]
 
@@ -98,10 +101,10 @@ class TopicFollower:
         `TopicLog.load` raises.
         """
         # A reader that finds entries of others does not wait for a poll under way.
-        if (progress := self.progress).snapshot is not known.snapshot:
+        if not (progress := self.progress).is_as_read(known):
             return progress, Polled.END if progress.end_poll > after else Polled.SHARED
         with self._lock:
-            if (progress := self.progress).snapshot is not known.snapshot:
+            if not (progress := self.progress).is_as_read(known):
                 return progress, Polled.END if progress.end_poll > after else Polled.SHARED
             if progress.end_poll > after:
                 return progress, Polled.END
@@ -109,7 +112,7 @@ class TopicFollower:
             return progress, Polled.END if progress.end_poll > after else Polled.FULL
 
     def check_end(self) -> Progress:
-        """Check that the newest snapshot is the end of the log, unless that has been done. If it is a gap, go on to the
+        """Check that the newest view is the end of the log, unless that has been done. If it is a gap, go on to the
         end. Raises what `TopicLog.check_end` raises."""
         with self._lock:
             if self._is_whole and not self._log.is_end_open:
@@ -146,12 +149,12 @@ class TopicFollower:
         return self.progress
 
     def _publish(self, end_poll: int) -> None:
-        now, before = self.clock.monotonic(), self.progress.snapshot
-        snapshot = self._log.snapshot()
-        if snapshot.version != before.version:
+        now, before = self.clock.monotonic(), self.progress
+        progress = Progress(self._log.view, end_poll, now, self._log.is_end_open)
+        if progress.view.version != before.view.version:
             self._quiet_since, self._next_check_s = now, GAP_CHECK_S[0]
-        if end_poll or snapshot is not before:
-            self.progress = Progress(snapshot, end_poll, now)
+        if end_poll or not progress.is_as_read(before):
+            self.progress = progress
 
     @property
     def _is_whole(self) -> bool:
@@ -189,29 +192,13 @@ class TopicReader(ReadableTopic):
     # --- the topic as this reader knows it ---
 
     @property
-    def snapshot(self) -> TopicSnapshot:
-        return self._progress.snapshot
-
-    @property
-    def version(self) -> int:
-        return self._progress.snapshot.version
-
-    @property
-    def last_head(self) -> TopicHead | None:
-        return self._progress.snapshot.last_head
-
-    @property
-    def table(self) -> Metadata | None:
-        return self._progress.snapshot.table
-
-    @property
-    def index(self) -> OffsetIndex:
-        return self._progress.snapshot.index
+    def view(self) -> TopicView:
+        return self._progress.view
 
     @property
     def is_end_open(self) -> bool:
         """Whether the position may be a gap in the log instead of its end; `check_end` finds out."""
-        return self._progress.snapshot.is_end_open
+        return self._progress.is_end_open
 
     # --- moving on ---
 

@@ -16,7 +16,7 @@ from deltaq.delta.table_state import TableState
 from deltaq.delta.tokens import parse_commit_token
 from deltaq.errors import TopicExists, UnknownTopic
 from deltaq.store import Store, StoreError
-from deltaq.topics.position import APPEND_OPERATION, CheckedDraft, TopicPosition
+from deltaq.topics.position import APPEND_OPERATION, TopicPosition
 from deltaq.topics.rewrites import check_files, may_have_left
 from deltaq.topics.shared_files import WRITER_CHARS, PendingSharedFiles, SharedFileId, parse_shared_file
 from deltaq.topics.state import (
@@ -30,6 +30,7 @@ from deltaq.topics.state import (
     data_file,
     delete_actions,
 )
+from deltaq.topics.view import CheckedDraft, checked
 from deltaq.version import __version__
 
 ENGINE = f"deltaq/{__version__}"
@@ -242,7 +243,7 @@ class TopicLog(TopicPosition):
             def may_stand(later: TableState) -> bool:
                 # Their own writers may have committed the shared files, at the same offsets or at others.
                 is_blurred = any(segment.path in later.files for segment in others)
-                return is_blurred or may_have_left(head, after, self._last, later.files.values(), self.folder)
+                return is_blurred or may_have_left(head, after, self.last_head, later.files.values(), self.folder)
 
             peer_files = len(others)
             pending = self.pending_shared.paths
@@ -317,7 +318,7 @@ class TopicLog(TopicPosition):
 
         def write(_: TableState) -> Draft | Abandoned[CommittedByPeer]:
             outcome = self._outcome(segments)
-            if self._last is None:  # the log was removed, so no writer can add them
+            if self.last_head is None:  # the log was removed, so no writer can add them
                 return Abandoned(CommittedByPeer(outcome.committed, frozenset()))
             if len(outcome.committed) + len(outcome.unknown) == len(segments):  # nothing is left to revoke
                 self._log.sync()
@@ -410,15 +411,15 @@ class TopicLog(TopicPosition):
         """
 
         def write(state: TableState) -> Draft | Abandoned[StalePlan]:
-            if self._last is None:
+            if self.last_head is None:
                 return Abandoned(StalePlan())
             now = self._now()
             stamped = replace(info, timestamp=now)
-            rest = actions(state, self._last, now)
+            rest = actions(state, self.last_head, now)
             if isinstance(rest, StalePlan):
                 return Abandoned(rest)
             entry = Entry(state.version + 1, stamped, (*before.actions, *rest))
-            self._drafted = CheckedDraft(entry, self._checked(entry, f"a new entry of {self.folder}"))
+            self._drafted = CheckedDraft(entry, checked(self.view, entry, f"a new entry of {self.folder}"))
             return Draft(stamped, rest, may_stand, before=before)
 
         outcome = self._log.commit(write, deadline)
@@ -428,7 +429,7 @@ class TopicLog(TopicPosition):
         return self.writer + self._clock.unique_id()[-WRITER_CHARS:]
 
     def _now(self) -> int:
-        return max(self._clock.time_ms(), 0 if self._last is None else self._last.time_ms)
+        return max(self._clock.time_ms(), 0 if self.last_head is None else self.last_head.time_ms)
 
     def _info(self, txn_id: str, now_ms: int, operation: str, *, blind: bool) -> CommitInfo:
         mode = {"mode": "Append"} if operation == APPEND_OPERATION else {}

@@ -19,8 +19,8 @@ from deltaq.serde.schema import TopicSchema
 from deltaq.serde.source import schema_of
 from deltaq.topics.columns import VALUE_SCHEMA, table_schema
 from deltaq.topics.log import TopicLog
+from deltaq.topics.readable import ReadableTopic
 from deltaq.topics.schema_evolution import HISTORY_PROPERTY, Evolution, SchemaHistory, evolution
-from deltaq.topics.snapshot import ReadableTopic
 from deltaq.topics.state import PARTITIONS_PROPERTY, TopicChange, TopicHead
 
 _log = logging.getLogger("deltaq.topics")

@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.delta.actions import Add, Entry, Metadata, Remove
+from deltaq.delta.actions import Add, Entry
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.reader import LogCleaned
-from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
+from deltaq.delta.table_state import TableState
 from deltaq.errors import InvalidConfig, KafkaError
 from deltaq.parquet.column_bounds import indexed_columns
 from deltaq.store import Store
-from deltaq.topics.offset_index import OffsetIndex
-from deltaq.topics.rewrites import check_covered, check_files, check_rewrite
+from deltaq.topics.readable import ReadableTopic
 from deltaq.topics.shared_files import WRITER_CHARS, PendingSharedFiles, SharedFileTracker, writer_of
-from deltaq.topics.snapshot import ReadableTopic, TopicSnapshot
-from deltaq.topics.state import TopicHead, check_entry, data_file, parse_head
+from deltaq.topics.view import CheckedDraft, TopicView, following, restored_view
 
 APPEND_OPERATION = "WRITE"
 """The operation of entries that append records."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedDraft:
-    """An entry that was checked before it was written, with the head `after` it.
-
-    It is not checked again once it is written: with a hundred files, that takes as long as the rest of the commit.
-    """
-
-    entry: Entry
-    after: TopicHead
-
-    def is_read_as(self, entry: Entry) -> bool:
-        """Whether `entry` has the same version and actions."""
-        return entry.version == self.entry.version and entry.actions == self.entry.actions
 
 
 class TopicPosition(ReadableTopic):
@@ -56,24 +38,21 @@ class TopicPosition(ReadableTopic):
         pending_shared: PendingSharedFiles | None = None,
     ) -> None:
         super().__init__(store, topic, clock)
-        self._offsets = OffsetIndex()
+        self._view = TopicView(self.folder, indexed)
         self.writer = clock.unique_id()[-WRITER_CHARS:]
         self.pending_shared = PendingSharedFiles() if pending_shared is None else pending_shared
-        self._indexed = indexed
-        self._last: TopicHead | None = None
         self._tracker = SharedFileTracker()
         self._files_seen = 0  # added by appends since our last one
         self._appended_by = ""  # the writer of the newest append
         self._others: Counter[str] | None = None  # appends of others since our last one; readers have none
         self._drafted: CheckedDraft | None = None
-        self._snapshot: TopicSnapshot | None = None  # of this position, once it was asked for
         self._log = DeltaLog(store, self.folder, clock, follower=self)
 
     # --- reading ---
 
     @property
-    def version(self) -> int:
-        return self._log.state.version
+    def view(self) -> TopicView:
+        return self._view
 
     @property
     def state(self) -> TableState:
@@ -86,29 +65,9 @@ class TopicPosition(ReadableTopic):
         return self._log
 
     @property
-    def last_head(self) -> TopicHead | None:
-        return self._last
-
-    @property
-    def table(self) -> Metadata | None:
-        return self._log.state.metadata
-
-    @property
-    def index(self) -> OffsetIndex:
-        return self._offsets
-
-    @property
     def is_end_open(self) -> bool:
         """Whether the position may be a gap in the log instead of its end; `check_end` finds out."""
         return self._log.is_end_open
-
-    def snapshot(self) -> TopicSnapshot:
-        """The topic at this position, as a value: the same object until the position or what is known of it changes."""
-        found = self._snapshot
-        if found is None or found.is_end_open != self.is_end_open:
-            found = TopicSnapshot(self.version, self._last, self.table, self.index.copy(), self.is_end_open)
-            self._snapshot = found
-        return found
 
     def load(self, *, to_end: bool = True) -> bool:
         self._log.load(to_end=to_end)
@@ -167,11 +126,10 @@ class TopicPosition(ReadableTopic):
 
     def adopt(self, other: TopicPosition) -> None:
         """Move to the position of `other` in the same log. `other` must keep an index if this one does."""
-        if self._indexed and not other._indexed:
+        if self.view.is_indexed and not other.view.is_indexed:
             raise ValueError("a position without an index cannot give one to another")
         self._log.adopt(other.state, other._log.proven_at, is_end_open=other._log.is_end_open)
-        # Parsed and checked already; doing it again would hold the writer's lock for longer.
-        self._last, self._offsets, self._snapshot = other._last, other.index.copy(), None
+        self._view = other.view
         self._tracker, self._appended_by = other._tracker.copy(), other._appended_by
 
     def _indexed_columns(self) -> tuple[str, ...]:
@@ -181,21 +139,13 @@ class TopicPosition(ReadableTopic):
     # --- the log's follower ---
 
     def restored(self, state: TableState) -> None:
-        self._snapshot = None
-        self._last = None
+        self._view = restored_view(state, self.folder, is_indexed=self.view.is_indexed)
         self._tracker = SharedFileTracker(state.version)
         pending = self.pending_shared
         pending.note((state.files[path] for path in pending.paths.copy() if path in state.files), self.folder)
-        self._offsets = OffsetIndex()
-        if DELTAQ_DOMAIN in state.domains:
-            self._last = parse_head(state.domains[DELTAQ_DOMAIN], self.folder, state.version)
-            for add in state.files.values():
-                self._index(add)
-            if self._indexed and not self._last.deleted:
-                check_covered(self.index, self._last, self.folder, state.version)
 
     def advancing(self, entry: Entry, path: str) -> None:
-        self._last, self._drafted, self._snapshot = self._checked(entry, path), None, None
+        self._view, self._drafted = following(self._view, entry, path, self._drafted), None
         self._tracker.note(entry)
         self.pending_shared.note((action for action in entry.actions if isinstance(action, Add)), self.folder)
         writer = writer_of(entry.txn_id)
@@ -204,27 +154,6 @@ class TopicPosition(ReadableTopic):
             self._files_seen += sum(isinstance(action, Add) for action in entry.actions)
             if self._others is not None and writer != self.writer:
                 self._others[writer] += 1
-        self.index.remove(action.path for action in entry.actions if isinstance(action, Remove))
-        for action in entry.actions:
-            if isinstance(action, Add):
-                self._index(action)
-
-    def _checked(self, entry: Entry, path: str) -> TopicHead:
-        """Check the next entry; the head after it. Raises Corrupt."""
-        if self._drafted is not None and self._drafted.is_read_as(entry):
-            return self._drafted.after
-        before, after = self._last, check_entry(self._last, entry, self.folder, path)
-        if self._indexed and before is not None and before.topic_id == after.topic_id and not after.deleted:
-            check_files(self.index, entry, path)
-            removed = [action.path for action in entry.actions if isinstance(action, Remove)]
-            added = [data_file(a, self.folder) for a in entry.actions if isinstance(a, Add) and not a.data_change]
-            if removed or added:
-                check_rewrite(self.index, removed, added, after, path, entry.version)
-        return after
-
-    def _index(self, add: Add) -> None:
-        if self._indexed:
-            self.index.add(data_file(add, self.folder))
 
 
 def _is_append(entry: Entry) -> bool:

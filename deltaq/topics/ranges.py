@@ -15,8 +15,8 @@ from deltaq.store import Store
 from deltaq.store.parallel import REQUESTS_MAX, in_parallel
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.readable import ReadableTopic
 from deltaq.topics.scan import Fetched, FileGone, FileRead, first_parts, layout_of, next_read, parts_of, read_file
-from deltaq.topics.snapshot import ReadableTopic
 
 BYTES_AT_ONCE = 32 * 1024 * 1024
 """Bytes of the files that are requested in parallel from a remote store. Larger ones are read one after the other."""

@@ -21,8 +21,8 @@ from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.topics.columns import PLACES
 from deltaq.topics.layout_cache import LayoutCache
 from deltaq.topics.ranges import load_again
+from deltaq.topics.readable import ReadableTopic
 from deltaq.topics.scan import FileGone, FileRead, layout_of, parts_of, read_file
-from deltaq.topics.snapshot import ReadableTopic
 from deltaq.topics.state import Batch, DataFile
 
 T = TypeVar("T")

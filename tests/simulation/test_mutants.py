@@ -20,7 +20,7 @@ from deltaq.maintenance.retention import plan_retention
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.producer.batches import InFlightBatches, ProduceBatch
 from deltaq.producer.committer import Committer
-from deltaq.topics import position, shared_files
+from deltaq.topics import shared_files, view
 from deltaq.topics.follower import TopicFollower
 from deltaq.topics.log import CommittedByPeer, TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
@@ -83,11 +83,11 @@ def shares_an_index_without_the_files_of_the_newest_entry(patch: pytest.MonkeyPa
     publish = TopicFollower._publish
 
     def hasty(self, end_poll):
-        before = self.progress.snapshot
+        before = self.progress.view
         publish(self, end_poll)
-        snapshot = self.progress.snapshot
-        if before.version >= 0 and snapshot is not before:
-            self.progress = replace(self.progress, snapshot=replace(snapshot, index=before.index))
+        view = self.progress.view
+        if before.version >= 0 and view is not before:
+            self.progress = replace(self.progress, view=replace(view, index=before.index))
 
     patch.setattr(TopicFollower, "_publish", hasty)
 
@@ -107,8 +107,8 @@ def merges_files_already_merged(patch: pytest.MonkeyPatch) -> None:
         self._maintain("OPTIMIZE", actions, deadline)
 
     patch.setattr(MaintenanceLog, "rewrite", rewrite)
-    patch.setattr(position, "check_files", lambda *arguments: None)
-    patch.setattr(position, "check_rewrite", lambda *arguments: None)
+    patch.setattr(view, "check_files", lambda *arguments: None)
+    patch.setattr(view, "check_rewrite", lambda *arguments: None)
 
 
 def cleans_up_the_log_without_grace(patch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def shares_a_file_behind_an_unshared_one(patch: pytest.MonkeyPatch) -> None:
 def commits_its_own_file_twice(patch: pytest.MonkeyPatch) -> None:
     """Commits a file that a peer has committed already."""
     patch.setattr(TopicLog, "committed_by_peer", lambda self, segments: None)
-    patch.setattr(position, "check_files", lambda *arguments: None)
+    patch.setattr(view, "check_files", lambda *arguments: None)
 
 
 @pytest.mark.timeout(900)

@@ -91,7 +91,7 @@ def test_the_end_is_current_although_the_topic_was_queried_before(root):
                 producer.flush()
         reader.get_watermark_offsets(tp(0))
         follower = topic_reader(store, "t")._follower
-        follower._log, follower.progress = log, replace(follower.progress, snapshot=log.snapshot())  # a moment ago
+        follower._log, follower.progress = log, replace(follower.progress, view=log.view)  # a moment ago
         reader.assign([tp(0, OFFSET_END)])
         end = next_message(reader)
         assert (end.error(), end.offset()) == (KafkaError._PARTITION_EOF, ENTRIES_AT_ONCE + 6)

@@ -56,7 +56,7 @@ def test_copying_a_position_parses_nothing_again(topic: WrittenTopic, monkeypatc
         topic.append(Row(b"%d" % number))
     topic.log.catch_up()
     follower = position(topic)
-    monkeypatch.setattr("deltaq.topics.position.data_file", lambda *_: pytest.fail("a file was looked at again"))
+    monkeypatch.setattr("deltaq.topics.view.data_file", lambda *_: pytest.fail("a file was looked at again"))
     follower.adopt(topic.log)
     assert len(follower.index.files) == 3
 

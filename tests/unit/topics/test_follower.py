@@ -105,7 +105,7 @@ def test_readers_of_one_process_hold_the_same_index(topic):
     assert first.index is second.index
     assert topic_reader(topic.store, "u", topic.clock).index is not first.index
     other_process = FaultyStore(topic.store)
-    assert topic_reader(other_process, "t", topic.clock).snapshot is not first.snapshot
+    assert topic_reader(other_process, "t", topic.clock).view is not first.view
 
 
 def test_a_follower_ends_with_its_last_reader(topic):
@@ -119,13 +119,13 @@ def test_a_follower_ends_with_its_last_reader(topic):
 def test_a_snapshot_stays_as_it_is_while_its_follower_goes_on(topic):
     topic.append(Row(b"a"))
     first, second = two_readers(topic)
-    before = first.snapshot
+    before = first.view
     files = dict(before.index.files)
     topic.append(Row(b"b"))
     topic.maintain(merge_files=2)
     assert second.catch_up()
-    assert second.snapshot is not before
-    assert (first.snapshot, dict(first.index.files)) == (before, files)
+    assert second.view is not before
+    assert (first.view, dict(first.index.files)) == (before, files)
     assert second.index.files == topic.fresh_log().index.files
 
 
@@ -220,11 +220,11 @@ def test_a_load_that_failed_half_way_leaves_the_last_snapshot_to_all(topic):
     topic.append(Row(b"a"))
     faulty = FaultyStore(topic.store)
     first, second = two_readers(topic, faulty)
-    before = first.snapshot
+    before = first.view
     faulty.add(Rule("get", log_entry(LOG, 1), Fault.error_before(), times=1))
     with pytest.raises(Unavailable):
         first.load()
-    assert topic_reader(faulty, "t", topic.clock).snapshot is before
+    assert topic_reader(faulty, "t", topic.clock).view is before
     topic.append(Row(b"b"))
     assert second.catch_up()
     assert second.index.files == topic.fresh_log().index.files

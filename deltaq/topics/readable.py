@@ -1,9 +1,8 @@
-"""A topic as read so far: what its newest head and its table say, and one version of it as an immutable value."""
+"""A topic as read so far: what its newest head and its table say."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 from deltaq import names
 from deltaq.clock import Clock
@@ -15,23 +14,9 @@ from deltaq.errors import UnknownTopic
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.state import DataFile, TopicHead
+from deltaq.topics.view import TopicView
 
 _LOOKS_FOR_LOST_FILE = 5
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSnapshot:
-    """A topic at `version`, -1 before its first entry. The index must not be changed.
-
-    `last_head` and `table` are those of the newest entry, also of a deleted topic. `is_end_open`: the position may be a
-    gap in the log instead of its end.
-    """
-
-    version: int
-    last_head: TopicHead | None
-    table: Metadata | None
-    index: OffsetIndex
-    is_end_open: bool = False
 
 
 class ReadableTopic(ABC):
@@ -51,18 +36,27 @@ class ReadableTopic(ABC):
 
     @property
     @abstractmethod
+    def view(self) -> TopicView:
+        """The topic at the version that was read last."""
+
+    @property
+    def version(self) -> int:
+        return self.view.version
+
+    @property
     def last_head(self) -> TopicHead | None:
         """The newest head read, also of a deleted topic; None before the first."""
+        return self.view.last_head
 
     @property
-    @abstractmethod
     def table(self) -> Metadata | None:
         """The newest schema and properties read, also of a deleted topic; None before the first."""
+        return self.view.table
 
     @property
-    @abstractmethod
     def index(self) -> OffsetIndex:
-        """Where the records are; empty if the position is not for reading them."""
+        """Where the records are; empty if the position is not for reading them. It must not be changed."""
+        return self.view.index
 
     @property
     def head(self) -> TopicHead | None:

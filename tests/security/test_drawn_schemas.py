@@ -80,7 +80,7 @@ def registered(text: str, kind: str) -> tuple[SchemaRegistryClient, bytes] | Non
     return registry, b"\0" + number.to_bytes(4, "big")
 
 
-@settings(max_examples=depth(40, 2000))
+@settings(max_examples=depth(40, 400))
 @given(drawn(), st.data())
 def test_a_payload_of_a_drawn_avro_schema_is_read_or_refused(found: Drawn, data: st.DataObject):
     about = registered(json.dumps(found.schema), "AVRO")
@@ -123,7 +123,7 @@ JSON_SCHEMAS = st.recursive(
 )
 
 
-@settings(max_examples=depth(40, 2000))
+@settings(max_examples=depth(40, 400))
 @given(JSON_SCHEMAS, JSON_VALUES, st.data())
 def test_a_payload_of_a_drawn_json_schema_is_read_or_refused(schema: Any, value: Any, data: st.DataObject):
     about = registered(json.dumps(schema), "JSON")
@@ -149,7 +149,7 @@ def proto_files(draw: st.DrawFn) -> str:
     return found
 
 
-@settings(max_examples=depth(40, 2000))
+@settings(max_examples=depth(40, 400))
 @given(proto_files(), st.binary(max_size=40) | st.integers(0, 200).map(lambda count: b"\x0a\x7e" * count))
 def test_a_payload_of_a_drawn_protobuf_file_is_read_or_refused(text: str, payload: bytes):
     about = registered(text, "PROTOBUF")
@@ -163,7 +163,7 @@ def test_a_payload_of_a_drawn_protobuf_file_is_read_or_refused(text: str, payloa
             pass
 
 
-@settings(max_examples=depth(5, 200))
+@settings(max_examples=depth(5, 100))
 @given(drawn(), st.data())
 def test_a_consumer_goes_on_after_drawn_payloads(found: Drawn, data: st.DataObject):
     root = f"memory://{uuid.uuid4().hex}"

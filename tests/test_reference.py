@@ -209,6 +209,7 @@ LIMITS = {
         Limit("store.keys.PART_LENGTH_MAX", "characters", "Part of a key between two slashes"),
     ),
     "Schemas, and values with a schema": (
+        Limit("serde.columns.NESTING_MAX", "", "Types within each other in a column of a typed topic"),
         Limit("schema_registry.work.SCHEMA_DEPTH_MAX", "levels", "Nesting of the JSON of a schema"),
         Limit("schema_registry.work.SCHEMA_PARTS_MAX", "", "Objects and arrays in the JSON of a schema"),
         Limit("schema_registry.json_format.ARRAY_PARTS_MAX", "", "Objects and arrays in one array of a JSON schema"),

@@ -10,7 +10,7 @@ from zlib import crc32
 BUCKETS = 256
 """Parts of a large map. A change copies one of them."""
 
-SMALL_MAX = 64
+ONE_PART_KEYS = 64
 """Most keys of a map that is one part: most states have few of everything, and are many."""
 
 V = TypeVar("V")
@@ -84,7 +84,7 @@ class PersistentMap(Mapping[str, V]):
         bucket[key] = self._next_number, value
         self._next_number += 1
         self._size += 1
-        if self._size > SMALL_MAX and len(self._buckets) == 1:
+        if self._size > ONE_PART_KEYS and len(self._buckets) == 1:
             self._spread(owner)
 
     def pop(self, key: str, owner: object) -> V | None:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from deltaq.serde.columns import is_too_deep
 from deltaq.serde.json_text import compact_json, strict_json
 
 JsonType: TypeAlias = "str | dict[str, object]"
@@ -49,9 +50,12 @@ def arrow_schema(schema_string: str) -> pa.Schema:
         parsed = strict_json(schema_string)
         if not isinstance(parsed, dict) or parsed.get("type") != "struct":
             raise ValueError("the schema is not a struct")
-        return pa.schema(_fields_of_json(parsed, ""))
+        schema = pa.schema(_fields_of_json(parsed, ""))
     except RecursionError:
         raise ValueError("the schema is nested too deeply") from None
+    if any(is_too_deep(column.type) for column in schema):
+        raise ValueError("the schema is nested too deeply")
+    return schema
 
 
 def delta_type(kind: pa.DataType) -> JsonType:

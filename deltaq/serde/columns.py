@@ -37,12 +37,27 @@ SAME_VALUES = {
 """Arrow's other types for strings and binaries. It may also assign them to a column of a file because of metadata."""
 
 
+NESTING_MAX = 100
+"""Most types within each other in a column. What converts values is recursive, here and in other engines."""
+
+
+def is_too_deep(kind: pa.DataType) -> bool:
+    """Whether a type has more than `NESTING_MAX` types within each other."""
+    level = [kind]
+    for _ in range(NESTING_MAX):
+        level = [inner.field(at).type for inner in level for at in range(inner.num_fields)]
+    return bool(level)
+
+
 def table_columns(schema: pa.Schema) -> pa.Schema:
     """The columns of a table for values of this schema. InvalidConfig, with column and remedy, for an unsupported one.
 
     Large and view types become the plain types with the same values; timestamps become microseconds in UTC.
     """
     _check_names(schema.names, "")
+    for column in schema:
+        if is_too_deep(column.type):
+            raise refused(column.name, f"more than {NESTING_MAX} types are within each other", "nest it less")
     return pa.schema(
         [
             table_field(

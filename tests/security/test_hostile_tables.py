@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 import tracemalloc
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from deltaq.delta.schema import arrow_schema
 from deltaq.delta.table_state import restored_state
 from deltaq.groups.offsets import committed_offset
 from deltaq.parquet import bounded_decoding, segment_file
+from deltaq.serde.columns import NESTING_MAX
 from deltaq.serde.json_text import strict_json
 from deltaq.store import LocalStore, MemoryStore
 from tests.security.forged import (
@@ -344,6 +346,15 @@ def test_json_at_the_limits_is_read():
 def test_a_schema_with_a_key_twice_is_refused():
     with pytest.raises(ValueError, match="repeated"):
         arrow_schema('{"type":"struct","type":"struct","fields":[]}')
+
+
+@pytest.mark.fault("K6")
+@pytest.mark.parametrize(("levels", "is_read"), [(NESTING_MAX - 1, True), (NESTING_MAX, False), (5_000, False)])
+def test_a_schema_of_types_within_types_is_read_up_to_a_limit(levels, is_read):
+    struct = '{"type":"struct","fields":[{"name":"a","nullable":true,"metadata":{},"type":'
+    text = struct + struct * levels + '"string"' + "}]}" * (levels + 1)
+    with nullcontext() if is_read else pytest.raises(ValueError, match="nested too deeply"):
+        assert arrow_schema(text).names == ["a"]
 
 
 @pytest.mark.fault("K6")

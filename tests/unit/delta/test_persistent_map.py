@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq.delta.persistent_map import BUCKETS, SMALL_MAX, PersistentMap
+from deltaq.delta.persistent_map import BUCKETS, ONE_PART_KEYS, PersistentMap
 
-KEYS = st.integers(0, 2 * SMALL_MAX).map(str)
+KEYS = st.integers(0, 2 * ONE_PART_KEYS).map(str)
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "pop", "copy", "new owner"]), KEYS, st.integers()), max_size=400)
 
 
@@ -18,7 +18,7 @@ def filled(size: int) -> PersistentMap[int]:
     return found
 
 
-@given(st.sampled_from([0, SMALL_MAX - 2, SMALL_MAX, 3 * BUCKETS]), STEPS)
+@given(st.sampled_from([0, ONE_PART_KEYS - 2, ONE_PART_KEYS, 3 * BUCKETS]), STEPS)
 def test_a_map_and_its_copies_are_as_a_dict_was(size, steps):
     changed, model, owner = filled(size), {str(number): number for number in range(size)}, object()
     copies = [(changed.copy(), dict(model))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import functools
 import math
 import pickle
 import uuid
@@ -210,6 +211,7 @@ def test_a_model_without_columns_is_refused(model: type[BaseModel]) -> None:
         (pa.map_(pa.int8(), pa.int8()), "string keys"),
         (pa.struct([]), "at least one"),
         (pa.month_day_nano_interval(), "use bool"),
+        (functools.reduce(lambda inner, _: pa.list_(inner), range(100), pa.int8()), "nest it less"),
     ],
     ids=str,
 )

@@ -24,7 +24,7 @@ _log = logging.getLogger("deltaq.delta")
 CHECKPOINT_INTERVAL = 100
 """Versions between two checkpoints."""
 CHECKPOINT_BYTES_MAX = 2**30
-"""A larger checkpoint is refused before it is read. One of a million data files takes some 100 MiB."""
+"""A larger checkpoint is refused before it is read. One of a million data files takes 60 MB and more."""
 POINTER_BYTES_MAX = 2**20
 """That of `_last_checkpoint`. Ours has 100 bytes; other writers may add the checkpoint's schema."""
 

@@ -19,7 +19,7 @@ from deltaq.store import ObjectMissing, ObjectTooLarge, Store
 
 ENTRY_BYTES_MAX = 256 * 2**20
 """A larger entry is refused before it is read, and is not written. The largest ends a topic: it removes all data files,
-with some 150 bytes for each."""
+with 115 bytes for each."""
 
 _TOKEN_BYTES = 1024
 """Bytes at the start of an entry that contain the token of its commit."""

@@ -106,6 +106,7 @@ class BackgroundTopicMaintenance:
         self._pass = TopicPass(store, topic, clock, settings, self._throttle, row_cache=self._row_cache, beside=beside)
         self._tasks = BackgroundTasks(store, clock, "topic", topic)
         self._checkpointed_at = float("-inf")
+        self._full_at = 0
         self._rest()
         self._claim_due_at = self._due_at
 
@@ -119,8 +120,12 @@ class BackgroundTopicMaintenance:
 
     def committed(self, state: TableState) -> None:
         """Note that a commit of the writer made this state."""
-        if state.version % self._settings.archive_interval == 0 and not self._store.is_remote:
-            self._begin("archive", self._archive_entries)
+        if not self._store.is_remote:
+            if state.version % self._settings.archive_interval == 0:
+                self._begin("archive", self._archive_entries)
+            if state.version >= self._full_at:
+                self._full_at = state.version + self._settings.archive_interval  # if this fails
+                self._tasks.do("archive", lambda: self._keep_room(state))
         if state.version % self._settings.checkpoint_interval:
             return
         now_s = self._clock.monotonic()
@@ -151,6 +156,20 @@ class BackgroundTopicMaintenance:
     def _archive_entries(self) -> None:
         self._archive_throttle.begin()
         self._archive_throttle.run(self._archive.move())
+
+    def _keep_room(self, state: TableState) -> None:
+        """Archive in the calling thread if the log's folder is full. This can happen when the threads of the tasks do
+        not get the processor as often as the writers do. The last checkpoint may be too old then, too."""
+        full_at = self._archive.full_at(state.version)
+        if full_at <= state.version:
+            finish(self._archive.move())
+            full_at = self._archive.full_at(state.version)
+        if full_at <= state.version:
+            write_checkpoint(self._store, self._log_folder, state)
+            finish(self._archive.move())
+            full_at = self._archive.full_at(state.version)
+        if full_at > state.version:
+            self._full_at = full_at
 
     def _maintain_root(self) -> None:
         if claim_root_maintenance(self._store, self._clock):

@@ -43,7 +43,7 @@ class BackgroundTasks:
             if self.stopped or (latest is not None and latest.is_alive()):
                 return
             threads = task_threads(self._store, self._clock, task)
-            job = Job(f"{task}-{self._name}", self._is_wanted, partial(self._do, task, work), threads)
+            job = Job(f"{task}-{self._name}", self._is_wanted, partial(self.do, task, work), threads)
             try:
                 threads.add(job)
             except RuntimeError as error:
@@ -61,7 +61,8 @@ class BackgroundTasks:
     def _is_wanted(self) -> bool:
         return not self.stopped
 
-    def _do(self, task: str, work: Callable[[], object]) -> None:
+    def do(self, task: str, work: Callable[[], object]) -> None:
+        """Do `work` in the calling thread; log its failure."""
         try:
             work()
         except Stopped:

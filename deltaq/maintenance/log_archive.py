@@ -87,6 +87,12 @@ class LogArchive:
             return ArchivePlan()
         return plan_archive((entry.key for entry in self._store.list(self._log_folder)), self._settings)
 
+    def full_at(self, version: int) -> int:
+        """The version of the commit that will fill `_delta_log` up to `listed_bytes_limit`, where `version` is the
+        newest; not above `version` if it is full. Raises StoreError."""
+        listed = sum(listed_bytes(entry.key) for entry in self._store.list(self._log_folder))
+        return version + (self._settings.listed_bytes_limit - listed) // listed_bytes(names.log_entry("", version))
+
     def move(self) -> Work[int]:
         """Move what the plan says; returns the number of entries archived. Raises StoreError."""
         plan = self.plan()

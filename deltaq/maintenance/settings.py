@@ -32,6 +32,10 @@ class MaintenanceSettings:
     """On a local store, the bytes of the names in `_delta_log`, as a folder's names are listed, above which the oldest
     entries are archived: about 530 entries. Linux lists 32 KiB in one piece; the rest is room for new entries."""
 
+    listed_bytes_limit: int = 28 * 1024
+    """The bytes of those names from which a writer archives in the thread that commits. The rest of the 32 KiB has room
+    for one entry each of 64 processes."""
+
     archive_interval: int = 50
     """Versions between two looks at the size of `_delta_log`, in a writer's process."""
 

@@ -117,6 +117,26 @@ def test_a_writer_keeps_the_folder_of_its_log_small_on_a_local_store(topic: Writ
     assert [offset for _, offset, *_ in seen_by_consumers(topic.store)] == [*range(100)]
 
 
+@pytest.mark.parametrize("writers", [1, 5])
+def test_the_folder_of_a_log_has_a_bound_though_no_thread_of_maintenance_gets_the_processor(
+    topic: WrittenTopic, held: HeldThreads, writers: int
+) -> None:
+    limit = 30 * 48
+    cares = [background_of(topic, held, listed_bytes_max=20 * 48, listed_bytes_limit=limit) for _ in range(writers)]
+    most = 0
+    for number in range(200):
+        topic.append(Row(b"x"))
+        # Each writer has made its commit before any of them goes on.
+        keys = [entry.key for entry in topic.store.list(topic_log("t"))]
+        most = max(most, sum((20 + len(key.rpartition("/")[2]) + 7) // 8 * 8 for key in keys))
+        if number % writers == writers - 1:
+            for care in cares:
+                care.committed(state_of(topic))
+    assert limit < most + 48, "it was full"
+    assert most <= limit + writers * 48
+    assert [offset for _, offset, *_ in seen_by_consumers(topic.store)] == [*range(200)]
+
+
 def test_a_writer_that_ends_after_its_commit_archives_what_its_checkpoint_replaces(topic: WrittenTopic) -> None:
     settings = replace(NO_PAUSES, listed_bytes_max=20 * 48)
     for _ in range(50):

@@ -402,6 +402,11 @@ LIMITS = {
             "Names in the `_delta_log` of a topic on local disk, beyond which its oldest entries are archived",
         ),
         Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.listed_bytes_limit",
+            "bytes",
+            "The same, from which a producer archives before its next commit",
+        ),
+        Limit(
             "maintenance.settings.DEFAULT_SETTINGS.archive_interval",
             "commits",
             "Commits between two looks at the size of `_delta_log`",

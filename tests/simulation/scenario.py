@@ -201,7 +201,10 @@ def _maintenance_settings(chance: random.Random) -> MaintenanceSettings:
 def _archiving(seed: int, settings: MaintenanceSettings) -> MaintenanceSettings:
     """The settings with room in the log's folder for a few names, which only stores that are not remote heed."""
     chance = random.Random(f"archive of {seed}")
-    return replace(settings, listed_bytes_max=chance.choice([200, 600, 25_600]), archive_interval=chance.choice([1, 3]))
+    listed, interval = chance.choice([200, 600, 25_600]), chance.choice([1, 3])
+    # The limit is 28 KiB, or so near that the threads that commit reach it as well.
+    limit = min(listed + 100 * interval, settings.listed_bytes_limit)
+    return replace(settings, listed_bytes_max=listed, archive_interval=interval, listed_bytes_limit=limit)
 
 
 def _faults(chance: random.Random, kind: str) -> Faults:

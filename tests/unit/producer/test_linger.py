@@ -364,13 +364,13 @@ class Log:
 
 
 @pytest.mark.fault("P11")
-@pytest.mark.parametrize("writers", [2, 4, 16])
+@pytest.mark.parametrize("writers", [2, 4, 16, 24, 64])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_writer_of_many_starves_and_most_creates_succeed(writers, seed):
     log = Log(writers, seed)
     log.run(60.0)
     assert min(log.commits) >= 0.5 * max(log.commits)
-    assert log.creates < 2 * len(log.entries)
+    assert log.creates < (2 if writers <= 24 else 3) * len(log.entries)
     assert len(log.entries) * COMMIT_S > 0.2 * 60.0, "they hold back, but not more than they must"
 
 

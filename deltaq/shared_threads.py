@@ -35,7 +35,7 @@ Step = Callable[[], float | None]
 
 
 @dataclass(eq=False, slots=True)
-class Task:
+class ThreadTask:
     """Repeated work. One thread at a time runs its step."""
 
     _threads: SharedThreads
@@ -83,8 +83,8 @@ class SharedThreads:
     most: int
     threads: list[Thread] = field(default_factory=list)
     users: set[object] = field(default_factory=set)
-    _ready: dict[Task, None] = field(default_factory=dict)  # waiting for a thread, in this order
-    _due: dict[Task, float] = field(default_factory=dict)  # when tasks become ready without a call
+    _ready: dict[ThreadTask, None] = field(default_factory=dict)  # waiting for a thread, in this order
+    _due: dict[ThreadTask, float] = field(default_factory=dict)  # when tasks become ready without a call
     _idle: list[_Worker] = field(default_factory=list)
     _busy: list[_Worker] = field(default_factory=list)
     _starting: set[object] = field(default_factory=set)
@@ -94,9 +94,9 @@ class SharedThreads:
         # Re-entrant: finalizers, which may run at any place, call tasks. That changes `_ready`, `_due` and `_starting`.
         self._lock: Lock = self._clock.condition()
 
-    def task(self, step: Step) -> Task:
+    def task(self, step: Step) -> ThreadTask:
         """A task with this step, which waits to be called."""
-        return Task(self, step)
+        return ThreadTask(self, step)
 
     def attach(self, user: object) -> None:
         """Keep threads for `user`, and itself alive, until `detach`. RuntimeError if the system starts no thread."""
@@ -105,7 +105,7 @@ class SharedThreads:
                 self._start()
             self.users.add(user)
 
-    def detach(self, user: object, *tasks: Task) -> None:
+    def detach(self, user: object, *tasks: ThreadTask) -> None:
         """Forget a user without work left, and when its tasks are due. The threads end with the last user."""
         with self._lock:
             self.users.discard(user)
@@ -115,8 +115,8 @@ class SharedThreads:
         for worker in idle:
             worker.call()
 
-    def call(self, task: Task) -> None:
-        """Run the step of a task soon; see `Task.call`."""
+    def call(self, task: ThreadTask) -> None:
+        """Run the step of a task soon; see `ThreadTask.call`."""
         with self._lock:
             if task.is_running:
                 task.is_called = True
@@ -142,7 +142,7 @@ class SharedThreads:
 
     # --- under the lock ---
 
-    def _make_ready(self, task: Task) -> None:
+    def _make_ready(self, task: ThreadTask) -> None:
         self._ready[task] = None
         self._due.pop(task, None)
 
@@ -156,7 +156,7 @@ class SharedThreads:
             raise
         self.threads = [*(older for older in self.threads if older.is_alive()), thread]
 
-    def _take(self, now: float) -> Task | None:
+    def _take(self, now: float) -> ThreadTask | None:
         """The task to run next; None if no thread may."""
         for task in list(self._due):
             if self._due.get(task, _NEVER) <= now:
@@ -214,7 +214,7 @@ class SharedThreads:
             self._ended(worker, task, wait_s)
             del task  # it refers to its user
 
-    def _next(self, worker: _Worker) -> Task | None:
+    def _next(self, worker: _Worker) -> ThreadTask | None:
         """Wait for a task and take it; None if the thread is to end."""
         idle_until = self._clock.monotonic() + IDLE_S
         while True:
@@ -236,7 +236,7 @@ class SharedThreads:
                 return task
             worker.wait((worker.until if now >= idle_until else min(worker.until, idle_until)) - now)
 
-    def _ended(self, worker: _Worker, task: Task, wait_s: float | None) -> None:
+    def _ended(self, worker: _Worker, task: ThreadTask, wait_s: float | None) -> None:
         with self._lock:
             self._busy.remove(worker)
             self._idle.append(worker)

@@ -346,7 +346,7 @@ LIMITS = {
     ),
     "Maintenance": (
         Limit(
-            "tools.examination.RECORDS_BYTES_MAX",
+            "tools.doctor.RECORDS_BYTES_MAX",
             "bytes",
             "Data files whose records `deltaq doctor` reads, the newest of each topic",
         ),

@@ -373,6 +373,26 @@ def test_every_function_fits_one_screen() -> None:
     assert long == []
 
 
+TWICE = {
+    "Metadata": "an action of Delta, and of a schema in the registry, as in Kafka's client",
+    "Rule": "of a store with faults, and of a schema in the registry, as in Kafka's client",
+}
+"""Names of two public classes, and why."""
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A name that is found once is found at once. `deltaq.compat` repeats the names of Kafka's client."""
+    modules = [path for path in sorted((ROOT / "deltaq").rglob("*.py")) if "compat" not in path.parts]
+    trees = {path: ast.parse(path.read_text()) for path in modules}
+    found = Counter(
+        node.name
+        for tree in trees.values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, times in found.items() if times > 1} == TWICE.keys()
+
+
 def test_every_module_and_public_name_has_a_docstring() -> None:
     silent = []
     for path in _modules(*PACKAGES):

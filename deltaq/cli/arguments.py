@@ -9,8 +9,8 @@ from typing import Annotated
 
 from deltaq import names
 from deltaq.cli.command import Argument, Context, UsageError
-from deltaq.cli.output import Form
-from deltaq.cli.session import Session
+from deltaq.cli.output import OutputForm
+from deltaq.cli.session import CliSession
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import KafkaException
 from deltaq.store.contract import StoreError
@@ -22,9 +22,9 @@ def _complete(context: Context, incomplete: str, folder: str) -> list[str]:
     root = given.get("root") or os.environ.get("DELTAQ_ROOT")
     config = given.get("command_config") or os.environ.get("DELTAQ_COMMAND_CONFIG")
     try:
-        session = Session.opened(
+        session = CliSession.opened(
             root=root,
-            output=Form.TABLE,
+            output=OutputForm.TABLE,
             command_config=Path(config) if config else None,
             settings=given.get("settings") or (),
             clock=SYSTEM_CLOCK,

@@ -1,7 +1,7 @@
 """Commands as functions: their arguments and options, and what all of them share. Typer is known only here.
 
-A command is a function whose first parameter is a `Session`. Its other parameters are the command's own arguments and
-options. The options of every command (the root, the form of the output) are added here.
+A command is a function whose first parameter is a `CliSession`. Its other parameters are the command's own arguments
+and options. The options of every command (the root, the form of the output) are added here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Annotated, Any, NoReturn, TypeAlias
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from deltaq.cli.output import Form
-from deltaq.cli.session import Session
+from deltaq.cli.output import OutputForm
+from deltaq.cli.session import CliSession
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import printable
 from deltaq.version import __version__
@@ -44,13 +44,13 @@ def _option(*names: str, **about: Any) -> Any:
 
 
 _ROOT = "Folder or URL of the root, as in bootstrap.servers.  [env var: DELTAQ_ROOT]"
-_FORM = "Form of the output: table, or json for programs."
+_FORM = "OutputForm of the output: table, or json for programs."
 _CONFIG = "File with settings of clients, NAME=VALUE in each line.  [env var: DELTAQ_COMMAND_CONFIG]"
 _SET = "NAME=VALUE: a setting of clients, such as store.endpoint. May be repeated."
 
 _SHARED = {
     "root": Annotated[str | None, _option("--root", "-r", help=_ROOT, metavar="ROOT", callback=_inherited)],
-    "output": Annotated[Form | None, _option("--output", "-o", help=_FORM, callback=_inherited)],
+    "output": Annotated[OutputForm | None, _option("--output", "-o", help=_FORM, callback=_inherited)],
     "command_config": Annotated[
         Path | None, _option("--command-config", help=_CONFIG, metavar="FILE", callback=_inherited)
     ],
@@ -66,7 +66,7 @@ def _print_version(asked: bool) -> None:
 
 def _program(
     root: Annotated[str | None, _option("--root", "-r", help=_ROOT, metavar="ROOT", envvar="DELTAQ_ROOT")] = None,
-    output: Annotated[Form | None, _option("--output", "-o", help=_FORM)] = None,
+    output: Annotated[OutputForm | None, _option("--output", "-o", help=_FORM)] = None,
     command_config: Annotated[
         Path | None, _option("--command-config", help=_CONFIG, metavar="FILE", envvar="DELTAQ_COMMAND_CONFIG")
     ] = None,
@@ -200,7 +200,7 @@ def _with_session(function: Callable[..., None]) -> Callable[..., None]:
         given = {name: values.pop(name) for name in _SHARED}
         before: Sequence[str] = context.find_root().params.get("settings") or ()
         given["settings"] = [*before, *(given["settings"] or ())]
-        function(Session.opened(clock=context.obj, **given), **values)
+        function(CliSession.opened(clock=context.obj, **given), **values)
 
     parameters = [context, *own, *shared]
     vars(command)["__signature__"] = signature.replace(parameters=parameters)

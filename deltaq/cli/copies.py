@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from deltaq.cli.command import Argument, Command, Option, UsageError, fail, finish
-from deltaq.cli.session import ROOT, Session, settings_of_file
+from deltaq.cli.session import ROOT, CliSession, settings_of_file
 from deltaq.cli.table import Column
 from deltaq.units import as_count, counted
 
@@ -19,7 +19,7 @@ Folder = Annotated[str, Argument(help="The folder of the backup, a root of its o
 
 
 def copy(
-    session: Session,
+    session: CliSession,
     source: Annotated[str, Argument(help="Folder or URL of the root to copy from.", metavar="SOURCE")],
     target: Annotated[str, Argument(help="Folder or URL of the root to copy to.", metavar="TARGET")],
     topics: Topics = None,
@@ -45,13 +45,13 @@ def copy(
     _copy(session, confs[0], confs[1], topics, groups=groups, schemas=schemas, follow=follow)
 
 
-def backup(session: Session, folder: Folder, topics: Topics = None) -> None:
+def backup(session: CliSession, folder: Folder, topics: Topics = None) -> None:
     """Copy topics, the offsets of groups and the schema registry to a folder. Run again, it adds what is new."""
     source = {**session.conf, ROOT: session.root}
     _copy(session, source, {ROOT: _checked_folder(folder)}, topics)
 
 
-def restore(session: Session, folder: Folder, topics: Topics = None) -> None:
+def restore(session: CliSession, folder: Folder, topics: Topics = None) -> None:
     """Copy topics, the offsets of groups and the schema registry from a backup. The root must not have them."""
     target = {**session.conf, ROOT: session.root}
     _copy(session, {ROOT: _checked_folder(folder)}, target, topics)
@@ -65,7 +65,7 @@ def _checked_folder(folder: str) -> str:
 
 
 def _copy(
-    session: Session,
+    session: CliSession,
     source: Mapping[str, str],
     target: Mapping[str, str],
     topics: list[str] | None,

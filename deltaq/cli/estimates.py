@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from deltaq.cli.command import Command, Option, UsageError
-from deltaq.cli.session import Session
+from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.units import as_count, as_rate, as_size
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def cost(
-    session: Session,
+    session: CliSession,
     messages: Annotated[
         float | None,
         Option("--messages", "-m", min=0, max=1e12, metavar="N", help="Messages a second of a topic to be."),
@@ -72,7 +72,7 @@ def cost(
     _show(session, measured_cost(before, watch.sample(), topics))
 
 
-def _show(session: Session, found: Cost) -> None:
+def _show(session: CliSession, found: Cost) -> None:
     dollars = {**found.dollars_by_kind(), "storage": found.storage_dollars, "total": found.dollars}
     if session.out.is_json:
         about = {"prices": found.prices.name, "requests_per_s": found.requests_per_s, "bytes_kept": found.bytes_kept}
@@ -93,7 +93,7 @@ def _show(session: Session, found: Cost) -> None:
 
 
 def bench(
-    session: Session,
+    session: CliSession,
     seconds: Annotated[float, Option("--seconds", "-s", min=0.1, max=600, help="How long to measure, about.")] = 6,
     size: Annotated[int, Option("--size", min=0, max=900_000, metavar="BYTES", help="Bytes of a message.")] = 100,
     partitions: Annotated[int, Option("--partitions", "-p", min=1, max=1_000, help="Partitions of the topic.")] = 1,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import complete_group, complete_topic
 from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail, finish
-from deltaq.cli.session import Session
+from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.errors import KafkaException
 from deltaq.units import as_count, as_lag
@@ -23,7 +23,7 @@ Group = Annotated[str, Argument(help="The id of the group.", metavar="GROUP", au
 
 
 @_VERBS.add("list")
-def list_groups(session: Session) -> None:
+def list_groups(session: CliSession) -> None:
     """List groups with their state and how far they are behind.
 
     LAG is the number of offsets between what is committed and the ends of the topics. It is - where it is not known:
@@ -58,7 +58,7 @@ def _names(topics: list[str] | None) -> str:
 
 
 @_VERBS.add("describe")
-def describe_group(session: Session, group: Group) -> None:
+def describe_group(session: CliSession, group: Group) -> None:
     """Describe a group: its members, and for each partition what is committed and how far the group is behind."""
     about = session.admin.describe_consumer_groups([group])[group].result()
     lag = session.admin.consumer_group_lag([group])[group].result()
@@ -111,7 +111,7 @@ def describe_group(session: Session, group: Group) -> None:
 
 @_VERBS.add("delete")
 def delete_groups(
-    session: Session,
+    session: CliSession,
     groups: Annotated[list[str], Argument(help="Ids of groups.", metavar="GROUP", autocompletion=complete_group)],
     yes: Yes = False,
 ) -> None:
@@ -131,7 +131,7 @@ def delete_groups(
 
 @_VERBS.add("reset-offsets")
 def reset_offsets(
-    session: Session,
+    session: CliSession,
     group: Group,
     topics: Annotated[
         list[str] | None,
@@ -185,7 +185,12 @@ def reset_offsets(
 
 
 def _target(
-    session: Session, to: str | None, to_earliest: bool, to_latest: bool, shift_by: int | None, from_file: Path | None
+    session: CliSession,
+    to: str | None,
+    to_earliest: bool,
+    to_latest: bool,
+    shift_by: int | None,
+    from_file: Path | None,
 ) -> Place | Shift | dict[tuple[str, int], int]:
     """The one target that the options name. Raises UsageError for none or several."""
     from deltaq.tools.offset_resets import Shift, read_resets  # noqa: PLC0415 - `deltaq --help` needs no clients

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from deltaq.cli.command import Argument, Command, Option, fail, finish
 from deltaq.cli.messages import From, Until
-from deltaq.cli.session import Session
+from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.units import as_text
 
 
-def setup(session: Session) -> None:
+def setup(session: CliSession) -> None:
     """Prepare the root for use: on S3 and MinIO its bucket, a lifecycle rule and policies. Can be repeated.
 
     Needs the credentials of an administrator, and the extra [minio] for a bucket.
@@ -30,12 +30,12 @@ def setup(session: Session) -> None:
         session.out.line(str(done))
 
 
-def doctor(session: Session) -> None:
+def doctor(session: CliSession) -> None:
     """Examine a root: store, permissions, clock, topics, groups, files, maintenance. Says what to do.
 
     The status is 1 if something is wrong. What is due can wait. Writes a few bytes, to prove that the store is safe.
     """
-    from deltaq.tools.examination import WRONG, examine  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.doctor import WRONG, examine  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     findings = list(examine(session.store, session.clock))
     columns = [Column("check"), Column("state"), Column("found"), Column("remedy")]
@@ -45,7 +45,7 @@ def doctor(session: Session) -> None:
 
 
 def maintain(
-    session: Session,
+    session: CliSession,
     once: Annotated[bool, Option("--once", help="Run one round, then end: for scheduled jobs.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done first; change nothing.")] = False,
     interval: Annotated[
@@ -71,7 +71,7 @@ def maintain(
 
 
 def sql(
-    session: Session,
+    session: CliSession,
     query: Annotated[str, Argument(help="A query in DuckDB's SQL. Topics are its tables.", metavar="QUERY")],
     start: From = "beginning",
     until: Until = "end",

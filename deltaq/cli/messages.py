@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import Topic, Topics, complete_group, complete_topic
 from deltaq.cli.command import Argument, Command, Option, UsageError, fail, finish
-from deltaq.cli.output import Form
+from deltaq.cli.output import OutputForm
 from deltaq.cli.printing import MessagePrinter
-from deltaq.cli.session import Session
+from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.units import as_count, as_size, as_text, as_time, counted
 
@@ -45,7 +45,7 @@ Raw = Annotated[
 ]
 
 
-def _ranges(session: Session, topic: str, start: str, end: str, partitions: Iterable[int] | None) -> Ranges:
+def _ranges(session: CliSession, topic: str, start: str, end: str, partitions: Iterable[int] | None) -> Ranges:
     from deltaq.tools.positions import offset_ranges, parse_place  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     now_ms = session.clock.time_ms()
@@ -53,7 +53,7 @@ def _ranges(session: Session, topic: str, start: str, end: str, partitions: Iter
     return offset_ranges(session.topic(topic), first, after, partitions or None)
 
 
-def _printer(session: Session, topic: str, form: str | None, *, raw: bool, table: bool = False) -> MessagePrinter:
+def _printer(session: CliSession, topic: str, form: str | None, *, raw: bool, table: bool = False) -> MessagePrinter:
     schema = session.topic(topic).describe().schema
     decode = None if raw or schema is not None else session.decoder().record
     return MessagePrinter(session.out, topic, schema, form, table=table, decode=decode)
@@ -95,7 +95,7 @@ def _print(printer: MessagePrinter, batches: Iterable[pa.RecordBatch], wanted: _
 
 
 def consume(
-    session: Session,
+    session: CliSession,
     topic: Topic,
     start: From = "end",
     until: Until = "",
@@ -119,7 +119,7 @@ def consume(
     beginning or end.
     """
     if json:
-        session.out.form = Form.JSON
+        session.out.form = OutputForm.JSON
     wanted = _Filter(grep)
     is_endless = not (until or at_end or count is not None or timeout is not None)
     if table and (is_endless or group is not None):
@@ -142,7 +142,7 @@ def consume(
 
 
 def _consume_as_member(
-    session: Session,
+    session: CliSession,
     topic: str,
     group: str,
     start: str,
@@ -167,7 +167,9 @@ def _consume_as_member(
             count = None if count is None else count - rows.num_rows
 
 
-def follow(session: Session, topic: str, positions: dict[int, int], timeout: float | None) -> Iterator[pa.RecordBatch]:
+def follow(
+    session: CliSession, topic: str, positions: dict[int, int], timeout: float | None
+) -> Iterator[pa.RecordBatch]:
     """Batches from these offsets on, as they come, until none comes for `timeout` seconds."""
     from deltaq.message import TopicPartition  # noqa: PLC0415 - `deltaq --help` needs no clients
 
@@ -187,7 +189,7 @@ def _next_batch(consumer: Consumer, timeout: float | None, rows: int) -> pa.Reco
 
 
 def cat(
-    session: Session,
+    session: CliSession,
     topic: Topic,
     start: From = "beginning",
     until: Until = "end",
@@ -209,7 +211,7 @@ Count = Annotated[int, Option("--count", "-n", min=0, help="How many messages.")
 
 
 def head(
-    session: Session,
+    session: CliSession,
     topic: Topic,
     count: Count = 10,
     partitions: Partitions = None,
@@ -225,7 +227,7 @@ def head(
 
 
 def tail(
-    session: Session,
+    session: CliSession,
     topic: Topic,
     count: Count = 10,
     go_on: Annotated[bool, Option("--follow", "-f", help="Go on with new messages until Ctrl-C.")] = False,
@@ -250,7 +252,7 @@ def tail(
 
 
 def grep(
-    session: Session,
+    session: CliSession,
     pattern: Annotated[str, Argument(help="A regular expression (syntax of RE2).", metavar="REGEX")],
     topic: Topic,
     start: From = "beginning",
@@ -284,7 +286,7 @@ def grep(
 # --- wc, stat, diff ---
 
 
-def wc(session: Session, topics: Topics, start: From = "beginning", until: Until = "end") -> None:
+def wc(session: CliSession, topics: Topics, start: From = "beginning", until: Until = "end") -> None:
     """Count the messages and bytes of topics. Reads all of them, so gaps of compaction are not counted."""
     from deltaq.tools.statistics import stats  # noqa: PLC0415 - `deltaq --help` needs no clients
 
@@ -297,7 +299,7 @@ def wc(session: Session, topics: Topics, start: From = "beginning", until: Until
     session.out.rows([Column("messages", as_count), Column("bytes", as_count), Column("topic")], rows)
 
 
-def stat(session: Session, topic: Topic, start: From = "beginning", until: Until = "end") -> None:
+def stat(session: CliSession, topic: Topic, start: From = "beginning", until: Until = "end") -> None:
     """Show how many messages a topic has, how large they are, and where the smallest and the largest is."""
     from deltaq.tools.statistics import stats  # noqa: PLC0415 - `deltaq --help` needs no clients
 
@@ -350,7 +352,7 @@ def _shown(size: MessageSize | None) -> str:
 
 
 def diff(
-    session: Session,
+    session: CliSession,
     left: Annotated[str, Argument(help="A topic.", metavar="LEFT", autocompletion=complete_topic)],
     right: Annotated[
         str, Argument(help="The topic to compare with it.", metavar="RIGHT", autocompletion=complete_topic)
@@ -386,7 +388,7 @@ def _same(record: Record) -> Record:
     return record
 
 
-def _print_difference(session: Session, left: str, right: str, ours: Record | None, theirs: Record | None) -> None:
+def _print_difference(session: CliSession, left: str, right: str, ours: Record | None, theirs: Record | None) -> None:
     from deltaq.tools.records import RegistryValue, as_json, json_text  # noqa: PLC0415 - as above
 
     pairs = ((left, ours), (right, theirs))

@@ -14,7 +14,7 @@ from deltaq.errors import printable
 from deltaq.units import as_text
 
 
-class Form(StrEnum):
+class OutputForm(StrEnum):
     """The form of a command's output."""
 
     TABLE = "table"
@@ -24,12 +24,12 @@ class Form(StrEnum):
 class Output:
     """Prints the results of one command."""
 
-    def __init__(self, form: Form | None = None) -> None:
-        self.form = form or Form.TABLE
+    def __init__(self, form: OutputForm | None = None) -> None:
+        self.form = form or OutputForm.TABLE
 
     @property
     def is_json(self) -> bool:
-        return self.form is Form.JSON
+        return self.form is OutputForm.JSON
 
     @property
     def is_terminal(self) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from deltaq.cli.arguments import Topic, pairs
 from deltaq.cli.command import Argument, Command, Option, UsageError
-from deltaq.cli.session import Session
+from deltaq.cli.session import CliSession
 from deltaq.errors import InvalidValue
 from deltaq.units import counted
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def produce(
-    session: Session,
+    session: CliSession,
     topic: Topic,
     files: Annotated[
         list[Path] | None,

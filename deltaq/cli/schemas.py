@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from deltaq.cli.arguments import pairs
 from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
-from deltaq.cli.session import Session
+from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.errors import InvalidConfig
 from deltaq.units import as_count, counted
@@ -39,7 +39,7 @@ _Version = Annotated[int | None, Option("--version", "-v", min=1, help="The vers
 
 @_VERBS.add("list")
 def list_schemas(
-    session: Session,
+    session: CliSession,
     pattern: Annotated[
         str, Argument(help="Only subjects whose name matches, as in 'orders*'.", metavar="PATTERN")
     ] = "*",
@@ -66,7 +66,7 @@ def list_schemas(
 
 @_VERBS.add("show")
 def show_schema(
-    session: Session,
+    session: CliSession,
     subject: Annotated[str, Argument(help="A subject, or the id of a schema.", metavar="SUBJECT")],
     version: _Version = None,
 ) -> None:
@@ -88,7 +88,7 @@ def show_schema(
 
 @_VERBS.add("register")
 def register_schema(
-    session: Session, subject: Subject, file: File, kind: _Type = None, references: _References = None
+    session: CliSession, subject: Subject, file: File, kind: _Type = None, references: _References = None
 ) -> None:
     """Register a schema as the next version of a subject. One that the subject has already keeps its version."""
     registered = session.registry().register_schema_full_response(subject, _schema(file, kind, references))
@@ -99,7 +99,7 @@ def register_schema(
 
 @_VERBS.add("check")
 def check_schema(
-    session: Session, subject: Subject, file: File, kind: _Type = None, references: _References = None
+    session: CliSession, subject: Subject, file: File, kind: _Type = None, references: _References = None
 ) -> None:
     """Check whether a schema could be registered, by the subject's level. The status is 1 if not, with the reasons."""
     reasons = session.registry().incompatibilities(subject, _schema(file, kind, references))
@@ -114,7 +114,7 @@ def check_schema(
 
 @_VERBS.add("delete")
 def delete_schema(
-    session: Session,
+    session: CliSession,
     subject: Subject,
     version: _Version = None,
     permanent: Annotated[

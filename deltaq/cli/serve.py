@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 from deltaq.cli.command import Argument, Command, Option, fail
-from deltaq.cli.session import Session
+from deltaq.cli.session import CliSession
 from deltaq.errors import InvalidConfig
 
 TOKEN_VARIABLE = "DELTAQ_CONSOLE_TOKEN"  # noqa: S105 - the name of the variable
 
 
 def serve(
-    session: Session,
+    session: CliSession,
     roots: Annotated[
         list[str] | None, Argument(help="Roots to show, in place of --root.", metavar="ROOT", show_default=False)
     ] = None,

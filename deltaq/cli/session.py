@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltaq.cli.output import Form, Output
+from deltaq.cli.output import Output, OutputForm
 from deltaq.clock import Clock
 from deltaq.errors import InvalidConfig
 
@@ -24,7 +24,7 @@ ROOT = "bootstrap.servers"
 
 
 @dataclass
-class Session:
+class CliSession:
     """One run of a command. `conf` is the configuration of its clients, and may hold secrets."""
 
     conf: Mapping[str, str]
@@ -36,11 +36,11 @@ class Session:
         cls,
         *,
         root: str | None,
-        output: Form | None,
+        output: OutputForm | None,
         command_config: Path | None,
         settings: Sequence[str],
         clock: Clock,
-    ) -> Session:
+    ) -> CliSession:
         """The session that the shared options ask for. Raises InvalidConfig. Reads nothing but `command_config`."""
         conf = {} if command_config is None else settings_of_file(command_config, "--command-config")
         conf |= _settings(settings, "--set")
@@ -49,7 +49,7 @@ class Session:
         return cls(conf, clock, Output(output))
 
     def __repr__(self) -> str:
-        return f"<Session {sorted(self.conf)}>"
+        return f"<CliSession {sorted(self.conf)}>"
 
     @property
     def root(self) -> str:
@@ -106,9 +106,9 @@ class Session:
         conf = {"enable.auto.commit": "false", **self.conf, **settings, "group.id": group}
         return Consumer(conf, store=self.store, clock=self.clock)
 
-    def at(self, root: str) -> Session:
+    def at(self, root: str) -> CliSession:
         """This session on another root, with the same settings."""
-        return Session({**self.conf, ROOT: root}, self.clock, self.out)
+        return CliSession({**self.conf, ROOT: root}, self.clock, self.out)
 
 
 def settings_of_file(path: Path, option: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from deltaq.cli.command import Command, Option
-from deltaq.cli.session import Session
+from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column, Rows
 from deltaq.errors import Unavailable
 from deltaq.units import as_count, as_lag, as_rate
@@ -25,7 +25,7 @@ _GROUPS = [Column("group"), Column("lag", as_lag), Column("lag_per_s", as_rate, 
 
 
 def top(
-    session: Session,
+    session: CliSession,
     interval: Annotated[
         float, Option("--interval", min=0.1, max=1e6, metavar="S", help="Seconds between two looks.")
     ] = 2.0,

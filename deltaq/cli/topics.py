@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from deltaq.cli.arguments import Topic, Topics, complete_topic, pairs
 from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
-from deltaq.cli.session import Session
+from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.errors import KafkaException, UnknownTopic
 from deltaq.units import as_count, as_size, counted
@@ -32,7 +32,7 @@ _DryRun = Annotated[bool, Option("--dry-run", help="Check the request, change no
 
 @_VERBS.add("list")
 def list_topics(
-    session: Session,
+    session: CliSession,
     pattern: Annotated[
         str,
         Argument(
@@ -73,7 +73,7 @@ def _row(name: str, answer: TopicListing | KafkaException) -> dict[str, Any]:
 
 
 @_VERBS.add("describe")
-def describe_topic(session: Session, topic: Topic) -> None:
+def describe_topic(session: CliSession, topic: Topic) -> None:
     """Describe a topic: its offsets by partition, its size, its columns, and the settings that were changed."""
     from deltaq.metadata import describe_topic as described  # noqa: PLC0415 - as above
 
@@ -111,7 +111,7 @@ def describe_topic(session: Session, topic: Topic) -> None:
 
 
 @_VERBS.add("configs")
-def describe_configs(session: Session, topic: Topic) -> None:
+def describe_configs(session: CliSession, topic: Topic) -> None:
     """Show all settings of a topic, and which of them were changed."""
     rows = [
         {"setting": name, "value": entry.value, "default": entry.is_default}
@@ -136,7 +136,7 @@ def _sent(send: Callable[[], T]) -> T:
         raise UsageError(str(error)) from None
 
 
-def _settings(session: Session, topic: str) -> Mapping[str, ConfigEntry]:
+def _settings(session: CliSession, topic: str) -> Mapping[str, ConfigEntry]:
     resource = _resource(topic)
     return session.admin.describe_configs([resource])[resource].result()
 
@@ -146,7 +146,7 @@ def _settings(session: Session, topic: str) -> Mapping[str, ConfigEntry]:
 
 @_VERBS.add("create")
 def create_topic(
-    session: Session,
+    session: CliSession,
     topic: Topic,
     partitions: Annotated[int, Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
     config: _Config = None,
@@ -172,7 +172,7 @@ def create_topic(
 
 @_VERBS.add("alter")
 def alter_topic(
-    session: Session,
+    session: CliSession,
     topic: Topic,
     partitions: Annotated[
         int | None, Option("--partitions", "-p", min=1, help="New number of partitions: more than before.")
@@ -207,7 +207,7 @@ def alter_topic(
 
 
 @_VERBS.add("delete")
-def delete_topics(session: Session, topics: Topics, yes: Yes = False) -> None:
+def delete_topics(session: CliSession, topics: Topics, yes: Yes = False) -> None:
     """Delete topics and their messages. They cannot be restored."""
     confirm(f"Delete {', '.join(topics)} under {session.store.url}?", yes=yes)
     failures = []

@@ -23,7 +23,7 @@ from deltaq.console.changes import CHANGES
 from deltaq.console.exposition import root_samples
 from deltaq.console.pages import LIVE, PAGES, SLOW, roots_page
 from deltaq.console.rendering import render, render_live
-from deltaq.console.security import COOKIE, HEADERS, SESSION_S, Session, Sessions
+from deltaq.console.security import COOKIE, HEADERS, SESSION_S, ConsoleSession, Sessions
 from deltaq.console.view import RootView
 from deltaq.console.visits import Moved, Page, Root, Visit
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable, printable
@@ -83,7 +83,7 @@ class Console:
         self.is_ending = True
         self._wake_streams()
 
-    def sign_out(self, session: Session) -> None:
+    def sign_out(self, session: ConsoleSession) -> None:
         """End a session, and the streams of its pages."""
         self.sessions.sign_out(session)
         self._wake_streams()
@@ -104,7 +104,7 @@ class Console:
         finally:
             self._waiting -= 1
 
-    def common(self, root: Root | None, session: Session | None) -> dict[str, object]:
+    def common(self, root: Root | None, session: ConsoleSession | None) -> dict[str, object]:
         """The values of every page."""
         notice = ""
         if session is not None:
@@ -227,11 +227,11 @@ def _root_of(console: Console, request: Request) -> Root:
     return found
 
 
-def _session_of(console: Console, request: Request) -> Session | None:
+def _session_of(console: Console, request: Request) -> ConsoleSession | None:
     return console.sessions.find(request.headers.get("cookie", ""))
 
 
-def _shown(console: Console, root: Root | None, session: Session | None, show: Callable[[], Page]) -> Response:
+def _shown(console: Console, root: Root | None, session: ConsoleSession | None, show: Callable[[], Page]) -> Response:
     try:
         page = show()
     except KafkaException as error:
@@ -239,7 +239,7 @@ def _shown(console: Console, root: Root | None, session: Session | None, show: C
     return HTMLResponse(render(page, console.common(root, session)), page.status)
 
 
-def _changed(console: Console, visit: Visit, session: Session, act: Callable[[Visit], Moved]) -> Response:
+def _changed(console: Console, visit: Visit, session: ConsoleSession, act: Callable[[Visit], Moved]) -> Response:
     try:
         moved = act(visit)
     except (KafkaException, TypeError, ValueError) as error:
@@ -319,7 +319,7 @@ def _sign_out(console: Console) -> Callable[[Request], Awaitable[Response]]:
 _SIGNED_OUT = "event: signed-out\ndata:\n\n"
 
 
-async def _events(console: Console, root: Root, path: str, session: Session | None) -> AsyncIterator[str]:
+async def _events(console: Console, root: Root, path: str, session: ConsoleSession | None) -> AsyncIterator[str]:
     """The live part of a page as server-sent events: one with each view, while the browser listens, and until the
     session ends in which it asked."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()

@@ -51,7 +51,7 @@ class LimitedState(ServerState):
         self.limits = limits
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection with deadlines. `free_since` is when it was opened or its last request was answered, as the time of
     the event loop."""
 
@@ -73,7 +73,7 @@ class Connection(H11Protocol):
         self.free_since = self.loop.time()
         self._check_later()
         if len(others) > limits.connections:
-            owing = [found for found in others if isinstance(found, Connection) and found.owes_request]
+            owing = [found for found in others if isinstance(found, HttpConnection) and found.owes_request]
             longest = min(owing, key=_free_since)
             if longest is self:  # all others are being answered
                 transport.write(_BUSY)
@@ -138,5 +138,5 @@ class Connection(H11Protocol):
             self._check_later()
 
 
-def _free_since(connection: Connection) -> float:
+def _free_since(connection: HttpConnection) -> float:
     return connection.free_since

@@ -8,7 +8,7 @@ from deltaq.admin import ConfigResource, ResourceType
 from deltaq.config import TOPIC_SETTINGS
 from deltaq.console.charts import chart
 from deltaq.console.messages import MESSAGES_MAX, Row, Wanted, find
-from deltaq.console.view import GroupView, TopicView
+from deltaq.console.view import GroupPage, TopicPage
 from deltaq.console.visits import Page, Root, Visit
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic
 from deltaq.maintenance.report import FAILURES
@@ -55,7 +55,7 @@ def _columns(visit: Visit, name: str) -> list[tuple[str, str]] | None:
     return None if found is None else [(field.name, str(field.type)) for field in found.arrow]
 
 
-def _topic_of(visit: Visit) -> TopicView:
+def _topic_of(visit: Visit) -> TopicPage:
     name, view = visit.names["topic"], visit.view()
     if name not in view.topics:
         if (reason := view.errors.get(name)) is not None:
@@ -124,7 +124,7 @@ def group(visit: Visit) -> Page:
     return Page("group.html", values, live="_group.html")
 
 
-def _group_of(visit: Visit) -> GroupView:
+def _group_of(visit: Visit) -> GroupPage:
     name, view = visit.names["group"], visit.view()
     if name not in view.groups:
         reason = view.errors.get(f"group {name}")

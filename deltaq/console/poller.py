@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
-from deltaq.console.view import EMPTY, History, RootView, group_views, topic_views
+from deltaq.console.view import EMPTY, LagHistory, RootView, group_views, topic_views
 from deltaq.errors import KafkaException
 from deltaq.metrics import STORE_REQUESTS, Totals
 from deltaq.store import Store
@@ -29,9 +29,9 @@ Listener = Callable[[RootView], object]
 class _Histories:
     """The rates of topics, the lags of groups, and the sums of a root, since a page was opened."""
 
-    rates: History = field(default_factory=lambda: History(HISTORY))
-    lags: History = field(default_factory=lambda: History(HISTORY))
-    sums: History = field(default_factory=lambda: History(HISTORY))
+    rates: LagHistory = field(default_factory=lambda: LagHistory(HISTORY))
+    lags: LagHistory = field(default_factory=lambda: LagHistory(HISTORY))
+    sums: LagHistory = field(default_factory=lambda: LagHistory(HISTORY))
 
 
 class Poller:

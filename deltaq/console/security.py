@@ -41,7 +41,7 @@ COOKIE = "deltaq_session"
 
 
 @dataclass(slots=True)
-class Session:
+class ConsoleSession:
     """A signed-in browser. `csrf` is in each of its forms, `notice` is shown once."""
 
     id: str = field(repr=False)
@@ -56,18 +56,18 @@ class Sessions:
     def __init__(self, token: str | None, clock: Clock) -> None:
         self._token = token
         self._clock = clock
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ConsoleSession] = {}
 
     def __repr__(self) -> str:
         return f"<Sessions {len(self._sessions)}>"
 
-    def sign_in(self, token: str) -> Session | None:
+    def sign_in(self, token: str) -> ConsoleSession | None:
         """A new session for the right token."""
         if not self.is_token(token):
             return None
         while len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
-        session = Session(new_secret(self._clock), new_secret(self._clock), self._clock.monotonic() + SESSION_S)
+        session = ConsoleSession(new_secret(self._clock), new_secret(self._clock), self._clock.monotonic() + SESSION_S)
         self._sessions[session.id] = session
         return session
 
@@ -75,7 +75,7 @@ class Sessions:
         """Whether it is the token; takes as long whatever it is."""
         return self._token is not None and hmac.compare_digest(token.encode(), self._token.encode())
 
-    def find(self, cookies: str) -> Session | None:
+    def find(self, cookies: str) -> ConsoleSession | None:
         """The session that a `Cookie` header names."""
         # Not by Python's parser: it stops at a value that is no token, as other programs on this host may have set.
         pairs = (pair.strip().partition("=") for pair in cookies.split(";"))
@@ -86,15 +86,15 @@ class Sessions:
             return None
         return session
 
-    def is_live(self, session: Session) -> bool:
+    def is_live(self, session: ConsoleSession) -> bool:
         """Whether a session has not ended."""
         return session.id in self._sessions and self.left_s(session) > 0
 
-    def left_s(self, session: Session) -> float:
+    def left_s(self, session: ConsoleSession) -> float:
         """Seconds until a session ends by itself."""
         return session.ends_at - self._clock.monotonic()
 
-    def sign_out(self, session: Session) -> None:
+    def sign_out(self, session: ConsoleSession) -> None:
         """End a session."""
         self._sessions.pop(session.id, None)
 
@@ -125,6 +125,6 @@ def is_of_another_site(headers: Mapping[str, str]) -> bool:
     return headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
 
 
-def may_change(session: Session | None, csrf: str) -> bool:
+def may_change(session: ConsoleSession | None, csrf: str) -> bool:
     """Whether a form comes from a page that was made for this session."""
     return session is not None and hmac.compare_digest(csrf.encode(), session.csrf.encode())

@@ -16,7 +16,7 @@ from deltaq.admin import AdminClient
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import AdminConfig, parse_client_config
 from deltaq.console.app import STREAMS_MAX, Console, application
-from deltaq.console.connections import Connection, ConnectionLimits, LimitedState, connections_max
+from deltaq.console.connections import ConnectionLimits, HttpConnection, LimitedState, connections_max
 from deltaq.console.poller import INTERVAL_S, Poller
 from deltaq.console.security import LOOPBACK, Sessions, new_secret
 from deltaq.console.visits import Root
@@ -109,7 +109,7 @@ def http_server(console: Console, limits: ConnectionLimits | None = None) -> uvi
     config = uvicorn.Config(
         application(console),
         access_log=False,
-        http=Connection,
+        http=HttpConnection,
         ws="none",
         log_level="error",  # what is wrong with a request, its client is told
         server_header=False,

@@ -15,7 +15,7 @@ NO_POINTS: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class TopicView:
+class TopicPage:
     """A topic. Rates are None after the first look; `rates` are those of the last looks, the newest last."""
 
     name: str
@@ -55,7 +55,7 @@ class TopicView:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupPage:
     """A group. `lags` are those of the last looks, the newest last."""
 
     name: str
@@ -87,8 +87,8 @@ class RootView:
     """A root at one time. `number` counts looks. `problem` says why the last one failed; the rest is older then."""
 
     number: int
-    topics: Mapping[str, TopicView]
-    groups: Mapping[str, GroupView]
+    topics: Mapping[str, TopicPage]
+    groups: Mapping[str, GroupPage]
     errors: Mapping[str, str]
     cost: Cost
     rates: Sequence[float] = NO_POINTS
@@ -123,7 +123,7 @@ EMPTY = RootView(0, {}, {}, {}, Cost())
 
 
 @dataclass(slots=True)
-class History:
+class LagHistory:
     """The values of the last looks, by what they are of. A name that is gone is forgotten."""
 
     length: int
@@ -141,7 +141,7 @@ class History:
         return {name: tuple(points) for name, points in self._values.items()}
 
 
-def topic_views(before: RootSample | None, now: RootSample) -> dict[str, TopicView]:
+def topic_views(before: RootSample | None, now: RootSample) -> dict[str, TopicPage]:
     """The topics of a sample, by name, with their rates since the sample before."""
     found = {}
     for rate in topic_rates(before, now):
@@ -153,22 +153,22 @@ def topic_views(before: RootSample | None, now: RootSample) -> dict[str, TopicVi
 
 def _topic_view(
     name: str, count: TopicCount, messages: float | None, commits: float | None, settings: TopicSettings
-) -> TopicView:
+) -> TopicPage:
     size = count.bytes, count.files, count.files_to_compact
     about = count.ranges, settings, count.is_typed
-    return TopicView(name, count.messages, *size, count.version, *about, messages, commits, count.produced)
+    return TopicPage(name, count.messages, *size, count.version, *about, messages, commits, count.produced)
 
 
-def group_views(before: RootSample | None, now: RootSample) -> dict[str, GroupView]:
+def group_views(before: RootSample | None, now: RootSample) -> dict[str, GroupPage]:
     """The groups of a sample, by name."""
     return {name: _group_view(name, count, before, now) for name, count in sorted(now.groups.items())}
 
 
-def _group_view(name: str, count: GroupCount, before: RootSample | None, now: RootSample) -> GroupView:
+def _group_view(name: str, count: GroupCount, before: RootSample | None, now: RootSample) -> GroupPage:
     earlier = None if before is None else before.groups.get(name)
     rate, lag, lag_before = None, count.lag.lag, None if earlier is None else earlier.lag.lag
     if before is not None and lag is not None and lag_before is not None and now.at_s > before.at_s:
         rate = (lag - lag_before) / (now.at_s - before.at_s)
     about = count.about
     state = about.state.name.lower().replace("_", " ")
-    return GroupView(name, state, about.partition_assignor, about.members, count.lag.partitions, lag, rate)
+    return GroupPage(name, state, about.partition_assignor, about.members, count.lag.partitions, lag, rate)

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from deltaq.consumer.decoding import DecodedRecords
-from deltaq.consumer.fetch_queue import FetchQueue
+from deltaq.consumer.fetch_buffer import FetchBuffer
 from deltaq.consumer.large_messages import JoinedRecords, Joining
 from deltaq.groups.state import Key
 from deltaq.message import OFFSET_STORED, FetchedMessage, Message
@@ -160,7 +160,7 @@ class AcceptedBatches:
     `batch` is the batch that `poll` may return from, starting at its `row`, without a call of `first`.
     """
 
-    def __init__(self, queue: FetchQueue) -> None:
+    def __init__(self, queue: FetchBuffer) -> None:
         self._queue = queue
         self.batch: RecordBatch | None = None
         self._batches: list[AcceptedBatch] = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, Held, Place, PlacedEvent, RecordBatch
 from deltaq.consumer.decoding import DecodedRecords
-from deltaq.consumer.fetch_queue import PartitionRecords
+from deltaq.consumer.fetch_buffer import PartitionRecords
 from deltaq.consumer.fetcher import Fetcher
 from deltaq.consumer.large_messages import FRESH, BeginEarlier, JoinedRecords, Joining, joined
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState

@@ -14,13 +14,13 @@ from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, RecordBatch
 from deltaq.consumer.arguments import assignable, check_count, check_place, partition_list, topic_name
 from deltaq.consumer.calls import CallGuard, PendingEvents, exclusive
 from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health
-from deltaq.consumer.lifecycle import Lifecycle
+from deltaq.consumer.lifecycle import ConsumerLifecycle
 from deltaq.consumer.offset_queries import OffsetQueries, known_watermarks, watermarks
 from deltaq.consumer.reader import Reader, group_maintenance, open_reader
 from deltaq.consumer.reconciliation import RebalanceCallback, no_callback, rebalance_callbacks
 from deltaq.consumer.statistics import start_statistics
 from deltaq.consumer.subscription import Subscription
-from deltaq.consumer.wanted import Wanted
+from deltaq.consumer.subscription_topics import SubscriptionTopics
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
 from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog
@@ -46,7 +46,7 @@ _log = logging.getLogger("deltaq.consumer")
 _SLICE_S = 0.2
 """Longest uninterrupted wait, in seconds. Between waits, Ctrl-C and group changes are handled."""
 
-_NOTHING_WANTED = Wanted(())
+_NOTHING_WANTED = SubscriptionTopics(())
 
 
 class Consumer(Generic[K, V]):
@@ -85,7 +85,7 @@ class Consumer(Generic[K, V]):
             self._name(topic)
         self._calls = CallGuard()
         self._events = PendingEvents(config, self._calls, clock)
-        self._life = Lifecycle(self, self._group, self._calls, config.logger)
+        self._life = ConsumerLifecycle(self, self._group, self._calls, config.logger)
         self._reader: Reader | None = None
         self._subscription: Subscription[Consumer[K, V]] | None = None
         self._has_left = False  # the group, and has not been assigned partitions since
@@ -119,10 +119,10 @@ class Consumer(Generic[K, V]):
             raise InvalidConfig("subscribe() needs at least one topic; unsubscribe() ends a subscription", key="topics")
         names, current = [self._name(topic) for topic in topics], self._subscription
         if current is not None and not current.is_ending:
-            current.change(Wanted(names, current.wanted.subscription + 1), callbacks)
+            current.change(SubscriptionTopics(names, current.wanted.subscription + 1), callbacks)
             self._follow()
             return
-        wanted = Wanted(names)
+        wanted = SubscriptionTopics(names)
         while self._subscription is not None:  # a callback of the subscription that ends subscribes anew
             self._unsubscribe(keeps_place=True)
         self._calls.check_open()  # a callback may have closed the consumer
@@ -579,7 +579,7 @@ class Consumer(Generic[K, V]):
         self._running().held.follow(wanted.named, wanted.matched, more)
 
     @property
-    def _wanted(self) -> Wanted:
+    def _wanted(self) -> SubscriptionTopics:
         return _NOTHING_WANTED if self._subscription is None else self._subscription.wanted
 
     # --- work between two messages ---

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from deltaq import names
 from deltaq.clock import Clock, Thread
-from deltaq.consumer.fetch_queue import FetchQueue
+from deltaq.consumer.fetch_buffer import FetchBuffer
 from deltaq.consumer.offset_reset import OffsetReset, StoredOffsets
 from deltaq.consumer.read_ahead import Cursor, ReadAhead
 from deltaq.consumer.tail import LiveTopic, TopicTail
@@ -69,7 +69,7 @@ class PollTimer:
 
 
 class Fetcher:
-    """Fetches for one consumer. Thread-safe; see `FetchQueue` for `queue`.
+    """Fetches for one consumer. Thread-safe; see `FetchBuffer` for `queue`.
 
     `changes` increases whenever a followed topic is created, deleted or gets more partitions. `lookup` has the
     cache of footers.
@@ -91,7 +91,7 @@ class Fetcher:
         self._name = name
         self._lookup = lookup
         self._changed = clock.condition()
-        self.queue = FetchQueue(settings.bytes_max, self._changed)
+        self.queue = FetchBuffer(settings.bytes_max, self._changed)
         self.changes = 0
         self._topics: dict[str, TopicFetcher] = {}
         self._epochs = 0

@@ -26,7 +26,7 @@ class ThreadOwner(Protocol):
         """Let a thread end soon, and return it. May be called in any thread, also in that one."""
 
 
-class Lifecycle:
+class ConsumerLifecycle:
     """The parts of one consumer that have threads, which end with the consumer. It holds no reference to that one."""
 
     def __init__(self, consumer: object, group: str, calls: CallGuard, logger: logging.Logger | None = None) -> None:
@@ -75,7 +75,7 @@ def _abandon(group: str, parts: Sequence[ThreadOwner]) -> None:
     _ENDING.update([thread for part in tuple(parts) if (thread := part.abandon()) is not None])
 
 
-_OPEN: WeakSet[Lifecycle] = WeakSet()
+_OPEN: WeakSet[ConsumerLifecycle] = WeakSet()
 _ENDING: set[Thread] = set()
 """The threads of garbage-collected consumers. They may still be leaving their group."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from deltaq.consumer.fetch_queue import PartitionError
+from deltaq.consumer.fetch_buffer import PartitionError
 from deltaq.consumer.read_ahead import Cursor, CursorState
 from deltaq.errors import KafkaError, KafkaException, OffsetOutOfRange, UnknownTopic
 from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, OFFSET_TAIL_BASE

@@ -12,7 +12,7 @@ from deltaq.consumer.accepted import AcceptedBatches, EventBatch
 from deltaq.consumer.arguments import check_place, partition_list
 from deltaq.consumer.assignment import Assignment
 from deltaq.consumer.calls import PendingEvents
-from deltaq.consumer.fetch_queue import PartitionEnd, PartitionError, PartitionRecords
+from deltaq.consumer.fetch_buffer import PartitionEnd, PartitionError, PartitionRecords
 from deltaq.consumer.fetcher import Fetcher, FetchSettings
 from deltaq.consumer.offset_queries import OffsetQueries
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic

@@ -22,7 +22,7 @@ from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 from deltaq.config import ConsumerConfig
 from deltaq.consumer.reader import Reader
-from deltaq.consumer.wanted import Wanted
+from deltaq.consumer.subscription_topics import SubscriptionTopics
 from deltaq.errors import KafkaException
 from deltaq.groups.commit_requests import HandOver
 from deltaq.groups.fencing import NO_MEMBER, Claim
@@ -135,7 +135,7 @@ class Reconciler(Generic[C]):
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: SubscriptionTopics,
         callbacks: Mapping[str, RebalanceCallback[C]],
         call_out: Callable[[Callable[[], object]], None],
         membership: Membership,
@@ -181,7 +181,7 @@ class Reconciler(Generic[C]):
 
     # --- transitions ---
 
-    def change(self, wanted: Wanted, callbacks: Mapping[str, RebalanceCallback[C]]) -> None:
+    def change(self, wanted: SubscriptionTopics, callbacks: Mapping[str, RebalanceCallback[C]]) -> None:
         """Go over to another subscription. No partition is added before the group knows of it."""
         self._wanted, self._callbacks = wanted, callbacks
 

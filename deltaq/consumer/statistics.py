@@ -10,7 +10,7 @@ from deltaq.clock import Clock
 from deltaq.config import ConsumerConfig
 from deltaq.consumer.calls import PendingEvents
 from deltaq.consumer.health import ConsumerHealth, MembershipState, PartitionHealth, ReadState
-from deltaq.consumer.lifecycle import Lifecycle
+from deltaq.consumer.lifecycle import ConsumerLifecycle
 from deltaq.consumer.offset_queries import known_watermarks
 from deltaq.consumer.reader import Reader
 from deltaq.message import OFFSET_INVALID
@@ -28,7 +28,7 @@ _FETCH_STATES = {
 }
 
 
-class ObservedConsumer(Protocol):
+class MeasuredConsumer(Protocol):
     """What statistics are read from."""
 
     _reader: Reader | None
@@ -41,7 +41,7 @@ class ConsumerStatistics:
     """Queues a call of `stats_cb` every `statistics.interval.ms`. A call that the application is late for is replaced
     by a newer one. Does not keep the consumer alive."""
 
-    def __init__(self, consumer: ObservedConsumer, client_id: str, clock: Clock) -> None:
+    def __init__(self, consumer: MeasuredConsumer, client_id: str, clock: Clock) -> None:
         self._fields = ClientFields("consumer", client_id, clock)
         self._consumer = ref(consumer)  # nor a reference to its events: a callback may be a method of its owner
         self._first_generation: int | None = None
@@ -54,7 +54,7 @@ class ConsumerStatistics:
         consumer._events.statistics(json.dumps(self._read(consumer)))
         return True
 
-    def _read(self, consumer: ObservedConsumer) -> dict[str, Any]:
+    def _read(self, consumer: MeasuredConsumer) -> dict[str, Any]:
         health, reader = consumer.health(), consumer._reader
         stored = [] if reader is None else [entry.wanted for entry in reader.held.stored()]
         offsets = {(place.topic, place.partition): place.offset for place in stored}
@@ -119,7 +119,7 @@ def _lag(end: int | None, offset: int | None) -> int:
     return _UNKNOWN_LAG if end is None or offset is None else max(0, end - offset)
 
 
-def start_statistics(consumer: ObservedConsumer, config: ConsumerConfig, clock: Clock, life: Lifecycle) -> None:
+def start_statistics(consumer: MeasuredConsumer, config: ConsumerConfig, clock: Clock, life: ConsumerLifecycle) -> None:
     """Emit statistics until the consumer ends, if its settings ask for them."""
     if config.stats_cb is not None and config.statistics_interval_ms:
         statistics = ConsumerStatistics(consumer, config.client_id, clock)

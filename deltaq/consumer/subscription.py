@@ -11,14 +11,14 @@ from deltaq.clock import Clock
 from deltaq.config import ConsumerConfig
 from deltaq.consumer.reader import Reader
 from deltaq.consumer.reconciliation import RebalanceCallback, Reconciler
-from deltaq.consumer.wanted import TopicRefresh, Wanted
+from deltaq.consumer.subscription_topics import SubscriptionTopics, TopicRefresh
 from deltaq.errors import Fenced, KafkaError, Unavailable, WrongState
 from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.poll_lease import PollLease
 from deltaq.groups.rebalance import Strategies
-from deltaq.groups.session import Candidate, GroupView, MemberTopics
+from deltaq.groups.session import GroupView, JoiningMember, MemberTopics
 from deltaq.groups.state import Member
 from deltaq.message import Message, event
 from deltaq.store import Store
@@ -37,7 +37,7 @@ class Subscription(Generic[C]):
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: SubscriptionTopics,
         callbacks: Mapping[str, RebalanceCallback[C]],
         call_out: Callable[[Callable[[], object]], None],
         group_log: GroupLog,
@@ -112,7 +112,7 @@ class Subscription(Generic[C]):
         """The application has changed the assignment itself, maybe in a callback."""
         self._reconciler.was_assigned()
 
-    def change(self, wanted: Wanted, callbacks: Mapping[str, RebalanceCallback[C]]) -> None:
+    def change(self, wanted: SubscriptionTopics, callbacks: Mapping[str, RebalanceCallback[C]]) -> None:
         """Read the topics of another call of `subscribe`, as the same member. The next polls revoke and assign what
         differs. `wanted.subscription` follows that of `self.wanted`."""
         self.check_not_replaced()
@@ -216,5 +216,5 @@ def _membership(
     # A client of its own: an offset commit that waits for the store must not delay heartbeats.
     log, interval_s = group_log.sibling(), config.heartbeat_interval_ms / 1000
     sharing = reader.committer if store.is_remote else None  # on local disk an entry of each member costs little
-    candidate = Candidate(store, log, member, strategies, interval_s, clock, sharing)
+    candidate = JoiningMember(store, log, member, strategies, interval_s, clock, sharing)
     return Membership(candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake, first_topics)

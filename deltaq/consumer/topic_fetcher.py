@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from deltaq import metrics
 from deltaq.clock import Clock, Condition
-from deltaq.consumer.fetch_queue import FetchQueue, PartitionEnd, PartitionError, PartitionRecords, StoreOutage
+from deltaq.consumer.fetch_buffer import FetchBuffer, PartitionEnd, PartitionError, PartitionRecords, StoreOutage
 from deltaq.consumer.offset_reset import OffsetReset
 from deltaq.consumer.read_ahead import Cursor, CursorState, ReadAhead
 from deltaq.consumer.tail import LiveTopic, TopicTail
@@ -47,7 +47,7 @@ class TopicFetcher:
         tail: TopicTail,
         resets: OffsetReset,
         reads: ReadAhead,
-        queue: FetchQueue,
+        queue: FetchBuffer,
         changed: Condition,
         clock: Clock,
         grown: Callable[[], None],

@@ -47,7 +47,7 @@ from deltaq.store import (
     StoreError,
     StoreRefused,
     StoreUnavailable,
-    UnsafeStore,
+    StoreUnsafe,
     probed,
 )
 
@@ -224,7 +224,7 @@ class DeltaLog(LogReader):
         """Probe the store, once per process: without create-if-absent, writers would overwrite each other's entries."""
         try:
             probed(self.store, self.clock)
-        except UnsafeStore as error:
+        except StoreUnsafe as error:
             raise errors.UnsafeStore(str(error)) from error
         except StoreError as error:
             raise unavailable(error) from error

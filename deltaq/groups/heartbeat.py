@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from deltaq import metrics, names
 from deltaq.clock import Clock
 from deltaq.delta.store_errors import unavailable
-from deltaq.groups.liveness import HeartbeatWatch, heartbeat_name
+from deltaq.groups.liveness import LivenessCheck, heartbeat_name
 from deltaq.groups.pending import PendingOffsets, heartbeat_content
 from deltaq.groups.state import GroupHead, Member
 from deltaq.store import Store, StoreError
@@ -71,7 +71,7 @@ class MemberWatch:
     watches all others too: if several members have died with the leader, all are found dead one session time-out later.
     """
 
-    _seen: HeartbeatWatch
+    _seen: LivenessCheck
     _clock: Clock
     _interval_s: float
     _leader: str | None = None

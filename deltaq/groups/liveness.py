@@ -42,7 +42,7 @@ class _Read:
 
 
 @dataclass(eq=False)
-class HeartbeatWatch:
+class LivenessCheck:
     """What one watcher has seen of the heartbeats of one group. Not thread-safe.
 
     A member's silence is measured from the end of the first check that found its object's present content to the

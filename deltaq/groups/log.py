@@ -18,7 +18,7 @@ from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.errors import Fenced, KafkaException
 from deltaq.groups.commit_turns import REST_PARAMETER, CommitTurns
 from deltaq.groups.fencing import Claim, check_may_commit, check_no_members, check_not_in_use, check_there, subscribed
-from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
+from deltaq.groups.liveness import LivenessCheck, remove_heartbeat
 from deltaq.groups.offsets import CommittedOffset, committed_offset, forget_actions, offset_actions
 from deltaq.groups.pending import PendingOffsets, acceptable
 from deltaq.groups.state import GroupHead, group_head
@@ -86,7 +86,7 @@ class GroupLog:
 
     def __post_init__(self) -> None:
         self._folder = names.group_folder(self.group)
-        self._watch = HeartbeatWatch(self._store, self.group, self._clock)
+        self._watch = LivenessCheck(self._store, self.group, self._clock)
         if self._store.is_remote and self._turns is None:
             self._turns = CommitTurns(self._clock)
         self._log = DeltaLog(self._store, self._folder, self._clock, self._turns)

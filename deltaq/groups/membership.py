@@ -19,7 +19,7 @@ from deltaq.delta.table_state import TableState
 from deltaq.errors import Fenced, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.groups.heartbeat import SessionExpired
 from deltaq.groups.poll_lease import PollLease
-from deltaq.groups.session import Candidate, GroupView, MemberTopics
+from deltaq.groups.session import GroupView, JoiningMember, MemberTopics
 from deltaq.groups.state import Key
 
 _log = logging.getLogger("deltaq.groups")
@@ -47,7 +47,7 @@ class Membership:
     `on_change` has ended; the consumer sets it.
     """
 
-    _candidate: Candidate
+    _candidate: JoiningMember
     _max_poll_interval_s: float
     _on_change: Callable[[], None]
     _first_topics: Callable[[], MemberTopics | None] = lambda: None

@@ -13,7 +13,7 @@ from deltaq import metrics, names
 from deltaq.clock import Clock
 from deltaq.groups.fencing import Claim, not_a_member
 from deltaq.groups.heartbeat import Heartbeat, MemberWatch, SessionExpired
-from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
+from deltaq.groups.liveness import LivenessCheck, remove_heartbeat
 from deltaq.groups.log import GroupLog
 from deltaq.groups.pending import OffsetSharing, PendingOffsets
 from deltaq.groups.rebalance import Strategies, joined, left, needs_rebalance, released, resubscribed
@@ -64,7 +64,7 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class JoiningMember:
     """What a consumer joins its group with; the topics of `member` are given to `Session.join`. `sharing` is None if
     the consumer always commits its offsets itself."""
 
@@ -87,7 +87,7 @@ class Session:
     called when `view` has changed. All methods that write the log raise what `GroupLog.change` raises; each change is
     idempotent."""
 
-    _of: Candidate
+    _of: JoiningMember
     member_id: str
     _on_change: Callable[[], None]
     view: GroupView | None = None
@@ -102,7 +102,7 @@ class Session:
         of = self._of
         session_timeout_s = of.member.session_timeout_s
         self.heartbeat = Heartbeat(of.store, of.log.group, of.clock, session_timeout_s, of.heartbeat_interval_s)
-        watch = HeartbeatWatch(of.store, of.log.group, of.clock)
+        watch = LivenessCheck(of.store, of.log.group, of.clock)
         self._members = MemberWatch(watch, of.clock, of.heartbeat_interval_s)
 
     def is_silent(self) -> bool:

@@ -32,7 +32,7 @@ class EndingProducer(Protocol):
         """Refuse further calls for this reason. The messages belong to the parent."""
 
 
-class Lifecycle:
+class ProducerLifecycle:
     """The end of one producer. It holds no reference to that one."""
 
     def __init__(self, producer: EndingProducer, handles: Mapping[Any, TopicHandle], clock: Clock) -> None:

@@ -38,7 +38,7 @@ from deltaq.producer.accumulator import (
 from deltaq.producer.callbacks import CallbackQueue, Due, Notice, PendingCallbacks, log_failure, not_callable
 from deltaq.producer.futures import DeliveryFuture
 from deltaq.producer.large_messages import LARGE_MESSAGE_BYTES_MAX, LargeBlock, large_block
-from deltaq.producer.lifecycle import EXIT_WAIT_S, Lifecycle, close_handle
+from deltaq.producer.lifecycle import EXIT_WAIT_S, ProducerLifecycle, close_handle
 from deltaq.producer.produce_call import ProduceCall
 from deltaq.producer.sender import Sender, topic_sender
 from deltaq.producer.statistics import open_statistics
@@ -109,7 +109,7 @@ class Producer(RefusedTransactions):
         self._has_futures = False
         self._closed = False
         self._why_closed = CLOSED
-        self._life = Lifecycle(self, self._handles, clock)
+        self._life = ProducerLifecycle(self, self._handles, clock)
         self._statistics = open_statistics(config, clock, self._callbacks, self._handles)
         self._forwarding = forward_logs(config.logger, self)
         _log.info("producer started client.id=%r root=%r version=%s", config.client_id, self._store.url, __version__)

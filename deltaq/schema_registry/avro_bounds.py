@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deltaq.schema_registry.work import VALUE_DEPTH_MAX
+from deltaq.schema_registry.work import VALUE_DEPTH_MAX, OutOfBounds
 
 FREE_VALUES_MAX = 1_000_000
 """Values of one payload that take no byte in it: nulls, records without fields, and defaults of the reader."""
@@ -25,10 +25,6 @@ _FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _NUMBER, _SIZED, _TEXT, _ENUM, _DECIMAL, _RECORD, _UNION, _ARRAY, _MAP = range(9)
 _VARIABLE = -1
 _CONTAINERS = frozenset((_RECORD, _ARRAY, _MAP))
-
-
-class OutOfBounds(ValueError):
-    """A payload stands for a value beyond a limit."""
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException
 from fastavro.validation import ValidationError
 
-from deltaq.schema_registry.avro_bounds import Bounds, OutOfBounds, bounds_of, check_payload
+from deltaq.schema_registry.avro_bounds import Bounds, bounds_of, check_payload
 from deltaq.schema_registry.avro_fields import has_overflown, unwritable_field, without_branches
 from deltaq.schema_registry.avro_guards import LOGICAL_READERS as OWN_LOGICAL_READERS
 from deltaq.schema_registry.avro_guards import guarded
@@ -23,6 +23,7 @@ from deltaq.schema_registry.compatibility import avro as rules
 from deltaq.schema_registry.formats import NamedText
 from deltaq.schema_registry.work import (
     VALUE_DEPTH_MAX,
+    OutOfBounds,
     TooMuchWork,
     check_schema_size,
     count_values,

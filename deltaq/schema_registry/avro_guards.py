@@ -10,7 +10,8 @@ from __future__ import annotations
 from decimal import Context, Decimal
 from typing import Any
 
-from deltaq.schema_registry.avro_bounds import DECIMAL_DIGITS_MAX, OutOfBounds, has_digits
+from deltaq.schema_registry.avro_bounds import DECIMAL_DIGITS_MAX, has_digits
+from deltaq.schema_registry.work import OutOfBounds
 
 _DECIMAL = "deltaq-decimal"
 _EXACT = Context(prec=DECIMAL_DIGITS_MAX)

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from deltaq.schema_registry.work import OutOfBounds
+
 MESSAGE_BYTES_MAX = 512 * 2**20
 """Memory of the messages in one payload, apart from their repeated fields and texts."""
 _EMPTY_BYTES, _FIELD_BYTES = 32, 16
 _GROUP, _MESSAGE = 10, 11
 _VARINT, _EIGHT, _SIZED, _GROUP_START, _GROUP_END, _FOUR = range(6)
-
-
-class OutOfBounds(ValueError):
-    """A payload would take more memory than the limit."""
 
 
 @lru_cache(maxsize=1000)

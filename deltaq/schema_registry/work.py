@@ -21,6 +21,10 @@ VALUE_DEPTH_MAX = 100
 _CONTAINERS = (dict, list, tuple)
 
 
+class OutOfBounds(ValueError):
+    """A payload stands for a value, or for as much memory, beyond a limit."""
+
+
 class TooMuchWork(ValueError):
     """The steps of `limited_work` are used up."""
 

@@ -38,7 +38,7 @@ _MEMBERS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ValueFault:
     """A value that a reader cannot return: its row, the path of its column (`place.city`), and the reason."""
 
     row: int
@@ -50,18 +50,18 @@ Check: TypeAlias = "Callable[[pa.Array, str], tuple[str, str] | None]"
 """Path and reason of a value at fault in an array at a path; None if all its values are sound."""
 
 
-def faults(column: pa.Array, path: str, first: int = 0) -> Iterator[Fault]:
+def faults(column: pa.Array, path: str, first: int = 0) -> Iterator[ValueFault]:
     """The rows of a column that hold a value at fault, in order. `first` is the number of its first row."""
     return faulty_rows(column, path, unsound, first)
 
 
-def faulty_rows(column: pa.Array, path: str, check: Check, first: int = 0) -> Iterator[Fault]:
+def faulty_rows(column: pa.Array, path: str, check: Check, first: int = 0) -> Iterator[ValueFault]:
     """As `faults`, with another check. A column without a fault is checked once."""
     found = check(column, path)
     if found is None:
         return
     if len(column) == 1:
-        yield Fault(first, *found)
+        yield ValueFault(first, *found)
         return
     half = len(column) // 2
     yield from faulty_rows(column.slice(0, half), path, check, first)

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, OffsetOutOfRange, UnknownTopic
 from deltaq.spark.bounds import STRATEGY, Edge, Limit, Moment
-from deltaq.spark.options import Subscription
+from deltaq.spark.options import SourceTopics
 from deltaq.topics.state import TopicHead
 
 _log = logging.getLogger("deltaq.spark")
@@ -131,7 +131,7 @@ class DataLoss:
         _log.warning("data loss, continuing with the records that exist: %s", loss.error.str())
 
 
-def available(heads: Mapping[str, TopicHead], subscription: Subscription) -> SourceOffset:
+def available(heads: Mapping[str, TopicHead], subscription: SourceTopics) -> SourceOffset:
     """The next offset of every partition in the subscription."""
     return {
         topic: TopicOffsets(
@@ -149,7 +149,7 @@ def _none_committed(topic: str, partition: int) -> None:  # noqa: ARG001  # a `C
 def at_bound(
     limit: Limit,
     heads: Mapping[str, TopicHead],
-    subscription: Subscription,
+    subscription: SourceTopics,
     look_up: TimeLookup,
     committed: CommittedLookup = _none_committed,
 ) -> SourceOffset:

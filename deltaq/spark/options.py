@@ -43,7 +43,7 @@ _COLUMN_SETS: tuple[ColumnSet, ...] = ("kafka", "table")
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class SourceTopics:
     """The topics to read: those of `names`, or all whose full name matches `pattern`.
 
     With `assigned` (topic -> partitions) only these partitions of `names` are read, and none that is added later.
@@ -83,7 +83,7 @@ class SourceOptions:
     """
 
     client: AdminConfig
-    subscription: Subscription
+    subscription: SourceTopics
     starting_group: str | None
     starting: Limit | None
     ending: Limit | None
@@ -176,7 +176,7 @@ def _trigger(given: GivenOptions) -> TriggerLimits:
     return TriggerLimits(most, least, given.seconds("maxTriggerDelay", default=_MAX_TRIGGER_DELAY))
 
 
-def _subscription(given: GivenOptions) -> Subscription:
+def _subscription(given: GivenOptions) -> SourceTopics:
     ways = [way for way in ("subscribe", "subscribePattern", "assign") if given.text(way) is not None]
     if len(ways) != 1:
         found = " and ".join(ways) or "none"
@@ -188,17 +188,17 @@ def _subscription(given: GivenOptions) -> Subscription:
         names = [name.strip() for name in text.split(",") if name.strip()]
         if not names:
             refuse("subscribe", text, "name one topic, or several separated by commas")
-        return Subscription(tuple(dict.fromkeys(map(check_topic, names))))
+        return SourceTopics(tuple(dict.fromkeys(map(check_topic, names))))
     if ways[0] == "subscribePattern":
         try:
             re.compile(text)
         except re.error as error:
             refuse("subscribePattern", text, f"it is not a regular expression: {error}")
-        return Subscription(pattern=text)
+        return SourceTopics(pattern=text)
     return _assigned(text)
 
 
-def _assigned(text: str) -> Subscription:
+def _assigned(text: str) -> SourceTopics:
     example = 'use JSON such as {"orders":[0,1],"payments":[2]}'
     body = json_object("assign", text, example)
     assigned: dict[str, frozenset[int]] = {}
@@ -208,4 +208,4 @@ def _assigned(text: str) -> Subscription:
         if not all(type(number) is int and number >= 0 for number in partitions):
             refuse("assign", text, example)
         assigned[check_topic(topic)] = frozenset(partitions)
-    return Subscription(tuple(assigned), assigned=assigned)
+    return SourceTopics(tuple(assigned), assigned=assigned)

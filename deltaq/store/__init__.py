@@ -17,7 +17,7 @@ from deltaq.store.contract import (
 from deltaq.store.local import LocalStore
 from deltaq.store.location import open_store
 from deltaq.store.memory import MemoryStore, forget_memory_store, serve_memory_store
-from deltaq.store.probe import UnsafeStore, left_probes, probe, probed, remove_left_probes
+from deltaq.store.probe import StoreUnsafe, left_probes, probe, probed, remove_left_probes
 
 __all__ = [
     "CreateUnsupported",
@@ -33,7 +33,7 @@ __all__ = [
     "StoreFull",
     "StoreRefused",
     "StoreUnavailable",
-    "UnsafeStore",
+    "StoreUnsafe",
     "Watch",
     "forget_memory_store",
     "left_probes",

@@ -18,7 +18,7 @@ from deltaq.store.bucket_policies import ROLES, Document, Role, policy_name, rol
 from deltaq.store.contract import StoreError, StoreRefused
 from deltaq.store.location import Location, parse_location
 from deltaq.store.object_options import object_settings
-from deltaq.store.probe import UnsafeStore, probe
+from deltaq.store.probe import StoreUnsafe, probe
 
 if TYPE_CHECKING:
     from deltaq.store.bucket_admin import BucketAdmin
@@ -90,7 +90,7 @@ def setup(root: str | os.PathLike[str], conf: Mapping[str, Any] | None = None) -
         InvalidConfig: the root is `gs://` or `az://`, which are set up with the provider's tools; the root or an option
             is invalid; or there are no credentials.
         Unavailable: the server did not answer, or refused a step, which the text names. Not retriable if it refused.
-        UnsafeStore: the store does not honour create-if-absent.
+        StoreUnsafe: the store does not honour create-if-absent.
     """
     root = os.fspath(root)
     settings = dict(conf or {})
@@ -113,7 +113,7 @@ def setup(root: str | os.PathLike[str], conf: Mapping[str, Any] | None = None) -
         done = BucketSetup(url, "not needed", "not needed")
     try:
         probe(open_root(config, SYSTEM_CLOCK))  # in a local root this also creates the folder
-    except UnsafeStore as error:
+    except StoreUnsafe as error:
         raise errors.UnsafeStore(str(error)) from error
     except StoreError as error:
         reason = f"the store could not be probed: {error}"

@@ -35,7 +35,7 @@ _process: int | None = None
 
 
 @dataclass(frozen=True)
-class Connection:
+class BucketConnection:
     """The clients of a bucket. Only `url` and `provider` may be shown; the other fields hold secrets."""
 
     url: str
@@ -81,7 +81,7 @@ class Connection:
             raise StoreRefused(operation, key, reason)
 
 
-def connect(scheme: str, bucket: str, prefix: str, options: Mapping[str, object]) -> Connection:
+def connect(scheme: str, bucket: str, prefix: str, options: Mapping[str, object]) -> BucketConnection:
     """The clients of `bucket`, for keys under `prefix`. Does no I/O. ValueError for invalid options or environment."""
     settings = object_settings(scheme, options, os.environ)
     url = f"{scheme}://{bucket}" + (f"/{prefix}" if prefix else "")
@@ -96,7 +96,7 @@ def connect(scheme: str, bucket: str, prefix: str, options: Mapping[str, object]
         fault = scrub(str(error).partition("Debug source:")[0].strip(), settings.secrets)
     else:
         clients = client, create_client, impatient_clients
-        return Connection(url, settings.provider, *clients, settings.secrets, lists_in_order=scheme != "az")
+        return BucketConnection(url, settings.provider, *clients, settings.secrets, lists_in_order=scheme != "az")
     # Raised outside the handler, so that `__context__` does not hold the client's text, which may contain a secret.
     raise ValueError(f"{url}: {fault}; check the store.* options and the environment variables of this provider")
 

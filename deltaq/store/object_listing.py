@@ -8,7 +8,7 @@ import obstore
 
 from deltaq.store.contract import ObjectEntry, ObjectMissing, StoreUnavailable
 from deltaq.store.keys import is_key
-from deltaq.store.object_connection import Connection
+from deltaq.store.object_connection import BucketConnection
 
 LIST_CHUNK = 1000  # entries: one page of S3's listing
 
@@ -25,7 +25,7 @@ class ObjectListing:
     last; an empty listing is verified by it.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BucketConnection) -> None:
         self._connection = connection
         self.known = ""
         self._is_store = False  # rather than another server, which may answer every request with its page

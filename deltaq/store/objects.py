@@ -14,7 +14,7 @@ import obstore
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.store.contract import ObjectEntry, ObjectTooLarge, PollInterval, StoreRefused, StoreUnavailable
 from deltaq.store.keys import check_folder, check_key, check_prefix, check_range
-from deltaq.store.object_connection import IMPATIENT_TIMEOUTS_S, Client, Connection, connect
+from deltaq.store.object_connection import IMPATIENT_TIMEOUTS_S, BucketConnection, Client, connect
 from deltaq.store.object_errors import outcome
 from deltaq.store.object_listing import ObjectListing
 from deltaq.store.watch import SignalWatch
@@ -55,7 +55,7 @@ class ObjectStore:
     is_remote = True
     case_sensitive = True
 
-    def __init__(self, connection: Connection, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, connection: BucketConnection, clock: Clock = SYSTEM_CLOCK) -> None:
         self.url = connection.url
         self.provider = connection.provider
         self._connection = connection

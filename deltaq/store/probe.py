@@ -31,12 +31,12 @@ LEFT_AFTER_MS = 24 * 3600 * 1000
 _FIRST, _SECOND = b"first", b"second"
 
 
-class UnsafeStore(StoreError):
+class StoreUnsafe(StoreError):
     """The store does not refuse to create an existing key, so data would be lost. Use another store or version."""
 
 
 def probe(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
-    """Create one temporary object twice. UnsafeStore if the second `create` succeeds or has any effect.
+    """Create one temporary object twice. StoreUnsafe if the second `create` succeeds or has any effect.
 
     StoreUnavailable after 5 attempts without a clear answer, StoreRefused after 3 refusals: MinIO denies access to a
     folder while another process's probe is being removed from it.
@@ -73,7 +73,7 @@ def _probe_key(store: Store, key: str) -> None:
     try:
         store.create(key, _FIRST)
     except CreateUnsupported as error:
-        raise UnsafeStore("probe", key, f"{store.url}: {error.reason}") from None
+        raise StoreUnsafe("probe", key, f"{store.url}: {error.reason}") from None
     except ObjectExists as error:
         # The key is unique, so no other writer can have taken it: the store answers so for "try again".
         raise StoreUnavailable("probe", key, error.reason) from None
@@ -82,9 +82,9 @@ def _probe_key(store: Store, key: str) -> None:
     except ObjectExists:
         # Read twice: the first answer may have been damaged in transit.
         if _read(store, key) != _FIRST and _read(store, key) != _FIRST:
-            raise UnsafeStore("probe", key, _verdict(store, "refused a taken key and yet lost its object")) from None
+            raise StoreUnsafe("probe", key, _verdict(store, "refused a taken key and yet lost its object")) from None
     else:
-        raise UnsafeStore("probe", key, _verdict(store, "created the same key twice"))
+        raise StoreUnsafe("probe", key, _verdict(store, "created the same key twice"))
 
 
 def _read(store: Store, key: str) -> bytes | None:

@@ -44,7 +44,7 @@ __all__ = [
     "Operation",
     "Outcome",
     "Partition",
-    "Record",
+    "SeenRecord",
     "dump_history",
     "load_history",
 ]
@@ -71,7 +71,7 @@ Kind: TypeAlias = Literal[
 ]
 
 
-class Record(NamedTuple):
+class SeenRecord(NamedTuple):
     """A record as a client sees it; partition and offset are None while unknown."""
 
     topic: str
@@ -102,7 +102,7 @@ class Operation:
     outcome: Outcome
     invoked: float
     completed: float | None = None
-    records: tuple[Record, ...] = ()
+    records: tuple[SeenRecord, ...] = ()
     at_tail: tuple[Partition, ...] = ()
     positions: tuple[tuple[Partition, int | None], ...] = ()
     group: str | None = None
@@ -152,7 +152,7 @@ class History:
 
     def send(self, process: str, topic: str, value: Hashable, partition: int | None = None) -> Invocation:
         """Call before a record is produced. `partition`: None if the client chooses it."""
-        return self._begin(process, "send", records=(Record(topic, partition, None, value),))
+        return self._begin(process, "send", records=(SeenRecord(topic, partition, None, value),))
 
     def poll(self, process: str) -> Invocation:
         """Call before a poll. Operations recorded during it, as in `on_assign`, precede the records it returns."""
@@ -287,7 +287,7 @@ class Invocation:
         far as known. For a query of committed positions, `positions`, with None where there is none.
         """
         fields: dict[str, Any] = {}
-        if got := tuple(Record(*record) for record in records):
+        if got := tuple(SeenRecord(*record) for record in records):
             fields["records"] = got
         if covered := tuple(at_tail):
             fields["at_tail"] = covered
@@ -363,7 +363,7 @@ def _line(operation: Operation) -> str:
 
 def _operation(fields: dict[str, Any]) -> Operation:
     fields["records"] = tuple(
-        Record(topic, partition, offset, _from_json(value))
+        SeenRecord(topic, partition, offset, _from_json(value))
         for topic, partition, offset, value in fields.get("records", ())
     )
     fields["at_tail"] = tuple((topic, number) for topic, number in fields.get("at_tail", ()))

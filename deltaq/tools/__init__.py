@@ -5,7 +5,7 @@ from __future__ import annotations
 from deltaq.tools.copying import CopyProgress, CopyReport, copy
 from deltaq.tools.cost import Cost, GroupLoad, TopicLoad, estimate, load_of
 from deltaq.tools.differences import Difference, diff
-from deltaq.tools.examination import Finding, examine
+from deltaq.tools.doctor import Finding, examine
 from deltaq.tools.files import load_file
 from deltaq.tools.frames import (
     from_arrow,
@@ -18,7 +18,7 @@ from deltaq.tools.frames import (
     to_polars,
     to_xlsx,
 )
-from deltaq.tools.offset_resets import OffsetReset, Shift, commit_resets, committed_offsets, plan_resets
+from deltaq.tools.offset_resets import PlannedReset, Shift, commit_resets, committed_offsets, plan_resets
 from deltaq.tools.positions import Last, Place, offset_ranges, parse_place
 from deltaq.tools.prices import S3_STANDARD, PriceList
 from deltaq.tools.reading import first, foldl, last, matching, messages
@@ -38,8 +38,8 @@ __all__ = [
     "GroupLoad",
     "Last",
     "MessageSize",
-    "OffsetReset",
     "Place",
+    "PlannedReset",
     "PriceList",
     "Record",
     "Sending",

@@ -26,7 +26,7 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetReset:
+class PlannedReset:
     """A planned reset. `committed` is None where nothing is committed; `lag` is that after the reset."""
 
     topic: str
@@ -42,7 +42,7 @@ def plan_resets(
     committed: Mapping[Partition, int],
     to: Place | Shift | Mapping[Partition, int],
     topics: Iterable[str] = (),
-) -> list[OffsetReset]:
+) -> list[PlannedReset]:
     """The resets of these topics, or of all partitions in `committed` for none. Commits nothing.
 
     `to` is one place for all partitions, a shift of the committed offsets, or an offset for each partition, which then
@@ -66,11 +66,11 @@ def plan_resets(
                 raise UnknownTopic(topic, partition=partition)
         for partition, offset in sorted(offsets_at(lookup, topic, head, places).items()):
             lag = head.next_offsets[partition] - offset
-            resets.append(OffsetReset(topic, partition, committed.get((topic, partition)), offset, lag))
+            resets.append(PlannedReset(topic, partition, committed.get((topic, partition)), offset, lag))
     return resets
 
 
-def commit_resets(admin: AdminClient, group: str, resets: Sequence[OffsetReset]) -> None:
+def commit_resets(admin: AdminClient, group: str, resets: Sequence[PlannedReset]) -> None:
     """Commit planned resets in one commit. Raises KafkaException for the first partition that is refused."""
     wanted = [TopicPartition(reset.topic, reset.partition, reset.target) for reset in resets]
     request = ConsumerGroupTopicPartitions(group, wanted)
@@ -102,7 +102,7 @@ def read_resets(path: Path) -> dict[Partition, int]:
     return found
 
 
-def write_resets(path: Path, resets: Iterable[OffsetReset]) -> None:
+def write_resets(path: Path, resets: Iterable[PlannedReset]) -> None:
     """Write the targets of resets as `read_resets` reads them. Raises InvalidConfig if the file cannot be written."""
     try:
         with path.open("w", newline="") as file:

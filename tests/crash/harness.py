@@ -27,7 +27,7 @@ from deltaq.delta.actions import Add, parse_entry
 from deltaq.names import entry_version, topic_folder, topic_log
 from deltaq.store import open_store
 from deltaq.testing import History, Operation, check_history, load_history, messages_of, report
-from deltaq.testing.history import Record
+from deltaq.testing.history import SeenRecord
 from deltaq.topics.shared_files import parse_shared_file, writer_of
 from tests.doubles.group_entries import group_entries
 
@@ -346,7 +346,7 @@ class Harness:
                 assert txn["version"] >= before, f"{txn['appId']} went back from {before} to {txn['version']}"
                 committed[txn["appId"]] = txn["version"]
 
-    def deliveries(self, operations: Sequence[Operation]) -> list[Record]:
+    def deliveries(self, operations: Sequence[Operation]) -> list[SeenRecord]:
         """All records that polls of members have returned, with repetitions."""
         return [record for operation in operations if operation.kind == "poll" for record in operation.records]
 

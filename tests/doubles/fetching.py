@@ -7,7 +7,7 @@ import uuid
 
 from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.consumer.fetch_queue import PartitionError, PartitionRecords
+from deltaq.consumer.fetch_buffer import PartitionError, PartitionRecords
 from deltaq.consumer.fetcher import Fetcher, FetchSettings
 from deltaq.consumer.read_ahead import Cursor
 from deltaq.consumer.topic_fetcher import TopicFetcher

@@ -11,7 +11,7 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.rebalance import Strategies, joined, left, strategies
-from deltaq.groups.session import Candidate, MemberTopics
+from deltaq.groups.session import JoiningMember, MemberTopics
 from deltaq.groups.state import GroupHead, Member, TopicSize
 from deltaq.store import Store
 
@@ -69,7 +69,7 @@ def new_membership(
     store: Store, clock: Clock, member: Member, heartbeat_interval_s: float = 3, max_poll_interval_s: float = 1e9
 ) -> Membership:
     """The membership of a consumer that does not poll, in group `g`; it knows topic `t` with two partitions."""
-    candidate = Candidate(store, GroupLog(store, "g", clock), member, RANGE, heartbeat_interval_s, clock)
+    candidate = JoiningMember(store, GroupLog(store, "g", clock), member, RANGE, heartbeat_interval_s, clock)
     made = Membership(candidate, max_poll_interval_s, lambda: None)
     made.set_topics(topics(t=2))
     return made

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from deltaq.schema_registry.avro_bounds import OutOfBounds, check_payload
+from deltaq.schema_registry.avro_bounds import check_payload
 from deltaq.schema_registry.avro_format import decode, prepared
+from deltaq.schema_registry.work import OutOfBounds
 from deltaq.serde import SerializationError
 from tests.security.drawn_avro import Drawn, Mark, decimal, drawn, varint
 

@@ -15,7 +15,7 @@ import pytest
 from deltaq import Consumer, Corrupt, KafkaError, KafkaException, Topic
 from deltaq.admin import AdminClient
 from deltaq.delta.actions import DomainMetadata, encode_entry, parse_entry
-from deltaq.groups.liveness import HEARTBEAT_BYTES_MAX, HeartbeatWatch, Sighting
+from deltaq.groups.liveness import HEARTBEAT_BYTES_MAX, LivenessCheck, Sighting
 from deltaq.groups.log import GroupLog
 from deltaq.maintenance.groups import GroupPass
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
@@ -161,7 +161,7 @@ def test_a_forged_membership_is_corrupt_and_nothing_outside_is_asked_for(store, 
 )
 def test_the_content_of_a_heartbeat_is_compared_and_not_interpreted(store, content):
     clock, member = ManualClock(), new_member("m", 1_000)
-    watch = HeartbeatWatch(store, "g", clock)
+    watch = LivenessCheck(store, "g", clock)
     store.put(member_key("g", "m"), content)
     assert watch.check({"m": member}) == Sighting(frozenset(), frozenset())
     clock.advance(1)
@@ -176,7 +176,7 @@ def test_a_huge_heartbeat_takes_no_memory(tmp_path: Path):
     store.put(member_key("g", "m"), b"1")
     with (tmp_path / member_key("g", "m")).open("wb") as huge:
         huge.truncate(10**12)
-    watch = HeartbeatWatch(store, "g", ManualClock())
+    watch = LivenessCheck(store, "g", ManualClock())
     tracemalloc.start()
     try:
         watch.check({"m": member})

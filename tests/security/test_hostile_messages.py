@@ -20,17 +20,16 @@ from hypothesis import strategies as st
 from deltaq import DeserializingConsumer, Producer
 from deltaq.schema_registry import Schema, SchemaReference, SchemaRegistryClient, SchemaRegistryError, state
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
-from deltaq.schema_registry.avro_bounds import FREE_VALUES_MAX, OutOfBounds, bounds_of, check_payload
+from deltaq.schema_registry.avro_bounds import FREE_VALUES_MAX, bounds_of, check_payload
 from deltaq.schema_registry.avro_format import prepared
 from deltaq.schema_registry.avro_json import from_json
 from deltaq.schema_registry.json_patterns import is_found
 from deltaq.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from deltaq.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
-from deltaq.schema_registry.protobuf_bounds import OutOfBounds as ProtobufOutOfBounds
 from deltaq.schema_registry.protobuf_bounds import check_payload as check_payload_of_protobuf
 from deltaq.schema_registry.protobuf_format import decode, parse
 from deltaq.schema_registry.state import REFERENCES_MAX
-from deltaq.schema_registry.work import SCHEMA_PARTS_MAX, VALUE_DEPTH_MAX
+from deltaq.schema_registry.work import SCHEMA_PARTS_MAX, VALUE_DEPTH_MAX, OutOfBounds
 from deltaq.serde import MessageField, SerializationContext, SerializationError, ValueDeserializationError
 from deltaq.store import MemoryStore
 from tests.depth import depth
@@ -417,7 +416,7 @@ def test_messages_without_fields_do_not_take_the_memory_of_all_fields():
     empty, entry = b"\x0a\x00", b"\x12\x02\x12\x00"
     within = b"\x1a" + bytes((0x80 | 100, 1)) + empty * 114
     for payload in (empty * 20_000, entry * 20_000, within * 200):
-        with pytest.raises(ProtobufOutOfBounds, match="more than 536870912 bytes of memory"):
+        with pytest.raises(OutOfBounds, match="more than 536870912 bytes of memory"):
             check_payload_of_protobuf(payload, kind.DESCRIPTOR)
         with pytest.raises(SerializationError, match="bytes of memory"):
             decode(payload, kind)

@@ -11,7 +11,7 @@ import pytest
 
 from deltaq.testing import ManualClock
 from deltaq.testing.history import Operation
-from deltaq.testing.history import Record as Seen
+from deltaq.testing.history import SeenRecord as Seen
 from deltaq.testing.simulation.disk import Disk
 from tests.simulation.audit.group import HEARTBEATS, IN_FLIGHT_S, MOVE_S, GroupAudit, GroupEntry, audit_group
 from tests.simulation.audit.hand_over import STOP_S, check_hand_overs, check_once

@@ -14,7 +14,7 @@ from deltaq.errors import Fenced
 from deltaq.groups import fencing, pending, rebalance
 from deltaq.groups.commit_requests import CommitRequestSender
 from deltaq.groups.heartbeat import Heartbeat, MemberWatch
-from deltaq.groups.liveness import HeartbeatWatch
+from deltaq.groups.liveness import LivenessCheck
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import ToCommit
@@ -161,7 +161,7 @@ def forgets_members_that_join_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def counts_the_first_sighting_as_silence(patch: pytest.MonkeyPatch) -> None:
-    check = HeartbeatWatch.check
+    check = LivenessCheck.check
 
     def hasty(self, members):
         before = set(self._seen)
@@ -171,7 +171,7 @@ def counts_the_first_sighting_as_silence(patch: pytest.MonkeyPatch) -> None:
             self._seen[name] = content, seen_at - SESSION_S
         return found
 
-    patch.setattr(HeartbeatWatch, "check", hasty)
+    patch.setattr(LivenessCheck, "check", hasty)
 
 
 def removes_no_dead_members(patch: pytest.MonkeyPatch) -> None:
@@ -185,14 +185,14 @@ def removes_no_dead_members(patch: pytest.MonkeyPatch) -> None:
 
 
 def removes_dead_members_late(patch: pytest.MonkeyPatch) -> None:
-    check = HeartbeatWatch.check
+    check = LivenessCheck.check
 
     def patient(self, members):
         return check(
             self, {name: replace(m, session_timeout_ms=2 * m.session_timeout_ms) for name, m in members.items()}
         )
 
-    patch.setattr(HeartbeatWatch, "check", patient)
+    patch.setattr(LivenessCheck, "check", patient)
 
 
 def leaves_the_leader_unwatched(patch: pytest.MonkeyPatch) -> None:

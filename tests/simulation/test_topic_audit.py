@@ -10,7 +10,7 @@ import pytest
 
 from deltaq.testing import ManualClock
 from deltaq.testing.history import Operation
-from deltaq.testing.history import Record as Seen
+from deltaq.testing.history import SeenRecord as Seen
 from deltaq.testing.simulation.disk import Disk
 from tests.simulation.audit.history import check_run
 from tests.simulation.audit.oracle import FOLDER, LogEntry, LoggedFile, Place, Record

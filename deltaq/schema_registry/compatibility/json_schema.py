@@ -44,7 +44,7 @@ _PAIRS_MAX = 20_000
 """Pairs of schemas to be compared in all."""
 
 
-class Node(Protocol):
+class ComparedSchema(Protocol):
     """A schema at its place in a document."""
 
     @property
@@ -59,13 +59,13 @@ class Node(Protocol):
     def keywords(self) -> Mapping[str, Any]:
         """The keywords that constrain values in the document's draft; `{"not": {}}` for False."""
 
-    def at(self, *path: str | int) -> Node:
+    def at(self, *path: str | int) -> ComparedSchema:
         """The subschema at a path."""
 
-    def literal(self, schema: dict[str, Any]) -> Node:
+    def literal(self, schema: dict[str, Any]) -> ComparedSchema:
         """Another schema of the same draft."""
 
-    def resolve(self, reference: str) -> Node:
+    def resolve(self, reference: str) -> ComparedSchema:
         """The schema that a reference stands for."""
 
     def admits(self, value: Any) -> bool:
@@ -81,7 +81,7 @@ class _Fact:
 
     __slots__ = ("holds", "node")
 
-    def __init__(self, node: Node, *, holds: bool = True) -> None:
+    def __init__(self, node: ComparedSchema, *, holds: bool = True) -> None:
         self.node = node
         self.holds = holds
 
@@ -90,7 +90,7 @@ class _Unjudged(Exception):
     """A construct that cannot be compared."""
 
 
-def incompatibilities(reader: Node, writer: Node) -> list[str]:
+def incompatibilities(reader: ComparedSchema, writer: ComparedSchema) -> list[str]:
     """Why values of the writer's schema may not conform to the reader's; empty if they do."""
     try:
         return _Comparison().uncovered(reader, [writer], "#")
@@ -106,7 +106,9 @@ class _Comparison:
         self._depth = 0
         self._pairs = 0
 
-    def uncovered(self, reader: Node, writers: Sequence[Node], path: str, *, inside: bool = True) -> list[str]:
+    def uncovered(
+        self, reader: ComparedSchema, writers: Sequence[ComparedSchema], path: str, *, inside: bool = True
+    ) -> list[str]:
         """Why the reader's schema may refuse a value that conforms to all of the writers' schemas. `inside`: the value
         is a part of the one for which this was asked before.
 
@@ -135,7 +137,7 @@ class _Comparison:
                 del self._begun[key]
             self._depth = depth
 
-    def _uncovered(self, reader: Node, facts: Facts, path: str) -> list[str]:
+    def _uncovered(self, reader: ComparedSchema, facts: Facts, path: str) -> list[str]:
         """Why the reader's schema may refuse a value for which the facts hold."""
         spend(1 + len(facts))
         if _is_impossible(facts):
@@ -160,7 +162,7 @@ class _Comparison:
 
     # --- combinations ---
 
-    def _combined(self, reader: Node, facts: Facts, path: str) -> list[str]:
+    def _combined(self, reader: ComparedSchema, facts: Facts, path: str) -> list[str]:
         keywords = reader.keywords
         for index in range(len(keywords.get("allOf", ()))):
             if found := self._uncovered(reader.at("allOf", index), facts, f"{path}/allOf/{index}"):
@@ -174,7 +176,7 @@ class _Comparison:
             return [f"{path}/not: it may exclude a value"]
         return []
 
-    def _chosen(self, branches: Sequence[Node], facts: Facts, path: str, *, exactly_one: bool) -> list[str]:
+    def _chosen(self, branches: Sequence[ComparedSchema], facts: Facts, path: str, *, exactly_one: bool) -> list[str]:
         covering = next((branch for branch in branches if not self._uncovered(branch, facts, path)), None)
         if covering is None and not _is_impossible(facts):
             return [f"{path}: no branch admits all values of the other schema"]
@@ -182,7 +184,7 @@ class _Comparison:
             return [f"{path}: more than one branch may admit a value"]
         return []
 
-    def _excluded(self, node: Node, facts: Facts) -> bool:
+    def _excluded(self, node: ComparedSchema, facts: Facts) -> bool:
         """Whether no value for which the facts hold can conform to a schema."""
         for fact in facts:
             if not fact.holds and not self.uncovered(fact.node, [node], "", inside=False):
@@ -211,7 +213,7 @@ class _Comparison:
 
     # --- values of one type ---
 
-    def _typed(self, reader: Node, facts: Facts, path: str) -> list[str]:
+    def _typed(self, reader: ComparedSchema, facts: Facts, path: str) -> list[str]:
         keywords, types = reader.keywords, _types(facts)
         if "enum" in keywords or "const" in keywords:
             return [f"{path}: the other schema admits more values than the enumeration"]
@@ -248,7 +250,7 @@ class _Comparison:
                 return [f"{path}: pattern is new or different"]
         return []
 
-    def _arrays(self, reader: Node, facts: Facts, path: str) -> list[str]:
+    def _arrays(self, reader: ComparedSchema, facts: Facts, path: str) -> list[str]:
         keywords, longest = reader.keywords, _most(facts, "maxItems")
         if found := _sizes(keywords, facts, "Items", path):
             return found
@@ -276,7 +278,7 @@ class _Comparison:
                     return found
         return []
 
-    def _objects(self, reader: Node, facts: Facts, path: str) -> list[str]:
+    def _objects(self, reader: ComparedSchema, facts: Facts, path: str) -> list[str]:
         keywords = reader.keywords
         required = {name for node in _holding(facts) for name in node.keywords.get("required", ())}
         for name in keywords.get("required", ()):
@@ -290,7 +292,7 @@ class _Comparison:
                 return found
         return self._dependencies(reader, facts, required, path) or self._properties(reader, facts, path)
 
-    def _dependencies(self, reader: Node, facts: Facts, required: set[str], path: str) -> list[str]:
+    def _dependencies(self, reader: ComparedSchema, facts: Facts, required: set[str], path: str) -> list[str]:
         possible = {name for name, _ in (*_needed_names(reader), *_needed_schemas(reader))}
         possible -= {name for name in possible if any(part.schema is False for part in _property(facts, name))}
         for name, needed in _needed_names(reader):
@@ -310,7 +312,7 @@ class _Comparison:
                 return found
         return []
 
-    def _properties(self, reader: Node, facts: Facts, path: str) -> list[str]:
+    def _properties(self, reader: ComparedSchema, facts: Facts, path: str) -> list[str]:
         """Compare the properties that either schema names, and those that neither names."""
         nodes = _holding(facts)
         for name in sorted({name for node in (reader, *nodes) for name in node.keywords.get("properties", ())}):
@@ -339,7 +341,7 @@ class _Comparison:
 # --- what a schema says ---
 
 
-def _agree(one: Node, other: Node, names: Collection[str] | None = None) -> bool:
+def _agree(one: ComparedSchema, other: ComparedSchema, names: Collection[str] | None = None) -> bool:
     """Whether two schemas say the same by the keywords with these names, or by all that constrain values, and mean the
     same wherever they stand."""
     ours, theirs = (
@@ -352,7 +354,7 @@ def _agree(one: Node, other: Node, names: Collection[str] | None = None) -> bool
     return '"$' not in ours and one.dialect == other.dialect and ours == theirs
 
 
-def _alternatives(nodes: Iterable[Node]) -> list[Facts]:
+def _alternatives(nodes: Iterable[ComparedSchema]) -> list[Facts]:
     """The conjunction of schemas as alternatives, in each of which all facts hold."""
     found: list[Facts] = [()]
     for node in nodes:
@@ -362,7 +364,7 @@ def _alternatives(nodes: Iterable[Node]) -> list[Facts]:
     return found
 
 
-def _expanded(node: Node, entered: frozenset[int]) -> list[Facts]:
+def _expanded(node: ComparedSchema, entered: frozenset[int]) -> list[Facts]:
     if id(node.schema) in entered:
         raise _Unjudged(_CIRCLE)
     inside = entered | {id(node.schema)} if isinstance(node.schema, dict) else entered
@@ -387,14 +389,14 @@ def _expanded(node: Node, entered: frozenset[int]) -> list[Facts]:
     return found
 
 
-def _branches(branches: Sequence[Node], entered: frozenset[int], *, exactly_one: bool) -> Iterator[Facts]:
+def _branches(branches: Sequence[ComparedSchema], entered: frozenset[int], *, exactly_one: bool) -> Iterator[Facts]:
     for branch in branches:
         others = tuple(_Fact(other, holds=False) for other in branches if exactly_one and other is not branch)
         for facts in _expanded(branch, entered):
             yield (*facts, *others)
 
 
-def _holding(facts: Facts) -> list[Node]:
+def _holding(facts: Facts) -> list[ComparedSchema]:
     return [fact.node for fact in facts if fact.holds]
 
 
@@ -415,7 +417,7 @@ def _types(facts: Facts) -> frozenset[str]:
     return types
 
 
-def _by_type(node: Node, facts: Facts) -> list[Facts]:
+def _by_type(node: ComparedSchema, facts: Facts) -> list[Facts]:
     """The facts for each type that a value can have: `{"type": ["null", "string"]}` is like an `anyOf` of two."""
     types = _types(facts)
     names = types - {"integer"} if "number" in types else types
@@ -485,13 +487,13 @@ def _sizes(keywords: Mapping[str, Any], facts: Facts, what: str, path: str, leas
     return []
 
 
-def _prefix(node: Node) -> Sequence[Any]:
+def _prefix(node: ComparedSchema) -> Sequence[Any]:
     items = node.keywords.get("items")
     found: Sequence[Any] = items if isinstance(items, list) else node.keywords.get("prefixItems", ())
     return found
 
 
-def _item(node: Node, index: int) -> list[Node]:
+def _item(node: ComparedSchema, index: int) -> list[ComparedSchema]:
     """The schemas of an item: its own, or that of the rest. Lists of `items` are those of drafts before 2020-12."""
     has_list = isinstance(node.keywords.get("items"), list)
     if index < len(_prefix(node)):
@@ -500,7 +502,7 @@ def _item(node: Node, index: int) -> list[Node]:
     return [node.at(rest)] if rest in node.keywords else []
 
 
-def _has_default(node: Node, name: str) -> bool:
+def _has_default(node: ComparedSchema, name: str) -> bool:
     for part in _property_of(node, name):
         while "$ref" in part.keywords and not (isinstance(part.schema, dict) and "default" in part.schema):
             part = part.resolve(part.keywords["$ref"])
@@ -509,33 +511,33 @@ def _has_default(node: Node, name: str) -> bool:
     return False
 
 
-def _patterns(node: Node) -> list[tuple[str, Node]]:
+def _patterns(node: ComparedSchema) -> list[tuple[str, ComparedSchema]]:
     return [(p, node.at("patternProperties", p)) for p in node.keywords.get("patternProperties", ())]
 
 
-def _others(node: Node) -> list[Node]:
+def _others(node: ComparedSchema) -> list[ComparedSchema]:
     return [node.at("additionalProperties")] if "additionalProperties" in node.keywords else []
 
 
-def _property_of(node: Node, name: str) -> list[Node]:
+def _property_of(node: ComparedSchema, name: str) -> list[ComparedSchema]:
     """The schemas that apply to a property."""
     found = [node.at("properties", name)] if name in node.keywords.get("properties", ()) else []
     found += [part for pattern, part in _patterns(node) if re.search(pattern, name)]
     return found or _others(node)
 
 
-def _property(facts: Facts, name: str) -> list[Node]:
+def _property(facts: Facts, name: str) -> list[ComparedSchema]:
     return [part for node in _holding(facts) for part in _property_of(node, name)]
 
 
-def _needed_names(node: Node) -> Iterator[tuple[str, Sequence[str]]]:
+def _needed_names(node: ComparedSchema) -> Iterator[tuple[str, Sequence[str]]]:
     for keyword in ("dependencies", "dependentRequired"):
         for name, needed in node.keywords.get(keyword, {}).items():
             if isinstance(needed, list):
                 yield name, needed
 
 
-def _needed_schemas(node: Node) -> Iterator[tuple[str, Node]]:
+def _needed_schemas(node: ComparedSchema) -> Iterator[tuple[str, ComparedSchema]]:
     for keyword in ("dependencies", "dependentSchemas"):
         for name, needed in node.keywords.get(keyword, {}).items():
             if not isinstance(needed, list):

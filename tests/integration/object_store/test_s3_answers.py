@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deltaq.store import ObjectExists, ObjectMissing, Store, StoreRefused, StoreUnavailable, UnsafeStore, open_store
+from deltaq.store import ObjectExists, ObjectMissing, Store, StoreRefused, StoreUnavailable, StoreUnsafe, open_store
 from deltaq.store import probe as probe_store
 from deltaq.testing.s3_stub import Effect, HttpRule, S3Stub
 from tests.doubles.reading import eventually
@@ -211,7 +211,7 @@ def test_a_multipart_error_sent_with_status_200_is_not_taken_for_stored(bucket: 
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_store_that_ignores_the_condition_is_refused_by_its_name(bucket: Bucket, nth: int) -> None:
     bucket.stub.set_rules(HttpRule(fault="ignored_condition", operation="create", nth=nth))
-    with pytest.raises(UnsafeStore, match=rf"\(S3 at {bucket.stub.endpoint}\) created the same key twice"):
+    with pytest.raises(StoreUnsafe, match=rf"\(S3 at {bucket.stub.endpoint}\) created the same key twice"):
         probe_store(bucket.open())
     assert bucket.stub.effects() == {Effect.CONDITION_IGNORED: 1}
     assert bucket.objects == BEFORE

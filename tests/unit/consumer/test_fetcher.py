@@ -8,7 +8,7 @@ from typing import Any
 
 from deltaq import Corrupt, Topic, UnknownTopic
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.consumer.fetch_queue import PartitionRecords
+from deltaq.consumer.fetch_buffer import PartitionRecords
 from deltaq.consumer.fetcher import PollTimer
 from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore, PollInterval

@@ -16,7 +16,7 @@ from deltaq import (
     Topic,
 )
 from deltaq.consumer import tail
-from deltaq.consumer.fetch_queue import PartitionEnd
+from deltaq.consumer.fetch_buffer import PartitionEnd
 from deltaq.consumer.read_ahead import Cursor
 from deltaq.message import OFFSET_TAIL_BASE
 from deltaq.names import log_entry, topic_log

@@ -15,7 +15,7 @@ from deltaq import (
     Producer,
     Topic,
 )
-from deltaq.consumer.fetch_queue import PartitionError, PartitionRecords
+from deltaq.consumer.fetch_buffer import PartitionError, PartitionRecords
 from deltaq.consumer.read_ahead import FIRST_READ_BYTES
 from deltaq.parquet import segment, segment_file
 from deltaq.producer import encoding

@@ -14,7 +14,7 @@ from deltaq.config import ConsumerConfig, parse_client_config
 from deltaq.consumer.calls import CallGuard
 from deltaq.consumer.reader import Reader
 from deltaq.consumer.reconciliation import Reconciler
-from deltaq.consumer.wanted import Wanted
+from deltaq.consumer.subscription_topics import SubscriptionTopics
 from deltaq.groups.fencing import NO_MEMBER
 from deltaq.groups.membership import Membership
 from deltaq.groups.rebalance import strategies
@@ -94,7 +94,7 @@ class Followed:
         reader = SimpleNamespace(held=self.held, committer=self.committer, fetcher=SimpleNamespace(sizes=dict))
         config = parse_client_config(ConsumerConfig, {"bootstrap.servers": "memory://x", "group.id": "g"}, {})
         self.reconciler: Reconciler[Any] = Reconciler(
-            Wanted(["t"]),
+            SubscriptionTopics(["t"]),
             callbacks,
             CallGuard().call_out,
             cast(Membership, self.membership),
@@ -205,7 +205,7 @@ def test_what_another_subscription_leaves_out_is_revoked_before_the_group_knows_
     followed = Followed(COOPERATIVE)
     before = view(1, [0], more=U)
     followed.poll(before)
-    followed.reconciler.change(Wanted(["^u$", "v"], 1), recorded(calls))
+    followed.reconciler.change(SubscriptionTopics(["^u$", "v"], 1), recorded(calls))
     for _ in range(2):
         followed.poll(before)
         assert (followed.read(), calls) == (U, [("revoke", [("t", 0)])])
@@ -217,12 +217,12 @@ def test_what_another_subscription_leaves_out_is_revoked_before_the_group_knows_
 def test_nothing_is_assigned_before_the_group_knows_the_subscription(strategy: str) -> None:
     """The group may be about to take it from this member."""
     followed = Followed(strategy)
-    followed.reconciler.change(Wanted(["t", "u"], 1), {})
+    followed.reconciler.change(SubscriptionTopics(["t", "u"], 1), {})
     followed.poll(view(1, [0]))
     assert followed.read() == parts()
     followed.poll(view(1, [0], subscription=1))
     assert followed.read() == parts(0)
-    followed.reconciler.change(Wanted(["t"], 2), {})
+    followed.reconciler.change(SubscriptionTopics(["t"], 2), {})
     followed.poll(view(2, [0, 1], subscription=1))
     assert followed.read() == (parts() if strategy == EAGER else parts(0))
     followed.poll(view(2, [0, 1], subscription=2))
@@ -232,7 +232,7 @@ def test_nothing_is_assigned_before_the_group_knows_the_subscription(strategy: s
 def test_partitions_that_go_to_others_are_released_while_the_group_does_not_know_the_subscription() -> None:
     followed = Followed(COOPERATIVE)
     followed.poll(view(1, [0, 1]))
-    followed.reconciler.change(Wanted(["t", "u"], 1), {})
+    followed.reconciler.change(SubscriptionTopics(["t", "u"], 1), {})
     followed.poll(view(2, [0], [0, 1]))
     assert (followed.read(), followed.committer.handed_over) == (parts(0), ["RELEASE"])
 
@@ -241,7 +241,7 @@ def test_the_same_topics_are_revoked_and_assigned_once_under_an_eager_assignor()
     calls: list[tuple[str, list[Key]]] = []
     followed = Followed(EAGER)
     followed.poll(view(1, [0]))
-    followed.reconciler.change(Wanted(["t"], 1), recorded(calls))
+    followed.reconciler.change(SubscriptionTopics(["t"], 1), recorded(calls))
     for now in (view(1, [0]), view(1, [0]), view(1, [0], subscription=1), view(1, [0], subscription=1)):
         followed.poll(now)
     assert (followed.read(), calls) == (parts(0), [("revoke", [("t", 0)]), ("assign", [("t", 0)])])
@@ -253,7 +253,7 @@ def test_the_group_does_not_learn_of_a_subscription_while_on_revoke_runs() -> No
     followed = Followed(EAGER)
     followed.poll(view(1, [0]))
     revoke = {"revoke": lambda consumer, partitions: found.append(followed.reconciler.give_up(None))}
-    followed.reconciler.change(Wanted(["u"], 1), revoke)
+    followed.reconciler.change(SubscriptionTopics(["u"], 1), revoke)
     found.append(followed.reconciler.give_up(None))
     assert found == [False, True]
 
@@ -265,7 +265,7 @@ def test_the_poll_after_an_interrupted_one_gives_up_what_the_subscription_leaves
     for point in count():
         followed = Followed(strategy)
         followed.poll(before)
-        followed.reconciler.change(Wanted(["u"], 1), {})
+        followed.reconciler.change(SubscriptionTopics(["u"], 1), {})
         outcome = interrupted(lambda: followed.poll(before), point, modules=("deltaq.consumer.reconciliation",))  # noqa: B023
         followed.poll(before)
         assert followed.read() == (frozenset() if strategy == EAGER else U), outcome.place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deltaq import Corrupt, Topic, Unavailable
-from deltaq.consumer.fetch_queue import PartitionEnd, StoreOutage
+from deltaq.consumer.fetch_buffer import PartitionEnd, StoreOutage
 from deltaq.consumer.read_ahead import Cursor
 from deltaq.parquet import segment_file
 from deltaq.testing import Effect, Fault, FaultyStore, Rule

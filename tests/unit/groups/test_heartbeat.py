@@ -6,7 +6,7 @@ import pytest
 
 from deltaq import Unavailable
 from deltaq.groups.heartbeat import Heartbeat, MemberWatch, SessionExpired
-from deltaq.groups.liveness import HeartbeatWatch
+from deltaq.groups.liveness import LivenessCheck
 from deltaq.groups.state import GroupHead
 from deltaq.names import member_key
 from deltaq.store import MemoryStore
@@ -33,7 +33,7 @@ class World:
         self.beats = 0
 
     def watch(self, name: str) -> MemberWatch:
-        return MemberWatch(HeartbeatWatch(self.stores[name], "g", self.clock), self.clock, self.interval_s)
+        return MemberWatch(LivenessCheck(self.stores[name], "g", self.clock), self.clock, self.interval_s)
 
     def pass_time(self, seconds: float) -> None:
         """Let the time pass in steps of a heartbeat interval, at each of which all living members beat and look."""

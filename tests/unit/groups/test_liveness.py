@@ -10,7 +10,7 @@ import pytest
 
 from deltaq import Consumer, Fenced, KafkaError, KafkaException, Producer, Topic, TopicPartition
 from deltaq.groups.fencing import Claim
-from deltaq.groups.liveness import HeartbeatWatch, Sighting
+from deltaq.groups.liveness import LivenessCheck, Sighting
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.offsets import CommittedOffset
@@ -74,7 +74,7 @@ class Heart:
         self._store.put(member_key("g", self.member_id), b"%d" % self._beats)
 
 
-def is_dead(watch: HeartbeatWatch) -> bool:
+def is_dead(watch: LivenessCheck) -> bool:
     """Whether the next look finds the victim dead."""
     return "victim" in watch.check({"victim": VICTIM}).dead
 
@@ -104,7 +104,7 @@ def members(store: Store) -> set[str]:
 
 def test_a_member_is_dead_if_its_heartbeat_is_unchanged_for_the_session_timeout():
     store, clock = MemoryStore("test"), ManualClock()
-    heart, watch = Heart(store), HeartbeatWatch(store, "g", clock)
+    heart, watch = Heart(store), LivenessCheck(store, "g", clock)
     heart.beat()
     assert not is_dead(watch)
     clock.advance(9.9)
@@ -115,7 +115,7 @@ def test_a_member_is_dead_if_its_heartbeat_is_unchanged_for_the_session_timeout(
 
 def test_a_heartbeat_before_a_late_check_restarts_the_session_timeout():
     store, clock = MemoryStore("test"), ManualClock()
-    heart, watch = Heart(store), HeartbeatWatch(store, "g", clock)
+    heart, watch = Heart(store), LivenessCheck(store, "g", clock)
     heart.beat()
     assert not is_dead(watch)
     clock.advance(3600)
@@ -134,7 +134,7 @@ def test_a_slow_check_does_not_extend_the_observed_silence():
     slow = {1: 60.0, 3: 60.0}
     store = SteppedStore(inner, lambda step: clock.advance(slow.get(step, 0)))
     Heart(inner).beat()
-    watch = HeartbeatWatch(store, "g", clock)
+    watch = LivenessCheck(store, "g", clock)
     assert not is_dead(watch)
     clock.advance(5)
     assert not is_dead(watch), "the first look ended 5 s ago"
@@ -145,7 +145,7 @@ def test_a_slow_check_does_not_extend_the_observed_silence():
 
 def test_the_suspension_of_a_watcher_does_not_count_as_silence():
     store, clock = MemoryStore("test"), ManualClock()
-    watch = HeartbeatWatch(store, "g", clock)
+    watch = LivenessCheck(store, "g", clock)
     Heart(store).beat()
     assert not is_dead(watch)
     clock.suspend(3600)
@@ -154,7 +154,7 @@ def test_the_suspension_of_a_watcher_does_not_count_as_silence():
 
 def test_each_member_has_the_session_timeout_that_it_joined_with():
     store, clock = MemoryStore("test"), ManualClock()
-    watch = HeartbeatWatch(store, "g", clock)
+    watch = LivenessCheck(store, "g", clock)
     both = {"victim": VICTIM, "patient": new_member("patient", 60_000)}
     watch.check(both)
     clock.advance(59)
@@ -178,7 +178,7 @@ def test_the_heartbeats_of_many_members_on_a_remote_store_are_read_in_parallel()
     hearts = [Heart(store, member_id) for member_id in members]
     for heart in hearts:
         heart.beat()
-    watch = HeartbeatWatch(store, "g", clock)
+    watch = LivenessCheck(store, "g", clock)
     watch.check(members)
     for heart in hearts[1:]:
         heart.beat()
@@ -188,7 +188,7 @@ def test_the_heartbeats_of_many_members_on_a_remote_store_are_read_in_parallel()
 
 def test_a_rejoined_member_of_the_same_name_is_another_member():
     store, clock = MemoryStore("test"), ManualClock()
-    watch = HeartbeatWatch(store, "g", clock)
+    watch = LivenessCheck(store, "g", clock)
     assert not is_dead(watch)
     watch.check({})
     clock.advance(TIMEOUT_S)
@@ -197,7 +197,7 @@ def test_a_rejoined_member_of_the_same_name_is_another_member():
 
 def test_a_failed_check_changes_nothing_and_the_next_one_continues():
     store, clock = FaultyStore(MemoryStore("test")), ManualClock()
-    watch = HeartbeatWatch(store, "g", clock)
+    watch = LivenessCheck(store, "g", clock)
     assert not is_dead(watch)
     clock.advance(TIMEOUT_S)
     store.add(Rule("get_range", "*", Fault.error_before()))

@@ -11,7 +11,7 @@ from deltaq.errors import Unavailable
 from deltaq.groups.fencing import NO_MEMBER
 from deltaq.groups.heartbeat import SessionExpired
 from deltaq.groups.log import GroupLog
-from deltaq.groups.session import Candidate, MemberTopics
+from deltaq.groups.session import JoiningMember, MemberTopics
 from deltaq.groups.state import GroupHead, Member, Owner
 from deltaq.names import member_key
 from deltaq.store.memory import MemoryStore
@@ -42,7 +42,7 @@ def test_a_member_joins_in_its_first_session_though_reading_the_log_takes_longer
     begun = clock.monotonic()
     log = GroupLog(store, "g", clock)
     member = Member(("t",), "c", "host", int(SESSION_S * 1000), protocols=(("range", ""),))
-    session = Candidate(store, log, member, RANGE, 1.0, clock).session(lambda: None)
+    session = JoiningMember(store, log, member, RANGE, 1.0, clock).session(lambda: None)
     session.join(topics(t=1), (), is_refused=False)
     assert clock.monotonic() - begun > SESSION_S
     assert session.view is not None
@@ -53,7 +53,7 @@ def test_a_session_that_fell_silent_while_it_joined_ends_without_a_further_heart
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("silent")
     member = new_member("m", int(SESSION_S * 1000))
-    session = Candidate(store, GroupLog(store, "g", clock), member, RANGE, 1.0, clock).session(lambda: None)
+    session = JoiningMember(store, GroupLog(store, "g", clock), member, RANGE, 1.0, clock).session(lambda: None)
     session.join(topics(t=1), (), is_refused=False)
     before = store.get(member_key("g", session.member_id))
     clock.advance(SESSION_S)
@@ -78,7 +78,9 @@ def test_a_session_releases_only_what_it_has_found_unreleased_for_a_while() -> N
     """The consumer may hold a partition that an entry just before the release takes away: it has final offsets."""
     clock = ManualClock(auto_advance=True)
     store = RacingStore("racing")
-    session = Candidate(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock).session(lambda: None)
+    session = JoiningMember(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock).session(
+        lambda: None
+    )
     session.join(topics(t=2), (), is_refused=False)
     join(GroupLog(store, "g"), "z", known=sizes(t=2))
     known = topics(t=2)
@@ -94,7 +96,9 @@ def test_a_session_releases_only_what_it_has_found_unreleased_for_a_while() -> N
 def test_a_changed_subscription_is_written_once_though_another_member_fills_the_slot_first() -> None:
     clock = ManualClock(auto_advance=True)
     store = RacingStore("resubscribing")
-    session = Candidate(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock).session(lambda: None)
+    session = JoiningMember(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock).session(
+        lambda: None
+    )
     session.join(topics(t=2), (), is_refused=False)
     store.first = lambda: join(GroupLog(store, "g"), "a", known=sizes(t=2))
     changed = MemberTopics(1, ("u",), sizes(u=1))
@@ -111,7 +115,9 @@ def test_a_changed_subscription_is_written_once_though_another_member_fills_the_
 def test_a_subscription_that_could_not_be_written_is_written_in_the_next_round() -> None:
     clock = ManualClock(auto_advance=True)
     store = FaultyStore(MemoryStore("failing"), clock=clock)
-    session = Candidate(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock).session(lambda: None)
+    session = JoiningMember(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock).session(
+        lambda: None
+    )
     session.join(topics(t=2), (), is_refused=False)
     store.add(Rule("create", "groups/*", Fault.refused(), times=None))
     changed = MemberTopics(1, ("u",), sizes(u=1))
@@ -129,7 +135,7 @@ def test_the_same_topics_are_a_view_of_the_newer_subscription() -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("same")
     changes: list[int] = []
-    candidate = Candidate(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock)
+    candidate = JoiningMember(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock)
     session = candidate.session(lambda: changes.append(1))
     session.join(topics(t=2), (), is_refused=False)
     head = GroupLog(store, "g").head()

@@ -12,7 +12,7 @@ import pytest
 from deltaq import Consumer, KafkaError, Producer, Topic, TopicPartition
 from deltaq.delta.table_state import restored_state
 from deltaq.groups.fencing import Claim
-from deltaq.groups.liveness import HeartbeatWatch
+from deltaq.groups.liveness import LivenessCheck
 from deltaq.groups.log import GroupLog, _Position
 from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import CommittedOffset, ToCommit
@@ -521,7 +521,7 @@ def test_a_leader_that_closes_does_not_wait_for_offsets_of_others():
 @pytest.mark.parametrize("content", [b"%d {", b"%d []", b"%d \xff", b"%d " + b"x" * 200_000])
 def test_a_heartbeat_that_cannot_be_parsed_shows_life_and_no_offsets(content):
     store, clock = RemoteStore("test"), ManualClock()
-    watch = HeartbeatWatch(store, "g", clock)
+    watch = LivenessCheck(store, "g", clock)
     members = {"other": new_member(session_timeout_ms=6_000)}
     for beat in range(4):
         store.put(member_key("g", "other"), content.replace(b"%d", b"%d" % beat))

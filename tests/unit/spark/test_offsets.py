@@ -25,10 +25,10 @@ from deltaq.spark.offsets import (
     limited,
     to_read,
 )
-from deltaq.spark.options import Subscription
+from deltaq.spark.options import SourceTopics
 from deltaq.topics.state import TopicHead
 
-ALL = Subscription(("orders",))
+ALL = SourceTopics(("orders",))
 FAIL, GO_ON = DataLoss(fail=True), DataLoss(fail=False)
 
 
@@ -51,7 +51,7 @@ heads = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 500)), min_size=1,
 
 @given(heads)
 def test_offsets_round_trip_through_a_checkpoint(topic: TopicHead) -> None:
-    kept = available({"orders": topic, "b": topic}, Subscription(("orders", "b")))
+    kept = available({"orders": topic, "b": topic}, SourceTopics(("orders", "b")))
     assert from_json(json.loads(json.dumps(as_json(kept)))) == kept
 
 
@@ -116,7 +116,7 @@ def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
 
 
 def test_assigned_partitions_are_read_and_no_others() -> None:
-    chosen = Subscription(("orders",), assigned={"orders": frozenset({1})})
+    chosen = SourceTopics(("orders",), assigned={"orders": frozenset({1})})
     assert available({"orders": head((0, 9), (0, 4))}, chosen) == {"orders": TopicOffsets("one", {1: 4})}
 
 
@@ -182,7 +182,7 @@ def test_micro_batch_after_micro_batch_reads_each_offset_once(topic: TopicHead, 
 
 def test_partitions_and_topics_that_are_new_are_read_from_their_beginning() -> None:
     topics = {"orders": head((0, 9), (3, 4)), "new": head((2, 5), topic_id="two")}
-    end = available(topics, Subscription(("orders", "new")))
+    end = available(topics, SourceTopics(("orders", "new")))
     assert to_read(offset(7), end, topics, FAIL) == {"orders": {0: (7, 9), 1: (3, 4)}, "new": {0: (2, 5)}}
 
 

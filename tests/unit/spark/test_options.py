@@ -12,7 +12,7 @@ from deltaq.spark.bounds import Bound, Edge, Limit, Moment
 from deltaq.spark.options import (
     SINK_OPTIONS,
     SOURCE_OPTIONS,
-    Subscription,
+    SourceTopics,
     TaskLimits,
     TriggerLimits,
     parse_sink_options,
@@ -31,7 +31,7 @@ def test_the_guide_knows_every_option() -> None:
 def test_a_read_needs_only_a_root_and_a_topic() -> None:
     options = parse_source_options(READ)
     assert options.client.root == "/data/events"
-    assert options.subscription == Subscription(("orders",))
+    assert options.subscription == SourceTopics(("orders",))
     assert (options.starting, options.ending) == (None, None)
     assert (options.trigger, options.tasks) == (TriggerLimits(None, None, delay_s=900), TaskLimits(1, None))
     assert (options.headers, options.fail_on_data_loss, options.columns) == (False, True, "kafka")
@@ -79,7 +79,7 @@ def test_options_of_the_other_side_have_no_effect(caplog: pytest.LogCaptureFixtu
     both = {**READ, **WRITE, "startingOffsets": "earliest", "txnAppId": "a"}
     with caplog.at_level(logging.INFO, "deltaq.spark"):
         assert parse_sink_options(both).topic == "orders"
-        assert parse_source_options(both).subscription == Subscription(("orders",))
+        assert parse_source_options(both).subscription == SourceTopics(("orders",))
     assert [record.args for record in caplog.records if "startingoffsets" in record.getMessage()]
 
 
@@ -114,15 +114,15 @@ def test_store_options_reach_the_store_and_are_never_shown() -> None:
 @pytest.mark.parametrize(
     ("options", "subscription"),
     [
-        ({"subscribe": "b, a,b"}, Subscription(("b", "a"))),
-        ({"subscribePattern": "orders-.*"}, Subscription(pattern="orders-.*")),
+        ({"subscribe": "b, a,b"}, SourceTopics(("b", "a"))),
+        ({"subscribePattern": "orders-.*"}, SourceTopics(pattern="orders-.*")),
         (
             {"assign": '{"a":[0,2],"b":[1]}'},
-            Subscription(("a", "b"), assigned={"a": frozenset({0, 2}), "b": frozenset({1})}),
+            SourceTopics(("a", "b"), assigned={"a": frozenset({0, 2}), "b": frozenset({1})}),
         ),
     ],
 )
-def test_topics_are_chosen_in_the_three_ways_of_kafka(options: dict[str, str], subscription: Subscription) -> None:
+def test_topics_are_chosen_in_the_three_ways_of_kafka(options: dict[str, str], subscription: SourceTopics) -> None:
     assert parse_source_options({"path": "/data", **options}).subscription == subscription
 
 

@@ -29,7 +29,7 @@ from deltaq.store import (
     StoreError,
     StoreRefused,
     StoreUnavailable,
-    UnsafeStore,
+    StoreUnsafe,
     beneath,
     folders,
     local,
@@ -294,7 +294,7 @@ def test_a_file_system_without_hard_links_is_named_and_unsafe(
     with pytest.raises(CreateUnsupported, match=f"the file system of {root} has no hard links"):
         store.create("k", b"x")
     assert _files(root) == []
-    with pytest.raises(UnsafeStore, match="no hard links"):
+    with pytest.raises(StoreUnsafe, match="no hard links"):
         probe(store)
 
 

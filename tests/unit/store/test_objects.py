@@ -26,7 +26,7 @@ from deltaq.store import (
     StoreError,
     StoreRefused,
     StoreUnavailable,
-    UnsafeStore,
+    StoreUnsafe,
     object_connection,
     objects,
     open_store,
@@ -212,13 +212,13 @@ def test_a_server_without_conditional_writes_is_named(server, store, answer: Ans
     named = rf"s3://bucket/pre \(S3 at {server.endpoint}\) does not support create-if-absent"
     with pytest.raises(CreateUnsupported, match=named):
         store.create("k", b"x")
-    with pytest.raises(UnsafeStore, match=named):
+    with pytest.raises(StoreUnsafe, match=named):
         probe(store)
 
 
 def test_a_server_that_ignores_the_condition_is_detected(server, store) -> None:
     server.answer(Answer(headers={"ETag": '"x"'}))
-    with pytest.raises(UnsafeStore, match=rf"s3://bucket/pre \(S3 at {server.endpoint}\) created the same key twice"):
+    with pytest.raises(StoreUnsafe, match=rf"s3://bucket/pre \(S3 at {server.endpoint}\) created the same key twice"):
         probe(store)
 
 

@@ -14,7 +14,7 @@ from deltaq.store import (
     StoreError,
     StoreRefused,
     StoreUnavailable,
-    UnsafeStore,
+    StoreUnsafe,
     probe,
     probed,
 )
@@ -86,7 +86,7 @@ def test_a_store_that_honours_the_condition_passes() -> None:
 @pytest.mark.parametrize("second", [_overwrites, _overwrites_and_denies_it, _loses_the_object])
 def test_a_store_that_ignores_the_condition_is_refused_by_its_url(second) -> None:
     store = OddStore(None, second)
-    with pytest.raises(UnsafeStore, match=r"memory://odd .*If-None-Match"):
+    with pytest.raises(StoreUnsafe, match=r"memory://odd .*If-None-Match"):
         probe(store)
     assert _left_in(store) == []
 
@@ -94,7 +94,7 @@ def test_a_store_that_ignores_the_condition_is_refused_by_its_url(second) -> Non
 @pytest.mark.fault("S2")
 def test_a_store_without_conditional_creates_is_refused_by_its_url() -> None:
     store = OddStore(CreateUnsupported("create", "k", "501 Not Implemented"))
-    with pytest.raises(UnsafeStore, match=r"memory://odd: 501 Not Implemented"):
+    with pytest.raises(StoreUnsafe, match=r"memory://odd: 501 Not Implemented"):
         probe(store)
 
 
@@ -152,7 +152,7 @@ def test_a_client_without_delete_permission_passes_the_probe(monkeypatch: pytest
 
 def test_a_store_is_probed_once_and_again_only_after_a_failure() -> None:
     store = OddStore(None, _overwrites)
-    with pytest.raises(UnsafeStore):
+    with pytest.raises(StoreUnsafe):
         probed(store)
     probed(store)
     probed(store)

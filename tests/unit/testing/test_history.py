@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq.clock import SystemClock
-from deltaq.testing.history import History, Operation, Record, dump_history, load_history
+from deltaq.testing.history import History, Operation, SeenRecord, dump_history, load_history
 
 
 class StandingClock(SystemClock):
@@ -24,10 +24,10 @@ def test_an_operation_that_has_begun_stands_there_until_it_ends():
     history = History()
     sending = history.send("p1", "t", "a")
     (begun,) = history.operations
-    assert (begun.outcome, begun.completed, begun.records) == ("invoke", None, (Record("t", None, None, "a"),))
+    assert (begun.outcome, begun.completed, begun.records) == ("invoke", None, (SeenRecord("t", None, None, "a"),))
     sending.ok(partition=3, offset=17)
     (ended,) = history.operations
-    assert (ended.outcome, ended.records) == ("ok", (Record("t", 3, 17, "a"),))
+    assert (ended.outcome, ended.records) == ("ok", (SeenRecord("t", 3, 17, "a"),))
     assert ended.completed is not None
     assert ended.completed > ended.invoked == begun.invoked
 
@@ -36,7 +36,7 @@ def test_a_send_keeps_its_requested_partition_by_default():
     history = History()
     history.send("p1", "t", "a", partition=2).info("timed out")
     (sent,) = history.operations
-    assert (sent.records, sent.error) == ((Record("t", 2, None, "a"),), "timed out")
+    assert (sent.records, sent.error) == ((SeenRecord("t", 2, None, "a"),), "timed out")
 
 
 def test_an_operation_that_ends_twice_is_refused():
@@ -138,9 +138,9 @@ operations = st.builds(
     outcome=st.sampled_from(["invoke", "ok", "fail", "info"]),
     invoked=st.floats(0, 1e9),
     completed=st.none() | st.floats(0, 1e9),
-    records=st.lists(st.builds(Record, st.text(), st.none() | numbers, st.none() | numbers, values), max_size=3).map(
-        tuple
-    ),
+    records=st.lists(
+        st.builds(SeenRecord, st.text(), st.none() | numbers, st.none() | numbers, values), max_size=3
+    ).map(tuple),
     at_tail=st.lists(partitions, max_size=2).map(tuple),
     positions=st.lists(st.tuples(partitions, st.none() | numbers), max_size=2).map(tuple),
     group=st.none() | st.text(),

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltaq.testing.checker import check_history, report
-from deltaq.testing.history import History, Kind, Operation, Outcome, Partition, Record
+from deltaq.testing.history import History, Kind, Operation, Outcome, Partition, SeenRecord
 from tests.doubles.stories import TickingClock
 
 GROUP = "g"
@@ -264,7 +264,7 @@ def lose(mutant: Mutant) -> None:
 
 
 def never_show(mutant: Mutant) -> None:
-    mutant.insert(mutant.end(), ("p9", "send", {"records": (Record("t", None, None, "new"),)}))
+    mutant.insert(mutant.end(), ("p9", "send", {"records": (SeenRecord("t", None, None, "new"),)}))
 
 
 def double(mutant: Mutant) -> None:
@@ -380,13 +380,13 @@ def cross(mutant: Mutant) -> None:
     for process, places in (("p8", (1001, 1002)), ("p9", (1002, 1001))):
         events.append((process, "begin", {}))
         for number, offset in enumerate(places):
-            events.append((process, "send", {"records": (Record("t", number, offset, (process, number)),)}))
+            events.append((process, "send", {"records": (SeenRecord("t", number, offset, (process, number)),)}))
         events.append((process, "commit-transaction", {}))
     mutant.insert(mutant.end(), *events)
 
 
 def look_at_each_other(mutant: Mutant) -> None:
-    records = [Record("t", number, 1000, number + 10**6) for number in (0, 1)]
+    records = [SeenRecord("t", number, 1000, number + 10**6) for number in (0, 1)]
     events: list[Event] = []
     events += [(process, "begin", {}) for process in ("p8", "p9")]
     events += [(process, "send", {"records": (sent,)}) for process, sent in zip(("p8", "p9"), records, strict=True)]

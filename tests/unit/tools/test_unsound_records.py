@@ -131,7 +131,7 @@ def test_a_root_is_examined_for_such_values(trades: Topic, monkeypatch: pytest.M
     for place in (*LOST, WRONG_TIME):
         assert f"topic 'trades', {place}" in found.found
     assert "1 file of 1, the newest ones" in found.found
-    monkeypatch.setattr("deltaq.tools.examination.RECORDS_BYTES_MAX", 10)
+    monkeypatch.setattr("deltaq.tools.doctor.RECORDS_BYTES_MAX", 10)
     found = {finding.check: finding for finding in examine(trades.store)}["records"]
     assert (found.state, found.found) == ("ok", "readers can return all values (0 files of 1, the newest ones)")
 

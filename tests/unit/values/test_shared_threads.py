@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from deltaq.clock import SYSTEM_CLOCK, SystemClock
-from deltaq.shared_threads import IDLE_KEPT, SharedThreads, Task
+from deltaq.shared_threads import IDLE_KEPT, SharedThreads, ThreadTask
 from tests.doubles.reading import TIMEOUT_S, eventually
 
 MOST = 3
@@ -113,7 +113,7 @@ def test_a_call_before_a_task_is_due_runs_it_now_and_only_once(threads):
 
 def test_a_call_inside_the_step_itself_runs_it_once_more(threads):
     runs: list[int] = []
-    tasks: list[Task] = []
+    tasks: list[ThreadTask] = []
 
     def step() -> None:
         runs.append(1)

@@ -18,7 +18,7 @@ from deltaq.maintenance.run import Maintenance
 from deltaq.metadata import describe_topics
 from deltaq.store import Store, StoreError, StoreFull, StoreRefused
 from deltaq.store.parallel import in_parallel
-from deltaq.store.probe import PROBE_FOLDER, UnsafeStore, probe
+from deltaq.store.probe import PROBE_FOLDER, StoreUnsafe, probe
 from deltaq.tools.speed import left_behind
 from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
@@ -95,7 +95,7 @@ def _create(store: Store, clock: Clock) -> Finding:
     name = "create if absent"
     try:
         probe(store, clock)
-    except UnsafeStore as error:
+    except StoreUnsafe as error:
         return Finding(name, WRONG, error.reason, "use a store that honours If-None-Match: *")
     except StoreError as error:
         return _unwritable(name, error, "consumers need no more; producers need permission to write")

@@ -68,7 +68,7 @@ class _Queued:
     bytes_after: int
 
 
-class FetchQueue:
+class FetchBuffer:
     """Items in the order in which the fetch thread found them. Thread-safe, but `first` and `remove` are for one thread
     at a time.
 

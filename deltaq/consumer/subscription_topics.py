@@ -20,7 +20,7 @@ _MATCH_AGAIN_S = 1.0
 """Seconds until the next try to list matching topics if the store is unavailable."""
 
 
-class Wanted:
+class SubscriptionTopics:
     """The topics of a subscription: those `named`, and those that its regular expressions have `matched`. `names` are
     the names and expressions as they were given, sorted. `subscription` counts the calls of `subscribe`."""
 
@@ -58,7 +58,13 @@ class TopicRefresh:
     """
 
     def __init__(
-        self, wanted: Wanted, membership: Membership, reader: Reader, config: ConsumerConfig, store: Store, clock: Clock
+        self,
+        wanted: SubscriptionTopics,
+        membership: Membership,
+        reader: Reader,
+        config: ConsumerConfig,
+        store: Store,
+        clock: Clock,
     ) -> None:
         self._wanted = wanted
         self._membership = membership

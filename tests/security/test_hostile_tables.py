@@ -359,7 +359,7 @@ def test_a_schema_of_types_within_types_is_read_up_to_a_limit(levels, is_read):
 
 @pytest.mark.fault("K6")
 def test_a_negative_committed_offset_is_not_taken_for_a_logical_offset():
-    state = restored_state(4, [Txn("t/id/0", -1)])
+    state = restored_state(4, [Txn("t/id/0", -2)])
     with pytest.raises(Corrupt, match="negative"):
         committed_offset(state, "t", "id", 0)
 

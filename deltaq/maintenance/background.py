@@ -18,6 +18,7 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.delta.checkpoint import pointed_version
 from deltaq.delta.table_state import TableState
 from deltaq.maintenance.background_tasks import BackgroundTasks
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
@@ -40,6 +41,10 @@ ROOT_CLAIM_PERIOD_MS = 3600 * 1000
 
 ARCHIVE_SHARE = 0.5
 """Maximum share of the time in which a writer's process archives log entries: it must keep up with the commits."""
+
+LATE_CHECKPOINTS = 2
+"""Intervals of checkpoints after which the thread that commits to a local topic writes one itself. A reader of another
+engine needs the entries after the checkpoint that it began with: the archive must be far from them until it ends."""
 
 EXIT_WAIT_S = 2.0
 """Maximum seconds that the exit of the process waits for each task."""
@@ -106,7 +111,7 @@ class BackgroundTopicMaintenance:
         self._pass = TopicPass(store, topic, clock, settings, self._throttle, row_cache=self._row_cache, beside=beside)
         self._tasks = BackgroundTasks(store, clock, "topic", topic)
         self._checkpointed_at = float("-inf")
-        self._full_at = 0
+        self._full_at = self._late_at = 0
         self._rest()
         self._claim_due_at = self._due_at
 
@@ -123,6 +128,9 @@ class BackgroundTopicMaintenance:
         if not self._store.is_remote:
             if state.version % self._settings.archive_interval == 0:
                 self._begin("archive", self._archive_entries)
+            if state.version >= self._late_at:
+                self._late_at = state.version + self._settings.checkpoint_interval  # if this fails
+                self._tasks.do("checkpoint", lambda: self._keep_near(state))
             if state.version >= self._full_at:
                 self._full_at = state.version + self._settings.archive_interval  # if this fails
                 self._tasks.do("archive", lambda: self._keep_room(state))
@@ -156,6 +164,17 @@ class BackgroundTopicMaintenance:
     def _archive_entries(self) -> None:
         self._archive_throttle.begin()
         self._archive_throttle.run(self._archive.move())
+
+    def _keep_near(self, state: TableState) -> None:
+        """Write a checkpoint in the calling thread if the last one is far behind. This can happen when the threads of
+        the tasks do not get the processor as often as the writers do."""
+        room = LATE_CHECKPOINTS * self._settings.checkpoint_interval
+        pointed = pointed_version(self._store, self._log_folder)
+        last = -1 if pointed is None else pointed
+        if state.version >= last + room:
+            write_checkpoint(self._store, self._log_folder, state)
+            last, self._full_at = state.version, 0  # the checkpoint has a name in the folder, too
+        self._late_at = last + room
 
     def _keep_room(self, state: TableState) -> None:
         """Archive in the calling thread if the log's folder is full. This can happen when the threads of the tasks do

@@ -43,7 +43,7 @@ class BackgroundTasks:
             if self.stopped or (latest is not None and latest.is_alive()):
                 return
             threads = task_threads(self._store, self._clock, task)
-            job = Job(f"{task}-{self._name}", self._is_wanted, partial(self.do, task, work), threads)
+            job = Job(f"{task}-{self._name}", self._is_wanted, partial(self._do, task, work), threads)
             try:
                 threads.add(job)
             except RuntimeError as error:
@@ -62,7 +62,11 @@ class BackgroundTasks:
         return not self.stopped
 
     def do(self, task: str, work: Callable[[], object]) -> None:
-        """Do `work` in the calling thread; log its failure."""
+        """Do `work` in the calling thread, unless no more work may begin; log its failure."""
+        if not self.stopped:
+            self._do(task, work)
+
+    def _do(self, task: str, work: Callable[[], object]) -> None:
         try:
             work()
         except Stopped:

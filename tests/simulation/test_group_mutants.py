@@ -334,7 +334,7 @@ SHARING = {"remote": True, "auto_commit": True}
             (keeps_its_partitions_after_its_removal, 6, {"pauses": True}),
             (reads_released_partitions_on, 0, {"strategy": "cooperative-sticky"}),
             (reads_on_what_a_subscription_leaves_out, 27, CHANGING),
-            (assigns_what_the_group_is_about_to_take, 0, CHANGING | {"strategy": "range"}),
+            (assigns_what_the_group_is_about_to_take, 8, CHANGING | {"strategy": "range"}),
             (commits_nothing_of_what_a_subscription_leaves_out, 0, {"is_calm": True, "resubscribes": True}),
             (starts_behind_the_committed_offset, 8, {}),
             (starts_before_the_committed_offset, 8, {}),

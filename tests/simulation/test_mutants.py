@@ -280,7 +280,7 @@ def commits_its_own_file_twice(patch: pytest.MonkeyPatch) -> None:
             (ignores_files_committed_by_peers, "no faults", 3),
             (commits_shared_files_from_before_its_first_entry, "suspensions", 9),
             (commits_revoked_shared_files, "lossy network", 3),
-            (commits_shared_files_out_of_order, "lossy network", 3),
+            (commits_shared_files_out_of_order, "lossy network", 14),
             (commits_voided_shared_files, "maintenance", 3),
             (commits_shared_files_of_a_deleted_topic, "mixed", 17),
             (reports_an_open_shared_file_as_failure, "lossy network", 2),

@@ -16,6 +16,7 @@ import pytest
 
 from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
+from deltaq.delta.checkpoint import pointed_version
 from deltaq.delta.table_state import TableState
 from deltaq.errors import Unavailable
 from deltaq.maintenance import background, topic_pass
@@ -101,6 +102,11 @@ def test_a_writer_that_commits_very_fast_does_not_write_one_checkpoint_after_the
     assert written == [0, 3]
 
 
+def pointed(topic: WrittenTopic) -> int:
+    found = pointed_version(topic.store, topic_log("t"))
+    return -1 if found is None else found
+
+
 def log_entries(topic: WrittenTopic) -> list[str]:
     return [entry.key for entry in topic.store.list(topic_log("t")) if entry.key.endswith(".json")]
 
@@ -135,6 +141,21 @@ def test_the_folder_of_a_log_has_a_bound_though_no_thread_of_maintenance_gets_th
     assert limit < most + 48, "it was full"
     assert most <= limit + writers * 48
     assert [offset for _, offset, *_ in seen_by_consumers(topic.store)] == [*range(200)]
+
+
+@pytest.mark.parametrize("writers", [1, 3])
+def test_a_checkpoint_is_never_far_behind_though_no_thread_of_maintenance_gets_the_processor(
+    topic: WrittenTopic, held: HeldThreads, writers: int
+) -> None:
+    cares = [background_of(topic, held, checkpoint_interval=10) for _ in range(writers)]
+    furthest = checkpoints = 0
+    for number in range(150):
+        topic.append(Row(b"x"))
+        cares[number % writers].committed(state_of(topic))
+        listed = [entry.key for entry in topic.store.list(topic_log("t")) if entry.key.endswith(".parquet")]
+        furthest, checkpoints = max(furthest, topic.log.version - pointed(topic)), len(listed)
+    assert furthest < 20 + writers
+    assert checkpoints <= 150 / 20 + 1, "one of the writers is enough"
 
 
 def test_a_writer_that_ends_after_its_commit_archives_what_its_checkpoint_replaces(topic: WrittenTopic) -> None:

@@ -331,7 +331,7 @@ SHARING = {"remote": True, "auto_commit": True}
             (removes_dead_members_late, 8, {"crashes": True}),
             (leaves_the_leader_unwatched, 8, {"crashes": True}),
             (goes_on_after_its_own_silence, 0, {"pauses": True}),
-            (keeps_its_partitions_after_its_removal, 6, {"pauses": True}),
+            (keeps_its_partitions_after_its_removal, 7, {"pauses": True}),
             (reads_released_partitions_on, 0, {"strategy": "cooperative-sticky"}),
             (reads_on_what_a_subscription_leaves_out, 27, CHANGING),
             (assigns_what_the_group_is_about_to_take, 8, CHANGING | {"strategy": "range"}),

@@ -242,11 +242,12 @@ def as_stored(array: pa.Array) -> pa.Array:
 
     Arrow can then check buffers and offsets alone, and compare all values: a NaN equals the same NaN.
     """
-    return retyped(array, _stored_type(array.type))
+    return array.view(_stored_type(array.type))
 
 
 def retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The array under another type of the same layout, without a copy."""
+    """The array under another type of the same layout, without a copy. Its fields may be required where they were
+    nullable, which `Array.view` refuses. Not for views of text: Arrow 22 crashes as it exports one without a buffer."""
     return array if array.type == kind else pa.array(_Retyped(array, kind))
 
 

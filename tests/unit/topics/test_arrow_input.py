@@ -8,7 +8,6 @@ from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -614,8 +613,6 @@ def test_extensions_with_a_meaning_of_their_own_are_taken():
         columns(pa.table({"n": flags}), SCHEMA)
 
 
-PERIODS = pd.DataFrame({"n": pd.period_range("2020-01", periods=2, freq="M")})
-INTERVALS = pd.DataFrame({"n": pd.interval_range(0, 2)})
 OPAQUE = pa.ExtensionArray.from_storage(pa.opaque(pa.int64(), "thing", "maker"), pa.array([1, 2]))
 UNKNOWN = pa.field("element", pa.int64(), metadata={"ARROW:extension:name": "maker.thing"})
 
@@ -623,8 +620,6 @@ UNKNOWN = pa.field("element", pa.int64(), metadata={"ARROW:extension:name": "mak
 @pytest.mark.parametrize(
     ("data", "field", "name"),
     [
-        (pa.Table.from_pandas(PERIODS), "n", "pandas.period"),
-        (pa.Table.from_pandas(INTERVALS), "n", "pandas.interval"),
         (pa.table({"n": OPAQUE}), "n", "arrow.opaque"),
         (pa.table({"n": [1]}, pa.schema([UNKNOWN.with_name("n")])), "n", "maker.thing"),
         (pa.table({"n": [[1]]}, pa.schema([("n", pa.list_(UNKNOWN))])), "n.element", "maker.thing"),
@@ -635,6 +630,17 @@ def test_any_other_extension_is_refused_by_name(data, field, name):
     schema = None if "value" in data.column_names else pa.schema([("n", pa.int64())])
     with pytest.raises(InvalidValue, match=f"field '{field}': is of the extension type '{name}'"):
         columns(data, schema)
+
+
+def test_the_extensions_of_pandas_are_refused_by_name():
+    pd = pytest.importorskip("pandas", reason="only Spark's extra installs pandas")
+    for values, name in (
+        (pd.period_range("2020-01", periods=2, freq="M"), "pandas.period"),
+        (pd.interval_range(0, 2), "pandas.interval"),
+    ):
+        table = pa.Table.from_pandas(pd.DataFrame({"n": values}))
+        with pytest.raises(InvalidValue, match=f"field 'n': is of the extension type '{name}'"):
+            columns(table, pa.schema([("n", pa.int64())]))
 
 
 def test_python_objects_in_a_frame_of_polars_are_refused_and_not_their_addresses_written():

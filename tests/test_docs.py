@@ -3,7 +3,8 @@
 In README.md, docs/**/*.md and examples/**/*.md, a fenced block with the info string
 
 * `python` runs, after the blocks above it on the same page, in an empty folder and with warnings as errors;
-* `python spark` does so where there is Java;
+* `python spark` does so where there is Java. The pages with such blocks run one after the other in one process, each
+  with names and a root of its own, because a session of Spark takes many seconds to start;
 * `python no-run: <reason>` is not run, and the reader sees why;
 * `bash`, `console` or `sh` names only make targets and files that exist;
 * `bash` runs in an empty folder, in the README after its Python, unless it is `bash no-run: <reason>`. What would go on
@@ -13,12 +14,13 @@ In README.md, docs/**/*.md and examples/**/*.md, a fenced block with the info st
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -26,7 +28,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.children import NEED_NUMPY, environment_of_child
-from tests.conftest import QUICK_JAVA
+from tests.conftest import QUICK_JAVA, SPARK_OF_TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -91,18 +93,24 @@ def _program(markdown: str, infos: Container[str]) -> str:
     return "\n".join(lines)
 
 
-def _run(page: Path, program: str, folder: Path) -> None:
-    """Run a page's program in `folder`; fail with its output if it fails."""
-    needs = NEED_NUMPY if "deltaq.spark" in program else {}  # pyspark imports numpy
-    runner = "import sys; exec(compile(sys.stdin.read(), sys.argv[1], 'exec'), {'__name__': '__main__'})"
+RUNNER = """
+import json, sys
+for path, program in json.load(sys.stdin):
+    exec(compile(program, path, "exec"), {"__name__": "__main__"})
+"""
+
+
+def _run(programs: Mapping[Path, str], folder: Path, **variables: str) -> None:
+    """Run the programs of pages one after the other in `folder`; fail with their output if one fails."""
+    needs = NEED_NUMPY if any("deltaq.spark" in program for program in programs.values()) else {}  # pyspark imports it
     answer = subprocess.run(
-        [sys.executable, "-W", "error", "-c", runner, str(page)],
-        input=program,
+        [sys.executable, "-W", "error", "-c", RUNNER],
+        input=json.dumps([(str(page), program) for page, program in programs.items()]),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd=folder,
-        env={**environment_of_child(), **needs, "JDK_JAVA_OPTIONS": QUICK_JAVA},
+        env={**environment_of_child(), **needs, "JDK_JAVA_OPTIONS": QUICK_JAVA, **variables},
         timeout=DEADLINE_S,
         check=False,
     )
@@ -148,18 +156,27 @@ def test_there_is_a_readme() -> None:
     assert README.is_file(), "README.md is missing: the package cannot be built and CI has no command to follow"
 
 
+def _pages_with(info: str) -> list[Path]:
+    return [page for page in PAGES if any(block.info == info for block in _blocks(page.read_text()))]
+
+
 @pytest.mark.timeout(DEADLINE_S + 60)
-@pytest.mark.parametrize(
-    ("page", "infos"),
-    [
-        pytest.param(page, infos, marks=marks, id=f"{_name(page)}-{infos[-1]}")
-        for page in PAGES
-        for infos, marks in ((("python",), ()), (("python", "python spark"), (pytest.mark.spark,)))
-        if set(infos) <= {block.info for block in _blocks(page.read_text())}
-    ],
-)
-def test_the_python_of_a_page_runs(page: Path, infos: tuple[str, ...], tmp_path: Path) -> None:
-    _run(page, _program(page.read_text(), infos), tmp_path)
+@pytest.mark.parametrize("page", _pages_with("python"), ids=_name)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    _run({page: _program(page.read_text(), {"python"})}, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(DEADLINE_S + 60)
+def test_the_pages_of_spark_run_in_one_session(tmp_path: Path) -> None:
+    pages = _pages_with("python spark")
+    assert len(pages) > 1
+    settings = tmp_path / "settings"
+    settings.mkdir()
+    lines = [f"{name} {value}\n" for name, value in SPARK_OF_TESTS.items()]
+    (settings / "spark-defaults.conf").write_text("".join(lines))
+    programs = {page: _program(page.read_text(), {"python", "python spark"}) for page in pages}
+    _run(programs, tmp_path, SPARK_CONF_DIR=str(settings))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -235,10 +252,10 @@ def _run_shell(script: str, folder: Path) -> None:
 
 
 @pytest.mark.timeout(2 * DEADLINE_S + 60)
-@pytest.mark.parametrize("page", [p for p in PAGES if any(b.info == "bash" for b in _blocks(p.read_text()))], ids=_name)
+@pytest.mark.parametrize("page", _pages_with("bash"), ids=_name)
 def test_the_shell_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     if page == README:
-        _run(page, _program(page.read_text(), {"python"}), tmp_path)  # its commands show what this has written
+        _run({page: _program(page.read_text(), {"python"})}, tmp_path)  # its commands show what this has written
     _run_shell(_program(page.read_text(), {"bash"}), tmp_path)
 
 
@@ -322,14 +339,14 @@ def test_a_block_without_an_end_is_noticed() -> None:
 
 
 def test_later_blocks_see_the_names_of_earlier_ones(tmp_path: Path) -> None:
-    _run(tmp_path / "page.md", _program(PAGE, {"python"}), tmp_path)
+    _run({tmp_path / "page.md": _program(PAGE, {"python"})}, tmp_path)
 
 
 @pytest.mark.parametrize("statement", ["assert answer == 43", "import warnings; warnings.warn('old')"])
 def test_code_that_fails_is_noticed_with_its_line_in_the_page(statement: str, tmp_path: Path) -> None:
     program = _program(PAGE.replace("assert answer == 42", statement), {"python"})
     with pytest.raises(AssertionError, match=r'page\.md", line 9'):
-        _run(tmp_path / "page.md", program, tmp_path)
+        _run({tmp_path / "page.md": program}, tmp_path)
 
 
 @pytest.mark.parametrize("info", ["python no-run", "python no-run:", "python norun: slow", "python3"])

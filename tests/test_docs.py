@@ -1,6 +1,6 @@
 """The documentation does what it says: its code runs, its commands and links exist.
 
-In README.md, docs/**/*.md and examples/**/*.md, a fenced block with the info string
+In README.md, docs/**/*.md, benchmarks/*.md and examples/**/*.md, a fenced block with the info string
 
 * `python` runs, after the blocks above it on the same page, in an empty folder and with warnings as errors;
 * `python spark` does so where there is Java. The pages with such blocks run one after the other in one process, each
@@ -32,7 +32,7 @@ from tests.conftest import QUICK_JAVA, SPARK_OF_TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-FOLDERS = (ROOT / "docs", ROOT / "examples")
+FOLDERS = (ROOT / "docs", ROOT / "benchmarks", ROOT / "examples")
 PAGES = [
     page for page in (README, *(page for folder in FOLDERS for page in sorted(folder.rglob("*.md")))) if page.is_file()
 ]

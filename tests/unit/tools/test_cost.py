@@ -9,7 +9,7 @@ import pytest
 
 from deltaq.tools import S3_STANDARD, GroupLoad, TopicLoad, estimate, load_of
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "docs/internals/measurements.md"
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks/results.md"
 
 
 def counted() -> list[tuple[float, float, float]]:

@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio replicas shop examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest test-python only-pytest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka side-by-side
+.PHONY: help demo demo-minio replicas shop examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest test-python only-pytest crash docs site bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka side-by-side
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,6 +20,8 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 LOWEST := .venv-lowest/.installed
 LOWEST_PY := .venv-lowest/bin/python
+FOR_SITE := .venv-site/.installed
+SITE_PY := .venv-site/bin/python
 # The rooms of the modules and tests that differ from the branch main; tests/unit if others do, or none.
 CHANGED = $(shell { git diff --name-only main...; git diff --name-only HEAD; git ls-files --others --exclude-standard; } 2>/dev/null \
   | sed -nE 's,^(deltaq|tests/unit)/([a-z]+)/.*\.py$$,tests/unit/\2,p; t; s,^(deltaq|tests)/.*\.py$$,tests/unit,p' | sort -u)
@@ -99,6 +101,12 @@ docs: $(INSTALLED) ## Regenerate docs/reference, and the links from the guarante
 	@$(PY) tests/test_reference.py
 	@$(PY) tests/test_guarantees.py
 
+site: $(FOR_SITE) ## Build the documentation as a site with search, in site/
+	@$(SITE_PY) -m tests.docs_site lay-out
+	@$(SITE_PY) -m zensical build --clean --strict
+	@$(SITE_PY) -m tests.docs_site check
+	@echo "To read it: $(PYTHON) -m http.server --directory site"
+
 fidelity: $(INSTALLED) ## Compare the answers of deltaq.compat.confluent with what was observed of Kafka; ARGS="seek headers" selects
 	@$(PY) -m tests.fidelity $(ARGS)
 
@@ -125,7 +133,7 @@ bench-spark: $(INSTALLED) ## Measure Spark's sources and sinks of deltaq and Kaf
 
 ##@ Tidy up
 clean: ## Remove everything that make created, including .venv; topics and results stay
-	@rm -rf .venv .venv-* .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@rm -rf .venv .venv-* .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site
 	@find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 help: ## Show this list
@@ -149,4 +157,10 @@ $(LOWEST): pyproject.toml constraints.txt lowest.txt
 	@{ grep -vE '^(obstore|pyarrow|pydantic|pydantic-core)==' constraints.txt; cat lowest.txt; } >.venv-lowest/constraints.txt
 	@$(LOWEST_PY) -m pip --disable-pip-version-check --quiet install --constraint .venv-lowest/constraints.txt pip
 	@$(LOWEST_PY) -m pip --disable-pip-version-check --quiet install --constraint .venv-lowest/constraints.txt --build-constraint constraints.txt --editable '.[avro,cli,console,json,minio,otel,protobuf,xlsx]' --group test
+	@touch $@
+
+$(FOR_SITE): pyproject.toml constraints.txt
+	@$(PYTHON) -m venv .venv-site
+	@$(SITE_PY) -m pip --disable-pip-version-check --quiet install --constraint constraints.txt pip
+	@$(SITE_PY) -m pip --disable-pip-version-check --quiet install --constraint constraints.txt --group site
 	@touch $@

@@ -298,6 +298,33 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert _broken_links(page) == []
 
 
+COLUMNS = 100
+GENERATED = ROOT / "docs/reference"
+
+
+def _too_wide(markdown: str) -> list[str]:
+    """The lines of prose that go beyond the last column and could end before it: no tables, code or single words."""
+    return [
+        line
+        for line in _prose(markdown).splitlines()
+        if len(line) > COLUMNS
+        and not re.match(r" *\||#|\[[^\]]+\]: | {4}", line)
+        and re.search(r"\S ", line.lstrip().removeprefix("- ").removeprefix("* "))
+    ]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"], ids=_name)
+def test_the_prose_of_a_page_ends_at_the_last_column(page: Path) -> None:
+    if GENERATED not in page.parents:
+        assert _too_wide(page.read_text()) == []
+
+
+def test_a_line_that_is_too_wide_is_noticed() -> None:
+    wide = " ".join(["words"] * 20)
+    assert _too_wide(f"{wide}\n- {wide}\n") == [wide, f"- {wide}"]
+    assert _too_wide(f"| {wide} |\n\n# {wide}\n\n```bash\n{wide}\n```\n\n- {'x' * 101}\n") == []
+
+
 def test_ci_runs_the_commands_that_the_readme_names() -> None:
     script = [line for line in (ROOT / ".ci/run").read_text().splitlines() if not line.startswith("#")]
     run = [command for line in script if "echo" not in line for command in re.findall(r"\bmake [a-z-]+", line)]

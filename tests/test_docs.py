@@ -100,7 +100,7 @@ for path, program in json.load(sys.stdin):
 """
 
 
-def _run(programs: Mapping[Path, str], folder: Path, **variables: str) -> None:
+def _run(programs: Mapping[Path, str], folder: Path) -> None:
     """Run the programs of pages one after the other in `folder`; fail with their output if one fails."""
     needs = NEED_NUMPY if any("deltaq.spark" in program for program in programs.values()) else {}  # pyspark imports it
     answer = subprocess.run(
@@ -110,7 +110,7 @@ def _run(programs: Mapping[Path, str], folder: Path, **variables: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd=folder,
-        env={**environment_of_child(), **needs, "JDK_JAVA_OPTIONS": QUICK_JAVA, **variables},
+        env={**environment_of_child(), **needs, "JDK_JAVA_OPTIONS": QUICK_JAVA},
         timeout=DEADLINE_S,
         check=False,
     )
@@ -171,12 +171,10 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
 def test_the_pages_of_spark_run_in_one_session(tmp_path: Path) -> None:
     pages = _pages_with("python spark")
     assert len(pages) > 1
-    settings = tmp_path / "settings"
-    settings.mkdir()
-    lines = [f"{name} {value}\n" for name, value in SPARK_OF_TESTS.items()]
-    (settings / "spark-defaults.conf").write_text("".join(lines))
+    # The session that the pages find: with Spark's environment variables, workers would start from its archives.
+    session = f"from deltaq.spark import spark_session\nspark_session('pages', conf={SPARK_OF_TESTS!r})"
     programs = {page: _program(page.read_text(), {"python", "python spark"}) for page in pages}
-    _run(programs, tmp_path, SPARK_CONF_DIR=str(settings))
+    _run({Path(__file__): session, **programs}, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

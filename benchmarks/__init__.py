@@ -1,1 +1,3 @@
-"""How fast deltaq is, measured from outside through its public clients, with every message accounted for."""
+"""How fast deltaq is, measured from outside through its public clients, with every message
+accounted for.
+"""

@@ -1,4 +1,6 @@
-"""Age: what a topic costs that has seen very many commits, against one of the same kind that has seen few."""
+"""Age: what a topic costs that has seen very many commits, against one of the same kind that has
+seen few.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,10 @@ _SPARK = "Spark's first batch"
 
 @dataclass(frozen=True, slots=True)
 class AgePlan:
-    """The two lives that are compared, and how often each operation is measured on each. Without `spark_rounds`, and
-    where there is no Java, Spark is left out. `rest_s`: how long nothing happens between making and measuring."""
+    """The two lives that are compared, and how often each operation is measured on each. Without
+    `spark_rounds`, and where there is no Java, Spark is left out. `rest_s`: how long nothing
+    happens between making and measuring.
+    """
 
     old: Life
     young: Life
@@ -79,8 +83,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """The outcome. `verdict` is about all records of both topics, read after everything else; the footprints are from
-    before anything was measured. `grown_s`: how long the old topic took to be made."""
+    """The outcome. `verdict` is about all records of both topics, read after everything else; the
+    footprints are from before anything was measured. `grown_s`: how long the old topic took to be
+    made.
+    """
 
     plan: AgePlan
     verdict: Verdict
@@ -102,45 +108,66 @@ class Age:
     def _cost_table(self) -> Table:
         old, young = self.plan.old, self.plan.young
         title = (
-            f"Age in ms: a topic of {old.commits:,} commits in {old.days:g} days, made in {self.grown_s:,.0f} s, "
-            f"against one of {young.commits:,}; messages {self.verdict}"
+            f"Age in ms: a topic of {old.commits:,} commits in {old.days:g} days, made in "
+            f"{self.grown_s:,.0f} s, against one of {young.commits:,}; messages {self.verdict}"
         )
         rows = []
         for cost in self.costs:
             figures = cost.young.p50, cost.old.p50, cost.ratio, cost.young.p95, cost.old.p95
-            rows.append((cost.operation, *(f"{figure:.2f}" for figure in figures), f"{cost.old.count:,}"))
+            rows.append(
+                (cost.operation, *(f"{figure:.2f}" for figure in figures), f"{cost.old.count:,}")
+            )
         head = "operation", "young p50", "old p50", "ratio", "young p95", "old p95", "times"
         return Table(title, head, tuple(rows))
 
     def _footprint_table(self) -> Table:
         both = self.young, self.old
         title = (
-            f"Objects, and bytes for each byte of payload, of which the old topic has {self.old.payload_bytes:,} "
-            f"and the young one {self.young.payload_bytes:,}"
+            "Objects, and bytes for each byte of payload, of which the old topic has "
+            f"{self.old.payload_bytes:,} and the young one {self.young.payload_bytes:,}"
         )
         kinds = [(kind, [size.parts[kind] for size in both]) for kind in self.old.parts]
-        rows = [_size_row(kind, [(part.objects, part.bytes) for part in parts], both) for kind, parts in kinds]
+        rows = [
+            _size_row(kind, [(part.objects, part.bytes) for part in parts], both)
+            for kind, parts in kinds
+        ]
         rows.append(_size_row("all", [(size.objects, size.bytes) for size in both], both))
-        rows.append(_size_row("as one plain Parquet file", [(1, size.plain_bytes) for size in both], both))
+        rows.append(
+            _size_row("as one plain Parquet file", [(1, size.plain_bytes) for size in both], both)
+        )
         return Table(title, ("kind", "young", "old", "young bytes", "old bytes"), tuple(rows))
 
     def charts(self) -> Iterator[Bars]:
         """How many times as long the old topic takes."""
-        operations, ratios = tuple(cost.operation for cost in self.costs), tuple(cost.ratio for cost in self.costs)
+        operations, ratios = (
+            tuple(cost.operation for cost in self.costs),
+            tuple(cost.ratio for cost in self.costs),
+        )
         yield Bars(
-            "What each operation takes on the old topic", "times the young one", operations, (("ratio", ratios),)
+            "What each operation takes on the old topic",
+            "times the young one",
+            operations,
+            (("ratio", ratios),),
         )
 
     def targets(self) -> Iterator[Target]:
         """An old topic is hardly slower, and hardly takes more than its records."""
         for cost in self.costs:
             yield at_most(f"{cost.operation}, old/young", _RATIO_AIM, cost.ratio)
-        yield at_most("bytes of the old topic/payload", _BYTES_AIM, self.old.bytes / self.old.payload_bytes)
+        yield at_most(
+            "bytes of the old topic/payload", _BYTES_AIM, self.old.bytes / self.old.payload_bytes
+        )
 
 
-def _size_row(kind: str, taken: Sequence[tuple[int, int]], sizes: Sequence[Footprint]) -> tuple[str, ...]:
-    """Of each topic the objects, and behind these of each topic the bytes for each byte of payload."""
-    ratios = (f"{count / size.payload_bytes:.3f}" for (_, count), size in zip(taken, sizes, strict=True))
+def _size_row(
+    kind: str, taken: Sequence[tuple[int, int]], sizes: Sequence[Footprint]
+) -> tuple[str, ...]:
+    """Of each topic the objects, and behind these of each topic the bytes for each byte of
+    payload.
+    """
+    ratios = (
+        f"{count / size.payload_bytes:.3f}" for (_, count), size in zip(taken, sizes, strict=True)
+    )
     return kind, *(f"{objects:,}" for objects, _ in taken), *ratios
 
 
@@ -150,7 +177,9 @@ class WrongResult(Exception):
 
 @dataclass(slots=True)
 class _Subject:
-    """One topic while it is measured. `sent` counts its records; `taken` has what each operation took, in ns."""
+    """One topic while it is measured. `sent` counts its records; `taken` has what each operation
+    took, in ns.
+    """
 
     root: str
     topic: str
@@ -168,7 +197,10 @@ class _Subject:
         return len(range(partition, self.sent, self.life.partitions))
 
     def partitions(self, offset: int) -> list[TopicPartition]:
-        return [TopicPartition(self.topic, partition, offset) for partition in range(self.life.partitions)]
+        return [
+            TopicPartition(self.topic, partition, offset)
+            for partition in range(self.life.partitions)
+        ]
 
 
 def measure_ages(plan: AgePlan, place: Place) -> Iterator[Age]:
@@ -188,14 +220,18 @@ def measure_age(root: str, plan: AgePlan, report: Report) -> Age:
     old = _subject(root, "old", plan.old, payloads, report)
     grown_s = (perf_counter_ns() - started) / 1e9
     young = _subject(root, "young", plan.young, payloads, report)
-    sizes = [measure_footprint(root, subject.topic, subject.life.payload_bytes, 0) for subject in (young, old)]
+    sizes = [
+        measure_footprint(root, subject.topic, subject.life.payload_bytes, 0)
+        for subject in (young, old)
+    ]
     if plan.rest_s:
         report(f"  {plan.rest_s:,.0f} s of rest, until the file system uses what was deleted again")
         sleep(plan.rest_s)
     others = OthersLoad()
     report(f"  measured alternately, {plan.rounds} rounds")
     _measure(young, old, plan.rounds)
-    others_cores = known_cores([others.cores()])  # before Spark, which would be counted among the others
+    # Before Spark, which would be counted among the others.
+    others_cores = known_cores([others.cores()])
     if plan.spark_rounds:
         report(f"  Spark, {plan.spark_rounds} rounds")
         _measure_spark(young, old, plan.spark_rounds)
@@ -216,15 +252,22 @@ def measure_age(root: str, plan: AgePlan, report: Report) -> Age:
 
 def _subject(root: str, age: str, life: Life, payloads: TimedPayloads, report: Report) -> _Subject:
     topic = f"{age}-{uuid4().hex[:12]}"
-    return _Subject(root, topic, life, payloads, grow(root, topic, life, payloads, report), life.total)
+    return _Subject(
+        root, topic, life, payloads, grow(root, topic, life, payloads, report), life.total
+    )
 
 
-# --- one record in, one record out, and opening ----------------------------------------------------------------------
+# --- one record in, one record out, and opening
+# ----------------------------------------------------------------------
 
 
 def _measure(young: _Subject, old: _Subject, rounds: int) -> None:
     conf = {"bootstrap.servers": young.root, "linger.ms": 0}
-    with Producer(conf, on_delivery=_delivered) as producer, _at_end(young) as one, _at_end(old) as other:
+    with (
+        Producer(conf, on_delivery=_delivered) as producer,
+        _at_end(young) as one,
+        _at_end(old) as other,
+    ):
         tails = [(young, one), (old, other)]
         for round_ in range(-WARM_UP, rounds):
             for subject, tail in tails if round_ % 2 else reversed(tails):
@@ -262,7 +305,10 @@ def _at_end(subject: _Subject) -> Iterator[Consumer]:
         consumer.assign(subject.partitions(OFFSET_END))
         ends = [_next(consumer) for _ in range(subject.life.partitions)]
         found = sorted((end.partition(), end.offset()) for end in ends if _is_end(end))
-        expected = [(partition, subject.next_offset(partition)) for partition in range(subject.life.partitions)]
+        expected = [
+            (partition, subject.next_offset(partition))
+            for partition in range(subject.life.partitions)
+        ]
         if found != expected:
             raise WrongResult(f"the partitions end at {found} instead of {expected}")
         yield consumer
@@ -312,8 +358,8 @@ def _open_at_end(subject: _Subject) -> None:
 def _open_at_time(subject: _Subject, commit: int) -> None:
     """From a moment before a commit: its first record of each partition is the first one to come.
 
-    What is old is on the disk, and is looked for there on both topics: the few files of the young one would be in
-    memory, because they are read again and again, and most of the old one's not.
+    What is old is on the disk, and is looked for there on both topics: the few files of the young
+    one would be in memory, because they are read again and again, and most of the old one's not.
     """
     drop_from_page_cache(Path(subject.root, names.topic_folder(subject.topic)))
     start = perf_counter_ns()
@@ -327,11 +373,14 @@ def _open_at_time(subject: _Subject, commit: int) -> None:
             raise WrongResult(f"opened at record {first}, and {content} came")
 
 
-# --- Spark -----------------------------------------------------------------------------------------------------------
+# --- Spark
+# --------------------------------------------------------------------------------------------------
 
 
 def _measure_spark(young: _Subject, old: _Subject, rounds: int) -> None:
-    from deltaq.spark import spark_session  # noqa: PLC0415 - a second to load, and not wanted by all
+    from deltaq.spark import (  # noqa: PLC0415 - a second to load, and not wanted by all
+        spark_session,
+    )
 
     spark = spark_session("benchmark", conf={"spark.log.level": "ERROR"})
     try:
@@ -345,7 +394,9 @@ def _measure_spark(young: _Subject, old: _Subject, rounds: int) -> None:
 
 
 def _first_batch(spark: SparkSession, subject: _Subject) -> int:
-    """A stream that begins a bit before the end: how long until it has gone through what is there."""
+    """A stream that begins a bit before the end: how long until it has gone through what is
+    there.
+    """
     wanted = min(NEWEST, subject.sent) // subject.life.partitions
     starts = {str(p): subject.next_offset(p) - wanted for p in range(subject.life.partitions)}
     with TemporaryDirectory(dir=subject.root) as checkpoint:
@@ -355,11 +406,15 @@ def _first_batch(spark: SparkSession, subject: _Subject) -> int:
             .options(subscribe=subject.topic, startingOffsets=json.dumps({subject.topic: starts}))
             .load(subject.root)
         )
-        writer = frame.writeStream.format("noop").option("checkpointLocation", str(Path(checkpoint).resolve()))
+        writer = frame.writeStream.format("noop").option(
+            "checkpointLocation", str(Path(checkpoint).resolve())
+        )
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         taken = perf_counter_ns() - start
     rows = sum(progress.numInputRows for progress in query.recentProgress)
     if rows != wanted * subject.life.partitions:
-        raise WrongResult(f"Spark read {rows} records instead of {wanted * subject.life.partitions}")
+        raise WrongResult(
+            f"Spark read {rows} records instead of {wanted * subject.life.partitions}"
+        )
     return taken

@@ -1,4 +1,6 @@
-"""Topics of any age, made in minutes: written and looked after as in real life, by a clock that leaps."""
+"""Topics of any age, made in minutes: written and looked after as in real life, by a clock that
+leaps.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _DAY_S = 24 * 60 * 60
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """How a topic was written: `commits` evenly over `days`, each of `records` of 100 bytes for all partitions."""
+    """How a topic was written: `commits` evenly over `days`, each of `records` of 100 bytes for all
+    partitions.
+    """
 
     commits: int
     days: float
@@ -70,7 +74,9 @@ class LeapingClock(SystemClock):
 
 
 class BackdatedStore(LocalStore):
-    """A folder whose files were last changed when `clock` says so: clean-up goes by the times of the store too."""
+    """A folder whose files were last changed when `clock` says so: clean-up goes by the times of
+    the store too.
+    """
 
     def __init__(self, root: str, clock: Clock) -> None:
         super().__init__(root, clock)
@@ -90,16 +96,20 @@ class BackdatedStore(LocalStore):
 
 
 def grow(root: str, topic: str, life: Life, payloads: TimedPayloads, report: Report) -> array[int]:
-    """Write a new topic through its life, which ends now; for each commit a moment between it and the one before.
+    """Write a new topic through its life, which ends now; for each commit a moment between it and
+    the one before.
 
-    `root` is a folder. The moments are epoch milliseconds. Record n goes to partition n modulo their number. Between
-    commits the clock leaps, and every hundred commits the topic is looked after, as it is by producers; but not at the
-    same time, so the next commit need not wait for it. Its records are kept for ever.
+    `root` is a folder. The moments are epoch milliseconds. Record n goes to partition n modulo
+    their number. Between commits the clock leaps, and every hundred commits the topic is looked
+    after, as it is by producers; but not at the same time, so the next commit need not wait for it.
+    Its records are kept for ever.
     """
     pause_s = life.days * _DAY_S / max(1, life.commits)
     clock = LeapingClock(pause_s * life.commits)
     store = BackdatedStore(root, clock)
-    Topic(topic, partitions=life.partitions, config={"retention.ms": -1}, store=store, clock=clock).create()
+    Topic(
+        topic, partitions=life.partitions, config={"retention.ms": -1}, store=store, clock=clock
+    ).create()
     maintenance = Maintenance(store, clock, notify=lambda line: _alarm(line, report))
     times_ms, reported_at = array("q"), monotonic()
     conf = {"bootstrap.servers": root, "linger.ms": 0, "maintenance.enable": False}
@@ -109,7 +119,9 @@ def grow(root: str, topic: str, life: Life, payloads: TimedPayloads, report: Rep
             times_ms.append(clock.time_ms())
             clock.leap(pause_s / 2)
             for sequence in range((commit - 1) * life.records, commit * life.records):
-                producer.produce(topic, payloads.make(sequence), partition=sequence % life.partitions)
+                producer.produce(
+                    topic, payloads.make(sequence), partition=sequence % life.partitions
+                )
             producer.flush()
             if commit % COMMITS_BETWEEN_ROUNDS == 0:
                 _look_after(maintenance, store)

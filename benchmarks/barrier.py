@@ -1,4 +1,6 @@
-"""Runs the parts of a measurement in processes of their own, which wait for each other before they start."""
+"""Runs the parts of a measurement in processes of their own, which wait for each other before they
+start.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from multiprocessing.synchronize import Barrier, Event
 from threading import BrokenBarrierError
 from typing import TypeVar
 
-__all__ = ["START_TIMEOUT_S", "await_reader", "reader_is_ready", "run_together", "send_to_reader", "wait_for_all"]
+__all__ = [
+    "START_TIMEOUT_S",
+    "await_reader",
+    "reader_is_ready",
+    "run_together",
+    "send_to_reader",
+    "wait_for_all",
+]
 
 START_TIMEOUT_S = 120.0
 """Seconds that all processes together may take to start; after that the benchmark fails."""
@@ -20,7 +29,8 @@ _Sent = TypeVar("_Sent")
 _Read = TypeVar("_Read")
 
 
-# --- a sender that waits for a reader --------------------------------------------------------------------------------
+# --- a sender that waits for a reader
+# --------------------------------------------------------------------------------
 
 _reader_ready: Event | None = None
 
@@ -31,7 +41,8 @@ def _share_event(ready: Event) -> None:
 
 
 def send_to_reader(send: Callable[[], _Sent], read: Callable[[], _Read]) -> tuple[_Sent, _Read]:
-    """Run `read` in one process and, once that has called `reader_is_ready`, `send` in another; their results.
+    """Run `read` in one process and, once that has called `reader_is_ready`, `send` in another;
+    their results.
 
     Raises what either raised.
     """
@@ -57,7 +68,8 @@ def await_reader(ready: Event | threading.Event, reading: Future[_Read]) -> None
             reading.result()
 
 
-# --- processes that start at once ------------------------------------------------------------------------------------
+# --- processes that start at once
+# ------------------------------------------------------------------------------------
 
 _all_ready: Barrier | None = None
 
@@ -68,7 +80,8 @@ def _share_barrier(barrier: Barrier) -> None:
 
 
 def run_together(tasks: Sequence[Callable[[], _Outcome]]) -> list[_Outcome]:
-    """Run tasks in processes of their own, which wait for each other in `wait_for_all`; their results in order.
+    """Run tasks in processes of their own, which wait for each other in `wait_for_all`; their
+    results in order.
 
     Raises what the first of them raised.
     """
@@ -78,13 +91,17 @@ def run_together(tasks: Sequence[Callable[[], _Outcome]]) -> list[_Outcome]:
         running = [pool.submit(_guarded, task) for task in tasks]
         failures = [failure for one in running if (failure := one.exception()) is not None]
         # Report the failure that broke the barrier, not the processes that found it broken.
-        for failure in sorted(failures, key=lambda failure: isinstance(failure, BrokenBarrierError)):
+        for failure in sorted(
+            failures, key=lambda failure: isinstance(failure, BrokenBarrierError)
+        ):
             raise failure
         return [one.result() for one in running]
 
 
 def wait_for_all() -> None:
-    """Wait until all processes are ready. BrokenBarrierError if one of them failed, or takes too long."""
+    """Wait until all processes are ready. BrokenBarrierError if one of them failed, or takes too
+    long.
+    """
     assert _all_ready is not None
     _all_ready.wait(START_TIMEOUT_S)
 

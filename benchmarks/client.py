@@ -17,14 +17,18 @@ START_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A library with the API of confluent-kafka, and its `bootstrap.servers`. Can be sent to another process."""
+    """A library with the API of confluent-kafka, and its `bootstrap.servers`. Can be sent to
+    another process.
+    """
 
     library: str
     bootstrap: str
 
     @property
     def api(self) -> Any:
-        """The module with `Producer`, `Consumer` and `TopicPartition`. The libraries share no types, hence Any."""
+        """The module with `Producer`, `Consumer` and `TopicPartition`. The libraries share no
+        types, hence Any.
+        """
         return import_module(self.library)
 
     @property
@@ -34,9 +38,10 @@ class Client:
 
     @property
     def consumer_conf(self) -> dict[str, object]:
-        """What the configuration of a consumer has to say. By default librdkafka stops fetching once it holds 100,000
-        messages, looks again only a second later, and leaves a consumer that has read them by then with nothing to
-        do."""
+        """What the configuration of a consumer has to say. By default librdkafka stops fetching
+        once it holds 100,000 messages, looks again only a second later, and leaves a consumer that
+        has read them by then with nothing to do.
+        """
         busy = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 0}
         return {**self.conf, **(busy if self.library == "confluent_kafka" else {})}
 
@@ -54,9 +59,13 @@ class Client:
         with self.api.Producer(dict(self.conf)) as producer:
             give_up_at = monotonic() + TIMEOUT_S
             # A broker says that a topic is made before it can itself be asked for it.
-            while (error := producer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].error) is not None:
+            while (
+                error := producer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].error
+            ) is not None:
                 if monotonic() > give_up_at:
-                    raise TimeoutError(f"{self.name} made topic {topic!r} and does not find it: {error}")
+                    raise TimeoutError(
+                        f"{self.name} made topic {topic!r} and does not find it: {error}"
+                    )
 
 
 def deltaq_client(root: str) -> Client:
@@ -69,9 +78,12 @@ def kafka_client(address: str) -> Client:
     return Client("confluent_kafka", address)
 
 
-def subscribe(consumer: Any, topic: str, partitions: int = 1, timeout_s: float = START_TIMEOUT_S) -> None:
-    """Subscribe a consumer that is alone in its group, and wait until it has all partitions of the topic. Raises
-    TimeoutError."""
+def subscribe(
+    consumer: Any, topic: str, partitions: int = 1, timeout_s: float = START_TIMEOUT_S
+) -> None:
+    """Subscribe a consumer that is alone in its group, and wait until it has all partitions of the
+    topic. Raises TimeoutError.
+    """
     consumer.subscribe([topic])
     give_up_at = monotonic() + timeout_s
     while len(consumer.assignment()) < partitions:

@@ -1,4 +1,6 @@
-"""The client alone: what a message costs it where the store costs nearly nothing, and whether its memory stays flat."""
+"""The client alone: what a message costs it where the store costs nearly nothing, and whether its
+memory stays flat.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,16 @@ import pyarrow as pa
 
 from benchmarks.barrier import await_reader
 from benchmarks.client import Client, deltaq_client, records_in, subscribe
-from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, cores_cell, known_cores
+from benchmarks.finding import (
+    Chart,
+    Series,
+    Table,
+    Target,
+    at_least,
+    at_most,
+    cores_cell,
+    known_cores,
+)
 from benchmarks.history import Verdict, judge, unread
 from benchmarks.latency import QUIET_S, TIMEOUT_S
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
@@ -53,12 +64,16 @@ GROWTH_AIM = 0.05
 
 _STATM = Path("/proc/self/statm")
 _EDGE = 8
-"""Growth is from the first to the last eighth of the time in question: single samples go up and down."""
+"""Growth is from the first to the last eighth of the time in question: single samples go up and
+down.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """A producer and a consumer in one process. Growth is that within the last `judged_s` seconds of the load."""
+    """A producer and a consumer in one process. Growth is that within the last `judged_s` seconds
+    of the load.
+    """
 
     load: Load
     judged_s: float
@@ -76,7 +91,9 @@ class ClientCostPlan:
 
 
 FULL_CLIENT_COST = ClientCostPlan(1_000_000, 5, MemoryPlan(Load(10_000, 20.0, 540.0, 60.0), 480.0))
-QUICK_CLIENT_COST = ClientCostPlan(200_000, 1, MemoryPlan(Load(10_000, 20.0, 8.0, 2.0), 7.0, sample_s=0.25))
+QUICK_CLIENT_COST = ClientCostPlan(
+    200_000, 1, MemoryPlan(Load(10_000, 20.0, 8.0, 2.0), 7.0, sample_s=0.25)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +137,16 @@ class Memory:
         begin_s = self.samples_mb[-1][0] - self.plan.judged_s
         judged = [taken for at, taken in self.samples_mb if at >= begin_s]
         edge = max(1, len(judged) // _EDGE)
-        return (statistics.median(judged[-edge:]) - statistics.median(judged[:edge])) / self.start_mb
+        return (
+            statistics.median(judged[-edge:]) - statistics.median(judged[:edge])
+        ) / self.start_mb
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCost:
-    """The outcome of a plan. A run with a wrong content is no outcome: it raises. `memory` is None where the system
-    does not report it."""
+    """The outcome of a plan. A run with a wrong content is no outcome: it raises. `memory` is None
+    where the system does not report it.
+    """
 
     plan: ClientCostPlan
     runs: tuple[Run, ...]
@@ -156,13 +176,20 @@ class ClientCost:
         """The memory over time."""
         if self.memory is not None:
             points = tuple((at / 60, taken) for at, taken in self.memory.samples_mb)
-            yield Chart("Memory of a producer and a consumer", "minutes", "MB resident", (Series("process", points),))
+            yield Chart(
+                "Memory of a producer and a consumer",
+                "minutes",
+                "MB resident",
+                (Series("process", points),),
+            )
 
     def targets(self) -> Iterator[Target]:
         """Of tables in and out, and of the memory's growth."""
         for way in ("produce_arrow", "consume_arrow"):
             if self._of(way):
-                yield at_least(f"{way}, client alone", ARROW_AIM, self.rate(way) / 1e6, " million rows/s")
+                yield at_least(
+                    f"{way}, client alone", ARROW_AIM, self.rate(way) / 1e6, " million rows/s"
+                )
         if self.memory is not None:
             name = f"growth of memory within {self.memory.plan.judged_s:g} s"
             yield at_most(name, GROWTH_AIM * 100, self.memory.growth * 100, " %")
@@ -187,12 +214,25 @@ class ClientCost:
                     cores_cell(statistics.median(others) if others else None),
                 )
             )
-        title = f"The client alone, store in memory: microseconds a message, medians of {self.plan.rounds}"
+        title = (
+            "The client alone, store in memory: microseconds a message, medians of "
+            f"{self.plan.rounds}"
+        )
         return Table(title, head, tuple(rows))
 
 
 def _memory_table(memory: Memory) -> Table:
-    head = "load", "start", "end", "highest", "MB/hour", "growth", "achieved/s", "others", "messages"
+    head = (
+        "load",
+        "start",
+        "end",
+        "highest",
+        "MB/hour",
+        "growth",
+        "achieved/s",
+        "others",
+        "messages",
+    )
     row = (
         f"{memory.plan.load}, {memory.samples_mb[-1][0]:,.0f} s",
         *(f"{taken:.1f}" for taken in (memory.start_mb, memory.end_mb, memory.highest_mb)),
@@ -206,7 +246,9 @@ def _memory_table(memory: Memory) -> Table:
 
 
 def slope_mb_per_hour(samples_mb: Sequence[tuple[float, float]]) -> float:
-    """The slope of the line with the least squares through (seconds, megabytes); 0 for a single sample. Pure."""
+    """The slope of the line with the least squares through (seconds, megabytes); 0 for a single
+    sample. Pure.
+    """
     if len(samples_mb) < 2:
         return 0.0
     seconds, taken = zip(*samples_mb, strict=True)
@@ -214,15 +256,19 @@ def slope_mb_per_hour(samples_mb: Sequence[tuple[float, float]]) -> float:
 
 
 def measure_client_cost(root: str, plan: ClientCostPlan, report: Report) -> ClientCost:
-    """Measure each way on a store in memory, and the memory with topics below `root`. Raises WrongContent."""
+    """Measure each way on a store in memory, and the memory with topics below `root`. Raises
+    WrongContent.
+    """
     runs = []
-    # Round by round, so that a moment in which the machine was busy does not hit all runs of one way.
+    # Round by round, so that a moment in which the machine was busy does not hit all runs of one
+    # way.
     for number in range(1, plan.rounds + 1):
         for way in plan.ways:
             run = _in_a_process(_alone, way, plan.messages, number)
             runs.append(run)
             report(
-                f"client alone, round {number} of {plan.rounds}, {way}: {run.seconds / run.messages * 1e6:.3f} us each"
+                f"client alone, round {number} of {plan.rounds}, {way}: "
+                f"{run.seconds / run.messages * 1e6:.3f} us each"
             )
     memory = None
     if plan.memory is not None:
@@ -244,12 +290,14 @@ def _in_a_process(measure: Callable[..., _Measured], *arguments: object) -> _Mea
     return replace(outcome, others_cores=others.cores())
 
 
-# --- in the fresh process --------------------------------------------------------------------------------------------
+# --- in the fresh process
+# --------------------------------------------------------------------------------------------
 
 
 def _alone(way: str, messages: int, seed: int) -> Run:
-    """Go one way twice, on a store in the memory of this process. The second time counts: what it costs to get memory
-    from the system for the first time is no matter of the client."""
+    """Go one way twice, on a store in the memory of this process. The second time counts: what it
+    costs to get memory from the system for the first time is no matter of the client.
+    """
     client, filled = deltaq_client(f"memory://{uuid4().hex}"), "filled"
     if not way.startswith("produce"):
         _fill(client, filled, random_values(messages, seed))
@@ -259,12 +307,15 @@ def _alone(way: str, messages: int, seed: int) -> Run:
 
 
 def _fill(client: Client, topic: str, values: list[bytes]) -> None:
-    """Fill a new topic as `fill_topic` does, but leave it to itself: maintenance would go on while it is read, in the
-    process that is measured."""
+    """Fill a new topic as `fill_topic` does, but leave it to itself: maintenance would go on while
+    it is read, in the process that is measured.
+    """
     client.create_topic(topic)
     with client.api.Producer({**client.conf, "maintenance.enable": False}) as producer:
         for first in range(0, len(values), FILE_ROWS):
-            producer.produce_arrow(topic, pa.table({"value": as_arrow(values[first : first + FILE_ROWS])}))
+            producer.produce_arrow(
+                topic, pa.table({"value": as_arrow(values[first : first + FILE_ROWS])})
+            )
             producer.flush()
 
 
@@ -295,7 +346,9 @@ def measure_memory(root: str, plan: MemoryPlan) -> Memory:
     return Memory(plan, judge(load.total, arrivals.all(), foreign), rate, tuple(samples_mb), None)
 
 
-def _send(client: Client, topic: str, load: Load, payloads: TimedPayloads, each_ms: Callable[[], None]) -> float:
+def _send(
+    client: Client, topic: str, load: Load, payloads: TimedPayloads, each_ms: Callable[[], None]
+) -> float:
     """Send a load, and call `each_ms` about every millisecond meanwhile; messages a second."""
     failures = DeliveryFailures()
 
@@ -314,7 +367,14 @@ def _send(client: Client, topic: str, load: Load, payloads: TimedPayloads, each_
     return load.achieved_rate(start_ns, end_ns)
 
 
-def _read(client: Client, topic: str, load: Load, payloads: TimedPayloads, arrivals: Arrivals, ready: Event) -> int:
+def _read(
+    client: Client,
+    topic: str,
+    load: Load,
+    payloads: TimedPayloads,
+    arrivals: Arrivals,
+    ready: Event,
+) -> int:
     """Note all that arrives until nothing more comes; how many messages had never been sent."""
     foreign = 0
     conf = {**client.conf, "group.id": f"memory-{topic}", "auto.offset.reset": "earliest"}
@@ -336,8 +396,9 @@ def _read(client: Client, topic: str, load: Load, payloads: TimedPayloads, arriv
 
 
 class Arrivals:
-    """Sequence numbers in the order in which they came, kept as runs of consecutive ones: however many have come, it is
-    one run when all is well."""
+    """Sequence numbers in the order in which they came, kept as runs of consecutive ones: however
+    many have come, it is one run when all is well.
+    """
 
     def __init__(self) -> None:
         self._runs: list[list[int]] = []  # first, count
@@ -361,13 +422,17 @@ class Arrivals:
 
     def all(self) -> array[int]:
         """Each of them, in their order."""
-        return array("q", chain.from_iterable(range(first, first + count) for first, count in self._runs))
+        return array(
+            "q", chain.from_iterable(range(first, first + count) for first, count in self._runs)
+        )
 
 
 def resident_mb() -> float:
-    """Megabytes of memory that this process takes now; where the system is not Linux and does not report, the most that
-    it has ever taken, which stays flat only if the other does not grow."""
+    """Megabytes of memory that this process takes now; where the system is not Linux and does not
+    report, the most that it has ever taken, which stays flat only if the other does not grow.
+    """
     if not _STATM.exists():
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most / 1e6 if sys.platform == "darwin" else most * 1024 / 1e6  # bytes on macOS, elsewhere KiB
+        # Bytes on macOS, elsewhere KiB.
+        return most / 1e6 if sys.platform == "darwin" else most * 1024 / 1e6
     return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -7,7 +7,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, PollInterval, Store, StoreError, Watch
+from deltaq.store import (
+    ObjectEntry,
+    ObjectExists,
+    ObjectMissing,
+    PollInterval,
+    Store,
+    StoreError,
+    Watch,
+)
 
 __all__ = ["CountingStore"]
 
@@ -15,8 +23,9 @@ __all__ = ["CountingStore"]
 class CountingStore:
     """Hands everything on to `inner`.
 
-    `counts` has the requests for log entries (keys below `log_folder`) as `entry create ok`, `entry create exists`,
-    `entry get missing` and so on, all others as `data put ok` and so on. A failure without an answer counts as `error`.
+    `counts` has the requests for log entries (keys below `log_folder`) as `entry create ok`, `entry
+    create exists`, `entry get missing` and so on, all others as `data put ok` and so on. A failure
+    without an answer counts as `error`.
     """
 
     def __init__(self, inner: Store, log_folder: str) -> None:

@@ -15,9 +15,11 @@ _ONE_OF = {"p50": 2, "p90": 10, "p95": 20, "p99": 100, "p999": 1000}
 
 
 def percentiles(name: str, measured: Sequence[Distribution]) -> Series:
-    """The percentiles from the median to the longest; of several distributions, the median of each percentile.
+    """The percentiles from the median to the longest; of several distributions, the median of each
+    percentile.
 
-    x is of how many messages one took longer. On a logarithmic scale that gives every further nine the same room.
+    x is of how many messages one took longer. On a logarithmic scale that gives every further nine
+    the same room.
     """
     count = min(one.count for one in measured)
     points = [
@@ -36,5 +38,7 @@ def percentile_chart(title: str, series: Iterable[Series]) -> Chart:
 
 def marks(measured: Distribution) -> tuple[str, str, str, str]:
     """p50, p99, p99.9 and the longest, in milliseconds."""
-    p50, p99, p999, most = (f"{mark:.1f}" for mark in (measured.p50, measured.p99, measured.p999, measured.max))
+    p50, p99, p999, most = (
+        f"{mark:.1f}" for mark in (measured.p50, measured.p99, measured.p999, measured.max)
+    )
     return p50, p99, p999, most

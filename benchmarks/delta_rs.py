@@ -1,8 +1,10 @@
-"""A hand-written queue on a Delta table with delta-rs: one process appends, another follows the log.
+"""A hand-written queue on a Delta table with delta-rs: one process appends, another follows the
+log.
 
-Both sides use only what the library offers, with the care of an experienced user: the follower reads each new log entry
-and the files that it added, in the order of their commits, and never lists the whole table. On a local disk delta-rs
-does not sync: the system decides when data reaches the disk.
+Both sides use only what the library offers, with the care of an experienced user: the follower
+reads each new log entry and the files that it added, in the order of their commits, and never lists
+the whole table. On a local disk delta-rs does not sync: the system decides when data reaches the
+disk.
 """
 
 from __future__ import annotations
@@ -31,7 +33,13 @@ POLL_S = 0.01
 
 _SCHEMA = pa.schema([pa.field(VALUE, pa.binary())])
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-_PASSED_ON = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+_PASSED_ON = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -48,7 +56,9 @@ def _plain_errors() -> Iterator[None]:
 
 
 def storage_options(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The storage options of delta-rs for `uri`, from the usual environment variables; none for a local disk."""
+    """The storage options of delta-rs for `uri`, from the usual environment variables; none for a
+    local disk.
+    """
     if not uri.startswith("s3://"):
         return {}
     options = {name: environ[name] for name in _PASSED_ON if environ.get(name)}
@@ -68,11 +78,14 @@ def storage_options(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
 def create_queue(uri: str) -> None:
     """Create an empty table. Raises PlainQueueFailed if it exists."""
     with _plain_errors():
-        DeltaTable.create(uri, Schema.from_arrow(_SCHEMA), storage_options=storage_options(uri, os.environ))
+        DeltaTable.create(
+            uri, Schema.from_arrow(_SCHEMA), storage_options=storage_options(uri, os.environ)
+        )
 
 
 class Appender:
-    """The producer's side. With `keep`, one table object makes all commits; otherwise each opens the table anew.
+    """The producer's side. With `keep`, one table object makes all commits; otherwise each opens
+    the table anew.
 
     PlainQueueFailed if there is no table.
     """
@@ -94,7 +107,9 @@ class Appender:
 
 
 class Follower:
-    """The consumer's side: reads what is committed after its creation. Raises PlainQueueFailed without a table."""
+    """The consumer's side: reads what is committed after its creation. Raises PlainQueueFailed
+    without a table.
+    """
 
     def __init__(self, uri: str) -> None:
         options = storage_options(uri, os.environ)

@@ -6,7 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Bars", "Chart", "Finding", "Series", "Table", "Target", "at_least", "at_most", "cores_cell", "known_cores"]
+__all__ = [
+    "Bars",
+    "Chart",
+    "Finding",
+    "Series",
+    "Table",
+    "Target",
+    "at_least",
+    "at_most",
+    "cores_cell",
+    "known_cores",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +64,9 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Bars from 0: for each label one bar of each series, which has a name and a value for each label."""
+    """Bars from 0: for each label one bar of each series, which has a name and a value for each
+    label.
+    """
 
     title: str
     unit: str
@@ -66,11 +79,15 @@ class Finding(Protocol):
 
     @property
     def is_clean(self) -> bool:
-        """Whether every message arrived once, in order and unchanged. Otherwise its figures are void."""
+        """Whether every message arrived once, in order and unchanged. Otherwise its figures are
+        void.
+        """
 
     @property
     def others_cores(self) -> tuple[float, ...]:
-        """Cores that other programs kept busy, for each part of the measurement for which that is known."""
+        """Cores that other programs kept busy, for each part of the measurement for which that is
+        known.
+        """
 
     def tables(self) -> Iterable[Table]:
         """The tables."""

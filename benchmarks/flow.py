@@ -1,4 +1,6 @@
-"""Flow: where messages spend their way at a steady load, stage by stage, and what a commit costs each process."""
+"""Flow: where messages spend their way at a steady load, stage by stage, and what a commit costs
+each process.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +54,12 @@ QUICK_FLOW = FlowPlan((Load(10_000, 20.0, 2.0, 1.0),))
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The outcome of one load: what each of `STAGES` took, in the same order, and all of them, over the messages that
-    count and of which every request is known; one that was made again after a failure may not be.
+    """The outcome of one load: what each of `STAGES` took, in the same order, and all of them, over
+    the messages that count and of which every request is known; one that was made again after a
+    failure may not be.
 
-    `sent_s`: how long sending took, to the last acknowledgement. `cpu_s`: of the producer, the consumer and all others,
-    the store's server among them, from start to end.
+    `sent_s`: how long sending took, to the last acknowledgement. `cpu_s`: of the producer, the
+    consumer and all others, the store's server among them, from start to end.
     """
 
     load: Load
@@ -87,17 +90,30 @@ class Flows:
         """The stages of each load, and what its commits cost."""
         for flow in self.flows:
             counted = round(flow.load.rate * flow.load.seconds)
-            title = f"{flow.load}: ms on the way from `produce` to `poll`; {flow.whole.count:,} of {counted:,} messages"
+            title = (
+                f"{flow.load}: ms on the way from `produce` to `poll`; {flow.whole.count:,} of "
+                f"{counted:,} messages"
+            )
             named = *zip(STAGES, flow.stages, strict=True), ("all", flow.whole)
-            rows = [(name, *(f"{ms:.2f}" for ms in (took.p50, took.p90, took.p99, took.max))) for name, took in named]
+            rows = [
+                (name, *(f"{ms:.2f}" for ms in (took.p50, took.p90, took.p99, took.max)))
+                for name, took in named
+            ]
             yield Table(title, ("stage", "p50", "p90", "p99", "max"), tuple(rows))
         head = "load", "commits/s", "producer", "consumer", "others", "cores", "messages"
-        yield Table("CPU ms for each commit, warm-up included", head, tuple(map(_cost_row, self.flows)))
+        yield Table(
+            "CPU ms for each commit, warm-up included", head, tuple(map(_cost_row, self.flows))
+        )
 
     def charts(self) -> Iterator[Bars]:
         """The stages of each load."""
         for flow in self.flows:
-            yield Bars(f"{flow.load}: the stages from `produce` to `poll`", "ms", STAGES, stage_bars(flow.stages))
+            yield Bars(
+                f"{flow.load}: the stages from `produce` to `poll`",
+                "ms",
+                STAGES,
+                stage_bars(flow.stages),
+            )
 
     def targets(self) -> Iterator[Target]:
         return iter(())
@@ -119,7 +135,9 @@ def measure_flows(plan: FlowPlan, place: Place) -> Iterator[Flows]:
     """Carry a plan out: one outcome. Raises what either process raised."""
     flows = []
     for load in plan.loads:
-        place.report(f"flow at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count")
+        place.report(
+            f"flow at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count"
+        )
         flows.append(_measured(place.root, load))
     yield Flows(tuple(flows))
 
@@ -128,9 +146,13 @@ def _measured(root: str, load: Load) -> Flow:
     topic = f"flow-{uuid4().hex[:12]}"
     Topic(topic, conf={"bootstrap.servers": root}).create()
     others, began = OthersLoad(), monotonic_ns()
-    sent, read = send_to_reader(partial(_send, root, topic, load), partial(_read, root, topic, load))
+    sent, read = send_to_reader(
+        partial(_send, root, topic, load), partial(_read, root, topic, load)
+    )
     others_cores, seconds = others.cores(), (monotonic_ns() - began) / 1e9
-    read = replace(read, consumed=with_unread(read.consumed, load, records_in(deltaq_client(root), topic)))
+    read = replace(
+        read, consumed=with_unread(read.consumed, load, records_in(deltaq_client(root), topic))
+    )
     commits = _commits(open_store(root), topic)
     stages, whole = _stages(load, commits, sent, read)
     return Flow(
@@ -145,16 +167,29 @@ def _measured(root: str, load: Load) -> Flow:
     )
 
 
-# --- which requests a message waited for -----------------------------------------------------------------------------
+# --- which requests a message waited for
+# -----------------------------------------------------------------------------
 
 
 def _commits(store: Store, topic: str) -> list[tuple[str, list[tuple[str, int]]]]:
-    """Of each log entry that adds files its key, and of each file its key and the number of its messages."""
+    """Of each log entry that adds files its key, and of each file its key and the number of its
+    messages.
+    """
     commits = []
-    for key in sorted(entry.key for entry in store.list(topic_log(topic)) if entry.key.endswith(".json")):
-        adds = [action["add"] for line in store.get(key).splitlines() if "add" in (action := json.loads(line))]
+    for key in sorted(
+        entry.key for entry in store.list(topic_log(topic)) if entry.key.endswith(".json")
+    ):
+        adds = [
+            action["add"]
+            for line in store.get(key).splitlines()
+            if "add" in (action := json.loads(line))
+        ]
         files = [
-            (data_key(topic_folder(topic), add["path"]), int(json.loads(add["stats"])["numRecords"])) for add in adds
+            (
+                data_key(topic_folder(topic), add["path"]),
+                int(json.loads(add["stats"])["numRecords"]),
+            )
+            for add in adds
         ]
         if files:
             commits.append((key, files))
@@ -164,7 +199,8 @@ def _commits(store: Store, topic: str) -> list[tuple[str, list[tuple[str, int]]]
 def _stages(
     load: Load, commits: Sequence[tuple[str, Sequence[tuple[str, int]]]], sent: _Sent, read: _Read
 ) -> tuple[list[list[int]], list[int]]:
-    """What each stage took of each message that counts and whose requests are all known, and all of them, in ns.
+    """What each stage took of each message that counts and whose requests are all known, and all of
+    them, in ns.
 
     One producer and one partition: message n is the nth of the log.
     """
@@ -173,7 +209,12 @@ def _stages(
     stages, whole = [], []
     for at in after_warmup(load, read.consumed):
         entry, file = files[bisect_right(ends, read.consumed.sequences[at])]
-        known = sent.puts.get(file), sent.creates.get(entry), read.entries.get(entry), read.files.get(file)
+        known = (
+            sent.puts.get(file),
+            sent.creates.get(entry),
+            read.entries.get(entry),
+            read.files.get(file),
+        )
         spans = [span for span in known if span is not None]
         if len(spans) == len(known):
             moments = [read.consumed.sent_ns[at], *(moment for span in spans for moment in span)]
@@ -183,7 +224,8 @@ def _stages(
     return stages, whole
 
 
-# --- the two processes -----------------------------------------------------------------------------------------------
+# --- the two processes
+# -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +248,25 @@ class _Read:
 
 
 def _send(root: str, topic: str, load: Load) -> _Sent:
-    payloads, failures, store = TimedPayloads(load.rate), DeliveryFailures(), TimedStore(open_store(root), topic)
+    payloads, failures, store = (
+        TimedPayloads(load.rate),
+        DeliveryFailures(),
+        TimedStore(open_store(root), topic),
+    )
     # Maintenance would merge files, and the consumer read them instead.
-    conf = {"bootstrap.servers": root, **failures.conf, "linger.ms": load.linger_ms, "maintenance.enable": False}
+    conf = {
+        "bootstrap.servers": root,
+        **failures.conf,
+        "linger.ms": load.linger_ms,
+        "maintenance.enable": False,
+    }
     cpu_s = process_time()
     with Producer(conf, store=store) as producer:
         producer.list_topics(topic)
         start_ns, _ = send_steadily(
-            load, lambda number: send_patiently(producer, topic, payloads.make(number)), lambda: producer.poll(0)
+            load,
+            lambda number: send_patiently(producer, topic, payloads.make(number)),
+            lambda: producer.poll(0),
         )
         producer.flush()
         seconds = (monotonic_ns() - start_ns) / 1e9
@@ -223,7 +276,12 @@ def _send(root: str, topic: str, load: Load) -> _Sent:
 
 def _read(root: str, topic: str, load: Load) -> _Read:
     store = TimedStore(open_store(root), topic)
-    conf = {"bootstrap.servers": root, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    conf = {
+        "bootstrap.servers": root,
+        "group.id": topic,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
     cpu_s = process_time()
     with Consumer(conf, store=store) as consumer:
         subscribe(consumer, topic)

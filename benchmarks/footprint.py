@@ -1,4 +1,6 @@
-"""What a topic takes in its store, object by object, against what its records take by themselves."""
+"""What a topic takes in its store, object by object, against what its records take by
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a topic takes. `parts` by kind; `plain_bytes`: of one Parquet file with the same columns, rows and codec."""
+    """What a topic takes. `parts` by kind; `plain_bytes`: of one Parquet file with the same
+    columns, rows and codec.
+    """
 
     payload_bytes: int
     plain_bytes: int
@@ -61,7 +65,9 @@ def measure_footprint(root: str, topic: str, payload_bytes: int, plain_bytes: in
         count = counts[_kind(entry.key, live, names.topic_folder(topic))]
         count[0] += 1
         count[1] += entry.size
-    return Footprint(payload_bytes, plain_bytes, {kind: Part(*count) for kind, count in counts.items()})
+    return Footprint(
+        payload_bytes, plain_bytes, {kind: Part(*count) for kind, count in counts.items()}
+    )
 
 
 def _kind(key: str, live: set[str], folder: str) -> str:
@@ -74,8 +80,11 @@ def _kind(key: str, live: set[str], folder: str) -> str:
     return "checkpoints" if names.checkpoint_version(key) is not None else "other"
 
 
-def read_through(root: str, topic: str, partitions: int, sent: int, payloads: TimedPayloads) -> tuple[Verdict, int]:
-    """Read all of a topic and judge it; and the bytes of a plain Parquet file, not compressed, that has the same rows.
+def read_through(
+    root: str, topic: str, partitions: int, sent: int, payloads: TimedPayloads
+) -> tuple[Verdict, int]:
+    """Read all of a topic and judge it; and the bytes of a plain Parquet file, not compressed, that
+    has the same rows.
 
     Record n is to be in partition n modulo `partitions`, behind those before it.
     """
@@ -104,7 +113,11 @@ def _batches(root: str, topic: str, partitions: int, sent: int) -> Iterator[pa.R
     conf = {"bootstrap.servers": root, "group.id": f"reader-{uuid4().hex[:12]}"}
     rows = 0
     with Consumer(conf) as consumer:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
-        while (batch := consumer.consume_arrow(timeout=TIMEOUT_S if rows < sent else 0.5)) is not None:
+        consumer.assign(
+            [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)]
+        )
+        while (
+            batch := consumer.consume_arrow(timeout=TIMEOUT_S if rows < sent else 0.5)
+        ) is not None:
             rows += batch.num_rows
             yield batch

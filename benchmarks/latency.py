@@ -1,4 +1,6 @@
-"""Latency: one process sends at a steady rate, another one reads; every message is timed and accounted for."""
+"""Latency: one process sends at a steady rate, another one reads; every message is timed and
+accounted for.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """The consumer's side: for each arrival in order, the message's number, and when it was sent and received."""
+    """The consumer's side: for each arrival in order, the message's number, and when it was sent
+    and received.
+    """
 
     sequences: array[int]
     sent_ns: array[int]
@@ -87,9 +91,10 @@ class Consumed:
 class Latency:
     """The outcome of one load.
 
-    `from_send` counts from the call of `produce`, `from_due` from when the message should have been sent: a producer
-    that is held up cannot hide behind the first. `behind` is the difference. `by_second_p99_ms` shows drift and
-    recovery. Counts of messages are those of the verdict; commits and bytes include the warm-up.
+    `from_send` counts from the call of `produce`, `from_due` from when the message should have been
+    sent: a producer that is held up cannot hide behind the first. `behind` is the difference.
+    `by_second_p99_ms` shows drift and recovery. Counts of messages are those of the verdict;
+    commits and bytes include the warm-up.
     """
 
     load: Load
@@ -124,14 +129,32 @@ class Latencies:
         return known_cores(latency.others_cores for latency in self.loads)
 
     def tables(self) -> Iterator[Table]:
-        """The percentiles, the conditions under which they came about, and a histogram of each load."""
+        """The percentiles, the conditions under which they came about, and a histogram of each
+        load.
+        """
         title = "Latency in ms, from `produce` in one process to the value in the other"
-        head = "load", "p50", "p95", "p99", "p99.9", "max", "worst s", "due p99", "floor", "p50/floor", "messages"
+        head = (
+            "load",
+            "p50",
+            "p95",
+            "p99",
+            "p99.9",
+            "max",
+            "worst s",
+            "due p99",
+            "floor",
+            "p50/floor",
+            "messages",
+        )
         yield Table(title, head, tuple(map(_percentile_row, self.loads)))
         title = "What these loads were, warm-up included"
         sizes = "commits", "KB/commit", "log KB/commit"
         used = "full", "CPU s in", "CPU s out", "others"
-        yield Table(title, ("load", "sent", "achieved/s", *sizes, *used), tuple(map(_condition_row, self.loads)))
+        yield Table(
+            title,
+            ("load", "sent", "achieved/s", *sizes, *used),
+            tuple(map(_condition_row, self.loads)),
+        )
         for latency in self.loads:
             lines = tuple((line,) for line in histogram(latency.from_send))
             yield Table(f"from produce to consumer, {latency.load}", (), lines)
@@ -141,7 +164,10 @@ class Latencies:
         lines = [percentiles(str(latency.load), [latency.from_send]) for latency in self.loads]
         yield percentile_chart("From `produce` in one process to the value in the other", lines)
         seconds = tuple(
-            Series(str(latency.load), tuple((float(at), p99) for at, p99 in enumerate(latency.by_second_p99_ms, 1)))
+            Series(
+                str(latency.load),
+                tuple((float(at), p99) for at, p99 in enumerate(latency.by_second_p99_ms, 1)),
+            )
             for latency in self.loads
         )
         yield Chart("The 99th percentile of each second", "second", "ms", seconds)
@@ -151,14 +177,32 @@ class Latencies:
         rate, linger_ms, aim_ms = _AIM
         for latency in self.loads:
             if (latency.load.rate, latency.load.linger_ms) == (rate, linger_ms):
-                yield at_most(f"p99 at {rate:,}/s, linger.ms={linger_ms:g}", aim_ms, latency.from_send.p99, " ms")
+                yield at_most(
+                    f"p99 at {rate:,}/s, linger.ms={linger_ms:g}",
+                    aim_ms,
+                    latency.from_send.p99,
+                    " ms",
+                )
 
 
 def _percentile_row(latency: Latency) -> tuple[str, ...]:
     sent = latency.from_send
-    figures = sent.p50, sent.p95, sent.p99, sent.p999, sent.max, max(latency.by_second_p99_ms), latency.from_due.p99
+    figures = (
+        sent.p50,
+        sent.p95,
+        sent.p99,
+        sent.p999,
+        sent.max,
+        max(latency.by_second_p99_ms),
+        latency.from_due.p99,
+    )
     against = against_floor(sent.p50, latency.floor)
-    return str(latency.load), *(f"{figure:.1f}" for figure in figures), *against, str(latency.verdict)
+    return (
+        str(latency.load),
+        *(f"{figure:.1f}" for figure in figures),
+        *against,
+        str(latency.verdict),
+    )
 
 
 def _condition_row(latency: Latency) -> tuple[str, ...]:
@@ -181,7 +225,9 @@ def measure_latencies(plan: LatencyPlan, place: Place) -> Iterator[Latencies]:
     """Carry a plan out: one outcome."""
     measured = []
     for load in plan.loads:
-        place.report(f"latency at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count")
+        place.report(
+            f"latency at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count"
+        )
         latency = measure_latency(place.root, load, plan.floor_rounds)
         place.report(f"  p99 {latency.from_send.p99:.1f} ms, {latency.verdict}")
         measured.append(latency)
@@ -189,7 +235,9 @@ def measure_latencies(plan: LatencyPlan, place: Place) -> Iterator[Latencies]:
 
 
 def measure_latency(root: str, load: Load, floor_rounds: int) -> Latency:
-    """Send and read `load` through a new topic below `root`, which two processes must be able to reach."""
+    """Send and read `load` through a new topic below `root`, which two processes must be able to
+    reach.
+    """
     topic = f"latency-{uuid4().hex[:12]}"
     Topic(topic, conf={"bootstrap.servers": root}).create()
     store = open_store(root)
@@ -225,7 +273,9 @@ def measure_latency(root: str, load: Load, floor_rounds: int) -> Latency:
 
 def after_warmup(load: Load, consumed: Consumed) -> list[int]:
     """The arrivals that count."""
-    return [at for at, sequence in enumerate(consumed.sequences) if load.warmup <= sequence < load.total]
+    return [
+        at for at, sequence in enumerate(consumed.sequences) if load.warmup <= sequence < load.total
+    ]
 
 
 def waits_ns(load: Load, consumed: Consumed) -> list[int]:
@@ -242,7 +292,9 @@ def waits_from_due_ns(load: Load, produced: Produced, consumed: Consumed) -> lis
 
 
 def _by_second(load: Load, consumed: Consumed, counted: Sequence[int]) -> tuple[float, ...]:
-    """The 99th percentile of each second, in milliseconds, by the time at which messages were due."""
+    """The 99th percentile of each second, in milliseconds, by the time at which messages were
+    due.
+    """
     seconds: dict[int, list[int]] = {}
     for at in counted:
         second = load.due_ns(consumed.sequences[at] - load.warmup) // _SECOND_NS
@@ -250,21 +302,29 @@ def _by_second(load: Load, consumed: Consumed, counted: Sequence[int]) -> tuple[
     return tuple(distribution(seconds[second]).p99 for second in sorted(seconds))
 
 
-# --- the two processes -----------------------------------------------------------------------------------------------
+# --- the two processes
+# -----------------------------------------------------------------------------------------------
 
 
-def send_and_read(client: Client, topic: str, load: Load, copy: str = "") -> tuple[Produced, Consumed]:
-    """Send `load` from one process and read it in another one; raises what either raised. Neither can wait for ever.
+def send_and_read(
+    client: Client, topic: str, load: Load, copy: str = ""
+) -> tuple[Produced, Consumed]:
+    """Send `load` from one process and read it in another one; raises what either raised. Neither
+    can wait for ever.
 
     With `copy` that topic is read, to which something else copies `topic`.
     """
     read = copy or topic
-    produced, consumed = send_to_reader(partial(_produce, client, topic, load), partial(_consume, client, read, load))
+    produced, consumed = send_to_reader(
+        partial(_produce, client, topic, load), partial(_consume, client, read, load)
+    )
     return produced, with_unread(consumed, load, records_in(client, read))
 
 
 def with_unread(consumed: Consumed, load: Load, records: int) -> Consumed:
-    """What a consumer saw of a topic with so many records, and as foreign what it did not wait for. Pure."""
+    """What a consumer saw of a topic with so many records, and as foreign what it did not wait for.
+    Pure.
+    """
     arrived = len(consumed.sequences) + consumed.foreign
     return replace(consumed, foreign=consumed.foreign + unread(load.total, arrived, records))
 
@@ -297,10 +357,13 @@ def _consume(client: Client, topic: str, load: Load) -> Consumed:
 
 
 def consume_all(consumer: Any, payloads: TimedPayloads, load: Load, cpu_s: float) -> Consumed:
-    """Poll until all messages are there and no more have come for a while, or until too long none has come."""
+    """Poll until all messages are there and no more have come for a while, or until too long none
+    has come.
+    """
     values: list[bytes] = []
     received = array("q")
-    gc.freeze()  # otherwise each collection looks at all values kept so far: for seconds, after half an hour
+    # Otherwise each collection looks at all values kept so far: for seconds, after half an hour.
+    gc.freeze()
     last = monotonic()
     while True:
         message = consumer.poll(0.1)
@@ -319,7 +382,9 @@ def consume_all(consumer: Any, payloads: TimedPayloads, load: Load, cpu_s: float
     return _understood(values, received, payloads, process_time() - cpu_s)
 
 
-def _understood(values: Sequence[bytes], received: array[int], payloads: TimedPayloads, cpu_s: float) -> Consumed:
+def _understood(
+    values: Sequence[bytes], received: array[int], payloads: TimedPayloads, cpu_s: float
+) -> Consumed:
     sequences, sent, understood = array("q"), array("q"), array("q")
     for value, received_ns in zip(values, received, strict=True):
         content = payloads.read(value)

@@ -18,7 +18,9 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent: `rate` messages of 100 bytes a second, for `seconds` after `warmup_s` that do not count."""
+    """What is sent: `rate` messages of 100 bytes a second, for `seconds` after `warmup_s` that do
+    not count.
+    """
 
     rate: int
     linger_ms: float
@@ -48,7 +50,9 @@ class Load:
 
 
 def due_messages(load: Load, start_ns: int) -> Iterator[range]:
-    """About every millisecond the messages that have become due, the first at `start_ns` of the monotonic clock."""
+    """About every millisecond the messages that have become due, the first at `start_ns` of the
+    monotonic clock.
+    """
     sent = 0
     while sent < load.total:
         tick = monotonic()
@@ -58,9 +62,12 @@ def due_messages(load: Load, start_ns: int) -> Iterator[range]:
         time.sleep(max(0.0, tick + TICK_S - monotonic()))
 
 
-def send_steadily(load: Load, send: Callable[[int], object], poll: Callable[[], object]) -> tuple[int, int]:
-    """Call `send(n)` for each message n of a load when it is due, and `poll` every millisecond; when the first message
-    was due and when the last had been sent, in ns of the monotonic clock."""
+def send_steadily(
+    load: Load, send: Callable[[int], object], poll: Callable[[], object]
+) -> tuple[int, int]:
+    """Call `send(n)` for each message n of a load when it is due, and `poll` every millisecond;
+    when the first message was due and when the last had been sent, in ns of the monotonic clock.
+    """
     start_ns = monotonic_ns()
     for due in due_messages(load, start_ns):
         for sequence in due:
@@ -69,9 +76,12 @@ def send_steadily(load: Load, send: Callable[[int], object], poll: Callable[[], 
     return start_ns, monotonic_ns()
 
 
-def send_patiently(producer: Any, topic: str, payload: bytes, key: bytes | None = None, partition: int = -1) -> int:
-    """Produce one message, however long the queue is full; how often that was the case. With a partition of -1, the
-    key decides."""
+def send_patiently(
+    producer: Any, topic: str, payload: bytes, key: bytes | None = None, partition: int = -1
+) -> int:
+    """Produce one message, however long the queue is full; how often that was the case. With a
+    partition of -1, the key decides.
+    """
     waits = 0
     while True:
         try:

@@ -44,7 +44,9 @@ def describe(root: str) -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "processor": _processor(),
         "memory": _memory(),
-        "store": root.split("://", maxsplit=1)[0] if "://" in root else f"local {_file_system(Path(root))}",
+        "store": root.split("://", maxsplit=1)[0]
+        if "://" in root
+        else f"local {_file_system(Path(root))}",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "pyarrow": pa.__version__,
@@ -53,11 +55,12 @@ def describe(root: str) -> dict[str, str]:
 
 
 def spread_folders(root: str) -> dict[str, str]:
-    """Prepare a local root, and say how long it takes there to create a file: the median in microseconds.
+    """Prepare a local root, and say how long it takes there to create a file: the median in
+    microseconds.
 
-    Without a journal ext4 looks one by one past the inodes that were freed in the last minutes, so creating a file may
-    take a millisecond where a benchmark has just deleted its own. `chattr +T` has ext4 spread the folders below over
-    the disk; other file systems do not know it.
+    Without a journal ext4 looks one by one past the inodes that were freed in the last minutes, so
+    creating a file may take a millisecond where a benchmark has just deleted its own. `chattr +T`
+    has ext4 spread the folders below over the disk; other file systems do not know it.
     """
     if "://" in root:
         return {}
@@ -74,13 +77,17 @@ def spread_folders(root: str) -> dict[str, str]:
 
 
 def store_version(root: str) -> dict[str, str]:
-    """The server behind an object store and its version, if the command that started it has set them."""
+    """The server behind an object store and its version, if the command that started it has set
+    them.
+    """
     name, _, release = os.environ.get(STORE_SERVER, "").partition(" ")
     return {name: release} if name and root.startswith("s3://") else {}
 
 
 def kafka_versions() -> dict[str, str]:
-    """Kafka's client and the C library that it wraps; and the broker, if the command that started it has set it."""
+    """Kafka's client and the C library that it wraps; and the broker, if the command that started
+    it has set it.
+    """
     return {
         "Kafka": os.environ.get(KAFKA_VERSION, "of unknown version"),
         "confluent-kafka": version("confluent-kafka"),
@@ -112,7 +119,9 @@ def _memory() -> str:
 
 
 def _file_system(folder: Path) -> str:
-    """Type of the file system that holds a folder, "disk" if the system does not say. On `tmpfs` syncing is free."""
+    """Type of the file system that holds a folder, "disk" if the system does not say. On `tmpfs`
+    syncing is free.
+    """
     try:
         mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:
@@ -123,8 +132,9 @@ def _file_system(folder: Path) -> str:
 
 
 def drop_from_page_cache(folder: Path) -> None:
-    """Let the next reader of each file in a folder, those below left out, take it from the disk; nothing where the
-    system cannot."""
+    """Let the next reader of each file in a folder, those below left out, take it from the disk;
+    nothing where the system cannot.
+    """
     if not hasattr(os, "posix_fadvise"):
         return
     for path in filter(Path.is_file, folder.iterdir()):
@@ -134,7 +144,9 @@ def drop_from_page_cache(folder: Path) -> None:
 
 
 class OthersLoad:
-    """How many cores were, on average, busy with something else than this benchmark since this object was made."""
+    """How many cores were, on average, busy with something else than this benchmark since this
+    object was made.
+    """
 
     def __init__(self) -> None:
         self._start = monotonic()
@@ -149,7 +161,9 @@ class OthersLoad:
 
 
 def _others_cpu_s() -> float | None:
-    """CPU seconds since the start of the machine that neither this process nor its ended children took."""
+    """CPU seconds since the start of the machine that neither this process nor its ended children
+    took.
+    """
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1 : 1 + _GUEST]
     except OSError:

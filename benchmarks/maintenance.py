@@ -1,4 +1,6 @@
-"""Maintenance in a producer's background, on against off: what it costs the messages, and what it keeps small."""
+"""Maintenance in a producer's background, on against off: what it costs the messages, and what it
+keeps small.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,10 @@ class MaintenancePlan:
 class Trial:
     """One producer in a process of its own, on a new topic.
 
-    `acknowledged` counts from `produce` to the delivery callback, without the warm-up; `window_p99s` are its 99th
-    percentiles in milliseconds, one window after the other. `commits` are those that added
-    records, `rewrites` those in which maintenance put new files in the place of others. `files_at_most`: live files at
-    any one version.
+    `acknowledged` counts from `produce` to the delivery callback, without the warm-up;
+    `window_p99s` are its 99th percentiles in milliseconds, one window after the other. `commits`
+    are those that added records, `rewrites` those in which maintenance put new files in the place
+    of others. `files_at_most`: live files at any one version.
     """
 
     on: bool
@@ -104,10 +106,19 @@ class MaintenanceCost:
     def tables(self) -> Iterator[Table]:
         """Every trial, those without maintenance first."""
         title = (
-            f"Maintenance in the producer's background, {self.plan.load}: ms from `produce` to the delivery callback"
+            f"Maintenance in the producer's background, {self.plan.load}: ms from `produce` to the "
+            "delivery callback"
         )
         counts = "achieved/s", "commits", "rewrites", "files", "CPU s", "others", "messages"
-        head = "maintenance", "p50", "p99", "p99.9", "max", f"p99 of {self.plan.window_s:g} s", *counts
+        head = (
+            "maintenance",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            f"p99 of {self.plan.window_s:g} s",
+            *counts,
+        )
         yield Table(title, head, tuple(map(_row, sorted(self.trials, key=lambda trial: trial.on))))
 
     def charts(self) -> Iterator[Chart]:
@@ -141,16 +152,23 @@ def _row(trial: Trial) -> tuple[str, ...]:
 
 def measure_maintenance(plan: MaintenancePlan, place: Place) -> Iterator[MaintenanceCost]:
     """Carry a plan out: one outcome."""
-    place.report(f"maintenance in the background at {plan.load}: {plan.pairs} times with and without")
+    place.report(
+        f"maintenance in the background at {plan.load}: {plan.pairs} times with and without"
+    )
     trials = []
     for trial in measure_trials(place.root, plan):
-        place.report(f"  {'with' if trial.on else 'without'}: p99 {trial.acknowledged.p99:.1f} ms, {trial.verdict}")
+        place.report(
+            f"  {'with' if trial.on else 'without'}: p99 {trial.acknowledged.p99:.1f} ms, "
+            f"{trial.verdict}"
+        )
         trials.append(trial)
     yield MaintenanceCost(plan, tuple(trials))
 
 
 def measure_trials(root: str, plan: MaintenancePlan) -> Iterator[Trial]:
-    """Measure one trial after the other. The order within a pair alternates, so that neither is always first."""
+    """Measure one trial after the other. The order within a pair alternates, so that neither is
+    always first.
+    """
     for pair in range(plan.pairs):
         for on in (False, True) if pair % 2 else (True, False):
             yield _trial(root, plan, on)
@@ -171,10 +189,11 @@ def live_files(entries: Sequence[bytes]) -> list[int]:
 
 
 def window_p99s(load: Load, waited_ns: Sequence[int], window_s: float) -> tuple[float, ...]:
-    """The 99th percentiles in milliseconds, one window after the other from the end of the warm-up on.
+    """The 99th percentiles in milliseconds, one window after the other from the end of the warm-up
+    on.
 
-    `waited_ns` has one value for each message of the load, in their order. A window at the end that is not whole is
-    left out, unless it is the only one.
+    `waited_ns` has one value for each message of the load, in their order. A window at the end that
+    is not whole is left out, unless it is the only one.
     """
     size = min(round(load.rate * window_s), load.total - load.warmup)
     starts = range(load.warmup, load.total - size + 1, size)
@@ -214,8 +233,9 @@ def _trial(root: str, plan: MaintenancePlan, on: bool) -> Trial:
 
 
 def _produce(root: str, topic: str, load: Load, on: bool) -> tuple[array[int], float, float]:
-    """In the process of the trial: how long each message waited for its acknowledgement, the messages a second that
-    were sent, and CPU seconds."""
+    """In the process of the trial: how long each message waited for its acknowledgement, the
+    messages a second that were sent, and CPU seconds.
+    """
     failures = DeliveryFailures()
     produced_ns, waited_ns = array("q"), array("q")
 

@@ -1,4 +1,6 @@
-"""What each operation of a store takes by itself: `python -m benchmarks.operations --root s3://bucket/prefix`."""
+"""What each operation of a store takes by itself: `python -m benchmarks.operations --root
+s3://bucket/prefix`.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,11 @@ OPERATIONS = (
 
 
 def measure_operations(store: Store, rounds: int) -> dict[str, Distribution]:
-    """Every operation `rounds` times, alternating, one at a time, in a folder of its own that is emptied afterwards.
+    """Every operation `rounds` times, alternating, one at a time, in a folder of its own that is
+    emptied afterwards.
 
-    The milliseconds of each, by its name in OPERATIONS. AssertionError if one had another outcome than it should.
+    The milliseconds of each, by its name in OPERATIONS. AssertionError if one had another outcome
+    than it should.
     """
     folder = f"operations/{uuid4().hex}/"
     for number in range(10):
@@ -86,14 +90,21 @@ def _counts(expected: int, store: Store, prefix: str, start_after: str) -> None:
 def main(given: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operations", description=__doc__)
-    parser.add_argument("--root", required=True, help="a path or URL; credentials come from the environment")
-    parser.add_argument("--rounds", type=int, default=500, help="how often each operation is measured")
+    parser.add_argument(
+        "--root", required=True, help="a path or URL; credentials come from the environment"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=500, help="how often each operation is measured"
+    )
     arguments = parser.parse_args(given)
     others = OthersLoad()
     measured = measure_operations(open_store(arguments.root), arguments.rounds)
     print(", ".join(f"{name} {value}" for name, value in describe(arguments.root).items()))
     busy = others.cores()
-    print(f"{arguments.rounds} rounds, milliseconds" + ("" if busy is None else f"; others kept {busy:.2f} cores busy"))
+    print(
+        f"{arguments.rounds} rounds, milliseconds"
+        + ("" if busy is None else f"; others kept {busy:.2f} cores busy")
+    )
     print(f"{'':28}{'p50':>8}{'p99':>8}{'max':>8}")
     for name, taken in measured.items():
         print(f"{name:28}{taken.p50:8.2f}{taken.p99:8.2f}{taken.max:8.2f}")

@@ -1,4 +1,6 @@
-"""The messages that are sent: random bytes, which no encoding compresses, each different from all others."""
+"""The messages that are sent: random bytes, which no encoding compresses, each different from all
+others.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ _POOL_BYTES = 1 << 20
 
 
 class TimedPayloads:
-    """Payloads of 100 bytes: time of sending (`time.monotonic_ns`), sequence number, and 84 random bytes.
+    """Payloads of 100 bytes: time of sending (`time.monotonic_ns`), sequence number, and 84 random
+    bytes.
 
-    All processes of a machine share one monotonic clock, which is never set. Producer and consumer make the same
-    random bytes from the same `seed`, so that the consumer notices a changed one.
+    All processes of a machine share one monotonic clock, which is never set. Producer and consumer
+    make the same random bytes from the same `seed`, so that the consumer notices a changed one.
     """
 
     def __init__(self, seed: int) -> None:
@@ -45,7 +48,9 @@ class TimedPayloads:
 
 
 class ProducerPayloads(TimedPayloads):
-    """Payloads of one of many producers: its number stands where the time would, and its random bytes are its own."""
+    """Payloads of one of many producers: its number stands where the time would, and its random
+    bytes are its own.
+    """
 
     def __init__(self, producer: int) -> None:
         super().__init__(producer)
@@ -57,7 +62,9 @@ class ProducerPayloads(TimedPayloads):
 
     @staticmethod
     def read_any(payload: bytes, of: Sequence[ProducerPayloads]) -> tuple[int, int] | None:
-        """(producer, sequence number) of what the first, the second, … made, or None if none of them did."""
+        """(producer, sequence number) of what the first, the second, … made, or None if none of
+        them did.
+        """
         producer = _HEAD.unpack_from(payload)[0] if len(payload) == MESSAGE_BYTES else -1
         return of[producer].read(payload) if 0 <= producer < len(of) else None
 

@@ -1,4 +1,6 @@
-"""deltaq next to a real Kafka: the same loads and program text, alternating, on the same machine."""
+"""deltaq next to a real Kafka: the same loads and program text, alternating, on the same
+machine.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ from uuid import uuid4
 from benchmarks.client import Client, deltaq_client, kafka_client
 from benchmarks.curves import marks, percentile_chart, percentiles
 from benchmarks.distribution import Distribution, distribution
-from benchmarks.finding import Bars, Chart, Table, Target, at_least, at_most, cores_cell, known_cores
+from benchmarks.finding import (
+    Bars,
+    Chart,
+    Table,
+    Target,
+    at_least,
+    at_most,
+    cores_cell,
+    known_cores,
+)
 from benchmarks.floor import FLOOR_ROUNDS, Floor, against_floor, measure_floor
 from benchmarks.history import Verdict, judge
 from benchmarks.latency import send_and_read, waits_from_due_ns, waits_ns
@@ -34,7 +45,9 @@ _SPEED_AIM = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
-    """For both clients: each load `rounds` times, then `messages` through each method of sending and receiving."""
+    """For both clients: each load `rounds` times, then `messages` through each method of sending
+    and receiving.
+    """
 
     loads: tuple[Load, ...]
     messages: int
@@ -43,8 +56,9 @@ class PeerPlan:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One load through one client, from `produce` in one process to the value in another one, and from when each
-    message was to be sent. `floor` is that of deltaq's store, for files of the mean size of deltaq's; Kafka has none.
+    """One load through one client, from `produce` in one process to the value in another one, and
+    from when each message was to be sent. `floor` is that of deltaq's store, for files of the mean
+    size of deltaq's; Kafka has none.
     """
 
     client: str
@@ -106,7 +120,9 @@ class Peers:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every message of every load arrived as it should. (A throughput run that went wrong has raised.)"""
+        """Whether every message of every load arrived as it should. (A throughput run that went
+        wrong has raised.)
+        """
         return all(one.verdict.is_clean for one in self.delivered)
 
     @property
@@ -122,12 +138,27 @@ class Peers:
         """Every load, and the median of each way."""
         title = "deltaq and Kafka: ms from `produce` in one process to the value in the other"
         used = "achieved/s", "CPU s in", "CPU s out", "others", "messages"
-        head = "load", "client", "p50", "p99", "p99.9", "max", "due p99", "floor", "p50/floor", *used
+        head = (
+            "load",
+            "client",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "due p99",
+            "floor",
+            "p50/floor",
+            *used,
+        )
         same = sorted(self.delivered, key=lambda one: (one.load.rate, one.client))
         yield Table(title, head, tuple(map(_row, same)))
-        title = f"Messages of {MESSAGE_BYTES} random bytes a second, until all is acknowledged or read: medians"
+        title = (
+            f"Messages of {MESSAGE_BYTES} random bytes a second, until all is acknowledged or read:"
+            " medians"
+        )
         rows = tuple(
-            (name_of(way), *_both(self.speed(way), ",.0f"), *_both(self.cpu_us(way), ".2f")) for way in self._ways
+            (name_of(way), *_both(self.speed(way), ",.0f"), *_both(self.cpu_us(way), ".2f"))
+            for way in self._ways
         )
         if rows:
             costs = "deltaq CPU us each", "Kafka CPU us each", "ratio"
@@ -137,15 +168,27 @@ class Peers:
         """The percentiles of each load, medians of the rounds; then the speed of each way."""
         for load in self.plan.loads:
             rounds = {
-                name: [one.latency for one in self.delivered if (one.client, one.load) == (name, load)]
+                name: [
+                    one.latency for one in self.delivered if (one.client, one.load) == (name, load)
+                ]
                 for name in _NAMES
             }
             lines = (percentiles(name, measured) for name, measured in rounds.items() if measured)
-            yield percentile_chart(f"From `produce` to the value in the other process, {load}", lines)
+            yield percentile_chart(
+                f"From `produce` to the value in the other process, {load}", lines
+            )
         if self._ways:
             both = [self.speed(way) for way in self._ways]
-            bars = ("deltaq", tuple(one.ours for one in both)), ("Kafka", tuple(one.theirs for one in both))
-            yield Bars("The median run of each way", "messages a second", tuple(map(name_of, self._ways)), bars)
+            bars = (
+                ("deltaq", tuple(one.ours for one in both)),
+                ("Kafka", tuple(one.theirs for one in both)),
+            )
+            yield Bars(
+                "The median run of each way",
+                "messages a second",
+                tuple(map(name_of, self._ways)),
+                bars,
+            )
 
     def targets(self) -> Iterator[Target]:
         """The targets of the medians."""
@@ -184,11 +227,17 @@ def measure_peers(plan: PeerPlan, place: Place) -> Iterator[Peers]:
     for measured in compare((deltaq_client(place.root), kafka_client(place.kafka)), plan):
         if isinstance(measured, Delivered):
             delivered.append(measured)
-            figures = f"p50 {measured.latency.p50:.1f} ms, p99 {measured.latency.p99:.1f} ms, {measured.verdict}"
+            figures = (
+                f"p50 {measured.latency.p50:.1f} ms, p99 {measured.latency.p99:.1f} ms, "
+                f"{measured.verdict}"
+            )
             place.report(f"  {measured.load}, {measured.client}: {figures}")
         else:
             runs.append(measured)
-            place.report(f"  {measured.way}, {measured.client}: {measured.messages / measured.seconds:,.0f}/s")
+            place.report(
+                f"  {measured.way}, {measured.client}: "
+                f"{measured.messages / measured.seconds:,.0f}/s"
+            )
     yield Peers(plan, tuple(delivered), tuple(runs))
 
 
@@ -230,5 +279,7 @@ def _deliver(client: Client, load: Load) -> Delivered:
 
 def _floor(root: str, topic: str) -> Floor:
     store = open_store(root)
-    sizes = [entry.size for entry in store.list(topic_folder(topic)) if entry.key.endswith(".parquet")]
+    sizes = [
+        entry.size for entry in store.list(topic_folder(topic)) if entry.key.endswith(".parquet")
+    ]
     return measure_floor(store, sum(sizes) // max(1, len(sizes)), FLOOR_ROUNDS)

@@ -17,7 +17,9 @@ _Plan = TypeVar("_Plan")
 
 
 Keep: TypeAlias = Callable[[str, str], None]
-"""Writes figures that are done (the end of the file's name, text), in place of those that it wrote before."""
+"""Writes figures that are done (the end of the file's name, text), in place of those that it wrote
+before.
+"""
 
 
 def keep_nothing(ending: str, text: str) -> None:
@@ -26,8 +28,10 @@ def keep_nothing(ending: str, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a suite runs: topics below an empty `root`; for comparisons, a Kafka broker at `kafka` (host:port). A suite
-    of many loads passes its figures to `keep` after each one, so that an interruption loses none that are done."""
+    """Where a suite runs: topics below an empty `root`; for comparisons, a Kafka broker at `kafka`
+    (host:port). A suite of many loads passes its figures to `keep` after each one, so that an
+    interruption loses none that are done.
+    """
 
     root: str
     kafka: str
@@ -39,9 +43,9 @@ class Place:
 class Suite(Generic[_Plan]):
     """A benchmark; `measure` carries out either plan.
 
-    `usual`: it runs if no suite is chosen. `needs_kafka`: the command that starts a broker for it, if it needs one.
-    `only_local`: the reason why it needs a local disk, if it does. `versions` returns the versions of the other
-    programs that take part, by name.
+    `usual`: it runs if no suite is chosen. `needs_kafka`: the command that starts a broker for it,
+    if it needs one. `only_local`: the reason why it needs a local disk, if it does. `versions`
+    returns the versions of the other programs that take part, by name.
     """
 
     full: _Plan

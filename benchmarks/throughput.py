@@ -1,4 +1,6 @@
-"""Throughput: how many messages a second each way in and out takes, in a process of its own, each content checked."""
+"""Throughput: how many messages a second each way in and out takes, in a process of its own, each
+content checked.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,11 @@ TIMEOUT_S = 10.0
 """How long to wait for the next message before the rest counts as lost."""
 
 
-_AIMS = {"produce, calls": 800_000, "produce_arrow, acknowledged": 3_000_000, "consume(500)": 800_000}
+_AIMS = {
+    "produce, calls": 800_000,
+    "produce_arrow, acknowledged": 3_000_000,
+    "consume(500)": 800_000,
+}
 _NAMES = {"consume_500": "consume(500)", "produce_callback": "produce with callback, poll"}
 
 
@@ -85,7 +91,9 @@ def name_of(way: str) -> str:
 
 
 def speeds(runs: Sequence[Run]) -> list[Speed]:
-    """Runs of the same kind as one line each; ways in as two: when the calls had returned, and when all was safe."""
+    """Runs of the same kind as one line each; ways in as two: when the calls had returned, and when
+    all was safe.
+    """
     found = []
     for way in dict.fromkeys(run.way for run in runs):
         alike = [run for run in runs if run.way == way]
@@ -95,7 +103,9 @@ def speeds(runs: Sequence[Run]) -> list[Speed]:
         if calls and way == "produce":  # of a table, the call tells nothing about rows
             found.append(_speed(f"{name_of(way)}, calls", calls, cpu_us))
         done = [run.messages / run.seconds for run in alike]
-        found.append(_speed(f"{name_of(way)}, acknowledged" if calls else name_of(way), done, cpu_us))
+        found.append(
+            _speed(f"{name_of(way)}, acknowledged" if calls else name_of(way), done, cpu_us)
+        )
     return found
 
 
@@ -120,11 +130,20 @@ class Throughput:
 
     def tables(self) -> Iterator[Table]:
         """Each way in and out."""
-        times = max(sum(run.way == way for run in self.runs) for way in {run.way for run in self.runs})
+        times = max(
+            sum(run.way == way for run in self.runs) for way in {run.way for run in self.runs}
+        )
         messages = self.runs[0].messages
-        title = f"Messages of {MESSAGE_BYTES} random bytes a second: {messages:,} messages, best of {times}"
+        title = (
+            f"Messages of {MESSAGE_BYTES} random bytes a second: {messages:,} messages, best of "
+            f"{times}"
+        )
         rows = (
-            (speed.name, *(f"{rate:,.0f}" for rate in (speed.best, speed.median, speed.worst)), f"{speed.cpu_us:.2f}")
+            (
+                speed.name,
+                *(f"{rate:,.0f}" for rate in (speed.best, speed.median, speed.worst)),
+                f"{speed.cpu_us:.2f}",
+            )
             for speed in speeds(self.runs)
         )
         yield Table(title, ("way", "best", "median", "worst", "CPU us each"), tuple(rows))
@@ -144,13 +163,16 @@ class Throughput:
 
 
 def measure_throughput(client: Client, way: str, messages: int, seed: int, filled: str) -> Run:
-    """Measure one of `WAYS` in a fresh process. `filled` is a topic that `fill_topic` filled from `seed`.
+    """Measure one of `WAYS` in a fresh process. `filled` is a topic that `fill_topic` filled from
+    `seed`.
 
     Raises WrongContent.
     """
     others = OthersLoad()
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        calls_s, seconds, cpu_s = pool.submit(measured_way, client, way, messages, seed, filled).result()
+        calls_s, seconds, cpu_s = pool.submit(
+            measured_way, client, way, messages, seed, filled
+        ).result()
     return Run(way, messages, calls_s, seconds, cpu_s, others.cores(), client.name)
 
 
@@ -167,7 +189,9 @@ def fill_topic(client: Client, topic: str, messages: int, seed: int) -> None:
             producer.flush()
 
 
-def measured_way(client: Client, way: str, messages: int, seed: int, filled: str) -> tuple[float | None, float, float]:
+def measured_way(
+    client: Client, way: str, messages: int, seed: int, filled: str
+) -> tuple[float | None, float, float]:
     """Runs in the fresh process."""
     values = random_values(messages, seed)
     _warm_up(client, values[:1000])
@@ -189,7 +213,9 @@ def measured_way(client: Client, way: str, messages: int, seed: int, filled: str
 
 
 def _warm_up(client: Client, values: list[bytes]) -> None:
-    """Go every way once, on a topic of its own: what a process loads at first use is no matter of messages a second."""
+    """Go every way once, on a topic of its own: what a process loads at first use is no matter of
+    messages a second.
+    """
     topic = f"warm-up-{uuid4().hex[:12]}"
     client.create_topic(topic)
     for name in WAYS if client.library == "deltaq" else KAFKA_WAYS:
@@ -201,24 +227,37 @@ def _warm_up(client: Client, values: list[bytes]) -> None:
 
 def _check(way: str, expected: list[bytes], found: list[bytes] | pa.ChunkedArray) -> None:
     """WrongContent unless the values are the expected ones, each once and in order."""
-    same = found == expected if isinstance(found, list) else found.equals(pa.chunked_array([as_arrow(expected)]))
+    same = (
+        found == expected
+        if isinstance(found, list)
+        else found.equals(pa.chunked_array([as_arrow(expected)]))
+    )
     if not same:
-        raise WrongContent(f"{way}: {len(expected):,} messages sent, {len(found):,} came, and they are not the same")
+        raise WrongContent(
+            f"{way}: {len(expected):,} messages sent, {len(found):,} came, and they are not the "
+            "same"
+        )
 
 
 def _check_end(client: Client, way: str, topic: str, messages: int) -> None:
-    """WrongContent if the topic goes on behind the messages that were read: there doubles of them may stand."""
+    """WrongContent if the topic goes on behind the messages that were read: there doubles of them
+    may stand.
+    """
     with _consumer(client, topic) as consumer:
         first, end = consumer.get_watermark_offsets(client.api.TopicPartition(topic, 0), TIMEOUT_S)
     if (first, end) != (0, messages):
-        raise WrongContent(f"{way}: {messages:,} messages sent, and the topic has offsets {first:,} to {end:,}")
+        raise WrongContent(
+            f"{way}: {messages:,} messages sent, and the topic has offsets {first:,} to {end:,}"
+        )
 
 
-# --- ways in: seconds until the last call returned, and until all was acknowledged -----------------------------------
+# --- ways in: seconds until the last call returned, and until all was acknowledged
+# -----------------------------------
 
 
 def _producer(client: Client) -> Any:
-    # The queue's usual limits would make the caller wait for the disk, and the calls would no longer be measured.
+    # The queue's usual limits would make the caller wait for the disk, and the calls would no
+    # longer be measured.
     return client.api.Producer({**client.conf, "queue.buffering.max.messages": 0})
 
 
@@ -256,7 +295,8 @@ def _produce_with_callback(client: Client, topic: str, values: list[bytes]) -> t
         done = perf_counter()
     if failures or reported != len(values):
         raise WrongContent(
-            f"produce with a callback: {reported:,} were reported, {len(failures):,} of them not delivered"
+            f"produce with a callback: {reported:,} were reported, {len(failures):,} of them not "
+            "delivered"
         )
     return called - start, done - start
 
@@ -277,7 +317,9 @@ def _produce_arrow(client: Client, topic: str, values: list[bytes]) -> tuple[flo
         producer.flush()
         done = perf_counter()
     if failures:
-        raise WrongContent(f"produce_arrow: {len(failures)} tables were not delivered; the first: {failures[0]}")
+        raise WrongContent(
+            f"produce_arrow: {len(failures)} tables were not delivered; the first: {failures[0]}"
+        )
     return called - start, done - start
 
 
@@ -286,7 +328,8 @@ def _tables(values: list[bytes], rows: int) -> list[pa.Table]:
     return [pa.table({"value": as_arrow(part)}) for part in parts]
 
 
-# --- ways out: seconds from the making of the consumer to the last value, and the values -----------------------------
+# --- ways out: seconds from the making of the consumer to the last value, and the values
+# -----------------------------
 
 
 def _consumer(client: Client, topic: str) -> Any:
@@ -344,7 +387,8 @@ KAFKA_WAYS = ("produce", "produce_callback", "poll", "consume_500")
 """What Kafka's client can do too."""
 
 
-# --- all of them -----------------------------------------------------------------------------------------------------
+# --- all of them
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,10 +407,13 @@ def measure_speeds(plan: ThroughputPlan, place: Place) -> Iterator[Throughput]:
     client = deltaq_client(place.root)
     fill_topic(client, filled, plan.messages, seed)
     runs = []
-    # Round by round, so that a moment in which the machine was busy does not hit all runs of one way.
+    # Round by round, so that a moment in which the machine was busy does not hit all runs of one
+    # way.
     for number in range(1, plan.rounds + 1):
         for way in plan.ways:
             run = measure_throughput(client, way, plan.messages, seed, filled)
-            place.report(f"  round {number} of {plan.rounds}, {way}: {run.messages / run.seconds:,.0f}/s")
+            place.report(
+                f"  round {number} of {plan.rounds}, {way}: {run.messages / run.seconds:,.0f}/s"
+            )
             runs.append(run)
     yield Throughput(tuple(runs))

@@ -13,13 +13,17 @@ from deltaq.store import Store
 __all__ = ["Span", "TimedStore"]
 
 Span: TypeAlias = tuple[int, int]
-"""When something began and ended, in ns of the monotonic clock, which all processes of a machine share."""
+"""When something began and ended, in ns of the monotonic clock, which all processes of a machine
+share.
+"""
 
 _Answer = TypeVar("_Answer")
 
 
 class TimedStore(CountingStore):
-    """Of data files (`.parquet`) and log entries (`.json`), by key, the first request of each kind that succeeded."""
+    """Of data files (`.parquet`) and log entries (`.json`), by key, the first request of each kind
+    that succeeded.
+    """
 
     def __init__(self, inner: Store, topic: str) -> None:
         super().__init__(inner, topic_log(topic))
@@ -38,7 +42,9 @@ class TimedStore(CountingStore):
         return self._timed(self._gets(key), key, lambda: super(TimedStore, self).get(key, size_max))
 
     def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
-        return self._timed(self._gets(key), key, lambda: super(TimedStore, self).get_impatient(key, size_max))
+        return self._timed(
+            self._gets(key), key, lambda: super(TimedStore, self).get_impatient(key, size_max)
+        )
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         self._timed(self.puts, key, lambda: super(TimedStore, self).put(key, data))

@@ -1,4 +1,6 @@
-"""A trace: where one message at a time spends its way from `produce` to the consumer, stage by stage."""
+"""A trace: where one message at a time spends its way from `produce` to the consumer, stage by
+stage.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,15 @@ from deltaq import Consumer, Producer, Topic
 from deltaq.names import topic_folder
 from deltaq.store import open_store
 
-__all__ = ["FULL_TRACE", "QUICK_TRACE", "STAGES", "Trace", "TracePlan", "measure_trace", "stage_bars"]
+__all__ = [
+    "FULL_TRACE",
+    "QUICK_TRACE",
+    "STAGES",
+    "Trace",
+    "TracePlan",
+    "measure_trace",
+    "stage_bars",
+]
 
 PAUSE_S = 0.004, 0.012
 """Between two messages, at random: all is at rest when one is sent."""
@@ -52,7 +62,9 @@ _FLOOR_AIM = 2.2
 
 @dataclass(frozen=True, slots=True)
 class TracePlan:
-    """How many messages, one at a time with `linger.ms` 0; the first `warmup` of them do not count."""
+    """How many messages, one at a time with `linger.ms` 0; the first `warmup` of them do not
+    count.
+    """
 
     messages: int
     warmup: int
@@ -65,7 +77,9 @@ QUICK_TRACE = TracePlan(150, 30, 30)
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What each of `STAGES` took, in the same order, and all of them; `acknowledged` from `produce` to the callback."""
+    """What each of `STAGES` took, in the same order, and all of them; `acknowledged` from `produce`
+    to the callback.
+    """
 
     plan: TracePlan
     verdict: Verdict
@@ -85,8 +99,15 @@ class Trace:
         return () if self.others is None else (self.others,)
 
     def tables(self) -> Iterator[Table]:
-        title = f"One message at a time, linger 0: ms on its way from `produce` to `poll`; {self.verdict}"
-        named = [*zip(STAGES, self.stages, strict=True), ("all", self.whole), ("acknowledged", self.acknowledged)]
+        title = (
+            "One message at a time, linger 0: ms on its way from `produce` to `poll`; "
+            f"{self.verdict}"
+        )
+        named = [
+            *zip(STAGES, self.stages, strict=True),
+            ("all", self.whole),
+            ("acknowledged", self.acknowledged),
+        ]
         rows = [
             (
                 name,
@@ -99,7 +120,8 @@ class Trace:
         floor = self.floor
         marks = floor.put_ms, floor.create_ms, floor.get_entry_ms, floor.get_data_ms, floor.total_ms
         yield Table(
-            f"The bare store with the same pauses: median ms, one after the other, files of {floor.file_bytes:,} bytes",
+            "The bare store with the same pauses: median ms, one after the other, files of "
+            f"{floor.file_bytes:,} bytes",
             ("put", "create", "get entry", "get data", "all", "message/all"),
             ((*(f"{mark:.3f}" for mark in marks), f"{self.whole.p50 / floor.total_ms:.2f}"),),
         )
@@ -111,42 +133,63 @@ class Trace:
 
     def targets(self) -> Iterator[Target]:
         if self.on_disk:
-            yield at_most("p50 of one message at a time, linger 0", _P50_AIM_MS, self.whole.p50, " ms")
-        yield at_most("one message at a time/bare store", _FLOOR_AIM, self.whole.p50 / self.floor.total_ms)
+            yield at_most(
+                "p50 of one message at a time, linger 0", _P50_AIM_MS, self.whole.p50, " ms"
+            )
+        yield at_most(
+            "one message at a time/bare store", _FLOOR_AIM, self.whole.p50 / self.floor.total_ms
+        )
 
 
 def stage_bars(stages: Sequence[Distribution]) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    """For a chart: the median of each of `STAGES`, and what one of a hundred messages exceeded. Pure."""
+    """For a chart: the median of each of `STAGES`, and what one of a hundred messages exceeded.
+    Pure.
+    """
     medians, tails = tuple(took.p50 for took in stages), tuple(took.p99 for took in stages)
     return ("p50", medians), ("p99", tails)
 
 
 def measure_trace(plan: TracePlan, place: Place) -> Iterator[Trace]:
-    """Send and read the messages of `plan` from two processes. Raises what either raised, and RuntimeError if the
-    requests of a message cannot be distinguished from those of others."""
+    """Send and read the messages of `plan` from two processes. Raises what either raised, and
+    RuntimeError if the requests of a message cannot be distinguished from those of others.
+    """
     place.report(f"trace: {plan.messages:,} messages, one at a time")
     topic = f"trace-{uuid4().hex[:12]}"
     Topic(topic, conf={"bootstrap.servers": place.root}).create()
     others = OthersLoad()
-    sent, read = send_to_reader(partial(_send, place.root, topic, plan), partial(_read, place.root, topic, plan))
+    sent, read = send_to_reader(
+        partial(_send, place.root, topic, plan), partial(_read, place.root, topic, plan)
+    )
     others_cores = others.cores()
     records = records_in(deltaq_client(place.root), topic)
     read = replace(read, consumed=with_unread(read.consumed, _load(plan), records))
     store = open_store(place.root)
-    sizes = [entry.size for entry in store.list(topic_folder(topic)) if entry.key.endswith(".parquet")]
+    sizes = [
+        entry.size for entry in store.list(topic_folder(topic)) if entry.key.endswith(".parquet")
+    ]
     chance = random.Random(plan.floor_rounds)
-    floor = measure_floor(store, sum(sizes) // max(1, len(sizes)), plan.floor_rounds, lambda: _pause(chance))
+    floor = measure_floor(
+        store, sum(sizes) // max(1, len(sizes)), plan.floor_rounds, lambda: _pause(chance)
+    )
     yield _traced(plan, sent, read, floor, not store.is_remote, others_cores)
 
 
 def _traced(
-    plan: TracePlan, sent: _Sent, read: _Read, floor: Floor, on_disk: bool, others_cores: float | None
+    plan: TracePlan,
+    sent: _Sent,
+    read: _Read,
+    floor: Floor,
+    on_disk: bool,
+    others_cores: float | None,
 ) -> Trace:
     verdict = judge(plan.messages, read.consumed.sequences, read.consumed.foreign)
     steps = [sent.puts, sent.creates, read.entries, read.files]
     if any(len(spans) != plan.messages for spans in steps) or not verdict.is_clean:
         counts = ", ".join(f"{len(spans):,}" for spans in steps)
-        raise RuntimeError(f"{plan.messages:,} messages made {counts} requests of the four kinds; messages {verdict}")
+        raise RuntimeError(
+            f"{plan.messages:,} messages made {counts} requests of the four kinds; messages "
+            f"{verdict}"
+        )
     whole, stages = [], []
     for number in range(plan.warmup, plan.messages):
         moments = [sent.produced[number]]
@@ -155,7 +198,9 @@ def _traced(
         moments.append(read.consumed.received_ns[number])
         stages.append([later - sooner for sooner, later in pairwise(moments)])
         whole.append(moments[-1] - moments[0])
-    acknowledged = [sent.acknowledged[n] - sent.produced[n] for n in range(plan.warmup, plan.messages)]
+    acknowledged = [
+        sent.acknowledged[n] - sent.produced[n] for n in range(plan.warmup, plan.messages)
+    ]
     return Trace(
         plan,
         verdict,
@@ -168,7 +213,8 @@ def _traced(
     )
 
 
-# --- the two processes -----------------------------------------------------------------------------------------------
+# --- the two processes
+# -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +247,12 @@ def _send(root: str, topic: str, plan: TracePlan) -> _Sent:
         acknowledged.append(monotonic_ns())
 
     # Maintenance would put files and entries of its own between those of the messages.
-    conf = {"bootstrap.servers": root, "linger.ms": 0, "on_delivery": delivered, "maintenance.enable": False}
+    conf = {
+        "bootstrap.servers": root,
+        "linger.ms": 0,
+        "on_delivery": delivered,
+        "maintenance.enable": False,
+    }
     with Producer(conf, store=store) as producer:
         producer.list_topics(topic)
         for number in range(plan.messages):
@@ -224,7 +275,12 @@ def _pause(chance: random.Random) -> None:
 
 def _read(root: str, topic: str, plan: TracePlan) -> _Read:
     store = TimedStore(open_store(root), topic)
-    conf = {"bootstrap.servers": root, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    conf = {
+        "bootstrap.servers": root,
+        "group.id": topic,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
     with Consumer(conf, store=store) as consumer:
         subscribe(consumer, topic)
         store.forget()  # what opening the topic took

@@ -1,4 +1,6 @@
-"""Kafka's client API over Delta tables: topics and groups in a folder or bucket, without a broker."""
+"""Kafka's client API over Delta tables: topics and groups in a folder or bucket, without a
+broker.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +94,8 @@ __all__ = [
     "setup",
 ]
 
-# Loaded when first used: a program that only catches errors or reads messages needs no Arrow, and a producer needs no
-# admin client. Everything that the first message needs is loaded with its client.
+# Loaded when first used: a program that only catches errors or reads messages needs no Arrow, and a
+# producer needs no admin client. Everything that the first message needs is loaded with its client.
 _LOADED_WHEN_USED = {
     "AdminClient": "admin",
     "ArrowInput": "topics.arrow_input",
@@ -113,7 +115,8 @@ _LOADED_WHEN_USED = {
 }
 
 
-if not typing.TYPE_CHECKING:  # a type checker that sees it accepts any name, such as `deltaq.Produser`
+# A type checker that sees it accepts any name, such as `deltaq.Produser`.
+if not typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         if name == "aio":

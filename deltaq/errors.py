@@ -1,7 +1,9 @@
-"""Errors: Kafka's error codes, and the exceptions that a caller handles differently from each other.
+"""Errors: Kafka's error codes, and the exceptions that a caller handles differently from each
+other.
 
-Every exception of deltaq is a `KafkaException` whose `args[0]` is a `KafkaError`, so code written for confluent-kafka
-keeps working. The subclasses carry details as attributes; the docstring of each names the remedy.
+Every exception of deltaq is a `KafkaException` whose `args[0]` is a `KafkaError`, so code written
+for confluent-kafka keeps working. The subclasses carry details as attributes; the docstring of each
+names the remedy.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ _TEXTS: dict[int, str] = {}
 def printable(text: str) -> str:
     """The text with line breaks and other unprintable characters escaped as in a Python string.
 
-    Use it for text from outside (a name, a file, a server's answer): unescaped, it could forge lines of a log file or
-    move the cursor of a terminal.
+    Use it for text from outside (a name, a file, a server's answer): unescaped, it could forge
+    lines of a log file or move the cursor of a terminal.
     """
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
@@ -30,10 +32,11 @@ def _code(value: int, text: str) -> int:
 
 @total_ordering
 class KafkaError:
-    """An error as a value: a code, a text and three flags. `KafkaException` is the exception that carries it.
+    """An error as a value: a code, a text and three flags. `KafkaException` is the exception that
+    carries it.
 
-    Negative codes arise in the client; positive codes are those of a Kafka broker. Numbers, names and texts are
-    those of librdkafka. Compares, orders and hashes like its integer code.
+    Negative codes arise in the client; positive codes are those of a Kafka broker. Numbers, names
+    and texts are those of librdkafka. Compares, orders and hashes like its integer code.
     """
 
     __slots__ = ("_code", "_fatal", "_reason", "_retriable", "_txn_requires_abort")
@@ -89,8 +92,12 @@ class KafkaError:
     _PURGE_INFLIGHT = _code(-151, "Local: Purged in flight")
     _FATAL = _code(-150, "Local: Fatal error")
     _INCONSISTENT = _code(-149, "Local: Inconsistent state")
-    _GAPLESS_GUARANTEE = _code(-148, "Local: Gap-less ordering would not be guaranteed if proceeding")
-    _MAX_POLL_EXCEEDED = _code(-147, "Local: Maximum application poll interval (max.poll.interval.ms) exceeded")
+    _GAPLESS_GUARANTEE = _code(
+        -148, "Local: Gap-less ordering would not be guaranteed if proceeding"
+    )
+    _MAX_POLL_EXCEEDED = _code(
+        -147, "Local: Maximum application poll interval (max.poll.interval.ms) exceeded"
+    )
     _UNKNOWN_BROKER = _code(-146, "Local: Unknown broker")
     _NOT_CONFIGURED = _code(-145, "Local: Functionality not configured")
     _FENCED = _code(-144, "Local: This instance has been fenced by a newer instance")
@@ -122,7 +129,9 @@ class KafkaError:
     COORDINATOR_NOT_AVAILABLE = _code(15, "Broker: Coordinator not available")
     NOT_COORDINATOR = _code(16, "Broker: Not coordinator")
     TOPIC_EXCEPTION = _code(17, "Broker: Invalid topic")
-    RECORD_LIST_TOO_LARGE = _code(18, "Broker: Message batch larger than configured server segment size")
+    RECORD_LIST_TOO_LARGE = _code(
+        18, "Broker: Message batch larger than configured server segment size"
+    )
     NOT_ENOUGH_REPLICAS = _code(19, "Broker: Not enough in-sync replicas")
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = _code(
         20, "Broker: Message(s) written to insufficient number of in-sync replicas"
@@ -149,14 +158,22 @@ class KafkaError:
     INVALID_CONFIG = _code(40, "Broker: Configuration is invalid")
     NOT_CONTROLLER = _code(41, "Broker: Not controller for cluster")
     INVALID_REQUEST = _code(42, "Broker: Invalid request")
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = _code(43, "Broker: Message format on broker does not support request")
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = _code(
+        43, "Broker: Message format on broker does not support request"
+    )
     POLICY_VIOLATION = _code(44, "Broker: Policy violation")
-    OUT_OF_ORDER_SEQUENCE_NUMBER = _code(45, "Broker: Broker received an out of order sequence number")
+    OUT_OF_ORDER_SEQUENCE_NUMBER = _code(
+        45, "Broker: Broker received an out of order sequence number"
+    )
     DUPLICATE_SEQUENCE_NUMBER = _code(46, "Broker: Broker received a duplicate sequence number")
     INVALID_PRODUCER_EPOCH = _code(47, "Broker: Producer attempted an operation with an old epoch")
-    INVALID_TXN_STATE = _code(48, "Broker: Producer attempted a transactional operation in an invalid state")
+    INVALID_TXN_STATE = _code(
+        48, "Broker: Producer attempted a transactional operation in an invalid state"
+    )
     INVALID_PRODUCER_ID_MAPPING = _code(
-        49, "Broker: Producer attempted to use a producer id which is not currently assigned to its transactional id"
+        49,
+        "Broker: Producer attempted to use a producer id which is not currently assigned to its "
+        "transactional id",
     )
     INVALID_TRANSACTION_TIMEOUT = _code(
         50,
@@ -165,29 +182,37 @@ class KafkaError:
     )
     CONCURRENT_TRANSACTIONS = _code(
         51,
-        "Broker: Producer attempted to update a transaction while another concurrent operation on the "
-        "same transaction was ongoing",
+        "Broker: Producer attempted to update a transaction while another concurrent operation on "
+        "the same transaction was ongoing",
     )
     TRANSACTION_COORDINATOR_FENCED = _code(
         52,
-        "Broker: Indicates that the transaction coordinator sending a WriteTxnMarker is no longer the "
-        "current coordinator for a given producer",
+        "Broker: Indicates that the transaction coordinator sending a WriteTxnMarker is no longer "
+        "the current coordinator for a given producer",
     )
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = _code(53, "Broker: Transactional Id authorization failed")
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = _code(
+        53, "Broker: Transactional Id authorization failed"
+    )
     SECURITY_DISABLED = _code(54, "Broker: Security features are disabled")
     OPERATION_NOT_ATTEMPTED = _code(55, "Broker: Operation not attempted")
     KAFKA_STORAGE_ERROR = _code(56, "Broker: Disk error when trying to access log file on disk")
-    LOG_DIR_NOT_FOUND = _code(57, "Broker: The user-specified log directory is not found in the broker config")
+    LOG_DIR_NOT_FOUND = _code(
+        57, "Broker: The user-specified log directory is not found in the broker config"
+    )
     SASL_AUTHENTICATION_FAILED = _code(58, "Broker: SASL Authentication failed")
     UNKNOWN_PRODUCER_ID = _code(59, "Broker: Unknown Producer Id")
     REASSIGNMENT_IN_PROGRESS = _code(60, "Broker: Partition reassignment is in progress")
     DELEGATION_TOKEN_AUTH_DISABLED = _code(61, "Broker: Delegation Token feature is not enabled")
     DELEGATION_TOKEN_NOT_FOUND = _code(62, "Broker: Delegation Token is not found on server")
-    DELEGATION_TOKEN_OWNER_MISMATCH = _code(63, "Broker: Specified Principal is not valid Owner/Renewer")
+    DELEGATION_TOKEN_OWNER_MISMATCH = _code(
+        63, "Broker: Specified Principal is not valid Owner/Renewer"
+    )
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = _code(
         64, "Broker: Delegation Token requests are not allowed on this connection"
     )
-    DELEGATION_TOKEN_AUTHORIZATION_FAILED = _code(65, "Broker: Delegation Token authorization failed")
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = _code(
+        65, "Broker: Delegation Token authorization failed"
+    )
     DELEGATION_TOKEN_EXPIRED = _code(66, "Broker: Delegation Token is expired")
     INVALID_PRINCIPAL_TYPE = _code(67, "Broker: Supplied principalType is not supported")
     NON_EMPTY_GROUP = _code(68, "Broker: The group is not empty")
@@ -204,8 +229,12 @@ class KafkaError:
     MEMBER_ID_REQUIRED = _code(79, "Broker: Group member needs a valid member ID")
     PREFERRED_LEADER_NOT_AVAILABLE = _code(80, "Broker: Preferred leader was not available")
     GROUP_MAX_SIZE_REACHED = _code(81, "Broker: Consumer group has reached maximum size")
-    FENCED_INSTANCE_ID = _code(82, "Broker: Static consumer fenced by other consumer with same group.instance.id")
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = _code(83, "Broker: Eligible partition leaders are not available")
+    FENCED_INSTANCE_ID = _code(
+        82, "Broker: Static consumer fenced by other consumer with same group.instance.id"
+    )
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = _code(
+        83, "Broker: Eligible partition leaders are not available"
+    )
     ELECTION_NOT_NEEDED = _code(84, "Broker: Leader election not needed for topic partition")
     NO_REASSIGNMENT_IN_PROGRESS = _code(85, "Broker: No partition reassignment is in progress")
     GROUP_SUBSCRIBED_TO_TOPIC = _code(
@@ -215,43 +244,68 @@ class KafkaError:
     UNSTABLE_OFFSET_COMMIT = _code(88, "Broker: There are unstable offsets that need to be cleared")
     THROTTLING_QUOTA_EXCEEDED = _code(89, "Broker: Throttling quota has been exceeded")
     PRODUCER_FENCED = _code(
-        90, "Broker: There is a newer producer with the same transactionalId which fences the current one"
+        90,
+        "Broker: There is a newer producer with the same transactionalId which fences the "
+        "current one",
     )
-    RESOURCE_NOT_FOUND = _code(91, "Broker: Request illegally referred to resource that does not exist")
+    RESOURCE_NOT_FOUND = _code(
+        91, "Broker: Request illegally referred to resource that does not exist"
+    )
     DUPLICATE_RESOURCE = _code(92, "Broker: Request illegally referred to the same resource twice")
-    UNACCEPTABLE_CREDENTIAL = _code(93, "Broker: Requested credential would not meet criteria for acceptability")
+    UNACCEPTABLE_CREDENTIAL = _code(
+        93, "Broker: Requested credential would not meet criteria for acceptability"
+    )
     INCONSISTENT_VOTER_SET = _code(
         94,
-        "Broker: Indicates that the either the sender or recipient of a voter-only request is not one "
-        "of the expected voters",
+        "Broker: Indicates that the either the sender or recipient of a voter-only request is not "
+        "one of the expected voters",
     )
     INVALID_UPDATE_VERSION = _code(95, "Broker: Invalid update version")
-    FEATURE_UPDATE_FAILED = _code(96, "Broker: Unable to update finalized features due to server error")
-    PRINCIPAL_DESERIALIZATION_FAILURE = _code(97, "Broker: Request principal deserialization failed during forwarding")
+    FEATURE_UPDATE_FAILED = _code(
+        96, "Broker: Unable to update finalized features due to server error"
+    )
+    PRINCIPAL_DESERIALIZATION_FAILURE = _code(
+        97, "Broker: Request principal deserialization failed during forwarding"
+    )
     UNKNOWN_TOPIC_ID = _code(100, "Broker: Unknown topic id")
-    INCONSISTENT_TOPIC_ID = _code(103, "Broker: The log's topic ID did not match the topic ID in the request")
+    INCONSISTENT_TOPIC_ID = _code(
+        103, "Broker: The log's topic ID did not match the topic ID in the request"
+    )
     FENCED_MEMBER_EPOCH = _code(110, "Broker: The member epoch is fenced by the group coordinator")
-    UNRELEASED_INSTANCE_ID = _code(111, "Broker: The instance ID is still used by another member in the consumer group")
+    UNRELEASED_INSTANCE_ID = _code(
+        111, "Broker: The instance ID is still used by another member in the consumer group"
+    )
     UNSUPPORTED_ASSIGNOR = _code(
         112, "Broker: The assignor or its version range is not supported by the consumer group"
     )
     STALE_MEMBER_EPOCH = _code(113, "Broker: The member epoch is stale")
-    MISMATCHED_ENDPOINT_TYPE = _code(114, "Broker: The request was sent to an endpoint of the wrong type")
+    MISMATCHED_ENDPOINT_TYPE = _code(
+        114, "Broker: The request was sent to an endpoint of the wrong type"
+    )
     UNSUPPORTED_ENDPOINT_TYPE = _code(115, "Broker: This endpoint type is not supported yet")
     UNKNOWN_CONTROLLER_ID = _code(116, "Broker: This controller ID is not known")
     UNKNOWN_SUBSCRIPTION_ID = _code(
-        117, "Broker: Client sent a push telemetry request with an invalid or outdated subscription ID"
+        117,
+        "Broker: Client sent a push telemetry request with an invalid or outdated subscription ID",
     )
     TELEMETRY_TOO_LARGE = _code(
-        118, "Broker: Client sent a push telemetry request larger than the maximum size the broker will accept"
+        118,
+        "Broker: Client sent a push telemetry request larger than the maximum size the broker will "
+        "accept",
     )
-    INVALID_REGISTRATION = _code(119, "Broker: The controller has considered the broker registration to be invalid")
-    TRANSACTION_ABORTABLE = _code(120, "Broker: The server encountered an error with the transaction")
+    INVALID_REGISTRATION = _code(
+        119, "Broker: The controller has considered the broker registration to be invalid"
+    )
+    TRANSACTION_ABORTABLE = _code(
+        120, "Broker: The server encountered an error with the transaction"
+    )
     INVALID_RECORD_STATE = _code(121, "Broker: The record state is invalid")
     SHARE_SESSION_NOT_FOUND = _code(122, "Broker: The share session was not found")
     INVALID_SHARE_SESSION_EPOCH = _code(123, "Broker: The share session epoch is invalid")
     FENCED_STATE_EPOCH = _code(124, "Broker: The share-group state epoch did not match")
-    INVALID_VOTER_KEY = _code(125, "Broker: The voter key doesn't match the receiving replica's key")
+    INVALID_VOTER_KEY = _code(
+        125, "Broker: The voter key doesn't match the receiving replica's key"
+    )
     DUPLICATE_VOTER = _code(126, "Broker: The voter is already part of the set of voters")
     VOTER_NOT_FOUND = _code(127, "Broker: The voter is not part of the set of voters")
     INVALID_REGULAR_EXPRESSION = _code(128, "Broker: The regular expression is not valid")
@@ -290,7 +344,9 @@ class KafkaError:
 
     def str(self) -> builtins.str:
         """The text: the reason given, or else the default text of the code."""
-        return _TEXTS.get(self._code, f"Err-{self._code}?") if self._reason is None else self._reason
+        return (
+            _TEXTS.get(self._code, f"Err-{self._code}?") if self._reason is None else self._reason
+        )
 
     def fatal(self) -> bool:
         """True if this client instance can no longer be used."""
@@ -314,7 +370,8 @@ class KafkaError:
         return hash(self._code)
 
     def __eq__(self, other: object) -> bool:
-        # False, not NotImplemented: the reflected comparison of an object that equals everything would be true.
+        # False, not NotImplemented: the reflected comparison of an object that equals everything
+        # would be true.
         code = _code_of(other)
         return code is not None and self._code == code
 
@@ -323,9 +380,12 @@ class KafkaError:
         return NotImplemented if code is None else self._code < code
 
 
-# Dunder names are left out: newer Python versions add integer attributes to a class (`__firstlineno__`).
+# Dunder names are left out: newer Python versions add integer attributes to a class
+# (`__firstlineno__`).
 _NAMES: dict[int, str] = {
-    value: name for name, value in vars(KafkaError).items() if isinstance(value, int) and not name.startswith("__")
+    value: name
+    for name, value in vars(KafkaError).items()
+    if isinstance(value, int) and not name.startswith("__")
 }
 
 
@@ -336,11 +396,15 @@ def _code_of(other: object) -> int | None:
 
 
 class KafkaException(Exception):
-    """Base class of every exception about topics, groups and stores; `args[0]` is the `KafkaError`."""
+    """Base class of every exception about topics, groups and stores; `args[0]` is the
+    `KafkaError`.
+    """
 
     @property
     def error(self) -> KafkaError:
-        """`args[0]`, typed; UNKNOWN if the exception was built from something other than a `KafkaError`."""
+        """`args[0]`, typed; UNKNOWN if the exception was built from something other than a
+        `KafkaError`.
+        """
         first = self.args[0] if self.args else None
         return first if isinstance(first, KafkaError) else KafkaError(KafkaError.UNKNOWN, str(self))
 
@@ -354,15 +418,21 @@ def _rebuild(cls: type[KafkaException], args: tuple[object, ...]) -> KafkaExcept
 
 
 class InvalidConfig(KafkaException):
-    """A setting or an argument is invalid, and the call had no effect. Correct the setting that `key` names."""
+    """A setting or an argument is invalid, and the call had no effect. Correct the setting that
+    `key` names.
+    """
 
-    def __init__(self, reason: str, *, key: str | None = None, code: int = KafkaError._INVALID_ARG) -> None:
+    def __init__(
+        self, reason: str, *, key: str | None = None, code: int = KafkaError._INVALID_ARG
+    ) -> None:
         super().__init__(KafkaError(code, reason))
         self.key = key
 
 
 class UnknownTopic(KafkaException):
-    """The topic or the partition does not exist. Create it, or correct the topic name or the partition number."""
+    """The topic or the partition does not exist. Create it, or correct the topic name or the
+    partition number.
+    """
 
     def __init__(
         self,
@@ -372,7 +442,9 @@ class UnknownTopic(KafkaException):
         reason: str | None = None,
         code: int = KafkaError.UNKNOWN_TOPIC_OR_PART,
     ) -> None:
-        what = f"topic {topic!r}" if partition is None else f"partition {partition} of topic {topic!r}"
+        what = (
+            f"topic {topic!r}" if partition is None else f"partition {partition} of topic {topic!r}"
+        )
         super().__init__(KafkaError(code, reason or f"{what} does not exist"))
         self.topic = topic
         self.partition = partition
@@ -382,12 +454,16 @@ class TopicExists(KafkaException):
     """A topic of this name already exists. Use it, or choose another name."""
 
     def __init__(self, topic: str, *, reason: str | None = None) -> None:
-        super().__init__(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, reason or f"topic {topic!r} already exists"))
+        super().__init__(
+            KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, reason or f"topic {topic!r} already exists")
+        )
         self.topic = topic
 
 
 class QueueFull(KafkaException, BufferError):
-    """The producer's queue is full, and the message was not queued. Call `poll()`, then produce the message again."""
+    """The producer's queue is full, and the message was not queued. Call `poll()`, then produce the
+    message again.
+    """
 
     def __init__(self) -> None:
         super().__init__(KafkaError(KafkaError._QUEUE_FULL, retriable=True))
@@ -398,7 +474,9 @@ class QueueFull(KafkaException, BufferError):
 
 
 class MessageTooLarge(KafkaException):
-    """The message exceeds the size limit and was not queued. Split it, or raise the limits of the topic and client."""
+    """The message exceeds the size limit and was not queued. Split it, or raise the limits of the
+    topic and client.
+    """
 
     def __init__(self, *, size: int, limit: int, topic: str | None = None) -> None:
         where = "" if topic is None else f" of topic {topic!r}"
@@ -410,7 +488,9 @@ class MessageTooLarge(KafkaException):
 
 
 class InvalidValue(KafkaException):
-    """The value does not match the topic's schema and was not queued. Correct the field that `field` names."""
+    """The value does not match the topic's schema and was not queued. Correct the field that
+    `field` names.
+    """
 
     def __init__(self, reason: str, *, field: str | None = None, topic: str | None = None) -> None:
         prefix = "" if field is None else f"field {field!r}: "
@@ -422,8 +502,9 @@ class InvalidValue(KafkaException):
 class Fenced(KafkaException):
     """Another instance has replaced this one, and the refused operation had no effect.
 
-    A consumer has lost the partition or its membership, which is not fatal: discard unfinished work, which is delivered
-    again to the new owner. Close a producer: a newer one uses its `transactional.id`.
+    A consumer has lost the partition or its membership, which is not fatal: discard unfinished
+    work, which is delivered again to the new owner. Close a producer: a newer one uses its
+    `transactional.id`.
     """
 
     def __init__(self, reason: str, *, code: int = KafkaError._FENCED, fatal: bool = True) -> None:
@@ -431,8 +512,9 @@ class Fenced(KafkaException):
 
 
 class GroupInUse(KafkaException):
-    """The group has a live member, so its committed offsets cannot be deleted. Close its consumers first, or wait until
-    their sessions time out."""
+    """The group has a live member, so its committed offsets cannot be deleted. Close its consumers
+    first, or wait until their sessions time out.
+    """
 
     def __init__(self, group: str, *, reason: str | None = None) -> None:
         text = reason or f"group {group!r} already has a live member"
@@ -441,10 +523,11 @@ class GroupInUse(KafkaException):
 
 
 class OutcomeUnknown(KafkaException):
-    """The store did not confirm the write: it may have happened, may still happen, or may never happen.
+    """The store did not confirm the write: it may have happened, may still happen, or may never
+    happen.
 
-    Call `Producer.resolve(topic, token)` to make the outcome final. Producing the messages again before that may
-    duplicate them.
+    Call `Producer.resolve(topic, token)` to make the outcome final. Producing the messages again
+    before that may duplicate them.
     """
 
     def __init__(self, reason: str, *, token: str, topic: str | None = None) -> None:
@@ -456,10 +539,13 @@ class OutcomeUnknown(KafkaException):
 class OffsetOutOfRange(KafkaException):
     """The requested offset is below the start or above the end of the partition.
 
-    Seek to an offset from `earliest` to `latest`, or set `auto.offset.reset` to `earliest` or `latest`.
+    Seek to an offset from `earliest` to `latest`, or set `auto.offset.reset` to `earliest` or
+    `latest`.
     """
 
-    def __init__(self, *, topic: str, partition: int, requested: int, earliest: int, latest: int) -> None:
+    def __init__(
+        self, *, topic: str, partition: int, requested: int, earliest: int, latest: int
+    ) -> None:
         reason = (
             f"offset {requested} of topic {topic!r} partition {partition} is out of range: "
             f"the topic holds {earliest} up to, not including, {latest}"
@@ -475,7 +561,8 @@ class OffsetOutOfRange(KafkaException):
 class Corrupt(KafkaException):
     """Stored data is damaged. Reading stops, because skipping the data would lose records silently.
 
-    Restore `path` from a copy of the storage. If it is a data file, you can also seek past it and accept the loss.
+    Restore `path` from a copy of the storage. If it is a data file, you can also seek past it and
+    accept the loss.
     """
 
     def __init__(self, reason: str, *, path: str, version: int | None = None) -> None:
@@ -487,7 +574,9 @@ class Corrupt(KafkaException):
 
 
 class Incompatible(KafkaException):
-    """The table was written by a newer deltaq or by other software. Upgrade deltaq, or use another root or topic."""
+    """The table was written by a newer deltaq or by other software. Upgrade deltaq, or use another
+    root or topic.
+    """
 
     def __init__(self, reason: str, *, path: str | None = None) -> None:
         text = reason if path is None else f"{path}: {reason}"
@@ -496,12 +585,16 @@ class Incompatible(KafkaException):
 
 
 class Unavailable(KafkaException):
-    """The store did not answer or refused the request. Check address, network and permissions, then retry.
+    """The store did not answer or refused the request. Check address, network and permissions, then
+    retry.
 
-    The code is _TRANSPORT, or _TIMED_OUT from calls for which Kafka's clients wait as long as they may.
+    The code is _TRANSPORT, or _TIMED_OUT from calls for which Kafka's clients wait as long as they
+    may.
     """
 
-    def __init__(self, reason: str, *, retriable: bool = True, code: int = KafkaError._TRANSPORT) -> None:
+    def __init__(
+        self, reason: str, *, retriable: bool = True, code: int = KafkaError._TRANSPORT
+    ) -> None:
         super().__init__(KafkaError(code, reason, retriable=retriable))
 
     def as_timeout(self) -> Unavailable:
@@ -511,14 +604,18 @@ class Unavailable(KafkaException):
 
 
 class UnsafeStore(KafkaException):
-    """The store does not honour create-if-absent, so producers could overwrite each other. Use another store."""
+    """The store does not honour create-if-absent, so producers could overwrite each other. Use
+    another store.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(KafkaError(KafkaError._UNSUPPORTED_FEATURE, reason))
 
 
 class WrongState(KafkaException):
-    """The call is not allowed in the current state of the client. Correct the order of calls in the program."""
+    """The call is not allowed in the current state of the client. Correct the order of calls in the
+    program.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(KafkaError(KafkaError._STATE, reason))

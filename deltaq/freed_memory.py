@@ -1,7 +1,7 @@
 """Returns freed memory to the system after rare work that takes much of it.
 
-Arrow's allocator and that of the C library keep freed blocks for later. After the merge of large files, a process would
-keep memory that it needs again only for the next such merge.
+Arrow's allocator and that of the C library keep freed blocks for later. After the merge of large
+files, a process would keep memory that it needs again only for the next such merge.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def return_freed_memory() -> None:
 
 @lru_cache(maxsize=1)
 def _malloc_trim() -> Callable[[int], int] | None:
-    """`malloc_trim` of the C library. Only glibc has it: others return memory by themselves, or never."""
+    """`malloc_trim` of the C library. Only glibc has it: others return memory by themselves, or
+    never.
+    """
     try:
         trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError):

@@ -13,7 +13,9 @@ _SOURCE = logging.getLogger("deltaq")
 
 
 class _Forwarder(logging.Handler):
-    """Passes records to the handlers of `target` that would not get them otherwise, so that none gets one twice."""
+    """Passes records to the handlers of `target` that would not get them otherwise, so that none
+    gets one twice.
+    """
 
     def __init__(self, target: logging.Logger) -> None:
         super().__init__()
@@ -25,7 +27,8 @@ class _Forwarder(logging.Handler):
         others = [handler for handler in _handlers_of(self.target) if handler not in reached]
         if not others and reached == {self} and logging.lastResort is not None:
             others = [logging.lastResort]  # as if there was no forwarder
-        # Since Python 3.12 a filter may return another record, such as one without secrets, to be logged in its place.
+        # Since Python 3.12 a filter may return another record, such as one without secrets, to be
+        # logged in its place.
         passed: object = self.target.isEnabledFor(record.levelno) and self.target.filter(record)
         if passed:
             shown = passed if isinstance(passed, logging.LogRecord) else record
@@ -49,8 +52,10 @@ _forwarders: dict[logging.Logger, _Forwarder] = {}
 def forward_logs(
     logger: logging.Logger | logging.LoggerAdapter[Any] | None, client: object
 ) -> Callable[[], object] | None:
-    """Have a logger get the records of all loggers below `deltaq` while the client lives, or until the result is
-    called. The level of `deltaq` decides which records there are. None without a logger."""
+    """Have a logger get the records of all loggers below `deltaq` while the client lives, or until
+    the result is called. The level of `deltaq` decides which records there are. None without a
+    logger.
+    """
     if logger is None:
         return None
     target: Any = logger

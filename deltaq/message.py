@@ -31,17 +31,21 @@ TIMESTAMP_NOT_AVAILABLE = 0
 TIMESTAMP_CREATE_TIME = 1
 TIMESTAMP_LOG_APPEND_TIME = 2
 TIMESTAMP_MS_MAX = 9_223_372_036_854
-"""2262-04-11, the last time that fits 64 bits of nanoseconds, as some engines that read the table store it."""
+"""2262-04-11, the last time that fits 64 bits of nanoseconds, as some engines that read the table
+store it.
+"""
 
 
 class Message(Generic[K, V]):
-    """A record, a delivery report or an event. All fields are read by methods, as in `confluent_kafka`.
+    """A record, a delivery report or an event. All fields are read by methods, as in
+    `confluent_kafka`.
 
-    `K` and `V` are what `key()` and `value()` return, for type checkers: include None where messages have no key, or
-    where there are tombstones.
+    `K` and `V` are what `key()` and `value()` return, for type checkers: include None where
+    messages have no key, or where there are tombstones.
 
-    `value()` is bytes or None (a tombstone); for a typed topic, a dict or an instance of the client's model. Check
-    `error()` of each message that `poll` returns. Clients build messages; the constructor is for tests.
+    `value()` is bytes or None (a tombstone); for a typed topic, a dict or an instance of the
+    client's model. Check `error()` of each message that `poll` returns. Clients build messages; the
+    constructor is for tests.
     """
 
     __slots__ = (
@@ -118,7 +122,9 @@ class Message(Generic[K, V]):
         return self._latency
 
     def leader_epoch(self) -> int | None:
-        """0 for a consumed record, as in a Kafka partition whose leader has never changed; otherwise None."""
+        """0 for a consumed record, as in a Kafka partition whose leader has never changed;
+        otherwise None.
+        """
         return self._leader_epoch
 
     def delivery_count(self) -> int | None:
@@ -130,7 +136,9 @@ class Message(Generic[K, V]):
         return None
 
     def deserialized_value(self) -> Any:
-        """Always None in messages from deltaq: use `value()`, a model instance where the client has a model."""
+        """Always None in messages from deltaq: use `value()`, a model instance where the client has
+        a model.
+        """
         return None
 
     def set_headers(self, value: list[tuple[str, bytes | None]] | None) -> None:
@@ -177,7 +185,9 @@ class Message(Generic[K, V]):
         )
 
     def _outcome(self) -> tuple[Any, KafkaError | None]:
-        """The value and the error. A value that cannot be returned is None, and its error takes the place of none."""
+        """The value and the error. A value that cannot be returned is None, and its error takes the
+        place of none.
+        """
         try:
             return self.value(), self.error()
         except KafkaException as unreadable:
@@ -188,7 +198,8 @@ class Message(Generic[K, V]):
         return len(value) if isinstance(value, bytes | str) else 0
 
     def __bool__(self) -> bool:
-        # `if msg:` tests whether `poll` returned a message; without this, an empty value would count as no message.
+        # `if msg:` tests whether `poll` returned a message; without this, an empty value would
+        # count as no message.
         return True
 
     def __eq__(self, other: object) -> bool:
@@ -218,8 +229,9 @@ class Records(Protocol):
 
 
 class FetchedRecords(Records, Protocol):
-    """Records of one partition. `plain_values` are their values, once they are decoded, unless a value is made anew for
-    each access."""
+    """Records of one partition. `plain_values` are their values, once they are decoded, unless a
+    value is made anew for each access.
+    """
 
     topic_id: str
     partition: int
@@ -239,7 +251,9 @@ R = TypeVar("R", bound=Records)
 
 
 class _RowMessage(Message[Any, Any], Generic[R]):
-    """A message that refers to a row of `records`, so that messages that are not looked into cost little."""
+    """A message that refers to a row of `records`, so that messages that are not looked into cost
+    little.
+    """
 
     __slots__ = ("_records", "_row")
 
@@ -307,7 +321,9 @@ class FetchedMessage(_RowMessage[FetchedRecords]):
 
     @property
     def topic_id(self) -> str | None:
-        """The id of the topic: a topic created again under the same name has another. None if fields were replaced."""
+        """The id of the topic: a topic created again under the same name has another. None if
+        fields were replaced.
+        """
         return None if self._records is None else self._records.topic_id
 
 
@@ -330,7 +346,10 @@ class DeliveredMessage(_RowMessage[DeliveredRecords]):
 
 
 def event(
-    error: KafkaError, topic: str | None = None, partition: int | None = None, offset: int | None = None
+    error: KafkaError,
+    topic: str | None = None,
+    partition: int | None = None,
+    offset: int | None = None,
 ) -> Message:
     """An event as `poll` returns it: its value is the error's text."""
     no_time = TIMESTAMP_NOT_AVAILABLE, -1
@@ -340,9 +359,11 @@ def event(
 
 @total_ordering
 class TopicPartition:
-    """A partition of a topic, with an offset. Compared, ordered and hashed by (topic, partition) only.
+    """A partition of a topic, with an offset. Compared, ordered and hashed by (topic, partition)
+    only.
 
-    `offset` may be one of the OFFSET_ constants. `error` is set in results if an operation failed for this partition.
+    `offset` may be one of the OFFSET_ constants. `error` is set in results if an operation failed
+    for this partition.
     """
 
     __slots__ = ("_metadata", "error", "leader_epoch", "offset", "partition", "topic")
@@ -369,8 +390,9 @@ class TopicPartition:
 
     @property
     def metadata(self) -> str | None:
-        """The text that is committed with the offset. Setting it raises TypeError for what is not text, ValueError for
-        text with a NUL character or without UTF-8."""
+        """The text that is committed with the offset. Setting it raises TypeError for what is not
+        text, ValueError for text with a NUL character or without UTF-8.
+        """
         return self._metadata
 
     @metadata.setter

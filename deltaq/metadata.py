@@ -1,8 +1,8 @@
 """Metadata of a root: its topics, and one synthetic broker that represents the store.
 
-Classes and attributes are those that `confluent_kafka.admin` returns from `list_topics`, `describe_topics` and
-`describe_cluster`. A store has no brokers, so a synthetic broker with id 0 is the leader and the only replica of every
-partition.
+Classes and attributes are those that `confluent_kafka.admin` returns from `list_topics`,
+`describe_topics` and `describe_cluster`. A store has no brokers, so a synthetic broker with id 0 is
+the leader and the only replica of every partition.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ BROKER_ID = 0
 
 @dataclass(frozen=True, slots=True)
 class BrokerMetadata:
-    """The synthetic broker. `host` is the root URL, which never contains credentials; `port` is 0."""
+    """The synthetic broker. `host` is the root URL, which never contains credentials; `port` is
+    0.
+    """
 
     id: int
     host: str
@@ -39,7 +41,9 @@ class BrokerMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition. `replicas` and `isrs` are broker ids. `error` is always None: errors are reported by topic."""
+    """One partition. `replicas` and `isrs` are broker ids. `error` is always None: errors are
+    reported by topic.
+    """
 
     id: int
     leader: int = BROKER_ID
@@ -111,9 +115,9 @@ class TopicPartitionInfo:
 class TopicDescription:
     """A topic at `version` of its log.
 
-    `topic_id` is 32 hexadecimal digits; a topic that is deleted and created again gets a new one. `schema` is None for
-    an untyped topic. `files` and `bytes` count the data files that readers use, without those that compaction and
-    retention have replaced and clean-up has not removed yet.
+    `topic_id` is 32 hexadecimal digits; a topic that is deleted and created again gets a new one.
+    `schema` is None for an untyped topic. `files` and `bytes` count the data files that readers
+    use, without those that compaction and retention have replaced and clean-up has not removed yet.
     """
 
     name: str
@@ -149,7 +153,9 @@ class DescribeClusterResult:
 
 
 def cluster_id(store: Store) -> str:
-    """A stable id derived from the root URL: 22 characters of URL-safe base64, like Kafka's cluster ids."""
+    """A stable id derived from the root URL: 22 characters of URL-safe base64, like Kafka's cluster
+    ids.
+    """
     digest = hashlib.sha256(store.url.encode()).digest()[:16]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
@@ -164,8 +170,9 @@ def list_topics(
 ) -> ClusterMetadata:
     """All topics under the root, or only `topic`. Never creates a topic.
 
-    A topic that cannot be read has its `error` set, and so does `topic` if it does not exist. `timeout` is in seconds;
-    negative or None is no limit. Raises Unavailable if the root cannot be listed, KafkaException (_TIMED_OUT).
+    A topic that cannot be read has its `error` set, and so does `topic` if it does not exist.
+    `timeout` is in seconds; negative or None is no limit. Raises Unavailable if the root cannot be
+    listed, KafkaException (_TIMED_OUT).
     """
 
     def read_all() -> list[TopicMetadata]:
@@ -177,26 +184,37 @@ def list_topics(
     missing = KafkaError.UNKNOWN_TOPIC_OR_PART
     known = {entry.topic: entry for entry in found if topic is not None or entry.error != missing}
     broker = BrokerMetadata(BROKER_ID, store.url, 0)
-    return ClusterMetadata(cluster_id(store), {BROKER_ID: broker}, known, orig_broker_name=str(broker))
+    return ClusterMetadata(
+        cluster_id(store), {BROKER_ID: broker}, known, orig_broker_name=str(broker)
+    )
 
 
 def describe_topic(store: Store, clock: Clock, topic: str) -> TopicDescription:
-    """The topic at its newest version. Raises InvalidConfig (invalid name), UnknownTopic, Corrupt, Incompatible,
-    Unavailable."""
+    """The topic at its newest version. Raises InvalidConfig (invalid name), UnknownTopic, Corrupt,
+    Incompatible, Unavailable.
+    """
     log = TopicLog(store, topic, clock, indexed=True)
     log.load()
     head, view, node = log.live_head, definition_of(log), node_of(store)
     partitions = [
         TopicPartitionInfo(partition, node, [node], [node], start, following)
-        for partition, (start, following) in enumerate(zip(head.start_offsets, head.next_offsets, strict=True))
+        for partition, (start, following) in enumerate(
+            zip(head.start_offsets, head.next_offsets, strict=True)
+        )
     ]
     files = log.index.files.values()
     size = sum(file.segment.size for file in files)
-    return TopicDescription(topic, head.topic_id, partitions, view.schema, view.settings, log.version, len(files), size)
+    return TopicDescription(
+        topic, head.topic_id, partitions, view.schema, view.settings, log.version, len(files), size
+    )
 
 
-def describe_topics(store: Store, clock: Clock, topics: Sequence[str]) -> dict[str, TopicDescription | KafkaException]:
-    """Topics at their newest version, by name; in place of a topic, the error that `describe_topic` raises."""
+def describe_topics(
+    store: Store, clock: Clock, topics: Sequence[str]
+) -> dict[str, TopicDescription | KafkaException]:
+    """Topics at their newest version, by name; in place of a topic, the error that `describe_topic`
+    raises.
+    """
     return of_each(store, clock, topics, describe_topic)
 
 
@@ -204,6 +222,8 @@ def _topic_metadata(store: Store, clock: Clock, topic: str) -> TopicMetadata:
     try:
         log = TopicLog(store, topic, clock)
         log.load()
-        return TopicMetadata(topic, {number: PartitionMetadata(number) for number in range(log.live_head.partitions)})
+        return TopicMetadata(
+            topic, {number: PartitionMetadata(number) for number in range(log.live_head.partitions)}
+        )
     except KafkaException as error:
         return TopicMetadata(topic, error=error.error)

@@ -1,7 +1,8 @@
-"""Names of topics, groups and versions, and the store keys built from them. No other module builds or parses keys.
+"""Names of topics, groups and versions, and the store keys built from them. No other module builds
+or parses keys.
 
-All keys are relative to the root, `/`-separated; a folder ends in `/`. The functions that build keys check the names
-passed to them, so no key can point outside its folder.
+All keys are relative to the root, `/`-separated; a folder ends in `/`. The functions that build
+keys check the names passed to them, so no key can point outside its folder.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ SCHEMAS_FOLDER = "schemas/"
 """The table of the schema registry, which holds all subjects."""
 
 NAME_CHARS_MAX = 249
-"""Maximum name length in characters: Kafka's limit. It leaves room for a suffix in a file name of 255 bytes."""
+"""Maximum name length in characters: Kafka's limit. It leaves room for a suffix in a file name of
+255 bytes.
+"""
 
 VERSION_MAX = 2**63 - 1
 """Greatest version of a Delta log: the protocol keeps versions in 64-bit signed integers."""
@@ -37,21 +40,30 @@ _GRAMMAR = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _UNSAFE = re.compile(r"[\x00-\x1f\\:\x7f]")
 # A topic named `_delta_log` would make Delta readers treat the folder of all topics as a table.
 _RESERVED = frozenset({".", "..", "_delta_log"})
-_RULE = f"use 1 to {NAME_CHARS_MAX} of the characters A-Z a-z 0-9 '.' '_' '-', and not '.', '..' or '_delta_log'"
+_RULE = (
+    f"use 1 to {NAME_CHARS_MAX} of the characters A-Z a-z 0-9 '.' '_' '-', and not '.', '..' or "
+    "'_delta_log'"
+)
 
 
 def check_topic(name: object) -> str:
-    """Return a valid topic name. InvalidConfig (TOPIC_EXCEPTION) if it is invalid; TypeError if not a str."""
+    """Return a valid topic name. InvalidConfig (TOPIC_EXCEPTION) if it is invalid; TypeError if not
+    a str.
+    """
     return _check(name, "topic name", "topic", KafkaError.TOPIC_EXCEPTION)
 
 
 def check_group(name: object) -> str:
-    """Return a valid group id. InvalidConfig (INVALID_GROUP_ID) if it is invalid; TypeError if not a str."""
+    """Return a valid group id. InvalidConfig (INVALID_GROUP_ID) if it is invalid; TypeError if not
+    a str.
+    """
     return _check(name, "group.id", "group.id", KafkaError.INVALID_GROUP_ID)
 
 
 def check_id(name: object, key: str) -> str:
-    """Return a valid id for the setting `key`. InvalidConfig (_INVALID_ARG) if invalid; TypeError if not a str."""
+    """Return a valid id for the setting `key`. InvalidConfig (_INVALID_ARG) if invalid; TypeError
+    if not a str.
+    """
     return _check(name, key, key, KafkaError._INVALID_ARG)
 
 
@@ -74,7 +86,9 @@ def _shown(name: str) -> str:
 
 
 def case_twin(name: str, existing: Iterable[str]) -> str | None:
-    """A name in `existing` that differs from `name` only in case. On case-folding stores both are the same folder."""
+    """A name in `existing` that differs from `name` only in case. On case-folding stores both are
+    the same folder.
+    """
     folded = name.lower()
     return next((other for other in existing if other != name and other.lower() == folded), None)
 
@@ -101,11 +115,14 @@ def member_folder(group: str) -> str:
 
 def member_key(group: str, member_id: str) -> str:
     """`groups/<group>/_members/<member id>`, the heartbeat object of one member."""
-    return member_folder(group) + _check(member_id, "member id", "member_id", KafkaError.UNKNOWN_MEMBER_ID)
+    return member_folder(group) + _check(
+        member_id, "member id", "member_id", KafkaError.UNKNOWN_MEMBER_ID
+    )
 
 
 def member_id(client_id: str, unique_id: str) -> str:
-    """`<client id>-<unique id>`, a new member's id. It names a heartbeat object, so a long client id is cut to fit.
+    """`<client id>-<unique id>`, a new member's id. It names a heartbeat object, so a long client
+    id is cut to fit.
 
     The unique id distinguishes members; the client id is for people.
     """
@@ -113,12 +130,16 @@ def member_id(client_id: str, unique_id: str) -> str:
 
 
 def log_entry(log_folder: str, version: int) -> str:
-    """`<log_folder>00000000000000000007.json`, the log entry of `version`. ValueError outside 0..VERSION_MAX."""
+    """`<log_folder>00000000000000000007.json`, the log entry of `version`. ValueError outside
+    0..VERSION_MAX.
+    """
     return f"{log_folder}{_digits(version)}.json"
 
 
 def entry_version(key: str) -> int | None:
-    """The version of the log entry that `key` (or a bare file name) names; None if it names no log entry."""
+    """The version of the log entry that `key` (or a bare file name) names; None if it names no log
+    entry.
+    """
     return _version(key, ".json")
 
 
@@ -128,7 +149,9 @@ def checkpoint_file(log_folder: str, version: int) -> str:
 
 
 def checkpoint_version(key: str) -> int | None:
-    """The version of the single-file checkpoint that `key` names; None if it names no such checkpoint."""
+    """The version of the single-file checkpoint that `key` names; None if it names no such
+    checkpoint.
+    """
     return _version(key, ".checkpoint.parquet")
 
 
@@ -138,12 +161,16 @@ def last_checkpoint(log_folder: str) -> str:
 
 
 def log_archive_folder(table_folder: str) -> str:
-    """`<table_folder>_deltaq/log/`, the log entries that were moved out of `_delta_log/` on a local store."""
+    """`<table_folder>_deltaq/log/`, the log entries that were moved out of `_delta_log/` on a local
+    store.
+    """
     return f"{table_folder}{_OURS}log/"
 
 
 def has_log_archive(table_folder: str) -> bool:
-    """Whether the table's log may have an archive: a topic's, since other engines read no other tables."""
+    """Whether the table's log may have an archive: a topic's, since other engines read no other
+    tables.
+    """
     return table_folder.startswith(TOPICS_FOLDER)
 
 
@@ -158,7 +185,9 @@ def log_start_folder(table_folder: str) -> str:
 
 
 def log_start_marker(table_folder: str, version: int) -> str:
-    """The marker that allows removal of log entries below `version`. ValueError outside 0..VERSION_MAX."""
+    """The marker that allows removal of log entries below `version`. ValueError outside
+    0..VERSION_MAX.
+    """
     return log_start_folder(table_folder) + _digits(version)
 
 
@@ -168,7 +197,9 @@ def log_start_version(key: str) -> int | None:
 
 
 def orphan_scans_folder(table_folder: str) -> str:
-    """`<table_folder>_deltaq/unreferenced/`, the folder of the orphan scans: lists of files to be removed."""
+    """`<table_folder>_deltaq/unreferenced/`, the folder of the orphan scans: lists of files to be
+    removed.
+    """
     return f"{table_folder}{_OURS}unreferenced/"
 
 
@@ -178,18 +209,23 @@ def root_claims_folder() -> str:
 
 
 def root_claim_key(period: int) -> str:
-    """The claim of one period: the process that creates it maintains the root. ValueError outside 0..VERSION_MAX."""
+    """The claim of one period: the process that creates it maintains the root. ValueError outside
+    0..VERSION_MAX.
+    """
     return root_claims_folder() + _digits(period)
 
 
 def clock_key() -> str:
-    """`_deltaq/clock`, the object that maintenance writes to read the store's clock from its modification time."""
+    """`_deltaq/clock`, the object that maintenance writes to read the store's clock from its
+    modification time.
+    """
     return f"{_OURS}clock"
 
 
 def orphan_scan_key(table_folder: str, version: int, part: int = 0) -> str:
-    """One part of an orphan scan: files that the table did not name at `version`. ValueError for a version outside
-    0..VERSION_MAX, or a part outside 0..999,999."""
+    """One part of an orphan scan: files that the table did not name at `version`. ValueError for a
+    version outside 0..VERSION_MAX, or a part outside 0..999,999.
+    """
     if not 0 <= part < _LOOK_PARTS:
         raise ValueError(f"part {part} of an orphan scan is outside 0..{_LOOK_PARTS - 1}")
     return f"{orphan_scans_folder(table_folder)}{_digits(version)}-{part:06d}"
@@ -219,12 +255,16 @@ def _version(key: str, suffix: str) -> int | None:
 
 
 def data_file_name(unique_id: str) -> str:
-    """`<unique id>.parquet`: the name of a data file in its table's folder, which is also its `add.path`."""
+    """`<unique id>.parquet`: the name of a data file in its table's folder, which is also its
+    `add.path`.
+    """
     return _check(unique_id, "unique id", "unique_id", KafkaError._INVALID_ARG) + ".parquet"
 
 
 def shared_files_folder(table_folder: str) -> str:
-    """`<table_folder>shared/`, the folder of shared files: data files that any writer may commit."""
+    """`<table_folder>shared/`, the folder of shared files: data files that any writer may
+    commit.
+    """
     return table_folder + _SHARED
 
 
@@ -244,16 +284,19 @@ def shared_files_after(table_folder: str, version: int) -> str:
 def data_key(table_folder: str, add_path: str) -> str:
     """The key of the data file that an `add` or `remove` action of a log names.
 
-    `add_path` is URL-encoded, as the Delta protocol requires, and decoded exactly once. A log may be damaged or
-    hostile, and maintenance deletes the files that it names. So ValueError unless the path is relative, has no `.`,
-    `..` or empty part, no scheme, backslash or control character, and lies outside `_delta_log/` and `_deltaq/`.
+    `add_path` is URL-encoded, as the Delta protocol requires, and decoded exactly once. A log may
+    be damaged or hostile, and maintenance deletes the files that it names. So ValueError unless the
+    path is relative, has no `.`, `..` or empty part, no scheme, backslash or control character, and
+    lies outside `_delta_log/` and `_deltaq/`.
     """
     try:
         path = unquote_to_bytes(add_path).decode("utf-8")
     except UnicodeError:
         raise ValueError(f"data file path {_shown(add_path)} is not UTF-8") from None
     if _UNSAFE.search(path) is not None:
-        raise ValueError(f"data file path {_shown(add_path)} has a scheme, a backslash or a control character")
+        raise ValueError(
+            f"data file path {_shown(add_path)} has a scheme, a backslash or a control character"
+        )
     if any(part in ("", ".", "..") for part in path.split("/")):
         raise ValueError(f"data file path {_shown(add_path)} is not relative and normalised")
     if not holds_data(path):
@@ -262,6 +305,8 @@ def data_key(table_folder: str, add_path: str) -> str:
 
 
 def holds_data(path: str) -> bool:
-    """Whether a path, relative to a table's folder, lies outside the log and outside deltaq's own folder."""
+    """Whether a path, relative to a table's folder, lies outside the log and outside deltaq's own
+    folder.
+    """
     # Compared without case: a case-folding store opens the log under any spelling.
     return f"{path.partition('/')[0].lower()}/" not in (LOG_FOLDER, _OURS)

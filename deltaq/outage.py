@@ -1,4 +1,6 @@
-"""What `error_cb` gets while the store does not answer: at once, and again for as long as it lasts."""
+"""What `error_cb` gets while the store does not answer: at once, and again for as long as it
+lasts.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,17 @@ from deltaq.clock import Clock
 from deltaq.errors import KafkaError
 
 TRANSPORT_AGAIN_S = 1.0
-"""Seconds between two reports of `_TRANSPORT`. librdkafka reports each attempt to connect, one or two a second."""
+"""Seconds between two reports of `_TRANSPORT`. librdkafka reports each attempt to connect, one or
+two a second.
+"""
 
 ALL_DOWN_AGAIN_S = 10.0
 """Seconds between two reports of `_ALL_BROKERS_DOWN`, as observed of librdkafka."""
 
 OVER_AFTER_S = 5.0
-"""Seconds without a failure after which the next one begins another outage. Requests are repeated more often."""
+"""Seconds without a failure after which the next one begins another outage. Requests are repeated
+more often.
+"""
 
 
 @dataclass(eq=False)
@@ -27,7 +33,9 @@ class OutageReports:
     _all_down_at: float = float("-inf")
 
     def due(self, error: KafkaError) -> list[KafkaError]:
-        """What to report of a request that failed with `error`, a `_TRANSPORT`; empty if it was reported lately."""
+        """What to report of a request that failed with `error`, a `_TRANSPORT`; empty if it was
+        reported lately.
+        """
         now = self._clock.monotonic()
         if now - self._failed_at >= OVER_AFTER_S:
             self._transport_at = self._all_down_at = float("-inf")
@@ -38,5 +46,9 @@ class OutageReports:
             found.append(error)
         if now - self._all_down_at >= ALL_DOWN_AGAIN_S:
             self._all_down_at = now
-            found.append(KafkaError(KafkaError._ALL_BROKERS_DOWN, "the store does not answer", retriable=True))
+            found.append(
+                KafkaError(
+                    KafkaError._ALL_BROKERS_DOWN, "the store does not answer", retriable=True
+                )
+            )
         return found

@@ -1,7 +1,8 @@
 """The partition of each message: the hash functions and partitioners of librdkafka, bit for bit.
 
-A key must map to the same partition with every Kafka client. Otherwise a service that migrates loses the order per
-key. All functions are pure; the producer chooses the partition of rows without a key and passes it as `sticky`.
+A key must map to the same partition with every Kafka client. Otherwise a service that migrates
+loses the order per key. All functions are pure; the producer chooses the partition of rows without
+a key and passes it as `sticky`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from zlib import crc32
 
 from deltaq.errors import InvalidConfig
 
-PARTITIONERS = ("random", "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random")
+PARTITIONERS = (
+    "random",
+    "consistent",
+    "consistent_random",
+    "murmur2",
+    "murmur2_random",
+    "fnv1a",
+    "fnv1a_random",
+)
 """Names allowed for the setting `partitioner`; librdkafka's default is `consistent_random`."""
 
 _UINT32 = 0xFFFFFFFF
@@ -23,10 +32,11 @@ def assign_partitions(
 ) -> list[int]:
     """The partition (0..count-1) of each row of a batch, given the keys of the rows.
 
-    Rows without a key follow librdkafka: `consistent`, `murmur2` and `fnv1a` hash a missing key like an empty key. The
-    other partitioners assign the batch's `sticky` partition, and `consistent_random` treats an empty key as missing.
-    With `spread` (`sticky.partitioning.linger.ms=0`) such rows, and rows with a key under `random`, are assigned round
-    robin from `sticky` on. librdkafka draws a random partition for each; round robin is even.
+    Rows without a key follow librdkafka: `consistent`, `murmur2` and `fnv1a` hash a missing key
+    like an empty key. The other partitioners assign the batch's `sticky` partition, and
+    `consistent_random` treats an empty key as missing. With `spread`
+    (`sticky.partitioning.linger.ms=0`) such rows, and rows with a key under `random`, are assigned
+    round robin from `sticky` on. librdkafka draws a random partition for each; round robin is even.
 
     InvalidConfig for an unknown partitioner; ValueError if `sticky` is not a partition.
     """
@@ -39,11 +49,15 @@ def assign_partitions(
         return [crc32(key) % count if key else sticky for key in keys]
     if partitioner not in PARTITIONERS:
         raise InvalidConfig(
-            f"unknown partitioner {partitioner!r}: use one of {', '.join(PARTITIONERS)}", key="partitioner"
+            f"unknown partitioner {partitioner!r}: use one of {', '.join(PARTITIONERS)}",
+            key="partitioner",
         )
     name, keyless_at_random = partitioner.removesuffix("_random"), partitioner.endswith("random")
     if name == "random":
-        return [sticky if key is None and not spread else (sticky + row) % count for row, key in enumerate(keys)]
+        return [
+            sticky if key is None and not spread else (sticky + row) % count
+            for row, key in enumerate(keys)
+        ]
     hash_of = _HASHES[name]
     # Keys repeat within a batch, and hashing in Python costs more than a dictionary lookup.
     partition_of = {key: hash_of(key or b"") % count for key in set(keys)}
@@ -51,13 +65,18 @@ def assign_partitions(
         return [partition_of[key] for key in keys]
     keyless = (None, b"") if name == "consistent" else (None,)
     if spread:
-        return [(sticky + row) % count if key in keyless else partition_of[key] for row, key in enumerate(keys)]
+        return [
+            (sticky + row) % count if key in keyless else partition_of[key]
+            for row, key in enumerate(keys)
+        ]
     partition_of.update(dict.fromkeys(keyless, sticky))
     return [partition_of[key] for key in keys]
 
 
 def _murmur2(key: bytes) -> int:
-    """MurmurHash2, 32 bits, with the seed of the Java client and its sign bit cleared: that client's default."""
+    """MurmurHash2, 32 bits, with the seed of the Java client and its sign bit cleared: that
+    client's default.
+    """
     multiplier = 0x5BD1E995
     size = len(key)
     hashed = 0x9747B28C ^ size
@@ -73,11 +92,17 @@ def _murmur2(key: bytes) -> int:
 
 
 def _fnv1a(key: bytes) -> int:
-    """The absolute value of FNV-1a, 32 bits, read as a signed integer: the default of the Go client Sarama."""
+    """The absolute value of FNV-1a, 32 bits, read as a signed integer: the default of the Go client
+    Sarama.
+    """
     hashed = 0x811C9DC5
     for byte in key:
         hashed = (hashed ^ byte) * 0x01000193 & _UINT32
     return min(hashed, 2**32 - hashed)
 
 
-_HASHES: dict[str, Callable[[bytes], int]] = {"consistent": crc32, "murmur2": _murmur2, "fnv1a": _fnv1a}
+_HASHES: dict[str, Callable[[bytes], int]] = {
+    "consistent": crc32,
+    "murmur2": _murmur2,
+    "fnv1a": _fnv1a,
+}

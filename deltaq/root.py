@@ -9,7 +9,9 @@ from deltaq.store import Store, open_store
 
 
 def open_root(config: ClientConfig, clock: Clock) -> Store:
-    """The store that `bootstrap.servers` names. Does no I/O. InvalidConfig for an invalid URL or option."""
+    """The store that `bootstrap.servers` names. Does no I/O. InvalidConfig for an invalid URL or
+    option.
+    """
     try:
         return open_store(config.root, config.store_options, clock)
     except ValueError as error:

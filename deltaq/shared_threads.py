@@ -1,7 +1,8 @@
-"""Threads that many tasks share, so that a process with hundreds of topics needs as few as one with a single topic.
+"""Threads that many tasks share, so that a process with hundreds of topics needs as few as one with
+a single topic.
 
-A task has a step, which does what is due and says when more will be. Steps may block, so there are several threads. As
-few as possible are used: the one that became idle last works first.
+A task has a step, which does what is due and says when more will be. Steps may block, so there are
+several threads. As few as possible are used: the one that became idle last works first.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from dataclasses import dataclass, field
 from deltaq.clock import SYSTEM_CLOCK, Clock, Condition, Lock, Thread
 
 BLOCKED_S = 0.25
-"""A step that has run for this many seconds does not count among the most: it may wait for an answer of the store for
-as long as `message.timeout.ms`, and must not hold up the tasks of other topics."""
+"""A step that has run for this many seconds does not count among the most: it may wait for an
+answer of the store for as long as `message.timeout.ms`, and must not hold up the tasks of other
+topics.
+"""
 
 IDLE_S = 10.0
 """Seconds after which a thread ends that had nothing to do."""
@@ -31,7 +34,9 @@ _NEVER = float("inf")
 _log = logging.getLogger("deltaq.threads")
 
 Step = Callable[[], float | None]
-"""Does what is due. Returns the seconds until more is; None if nothing is until the task is called."""
+"""Does what is due. Returns the seconds until more is; None if nothing is until the task is
+called.
+"""
 
 
 @dataclass(eq=False, slots=True)
@@ -44,8 +49,9 @@ class ThreadTask:
     is_called: bool = False  # during its step, which may have looked before
 
     def call(self) -> None:
-        """Run the step soon; once more if it is running, also if the step or a finalizer inside it makes the call. A
-        call that an exception of a signal handler ended must be repeated."""
+        """Run the step soon; once more if it is running, also if the step or a finalizer inside it
+        makes the call. A call that an exception of a signal handler ended must be repeated.
+        """
         self._threads.call(self)
 
 
@@ -74,8 +80,9 @@ class _Worker:
 class SharedThreads:
     """Runs tasks on at most `most` threads, not counting those whose step has blocked. Thread-safe.
 
-    One idle thread waits for the first task that becomes due. Where all others work, it only watches: it takes a task
-    once one of them ends its step or has blocked for BLOCKED_S, and starts the next watcher.
+    One idle thread waits for the first task that becomes due. Where all others work, it only
+    watches: it takes a task once one of them ends its step or has blocked for BLOCKED_S, and starts
+    the next watcher.
     """
 
     _clock: Clock
@@ -83,15 +90,18 @@ class SharedThreads:
     most: int
     threads: list[Thread] = field(default_factory=list)
     users: set[object] = field(default_factory=set)
-    _ready: dict[ThreadTask, None] = field(default_factory=dict)  # waiting for a thread, in this order
-    _due: dict[ThreadTask, float] = field(default_factory=dict)  # when tasks become ready without a call
+    # Waiting for a thread, in this order.
+    _ready: dict[ThreadTask, None] = field(default_factory=dict)
+    # When tasks become ready without a call.
+    _due: dict[ThreadTask, float] = field(default_factory=dict)
     _idle: list[_Worker] = field(default_factory=list)
     _busy: list[_Worker] = field(default_factory=list)
     _starting: set[object] = field(default_factory=set)
     _is_stopping: bool = False
 
     def __post_init__(self) -> None:
-        # Re-entrant: finalizers, which may run at any place, call tasks. That changes `_ready`, `_due` and `_starting`.
+        # Re-entrant: finalizers, which may run at any place, call tasks. That changes `_ready`,
+        # `_due` and `_starting`.
         self._lock: Lock = self._clock.condition()
 
     def task(self, step: Step) -> ThreadTask:
@@ -99,14 +109,18 @@ class SharedThreads:
         return ThreadTask(self, step)
 
     def attach(self, user: object) -> None:
-        """Keep threads for `user`, and itself alive, until `detach`. RuntimeError if the system starts no thread."""
+        """Keep threads for `user`, and itself alive, until `detach`. RuntimeError if the system
+        starts no thread.
+        """
         with self._lock:
             if not (self._idle or self._busy or self._starting):
                 self._start()
             self.users.add(user)
 
     def detach(self, user: object, *tasks: ThreadTask) -> None:
-        """Forget a user without work left, and when its tasks are due. The threads end with the last user."""
+        """Forget a user without work left, and when its tasks are due. The threads end with the
+        last user.
+        """
         with self._lock:
             self.users.discard(user)
             for task in tasks:
@@ -127,7 +141,9 @@ class SharedThreads:
             watcher.call()
 
     def stop(self) -> None:
-        """Start no more steps, and end each thread with the step that it runs. `join` waits for them."""
+        """Start no more steps, and end each thread with the step that it runs. `join` waits for
+        them.
+        """
         with self._lock:
             self._is_stopping = True
             idle = list(self._idle)
@@ -135,7 +151,9 @@ class SharedThreads:
             worker.call()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the threads, at most `timeout_s` seconds by the system clock: a test's clock may stand still."""
+        """Wait for the threads, at most `timeout_s` seconds by the system clock: a test's clock may
+        stand still.
+        """
         until = SYSTEM_CLOCK.monotonic() + timeout_s
         for thread in self.threads:
             thread.join(max(0.0, until - SYSTEM_CLOCK.monotonic()))
@@ -164,7 +182,8 @@ class SharedThreads:
         if not self._ready or self._moving(now) >= self.most:
             return None
         task = next(iter(self._ready))
-        task.is_running, task.is_called = True, False  # first: from now on, calls make it run once more
+        # First: from now on, calls make it run once more.
+        task.is_running, task.is_called = True, False
         del self._ready[task]
         self._due.pop(task, None)  # still there if a call was interrupted
         return task
@@ -174,16 +193,21 @@ class SharedThreads:
         return sum(worker.busy_since + BLOCKED_S > now for worker in self._busy)
 
     def _work_at(self, now: float) -> float:
-        """When a thread may find the next task: it becomes due, or a thread that works counts as blocked."""
+        """When a thread may find the next task: it becomes due, or a thread that works counts as
+        blocked.
+        """
         if not self._ready:
-            # Without users no thread waits. A task whose step was running when its user left may have become due since.
+            # Without users no thread waits. A task whose step was running when its user left may
+            # have become due since.
             return min(self._due.values(), default=_NEVER) if self.users else _NEVER
         moving = [at for worker in self._busy if (at := worker.busy_since + BLOCKED_S) > now]
         return now if len(moving) < self.most else min(moving)
 
     def _watcher(self) -> _Worker | None:
-        """The idle thread to call, so that one is there when a thread may find work; None if one will be. If none is
-        idle, another one is started, as far as the system can: else the task waits for one of those that work."""
+        """The idle thread to call, so that one is there when a thread may find work; None if one
+        will be. If none is idle, another one is started, as far as the system can: else the task
+        waits for one of those that work.
+        """
         now = self._clock.monotonic()
         work_at = self._work_at(now)
         if self._idle:
@@ -234,7 +258,9 @@ class SharedThreads:
                 if watcher is not None:
                     watcher.call()
                 return task
-            worker.wait((worker.until if now >= idle_until else min(worker.until, idle_until)) - now)
+            worker.wait(
+                (worker.until if now >= idle_until else min(worker.until, idle_until)) - now
+            )
 
     def _ended(self, worker: _Worker, task: ThreadTask, wait_s: float | None) -> None:
         with self._lock:

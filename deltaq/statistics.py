@@ -1,4 +1,5 @@
-"""Statistics of a client for `stats_cb`: when they are emitted, and the fields that all clients have.
+"""Statistics of a client for `stats_cb`: when they are emitted, and the fields that all clients
+have.
 
 Names and units are those of librdkafka's JSON. A field that only a broker could fill is left out.
 """
@@ -29,7 +30,9 @@ class ClientFields:
         object.__setattr__(self, "_started_at", self.clock.monotonic())
 
     def now(self) -> dict[str, Any]:
-        """The fields that say who emits them and when: `ts` and `age` in microseconds, `time` in seconds since 1970."""
+        """The fields that say who emits them and when: `ts` and `age` in microseconds, `time` in
+        seconds since 1970.
+        """
         now = self.clock.monotonic()
         return {
             "name": f"{self.client_id}#{self.kind}-{self._number}",
@@ -42,9 +45,13 @@ class ClientFields:
 
 
 class StatisticsTimer:
-    """Calls `emit` every `interval_s` seconds on a thread, until it returns False or `close` is called."""
+    """Calls `emit` every `interval_s` seconds on a thread, until it returns False or `close` is
+    called.
+    """
 
-    def __init__(self, clock: Clock, interval_s: float, emit: Callable[[], bool], name: str) -> None:
+    def __init__(
+        self, clock: Clock, interval_s: float, emit: Callable[[], bool], name: str
+    ) -> None:
         self._clock = clock
         self._interval_s = interval_s
         self._emit = emit

@@ -1,7 +1,8 @@
-"""OpenTelemetry: metrics under the names of its conventions for messaging, and trace context in headers.
+"""OpenTelemetry: metrics under the names of its conventions for messaging, and trace context in
+headers.
 
-Needs the extra `[otel]`, which is OpenTelemetry's API: a program chooses the SDK and its exporters. OpenTelemetry is
-known only here. Without an SDK, all of this does nothing.
+Needs the extra `[otel]`, which is OpenTelemetry's API: a program chooses the SDK and its exporters.
+OpenTelemetry is known only here. Without an SDK, all of this does nothing.
 """
 
 from __future__ import annotations
@@ -36,20 +37,29 @@ _DOTTED = 2  # deltaq_producer_expired_uploads_total -> deltaq.producer.expired_
 
 
 def otel_name(metric: Metric) -> str:
-    """The name of a metric in OpenTelemetry: that of the conventions, or else its own with dots and without unit."""
+    """The name of a metric in OpenTelemetry: that of the conventions, or else its own with dots and
+    without unit.
+    """
     if metric.convention is not None:
         return metric.convention.name
     return metric.name.removesuffix("_total").removesuffix("_seconds").replace("_", ".", _DOTTED)
 
 
 @contextmanager
-def export_metrics(*consumers: ObservedConsumer, provider: MeterProvider | None = None) -> Iterator[None]:
-    """Hand the metrics of all clients in this process to OpenTelemetry until the end of the block, and the gauges of
-    these consumers. `provider` is the global one by default."""
+def export_metrics(
+    *consumers: ObservedConsumer, provider: MeterProvider | None = None
+) -> Iterator[None]:
+    """Hand the metrics of all clients in this process to OpenTelemetry until the end of the block,
+    and the gauges of these consumers. `provider` is the global one by default.
+    """
     meter = get_meter("deltaq", __version__, provider)
     instruments = {}
     for metric in METRICS:
-        about = otel_name(metric), _UNITS.get(metric.unit, f"{{{metric.unit.removesuffix('s')}}}"), metric.when
+        about = (
+            otel_name(metric),
+            _UNITS.get(metric.unit, f"{{{metric.unit.removesuffix('s')}}}"),
+            metric.when,
+        )
         if about[0] in instruments:
             continue  # metrics that differ in Prometheus can be one with attributes here
         if isinstance(metric, Counter):
@@ -75,17 +85,24 @@ def export_metrics(*consumers: ObservedConsumer, provider: MeterProvider | None 
         def observe(_: CallbackOptions, gauge: Gauge = gauge) -> Iterable[Observation]:
             return observed(gauge)
 
-        meter.create_observable_gauge(otel_name(gauge), [observe], _UNITS.get(gauge.unit, ""), gauge.when)
+        meter.create_observable_gauge(
+            otel_name(gauge), [observe], _UNITS.get(gauge.unit, ""), gauge.when
+        )
     try:
         with listening(on_event):
             yield
     finally:
-        is_over = True  # instruments stay registered, and their callbacks would keep asking closed consumers
+        # Instruments stay registered, and their callbacks would keep asking closed consumers.
+        is_over = True
 
 
 def _attributes(metric: Metric, labels: Mapping[str, str]) -> dict[str, str]:
     fixed = {} if metric.convention is None else metric.convention.attributes
-    return {**_SYSTEM, **fixed, **{_ATTRIBUTES.get(name, f"deltaq.{name}"): value for name, value in labels.items()}}
+    return {
+        **_SYSTEM,
+        **fixed,
+        **{_ATTRIBUTES.get(name, f"deltaq.{name}"): value for name, value in labels.items()},
+    }
 
 
 # --- trace context ---
@@ -94,10 +111,14 @@ Header = tuple[str, "bytes | str | None"]
 
 
 class _Headers(Getter["list[tuple[str, bytes | None]]"]):
-    """Reads context from the headers of a message. Of repeated headers, the last one counts, as in Kafka."""
+    """Reads context from the headers of a message. Of repeated headers, the last one counts, as in
+    Kafka.
+    """
 
     def get(self, carrier: list[tuple[str, bytes | None]], key: str) -> list[str] | None:
-        found = [value for name, value in carrier if name.lower() == key.lower() and value is not None]
+        found = [
+            value for name, value in carrier if name.lower() == key.lower() and value is not None
+        ]
         try:
             return [found[-1].decode("ascii")] if found else None
         except UnicodeDecodeError:
@@ -108,7 +129,8 @@ class _Headers(Getter["list[tuple[str, bytes | None]]"]):
 
 
 def inject(
-    headers: Mapping[str, bytes | str | None] | Iterable[Header] | None = None, context: Context | None = None
+    headers: Mapping[str, bytes | str | None] | Iterable[Header] | None = None,
+    context: Context | None = None,
 ) -> list[Header]:
     """The headers with the trace context: `traceparent` and what else the global propagator writes.
 
@@ -132,7 +154,9 @@ def sending(
 ) -> Iterator[list[Header]]:
     """A span of a producer; yields the headers for `produce`, with the span's context."""
     attributes = {**_SYSTEM, "messaging.destination.name": topic, **_operation("send")}
-    with _tracer().start_as_current_span(f"send {topic}", kind=SpanKind.PRODUCER, attributes=attributes):
+    with _tracer().start_as_current_span(
+        f"send {topic}", kind=SpanKind.PRODUCER, attributes=attributes
+    ):
         yield inject(headers)
 
 
@@ -141,10 +165,14 @@ def processing(message: Message, group: str | None = None) -> Iterator[Span]:
     """A span of a consumer around the work on a message, as a child of the span that sent it."""
     place = {
         "messaging.destination.name": message.topic(),
-        "messaging.destination.partition.id": None if message.partition() is None else str(message.partition()),
+        "messaging.destination.partition.id": None
+        if message.partition() is None
+        else str(message.partition()),
         "messaging.consumer.group.name": group,
     }
-    attributes: dict[str, str | int] = {name: value for name, value in place.items() if value is not None}
+    attributes: dict[str, str | int] = {
+        name: value for name, value in place.items() if value is not None
+    }
     if (offset := message.offset()) is not None:
         attributes["messaging.kafka.offset"] = offset
     about = {**_SYSTEM, **attributes, **_operation("process")}

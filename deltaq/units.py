@@ -1,7 +1,7 @@
 """Values as people read them: texts, numbers, sizes, times. Pure.
 
-Text from topics may hold anything. It is escaped here, so that a message cannot move the cursor of a terminal, recolour
-the screen, forge lines of a table, or turn the direction of a text.
+Text from topics may hold anything. It is escaped here, so that a message cannot move the cursor of
+a terminal, recolour the screen, forge lines of a table, or turn the direction of a text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ _SPANS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, 
 
 
 def as_text(value: object) -> str:
-    """A value in a cell: bytes as text, None as nothing, anything that a terminal would act on escaped."""
+    """A value in a cell: bytes as text, None as nothing, anything that a terminal would act on
+    escaped.
+    """
     if value is None:
         return ""
     if isinstance(value, bytes):

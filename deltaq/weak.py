@@ -1,4 +1,6 @@
-"""Callbacks that hold their owner by a weak reference, so that a thread does not keep a dropped client alive."""
+"""Callbacks that hold their owner by a weak reference, so that a thread does not keep a dropped
+client alive.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ R = TypeVar("R")
 
 
 def weakly(method: Callable[P, R], otherwise: R) -> Callable[P, R]:
-    """A function that calls the bound `method` while its object lives, and returns `otherwise` afterwards."""
+    """A function that calls the bound `method` while its object lives, and returns `otherwise`
+    afterwards.
+    """
     reference = WeakMethod(method)
 
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:

@@ -1,4 +1,6 @@
-"""Minimal example: produce messages and read them back. The topic is a folder; no other program runs."""
+"""Minimal example: produce messages and read them back. The topic is a folder; no other program
+runs.
+"""
 
 from tempfile import TemporaryDirectory
 
@@ -12,7 +14,9 @@ def main() -> None:
             for name in ("Ada", "Grace", "Barbara"):
                 producer.produce("greetings", f"hello, {name}", key=name)
 
-        with Consumer({"bootstrap.servers": root, "group.id": "readers", "auto.offset.reset": "earliest"}) as consumer:
+        with Consumer(
+            {"bootstrap.servers": root, "group.id": "readers", "auto.offset.reset": "earliest"}
+        ) as consumer:
             consumer.subscribe(["greetings"])
             for message in consumer.consume(3, timeout=10):
                 print(message.offset(), message.key().decode(), "->", message.value().decode())

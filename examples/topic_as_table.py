@@ -1,4 +1,6 @@
-"""Read a topic as a Delta table: delta-rs, another engine, reads what a producer has written, without a copy."""
+"""Read a topic as a Delta table: delta-rs, another engine, reads what a producer has written,
+without a copy.
+"""
 
 from tempfile import TemporaryDirectory
 
@@ -17,7 +19,10 @@ def main() -> None:
                 producer.produce("clicks", f"/page/{number % 7}", key=f"user-{number % 100}")
 
         table = DeltaTable(f"{root}/topics/clicks").to_pyarrow_table()
-        print(f"{table.num_rows} clicks in {len(set(table.column('_partition').to_pylist()))} partitions")
+        print(
+            f"{table.num_rows} clicks in {len(set(table.column('_partition').to_pylist()))} "
+            "partitions"
+        )
         for row in pc.value_counts(table.column("value")).to_pylist():
             print(row["values"].decode(), row["counts"])
 

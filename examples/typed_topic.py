@@ -1,4 +1,6 @@
-"""A typed topic: the fields of a pydantic model are the columns of the table; `produce` validates the values."""
+"""A typed topic: the fields of a pydantic model are the columns of the table; `produce` validates
+the values.
+"""
 
 from tempfile import TemporaryDirectory
 
@@ -16,7 +18,9 @@ class Order(BaseModel):
 
 
 def main() -> None:
-    """Produce orders, of which an invalid one is refused, read them as instances, and read them as a table."""
+    """Produce orders, of which an invalid one is refused, read them as instances, and read them as
+    a table.
+    """
     with TemporaryDirectory() as root:
         orders = Topic("orders", schema=Order, partitions=4, conf={"bootstrap.servers": root})
         with Producer({"bootstrap.servers": root}) as producer:
@@ -27,15 +31,22 @@ def main() -> None:
             except InvalidValue as error:
                 print("refused:", error.args[0].str())
 
-        with Consumer({"bootstrap.servers": root, "group.id": "till", "auto.offset.reset": "earliest"}) as consumer:
+        with Consumer(
+            {"bootstrap.servers": root, "group.id": "till", "auto.offset.reset": "earliest"}
+        ) as consumer:
             consumer.subscribe([orders])
             for message in consumer.consume(2, timeout=10):
                 order = message.value()
                 print(
-                    f"{type(order).__name__}: {order.quantity} x {order.product} = {order.quantity * order.price:.2f}"
+                    f"{type(order).__name__}: {order.quantity} x {order.product} = "
+                    f"{order.quantity * order.price:.2f}"
                 )
 
-        print(orders.to_arrow().select(["_partition", "_offset", "product", "quantity", "price"]).to_pylist())
+        print(
+            orders.to_arrow()
+            .select(["_partition", "_offset", "product", "quantity", "price"])
+            .to_pylist()
+        )
 
 
 if __name__ == "__main__":

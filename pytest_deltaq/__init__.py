@@ -1,7 +1,8 @@
 """pytest fixtures for programs that use deltaq. pytest finds them once deltaq is installed.
 
-pytest imports this package in every run, so it loads `deltaq` only when a fixture is used, and is not a part of it: a
-module of deltaq that is loaded before coverage measurement starts would count as not covered.
+pytest imports this package in every run, so it loads `deltaq` only when a fixture is used, and is
+not a part of it: a module of deltaq that is loaded before coverage measurement starts would count
+as not covered.
 """
 
 # ruff: noqa: PLC0415 - deltaq is imported only when a fixture is used
@@ -23,7 +24,9 @@ __all__ = ["deltaq_clock", "deltaq_faults", "deltaq_messages", "deltaq_root", "d
 
 @pytest.fixture
 def deltaq_root() -> Iterator[str]:
-    """A root in memory, private to the test: the `bootstrap.servers` of all clients in this process."""
+    """A root in memory, private to the test: the `bootstrap.servers` of all clients in this
+    process.
+    """
     from deltaq.clock import SYSTEM_CLOCK
     from deltaq.store import forget_memory_store
 
@@ -41,10 +44,13 @@ def deltaq_store(deltaq_root: str) -> Store:
 
 
 @pytest.fixture
-def deltaq_faults(deltaq_root: str, deltaq_store: Store, request: pytest.FixtureRequest) -> Iterator[FaultyStore]:
+def deltaq_faults(
+    deltaq_root: str, deltaq_store: Store, request: pytest.FixtureRequest
+) -> Iterator[FaultyStore]:
     """A `FaultyStore` that all clients use which open `deltaq_root` after this fixture was created.
 
-    Its faults measure seconds by `deltaq_clock` if the test uses that fixture too, otherwise by the system's clock.
+    Its faults measure seconds by `deltaq_clock` if the test uses that fixture too, otherwise by the
+    system's clock.
     """
     from deltaq.clock import SYSTEM_CLOCK
     from deltaq.store import serve_memory_store
@@ -69,7 +75,9 @@ def deltaq_clock() -> ManualClock:
 
 @pytest.fixture
 def deltaq_messages(deltaq_store: Store) -> Callable[[str | Topic], list[Message]]:
-    """A function: `deltaq_messages(topic)` returns all messages of a topic of `deltaq_root`, read without faults."""
+    """A function: `deltaq_messages(topic)` returns all messages of a topic of `deltaq_root`, read
+    without faults.
+    """
     from deltaq.testing import messages_of
 
     return lambda topic: messages_of(deltaq_store, topic)

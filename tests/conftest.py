@@ -1,4 +1,6 @@
-"""What all tests share: what cannot run here is left out and said aloud, and how hypothesis looks for examples."""
+"""What all tests share: what cannot run here is left out and said aloud, and how hypothesis looks
+for examples.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,15 @@ if importlib.util.find_spec("pyspark") is not None:
     from tests.spark.class_archive import USE_ARCHIVE
 
     if USE_ARCHIVE not in (given := os.environ.get("SPARK_SUBMIT_OPTS", "")):
-        os.environ["SPARK_SUBMIT_OPTS"] = f"{given} {USE_ARCHIVE}".strip()  # also for the programs that tests start
+        # Also for the programs that tests start.
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{given} {USE_ARCHIVE}".strip()
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Options of Java for programs that end soon: they would spend a third of their time in the optimizing compiler."""
+"""Options of Java for programs that end soon: they would spend a third of their time in the
+optimizing compiler.
+"""
 
 SPARK_OF_TESTS = {
     "spark.master": "local[2]",
@@ -74,7 +79,9 @@ def java_version() -> int:
     if java is None:
         return 0
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, check=True, timeout=60
+        ).stderr
     except (OSError, subprocess.SubprocessError):
         return 0
     version = re.search(r'version "(\d+)', answer)
@@ -92,7 +99,9 @@ def has_postgres() -> bool:
 
 @dataclass(frozen=True)
 class Need:
-    """What the tests with a marker cannot run without, and how the reader of the report can supply it."""
+    """What the tests with a marker cannot run without, and how the reader of the report can supply
+    it.
+    """
 
     marker: str
     what: str
@@ -122,7 +131,8 @@ NEEDS = (
     Need(
         "s3_server",
         "an S3 server",
-        "make test-minio; or set DELTAQ_TEST_S3_ENDPOINT, DELTAQ_TEST_S3_BUCKET and the usual AWS_* credentials",
+        "make test-minio; or set DELTAQ_TEST_S3_ENDPOINT, DELTAQ_TEST_S3_BUCKET and the usual AWS_*"
+        " credentials",
         lambda config: bool(os.environ.get("DELTAQ_TEST_S3_ENDPOINT")),
     ),
     Need(
@@ -148,8 +158,10 @@ NEEDS = (
 
 @pytest.fixture
 def s3_server_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A fresh root on the S3 server that the environment names, reachable from child processes too; emptied
-    afterwards. In no folder that tests share: a server on a file system refuses writes to one that is being emptied."""
+    """A fresh root on the S3 server that the environment names, reachable from child processes too;
+    emptied afterwards. In no folder that tests share: a server on a file system refuses writes to
+    one that is being emptied.
+    """
     monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["DELTAQ_TEST_S3_ENDPOINT"])
     root = f"s3://{os.environ['DELTAQ_TEST_S3_BUCKET']}/deltaq-test-{uuid.uuid4().hex}"
     yield root
@@ -174,8 +186,9 @@ def local_root(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def child_environment() -> dict[str, str]:
-    """The environment of processes that must find deltaq and pyspark_deltaq, such as Spark's drivers and workers. Some
-    of pyspark's functions need pandas."""
+    """The environment of processes that must find deltaq and pyspark_deltaq, such as Spark's
+    drivers and workers. Some of pyspark's functions need pandas.
+    """
     return {**with_pandas(), "JDK_JAVA_OPTIONS": QUICK_JAVA}
 
 
@@ -189,29 +202,37 @@ def lack_of_native_delta() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def spark(child_environment: dict[str, str], lack_of_native_delta: str | None) -> Iterator[SparkSession]:
+def spark(
+    child_environment: dict[str, str], lack_of_native_delta: str | None
+) -> Iterator[SparkSession]:
     """One Spark for all tests that need it, with its own Delta where that can be had."""
     from deltaq.spark import spark_session  # as above
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
-        session = spark_session("tests", native_delta=not lack_of_native_delta, quick_start=True, conf=SPARK_OF_TESTS)
+        session = spark_session(
+            "tests", native_delta=not lack_of_native_delta, quick_start=True, conf=SPARK_OF_TESTS
+        )
         yield session
         session.stop()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("numprocesses", None):  # the workers of pytest-xdist need both
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [WITHOUT_NUMPY, os.environ.get("PYTHONPATH")]))
-    # A job that a script starts in the background, or under nohup, ignores SIGINT, and so do its children. The tests of
-    # Ctrl-C and the programs that they start need Python's own handler.
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [WITHOUT_NUMPY, os.environ.get("PYTHONPATH")])
+        )
+    # A job that a script starts in the background, or under nohup, ignores SIGINT, and so do its
+    # children. The tests of Ctrl-C and the programs that they start need Python's own handler.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without garbage collection, which takes a third of the time, and keep it off what was collected."""
+    """Collect without garbage collection, which takes a third of the time, and keep it off what was
+    collected.
+    """
     gc.disable()
     try:
         return (yield)
@@ -230,10 +251,15 @@ NOT_RUN = pytest.StashKey[dict[str, int]]()  # marker -> number of tests left ou
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanted = {marker.name for item in items for marker in item.iter_markers()}
     unmet = [need.marker for need in NEEDS if need.marker in wanted and not need.is_met(config)]
-    lacking = {item: marker for item in items if (marker := next(filter(item.get_closest_marker, unmet), None))}
+    lacking = {
+        item: marker
+        for item in items
+        if (marker := next(filter(item.get_closest_marker, unmet), None))
+    }
     items[:] = [item for item in items if item not in lacking]
     config.hook.pytest_deselected(items=list(lacking))
-    # First and one after the other, these tests run in one worker: each worker would start servers of its own.
+    # First and one after the other, these tests run in one worker: each worker would start servers
+    # of its own.
     items.sort(key=lambda item: STARTS_A_SERVER.isdisjoint(getattr(item, "fixturenames", ())))
     config.stash[NOT_RUN] = dict(Counter(lacking.values()))
 
@@ -247,14 +273,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    # Every worker collects everything: the counts are the same, not parts of a sum. A worker that crashed has none.
+    # Every worker collects everything: the counts are the same, not parts of a sum. A worker that
+    # crashed has none.
     if hasattr(node, "workeroutput"):
         node.config.stash[NOT_RUN] = node.workeroutput["deltaq_not_run"]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     not_run = config.stash.get(NOT_RUN, {})
     for need in NEEDS:
         if count := not_run.get(need.marker):
             tests = "1 test needs" if count == 1 else f"{count} tests need"
-            terminalreporter.write_line(f"NOT RUN: {tests} {need.what} ({need.remedy})", yellow=True)
+            terminalreporter.write_line(
+                f"NOT RUN: {tests} {need.what} ({need.remedy})", yellow=True
+            )

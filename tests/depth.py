@@ -1,4 +1,6 @@
-"""How far the tests search: `make test` takes some of the seeds, examples and crash points, `make test-long` all."""
+"""How far the tests search: `make test` takes some of the seeds, examples and crash points, `make
+test-long` all.
+"""
 
 from __future__ import annotations
 

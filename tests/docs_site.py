@@ -56,7 +56,9 @@ def page_of(text: str) -> str:
         elif opening:
             fence = opening[1]
             line = line[: opening.start(1)] + fence + opening[2]
-        elif re.match(r"([*-]|\d+\.) ", line) and lines and lines[-1].strip() and not _in_list(lines):
+        elif (
+            re.match(r"([*-]|\d+\.) ", line) and lines and lines[-1].strip() and not _in_list(lines)
+        ):
             lines.append("")
         elif lines and re.match(r" {2,3}\S", line) and _in_list(lines):
             line = f"    {line.strip()}"
@@ -100,7 +102,9 @@ def api_pages() -> dict[str, str]:
     names = [name for name in public_names("deltaq") if name not in LEFT_OUT]
     names.sort(key=str.isupper)  # classes before constants
     pages = {
-        "clients": _api_page("Clients", "deltaq", [name for name in names if name not in exceptions]),
+        "clients": _api_page(
+            "Clients", "deltaq", [name for name in names if name not in exceptions]
+        ),
         "errors": _api_page("Exceptions", "deltaq", [name for name in names if name in exceptions]),
     }
     for page, (module, title) in API.items():
@@ -164,7 +168,9 @@ def broken_links(site: Path) -> list[str]:
             if target.is_dir():
                 target /= "index.html"
             found = pages.get(target)
-            if not target.is_file() or (anchor and found is not None and unquote(anchor) not in found.anchors):
+            if not target.is_file() or (
+                anchor and found is not None and unquote(anchor) not in found.anchors
+            ):
                 broken.append(f"{file.relative_to(site)}: {link}")
     return broken
 

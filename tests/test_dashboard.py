@@ -1,4 +1,6 @@
-"""The Grafana dashboard asks only for metrics that are on the page of metrics, by labels that they have."""
+"""The Grafana dashboard asks only for metrics that are on the page of metrics, by labels that they
+have.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ def test_a_query_names_metrics_and_labels_of_the_page(query: str) -> None:
     used = set(re.findall(r"deltaq_[a-z_]+", query))
     assert used
     assert used <= known.keys()
-    grouped = {label.strip() for found in re.findall(r"by \(([^)]*)\)", query) for label in found.split(",")}
+    grouped = {
+        label.strip()
+        for found in re.findall(r"by \(([^)]*)\)", query)
+        for label in found.split(",")
+    }
     selected = set(re.findall(r"(\w+)=~", query))
     assert all(grouped | selected <= known[name] for name in used)
     assert query.count("(") == query.count(")")
@@ -50,7 +56,9 @@ def test_a_counter_is_asked_for_its_rate_and_a_gauge_is_not() -> None:
 def test_every_counter_of_faults_is_on_the_dashboard() -> None:
     shown = " ".join(QUERIES)
     faults = [
-        name for name in metrics_of_the_page() if re.search("error|unknown|expired|missing|lost|failed|refused", name)
+        name
+        for name in metrics_of_the_page()
+        if re.search("error|unknown|expired|missing|lost|failed|refused", name)
     ]
     assert len(faults) >= 7
     assert [name for name in faults if name not in shown] == []

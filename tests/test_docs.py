@@ -10,7 +10,7 @@ In README.md, docs/**/*.md, benchmarks/*.md and examples/**/*.md, a fenced block
 * `bash` runs in an empty folder, in the README after its Python, unless it is `bash no-run: <reason>`. What would go on
   for ever is ended once it works. Nothing is installed, made or sent: pip is asked only for extras that there are, make
   for targets, `python -m` for examples, which have tests of their own, and a bucket is a folder.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 FOLDERS = (ROOT / "docs", ROOT / "benchmarks", ROOT / "examples")
 PAGES = [
-    page for page in (README, *(page for folder in FOLDERS for page in sorted(folder.rglob("*.md")))) if page.is_file()
+    page
+    for page in (README, *(page for folder in FOLDERS for page in sorted(folder.rglob("*.md"))))
+    if page.is_file()
 ]
 DEADLINE_S = 300  # the time of Spark for a page depends on the load of the machine
 BASH_INFOS = re.compile(r"bash|bash no-run: \S.*")
@@ -47,7 +49,7 @@ def _name(page: Path) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: what stands behind the opening fence, the number of its first line, and its lines."""
+    """A fenced block: what stands behind the opening fence, the number of its first line, and its lines."""  # noqa: E501
 
     info: str
     line: int
@@ -86,7 +88,7 @@ def _prose(markdown: str) -> str:
 
 
 def _program(markdown: str, infos: Container[str]) -> str:
-    """The blocks with these info strings as one program, each on its lines of the page, so that errors point there."""
+    """The blocks with these info strings as one program, each on its lines of the page, so that errors point there."""  # noqa: E501
     lines = [""] * markdown.count("\n")
     for block in (block for block in _blocks(markdown) if block.info in infos):
         lines[block.line - 1 : block.line - 1 + len(block.lines)] = block.lines
@@ -101,8 +103,10 @@ for path, program in json.load(sys.stdin):
 
 
 def _run(programs: Mapping[Path, str], folder: Path) -> None:
-    """Run the programs of pages one after the other in `folder`; fail with their output if one fails."""
-    needs = NEED_NUMPY if any("deltaq.spark" in program for program in programs.values()) else {}  # pyspark imports it
+    """Run the programs of pages one after the other in `folder`; fail with their output if one fails."""  # noqa: E501
+    needs = (
+        NEED_NUMPY if any("deltaq.spark" in program for program in programs.values()) else {}
+    )  # pyspark imports it
     answer = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUNNER],
         input=json.dumps([(str(page), program) for page, program in programs.items()]),
@@ -118,7 +122,7 @@ def _run(programs: Mapping[Path, str], folder: Path) -> None:
 
 
 def _commands(markdown: str) -> Iterator[str]:
-    """Every command of the shell blocks, without prompt and comment, and every `make ...` in the prose."""
+    """Every command of the shell blocks, without prompt and comment, and every `make ...` in the prose."""  # noqa: E501
     for block in _blocks(markdown):
         if block.language in ("bash", "console", "sh"):
             for line in block.lines:
@@ -139,7 +143,9 @@ def _leads_somewhere(page: Path, target: str) -> bool:
         return True
     path, _, anchor = target.partition("#")
     file = (page.parent / unquote(path)) if path else page
-    return file.exists() and (not anchor or file.suffix != ".md" or anchor in _anchors(file.read_text()))
+    return file.exists() and (
+        not anchor or file.suffix != ".md" or anchor in _anchors(file.read_text())
+    )
 
 
 def _broken_links(page: Path) -> list[str]:
@@ -153,11 +159,15 @@ def _make_targets() -> set[str]:
 
 
 def test_there_is_a_readme() -> None:
-    assert README.is_file(), "README.md is missing: the package cannot be built and CI has no command to follow"
+    assert README.is_file(), (
+        "README.md is missing: the package cannot be built and CI has no command to follow"
+    )
 
 
 def _pages_with(info: str) -> list[Path]:
-    return [page for page in PAGES if any(block.info == info for block in _blocks(page.read_text()))]
+    return [
+        page for page in PAGES if any(block.info == info for block in _blocks(page.read_text()))
+    ]
 
 
 @pytest.mark.timeout(DEADLINE_S + 60)
@@ -171,16 +181,26 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
 def test_the_pages_of_spark_run_in_one_session(tmp_path: Path) -> None:
     pages = _pages_with("python spark")
     assert len(pages) > 1
-    # The session that the pages find: with Spark's environment variables, workers would start from its archives.
-    session = f"from deltaq.spark import spark_session\nspark_session('pages', conf={SPARK_OF_TESTS!r})"
+    # The session that the pages find. With Spark's environment variables, workers would start from
+    # its archives.
+    start = f"spark_session('pages', conf={SPARK_OF_TESTS!r})"
+    session = f"from deltaq.spark import spark_session\n{start}"
     programs = {page: _program(page.read_text(), {"python", "python spark"}) for page in pages}
     _run({Path(__file__): session, **programs}, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_python_block_runs_or_gives_a_reason(page: Path) -> None:
-    python = [block for block in _blocks(page.read_text()) if block.language.lower() in ("py", "python", "python3")]
-    assert [f"line {block.line}: {block.info}" for block in python if not PYTHON_INFOS.fullmatch(block.info)] == []
+    python = [
+        block
+        for block in _blocks(page.read_text())
+        if block.language.lower() in ("py", "python", "python3")
+    ]
+    assert [
+        f"line {block.line}: {block.info}"
+        for block in python
+        if not PYTHON_INFOS.fullmatch(block.info)
+    ] == []
 
 
 PROGRAMS = {
@@ -200,18 +220,18 @@ PROGRAMS = {
             assert urllib.request.urlopen(line.split()[1] + "static/console.js").status == 200
             service.send_signal(signal.SIGINT)
         sys.exit(service.returncode)
-        """,
+        """,  # noqa: E501
     "pip": """
         import re, sys, tomllib
         extras = re.fullmatch(r"install /path/to/deltaq\\[(.+)\\]", " ".join(sys.argv[1:]))
         known = tomllib.load(open(ROOT + "/pyproject.toml", "rb"))["project"]["optional-dependencies"]
         assert set(extras[1].split(",")) <= set(known)
-        """,
+        """,  # noqa: E501
     "make": """
         import pathlib, re, sys
         targets = re.findall(r"^([a-z-]+):", pathlib.Path(ROOT, "Makefile").read_text(), re.MULTILINE)
         assert sys.argv[1] in targets and all(word.startswith("ARGS=") for word in sys.argv[2:])
-        """,
+        """,  # noqa: E501
     "python": """
         import importlib.util, os, sys
         arguments = sys.argv[1:]
@@ -230,7 +250,9 @@ def _run_shell(script: str, folder: Path) -> None:
     programs = folder / "bin"
     programs.mkdir()
     for name, text in PROGRAMS.items():
-        (programs / name).write_text(f"#!{sys.executable}\nROOT = {str(ROOT)!r}\n{textwrap.dedent(text)}")
+        (programs / name).write_text(
+            f"#!{sys.executable}\nROOT = {str(ROOT)!r}\n{textwrap.dedent(text)}"
+        )
         (programs / name).chmod(0o755)
     (folder / "token").write_text("a-token-for-the-tests\n")
     for bucket in re.findall(r"s3://([\w-]+)/", script):
@@ -253,14 +275,20 @@ def _run_shell(script: str, folder: Path) -> None:
 @pytest.mark.parametrize("page", _pages_with("bash"), ids=_name)
 def test_the_shell_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     if page == README:
-        _run({page: _program(page.read_text(), {"python"})}, tmp_path)  # its commands show what this has written
+        _run(
+            {page: _program(page.read_text(), {"python"})}, tmp_path
+        )  # its commands show what this has written
     _run_shell(_program(page.read_text(), {"bash"}), tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_bash_block_runs_or_gives_a_reason(page: Path) -> None:
-    bash = [block for block in _blocks(page.read_text()) if block.language in ("bash", "sh", "shell")]
-    assert [f"line {block.line}: {block.info}" for block in bash if not BASH_INFOS.fullmatch(block.info)] == []
+    bash = [
+        block for block in _blocks(page.read_text()) if block.language in ("bash", "sh", "shell")
+    ]
+    assert [
+        f"line {block.line}: {block.info}" for block in bash if not BASH_INFOS.fullmatch(block.info)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -301,7 +329,9 @@ GENERATED = ROOT / "docs/reference"
 
 
 def _too_wide(markdown: str) -> list[str]:
-    """The lines of prose that go beyond the last column and could end before it: no tables, code or single words."""
+    """The lines of prose that go beyond the last column and could end before it: no tables, code or
+    single words.
+    """
     return [
         line
         for line in _prose(markdown).splitlines()
@@ -311,7 +341,9 @@ def _too_wide(markdown: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"], ids=_name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"], ids=_name
+)
 def test_the_prose_of_a_page_ends_at_the_last_column(page: Path) -> None:
     if GENERATED not in page.parents:
         assert _too_wide(page.read_text()) == []
@@ -324,8 +356,15 @@ def test_a_line_that_is_too_wide_is_noticed() -> None:
 
 
 def test_ci_runs_the_commands_that_the_readme_names() -> None:
-    script = [line for line in (ROOT / ".ci/run").read_text().splitlines() if not line.startswith("#")]
-    run = [command for line in script if "echo" not in line for command in re.findall(r"\bmake [a-z-]+", line)]
+    script = [
+        line for line in (ROOT / ".ci/run").read_text().splitlines() if not line.startswith("#")
+    ]
+    run = [
+        command
+        for line in script
+        if "echo" not in line
+        for command in re.findall(r"\bmake [a-z-]+", line)
+    ]
     assert run == ["make test", "make test-minio"]
     named = _commands(README.read_text())
     assert all(any(line.startswith(command) for line in named) for command in run)
@@ -367,14 +406,20 @@ def test_later_blocks_see_the_names_of_earlier_ones(tmp_path: Path) -> None:
     _run({tmp_path / "page.md": _program(PAGE, {"python"})}, tmp_path)
 
 
-@pytest.mark.parametrize("statement", ["assert answer == 43", "import warnings; warnings.warn('old')"])
-def test_code_that_fails_is_noticed_with_its_line_in_the_page(statement: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "statement", ["assert answer == 43", "import warnings; warnings.warn('old')"]
+)
+def test_code_that_fails_is_noticed_with_its_line_in_the_page(
+    statement: str, tmp_path: Path
+) -> None:
     program = _program(PAGE.replace("assert answer == 42", statement), {"python"})
     with pytest.raises(AssertionError, match=r'page\.md", line 9'):
         _run({tmp_path / "page.md": program}, tmp_path)
 
 
-@pytest.mark.parametrize("info", ["python no-run", "python no-run:", "python norun: slow", "python3"])
+@pytest.mark.parametrize(
+    "info", ["python no-run", "python no-run:", "python norun: slow", "python3"]
+)
 def test_a_block_that_gives_no_reason_is_noticed(info: str) -> None:
     assert not PYTHON_INFOS.fullmatch(info)
 
@@ -383,7 +428,7 @@ def test_a_broken_link_or_anchor_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("# Here we are, `deltaq`!\n")
     page = tmp_path / "page.md"
     page.write_text(
-        "[a](other.md) [b](other.md#here-we-are-deltaq) [c](https://example.org/x) `[d](nowhere.md)`\n"
+        "[a](other.md) [b](other.md#here-we-are-deltaq) [c](https://example.org/x) `[d](nowhere.md)`\n"  # noqa: E501
         "[e](nowhere.md) [f](other.md#elsewhere) [g](#nothing)\n"
         "\n[h]: gone.md\n"
     )

@@ -25,8 +25,12 @@ def _pages_of(nav: list[Any]) -> Iterator[str]:
 def test_the_navigation_has_every_page_once_but_the_decisions_which_their_index_lists() -> None:
     named = list(_pages_of(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]))
     pages = [page.relative_to(ROOT).as_posix() for page in sources()]
-    expected = [page for page in pages if not page.startswith("docs/decisions/0") and page != "README.md"]
-    assert sorted(named) == sorted([*expected, "index.md", *(f"api/{name}" for name in api_pages())])
+    expected = [
+        page for page in pages if not page.startswith("docs/decisions/0") and page != "README.md"
+    ]
+    assert sorted(named) == sorted(
+        [*expected, "index.md", *(f"api/{name}" for name in api_pages())]
+    )
 
 
 def test_the_pages_of_the_api_have_each_public_name() -> None:
@@ -50,6 +54,10 @@ def test_a_page_is_written_as_the_site_reads_it(text: str, written: str) -> None
 
 
 def test_a_broken_link_of_the_site_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text('<h1 id="top">A</h1><a href="b.html#x">b</a> <a href="https://example.org">c</a>')
-    (tmp_path / "b.html").write_text('<p id="x"></p><a href="a.html#nothing">a</a> <img src="c.png">')
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top">A</h1><a href="b.html#x">b</a> <a href="https://example.org">c</a>'
+    )
+    (tmp_path / "b.html").write_text(
+        '<p id="x"></p><a href="a.html#nothing">a</a> <img src="c.png">'
+    )
     assert sorted(broken_links(tmp_path)) == ["b.html: a.html#nothing", "b.html: c.png"]

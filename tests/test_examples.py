@@ -1,4 +1,6 @@
-"""Every example that needs nothing but Python runs, and says what it should; small Spark programs are listed."""
+"""Every example that needs nothing but Python runs, and says what it should; small Spark programs
+are listed.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,19 @@ EXPECTED = {
 
 
 def test_every_example_has_its_expected_output_here():
-    assert {path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("_")} == set(EXPECTED)
+    assert {path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("_")} == set(
+        EXPECTED
+    )
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_the_example_runs_and_prints_the_expected_output(name, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / name)], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     assert [text for text in EXPECTED[name] if text not in done.stdout] == [], done.stdout
@@ -34,8 +42,12 @@ def test_the_example_runs_and_prints_the_expected_output(name, tmp_path):
 def test_each_small_spark_program_is_small_listed_and_tested():
     folder = EXAMPLES / "spark"
     programs = {path.name: path for path in folder.glob("*.py") if not path.name.startswith("_")}
-    assert [name for name, path in programs.items() if len(path.read_text().splitlines()) >= 60] == []
+    assert [
+        name for name, path in programs.items() if len(path.read_text().splitlines()) >= 60
+    ] == []
     listed = (folder / "README.md").read_text()
     assert [name for name in programs if f"[{name}]({name})" not in listed] == []
     tests = "".join(path.read_text() for path in (EXAMPLES.parent / "tests/spark").glob("*.py"))
-    assert [name for name, path in programs.items() if f"{path.stem}.main(spark, " not in tests] == []
+    assert [
+        name for name, path in programs.items() if f"{path.stem}.main(spark, " not in tests
+    ] == []

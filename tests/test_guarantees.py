@@ -1,7 +1,7 @@
 """docs/concepts/guarantees.md names, for every promise and every fault, the tests that hold it.
 
-A test says what it holds with `@pytest.mark.fault("P5", ...)`. `make docs` writes the last column of the page's tables
-from these marks; all else on the page is written by hand.
+A test says what it holds with `@pytest.mark.fault("P5", ...)`. `make docs` writes the last column
+of the page's tables from these marks; all else on the page is written by hand.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ def marked(source: str) -> Iterator[tuple[str, str]]:
         body, inherited = parents.pop()
         for node in body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                own = [*inherited, *(fault for mark in node.decorator_list for fault in _faults(mark))]
+                own = [
+                    *inherited,
+                    *(fault for mark in node.decorator_list for fault in _faults(mark)),
+                ]
                 if isinstance(node, ast.ClassDef):
                     parents.append((node.body, own))
                 elif node.name.startswith("test_"):
@@ -73,7 +76,10 @@ def with_tests(page: str, files: Mapping[str, Counter[str]]) -> str:
 
     def row(found: re.Match[str]) -> str:
         fault, what, then = found.groups()
-        links = (f"[{path}](../../tests/{path}) ({count})" for path, count in sorted(files.get(fault, {}).items()))
+        links = (
+            f"[{path}](../../tests/{path}) ({count})"
+            for path, count in sorted(files.get(fault, {}).items())
+        )
         return f"| `{fault}` | {what} | {then} | {'<br>'.join(links)} |"
 
     return ROW.sub(row, page)
@@ -104,7 +110,9 @@ def test_every_promise_names_faults_of_the_tables_and_no_fault_is_without_a_prom
     promises = PROMISES.findall(page)
     assert [number for number, _ in promises] == re.findall(r"^## (G\d+)", page, re.MULTILINE)
     assert [number for number, _ in promises] == [f"G{number}" for number in range(1, 11)]
-    named = {fault for faults in NAMED.findall(page) for fault in re.findall(r"`([A-Z]\d+)`", faults)}
+    named = {
+        fault for faults in NAMED.findall(page) for fault in re.findall(r"`([A-Z]\d+)`", faults)
+    }
     assert all(re.search(r"`[A-Z]\d+`", faults) for _, faults in promises)
     assert named ^ set(faults_of(page)) == set()
 
@@ -148,7 +156,10 @@ def test_a_row_gets_the_tests_of_its_fault_in_place_of_what_was_there() -> None:
     page = "| `P1` | a crash | nothing | [old](x.md) (3) |\n| `P2` | another | all |  |\n"
     written = with_tests(page, {"P1": Counter({"b.py": 2, "a.py": 1})})
     assert written.splitlines() == [
-        "| `P1` | a crash | nothing | [a.py](../../tests/a.py) (1)<br>[b.py](../../tests/b.py) (2) |",
+        (
+            "| `P1` | a crash | nothing | [a.py](../../tests/a.py) (1)<br>[b.py](../../tests/b.py) "
+            "(2) |"
+        ),
         "| `P2` | another | all |  |",
     ]
     assert faults_of(written) == ["P1", "P2"]

@@ -1,4 +1,6 @@
-"""The pages of docs/reference/ are generated from the code and up to date. `make docs` regenerates them."""
+"""The pages of docs/reference/ are generated from the code and up to date. `make docs` regenerates
+them.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def config_page() -> str:
 
 
 def config_table(kind: str) -> str:
-    """The settings of a client or of topics that have an effect, as a Markdown table, sorted by name."""
+    """The settings of a client or of topics that have an effect, as a Markdown table, sorted by
+    name.
+    """
     source = TOPIC_SETTINGS if kind == "topic" else CLIENT_SETTINGS
     rows = [s for s in source.values() if s.clients in (kind, "both") and s.effect != "none"]
     lines = ["| Setting | Default | Allowed | Meaning |", "|---|---|---|---|"]
@@ -81,18 +85,25 @@ def config_table(kind: str) -> str:
 
 
 def table_without_effect() -> str:
-    """The settings of clients and of topics that do nothing, as a Markdown table, those of topics last."""
+    """The settings of clients and of topics that do nothing, as a Markdown table, those of topics
+    last.
+    """
     lines = ["| Setting | Default | Allowed | Of | Reason |", "|---|---|---|---|---|"]
     for source in (CLIENT_SETTINGS, TOPIC_SETTINGS):
         rows = sorted((s for s in source.values() if s.effect == "none"), key=lambda s: s.name)
-        lines += [f"| {_setting_cells(s)} | {WITHOUT_EFFECT_IN[s.clients]} | {s.doc} |" for s in rows]
+        lines += [
+            f"| {_setting_cells(s)} | {WITHOUT_EFFECT_IN[s.clients]} | {s.doc} |" for s in rows
+        ]
     return "\n".join(lines) + "\n"
 
 
 def _setting_cells(setting: Setting) -> str:
     """Names, default, and allowed values."""
     names = ", ".join(f"`{name}`" for name in (setting.name, *setting.aliases))
-    allowed = setting.range or {"string": "text", "callable": "a callable", "logger": "a logger"}[setting.kind]
+    allowed = (
+        setting.range
+        or {"string": "text", "callable": "a callable", "logger": "a logger"}[setting.kind]
+    )
     return f"{names} | {_default_text(setting)} | {allowed}"
 
 
@@ -104,7 +115,11 @@ def _default_text(setting: Setting) -> str:
         return f"`{str(default).lower()}`"
     if isinstance(default, tuple):
         return f"`{','.join(map(str, default))}`"
-    return f"`{default:g}`" if isinstance(default, float) and not math.isinf(default) else f"`{default}`"
+    return (
+        f"`{default:g}`"
+        if isinstance(default, float) and not math.isinf(default)
+        else f"`{default}`"
+    )
 
 
 # --- errors ---
@@ -123,24 +138,38 @@ raise `ValueError`, and a client that is used after `close()` raises `RuntimeErr
 
 def exceptions() -> list[type[errors.KafkaException]]:
     """The exceptions of deltaq, the common base first."""
-    classes = [c for c in vars(errors).values() if inspect.isclass(c) and issubclass(c, errors.KafkaException)]
+    classes = [
+        c
+        for c in vars(errors).values()
+        if inspect.isclass(c) and issubclass(c, errors.KafkaException)
+    ]
     return sorted(classes, key=lambda c: (c is not errors.KafkaException, c.__name__))
 
 
 def errors_page() -> str:
     """All exceptions, with their remedies."""
-    return "\n".join(["# Errors\n", GENERATED, ERRORS + "\n".join(map(_error_row, exceptions()))]) + "\n"
+    return (
+        "\n".join(["# Errors\n", GENERATED, ERRORS + "\n".join(map(_error_row, exceptions()))])
+        + "\n"
+    )
 
 
 def _error_row(exception: type[errors.KafkaException]) -> str:
     text = " ".join((inspect.getdoc(exception) or "").split())
-    # The code is in the constructor of the exception, as `KafkaError.<NAME>`, or where the exception is created.
+    # The code is in the constructor of the exception, as `KafkaError.<NAME>`, or where the
+    # exception is created.
     own = inspect.getsource(exception) if exception is not errors.KafkaException else ""
-    codes = dict.fromkeys([*re.findall(r"KafkaError\.(_?[A-Z][A-Z_]+)", own), *_codes_given(exception.__name__)])
+    codes = dict.fromkeys(
+        [*re.findall(r"KafkaError\.(_?[A-Z][A-Z_]+)", own), *_codes_given(exception.__name__)]
+    )
     names = ", ".join(f"`{code}`" for code in codes)
-    flags = " ".join(flag for flag in ("retriable", "fatal") if re.search(rf"\b{flag}\b[^,)]*=\s*True", own))
+    flags = " ".join(
+        flag for flag in ("retriable", "fatal") if re.search(rf"\b{flag}\b[^,)]*=\s*True", own)
+    )
     names += f" ({flags})" if flags else ""
-    others = [base.__name__ for base in exception.__bases__ if not issubclass(base, errors.KafkaException)]
+    others = [
+        base.__name__ for base in exception.__bases__ if not issubclass(base, errors.KafkaException)
+    ]
     kinds = "".join(f" (also a `{base}`)" for base in others if base != "Exception")
     return f"| `{exception.__name__}`{kinds} | {names or 'any'} | {text} |"
 
@@ -162,11 +191,18 @@ def _calls_with_codes() -> set[tuple[str, str]]:
     for path in (ROOT / "deltaq").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
-                given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "code")]
-                codes = [
-                    re.fullmatch(r"KafkaError\.(\w+)", ast.unparse(v)) for v in given if isinstance(v, ast.Attribute)
+                given = [
+                    *node.args,
+                    *(keyword.value for keyword in node.keywords if keyword.arg == "code"),
                 ]
-                found |= {(ast.unparse(node.func).rpartition(".")[2], code[1]) for code in codes if code}
+                codes = [
+                    re.fullmatch(r"KafkaError\.(\w+)", ast.unparse(v))
+                    for v in given
+                    if isinstance(v, ast.Attribute)
+                ]
+                found |= {
+                    (ast.unparse(node.func).rpartition(".")[2], code[1]) for code in codes if code
+                }
     return found
 
 
@@ -197,37 +233,72 @@ def _module_of(where: str) -> tuple[str, list[str]]:
 
 LIMITS = {
     "Names and numbers": (
-        Limit("names.NAME_CHARS_MAX", "characters", "Name of a topic, group, client or transaction"),
+        Limit(
+            "names.NAME_CHARS_MAX", "characters", "Name of a topic, group, client or transaction"
+        ),
         Limit("config.client_table.PARTITIONS_MAX", "", "Partitions of a topic"),
-        Limit("schema_registry.changes.SUBJECT_CHARS_MAX", "characters", "Name of a subject of the schema registry"),
-        Limit("schema_registry.changes.SCHEMA_CHARS_MAX", "characters", "Text of a schema of the schema registry"),
+        Limit(
+            "schema_registry.changes.SUBJECT_CHARS_MAX",
+            "characters",
+            "Name of a subject of the schema registry",
+        ),
+        Limit(
+            "schema_registry.changes.SCHEMA_CHARS_MAX",
+            "characters",
+            "Text of a schema of the schema registry",
+        ),
         Limit("serde.columns.NAME_CHARS_MAX", "characters", "Name of a column of a typed topic"),
-        Limit("message.TIMESTAMP_MS_MAX", "ms", "Latest timestamp (2262); the earliest is 0 (1970)"),
+        Limit(
+            "message.TIMESTAMP_MS_MAX", "ms", "Latest timestamp (2262); the earliest is 0 (1970)"
+        ),
         Limit("names.VERSION_MAX", "", "Version of a log"),
         Limit("store.keys.KEY_LENGTH_MAX", "characters", "Key of an object below the root"),
         Limit("store.keys.PREFIX_LENGTH_MAX", "characters", "Prefix of a root in a bucket"),
         Limit("store.keys.PART_LENGTH_MAX", "characters", "Part of a key between two slashes"),
     ),
     "Schemas, and values with a schema": (
-        Limit("serde.columns.NESTING_MAX", "", "Types within each other in a column of a typed topic"),
+        Limit(
+            "serde.columns.NESTING_MAX", "", "Types within each other in a column of a typed topic"
+        ),
         Limit("schema_registry.work.SCHEMA_DEPTH_MAX", "levels", "Nesting of the JSON of a schema"),
-        Limit("schema_registry.work.SCHEMA_PARTS_MAX", "", "Objects and arrays in the JSON of a schema"),
-        Limit("schema_registry.json_format.ARRAY_PARTS_MAX", "", "Objects and arrays in one array of a JSON schema"),
-        Limit("schema_registry.json_patterns.PATTERN_CHARS_MAX", "characters", "A regular expression in a JSON schema"),
+        Limit(
+            "schema_registry.work.SCHEMA_PARTS_MAX",
+            "",
+            "Objects and arrays in the JSON of a schema",
+        ),
+        Limit(
+            "schema_registry.json_format.ARRAY_PARTS_MAX",
+            "",
+            "Objects and arrays in one array of a JSON schema",
+        ),
+        Limit(
+            "schema_registry.json_patterns.PATTERN_CHARS_MAX",
+            "characters",
+            "A regular expression in a JSON schema",
+        ),
         Limit("schema_registry.protobuf_text.TOKENS_MAX", "", "Words and signs of a `.proto` file"),
         Limit("schema_registry.protobuf_text.NESTING_MAX", "levels", "Nesting of a `.proto` file"),
-        Limit("schema_registry.state.REFERENCES_MAX", "", "Schemas that a schema refers to, directly or not"),
+        Limit(
+            "schema_registry.state.REFERENCES_MAX",
+            "",
+            "Schemas that a schema refers to, directly or not",
+        ),
         Limit("schema_registry.state.REFERENCES_CHARS_MAX", "characters", "Text of these schemas"),
         Limit(
             "tools.registry_values.UNKNOWN_MAX",
             "",
             "Unknown ids of schemas after which a command takes values for other bytes",
         ),
-        Limit("schema_registry.work.VALUE_DEPTH_MAX", "levels", "Nesting of a value of Avro or JSON, as of Protobuf"),
+        Limit(
+            "schema_registry.work.VALUE_DEPTH_MAX",
+            "levels",
+            "Nesting of a value of Avro or JSON, as of Protobuf",
+        ),
         Limit(
             "schema_registry.avro_bounds.FREE_VALUES_MAX",
             "",
-            "Values of an Avro payload that take no byte in it, such as nulls and the reader's defaults",
+            "Values of an Avro payload that take no byte in it, such as nulls and the reader's "
+            "defaults",
         ),
         Limit("schema_registry.avro_bounds.DECIMAL_DIGITS_MAX", "digits", "A decimal of Avro"),
         Limit(
@@ -253,27 +324,41 @@ LIMITS = {
     ),
     "Writing": (
         Limit("producer.batches.BATCH_ROWS_MAX", "records", "Records of one produce batch"),
-        Limit("producer.batches.BATCH_BYTES_MAX", "bytes", "Size of one produce batch, approximately"),
+        Limit(
+            "producer.batches.BATCH_BYTES_MAX", "bytes", "Size of one produce batch, approximately"
+        ),
         Limit(
             "producer.batch_upload.SEGMENT_BYTES_MAX",
             "bytes",
             "Size of a data file before encoding; larger batches are split into several files",
         ),
         Limit(
-            "producer.encoding.PLAIN_BYTES_MAX", "bytes", "Size up to which untyped batches are encoded without Arrow"
+            "producer.encoding.PLAIN_BYTES_MAX",
+            "bytes",
+            "Size up to which untyped batches are encoded without Arrow",
         ),
-        Limit("producer.large_messages.LARGE_MESSAGE_BYTES_MAX", "bytes", "Size of a value that is written in pieces"),
+        Limit(
+            "producer.large_messages.LARGE_MESSAGE_BYTES_MAX",
+            "bytes",
+            "Size of a value that is written in pieces",
+        ),
         Limit(
             "producer.uploader.BATCHES_AHEAD_MAX",
             "",
             "Produce batches of a topic that are being uploaded or wait for a commit",
         ),
         Limit(
-            "producer.uploader.UPLOADS_MAX", "", "Concurrent uploads of full produce batches of a topic by one process"
+            "producer.uploader.UPLOADS_MAX",
+            "",
+            "Concurrent uploads of full produce batches of a topic by one process",
         ),
         Limit("names.SHARED_FILE_BYTES_MAX", "bytes", "Name of a shared file"),
         Limit("topics.log.SHARED_FILES_MAX", "", "Shared files of other processes in one commit"),
-        Limit("topics.shared_files.WRITERS_MAX", "", "Other processes whose shared files a process keeps track of"),
+        Limit(
+            "topics.shared_files.WRITERS_MAX",
+            "",
+            "Other processes whose shared files a process keeps track of",
+        ),
         Limit(
             "producer.committer.GIVE_WAY_MAX",
             "",
@@ -295,7 +380,11 @@ LIMITS = {
             "",
             "Columns with statistics, by which other engines skip files",
         ),
-        Limit("parquet.file_statistics.TEXT_CHARS_MAX", "characters", "Length of a string in the statistics"),
+        Limit(
+            "parquet.file_statistics.TEXT_CHARS_MAX",
+            "characters",
+            "Length of a string in the statistics",
+        ),
         Limit(
             "parquet.segment.COMPACTED_ROW_GROUP_BYTES",
             "bytes",
@@ -306,8 +395,16 @@ LIMITS = {
             "bytes",
             "Size from which the share of a partition in a file has separate row groups",
         ),
-        Limit("producer.linger.COMMITS_MAX", "times", "Commits on local disk, relative to one per `linger.ms`"),
-        Limit("producer.linger.EXTRA_S_MAX", "s", "Extension of `linger.ms` while a process loses races for the log"),
+        Limit(
+            "producer.linger.COMMITS_MAX",
+            "times",
+            "Commits on local disk, relative to one per `linger.ms`",
+        ),
+        Limit(
+            "producer.linger.EXTRA_S_MAX",
+            "s",
+            "Extension of `linger.ms` while a process loses races for the log",
+        ),
         Limit(
             "delta.slot_proof.HEAD_PROOF_S",
             "s",
@@ -317,27 +414,69 @@ LIMITS = {
     ),
     "Reading": (
         Limit(
-            "parquet.segment_file.WHOLE_FILE_BYTES", "bytes", "Size up to which a data file is fetched in one request"
+            "parquet.segment_file.WHOLE_FILE_BYTES",
+            "bytes",
+            "Size up to which a data file is fetched in one request",
         ),
         Limit("parquet.segment_file.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
         Limit(
-            "consumer.read_ahead.FIRST_READ_BYTES", "bytes", "First read of a large file; each further read doubles it"
+            "consumer.read_ahead.FIRST_READ_BYTES",
+            "bytes",
+            "First read of a large file; each further read doubles it",
         ),
         Limit("delta.entries.ENTRY_BYTES_MAX", "bytes", "A log entry, also one that is written"),
-        Limit("delta.checkpoint.CHECKPOINT_BYTES_MAX", "bytes", "A checkpoint; larger ones are passed over"),
-        Limit("delta.checkpoint.POINTER_BYTES_MAX", "bytes", "`_last_checkpoint`; a larger one is ignored"),
-        Limit("delta.reader.READ_AHEAD_MAX", "entries", "Concurrent requests for log entries while catching up"),
-        Limit("consumer.tail.ENTRIES_AT_ONCE", "entries", "Log entries read before records are fetched again"),
+        Limit(
+            "delta.checkpoint.CHECKPOINT_BYTES_MAX",
+            "bytes",
+            "A checkpoint; larger ones are passed over",
+        ),
+        Limit(
+            "delta.checkpoint.POINTER_BYTES_MAX",
+            "bytes",
+            "`_last_checkpoint`; a larger one is ignored",
+        ),
+        Limit(
+            "delta.reader.READ_AHEAD_MAX",
+            "entries",
+            "Concurrent requests for log entries while catching up",
+        ),
+        Limit(
+            "consumer.tail.ENTRIES_AT_ONCE",
+            "entries",
+            "Log entries read before records are fetched again",
+        ),
         Limit("groups.pending.PENDING_BYTES_MAX", "bytes", "Offsets in one heartbeat object"),
-        Limit("groups.liveness.HEARTBEAT_BYTES_MAX", "bytes", "Part of a heartbeat object that is read"),
+        Limit(
+            "groups.liveness.HEARTBEAT_BYTES_MAX",
+            "bytes",
+            "Part of a heartbeat object that is read",
+        ),
     ),
     "Stores": (
-        Limit("store.parallel.REQUESTS_MAX", "", "Concurrent requests of one call that reads many topics"),
-        Limit("store.objects.PART_BYTES", "bytes", "Size from which an object is uploaded in parts"),
+        Limit(
+            "store.parallel.REQUESTS_MAX",
+            "",
+            "Concurrent requests of one call that reads many topics",
+        ),
+        Limit(
+            "store.objects.PART_BYTES", "bytes", "Size from which an object is uploaded in parts"
+        ),
         Limit("store.objects.PARTS_IN_FLIGHT", "", "Concurrent uploads of parts"),
-        Limit("store.object_options.RETRIES", "", "Retries of a failed request (none for a conditional create)"),
-        Limit("store.object_options.RETRY_TIMEOUT_MS", "ms", "Time for a request including its retries"),
-        Limit("store.probe.PROBE_ATTEMPTS", "", "Attempts to verify that a store honours create-if-absent"),
+        Limit(
+            "store.object_options.RETRIES",
+            "",
+            "Retries of a failed request (none for a conditional create)",
+        ),
+        Limit(
+            "store.object_options.RETRY_TIMEOUT_MS",
+            "ms",
+            "Time for a request including its retries",
+        ),
+        Limit(
+            "store.probe.PROBE_ATTEMPTS",
+            "",
+            "Attempts to verify that a store honours create-if-absent",
+        ),
         Limit(
             "store.folders.UNFINISHED_AGE_MS",
             "ms",
@@ -351,7 +490,9 @@ LIMITS = {
             "Data files whose records `deltaq doctor` reads, the newest of each topic",
         ),
         Limit(
-            "maintenance.settings.DEFAULT_SETTINGS.checkpoint_interval", "commits", "Commits between two checkpoints"
+            "maintenance.settings.DEFAULT_SETTINGS.checkpoint_interval",
+            "commits",
+            "Commits between two checkpoints",
         ),
         Limit(
             "maintenance.settings.DEFAULT_SETTINGS.keep_entries_min",
@@ -363,7 +504,11 @@ LIMITS = {
             "entries",
             "Log entries that are kept at most, approximately",
         ),
-        Limit("maintenance.settings.DEFAULT_SETTINGS.merge_files", "files", "Adjacent small files that start a merge"),
+        Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.merge_files",
+            "files",
+            "Adjacent small files that start a merge",
+        ),
         Limit(
             "maintenance.file_compaction.MERGED_TARGETS_MAX",
             "files",
@@ -373,7 +518,8 @@ LIMITS = {
         Limit(
             "maintenance.excluded_files.UNREAD_MAX",
             "files",
-            "Unreadable files of a topic in one round of maintenance, beyond which the store counts as unavailable",
+            "Unreadable files of a topic in one round of maintenance, beyond which the store counts"
+            " as unavailable",
         ),
         Limit(
             "maintenance.retention.EXPIRED_FILES_MAX",
@@ -385,7 +531,11 @@ LIMITS = {
             "bytes",
             "Row cache of a topic, used by the next merge",
         ),
-        Limit("maintenance.row_cache.FILE_BYTES_MAX", "bytes", "Size of a file whose rows are kept in the row cache"),
+        Limit(
+            "maintenance.row_cache.FILE_BYTES_MAX",
+            "bytes",
+            "Size of a file whose rows are kept in the row cache",
+        ),
         Limit(
             "topics.maintenance_log.LOCK_HOLD_MAX_S",
             "s",
@@ -399,7 +549,8 @@ LIMITS = {
         Limit(
             "maintenance.settings.DEFAULT_SETTINGS.listed_bytes_max",
             "bytes",
-            "Names in the `_delta_log` of a topic on local disk, beyond which its oldest entries are archived",
+            "Names in the `_delta_log` of a topic on local disk, beyond which its oldest entries "
+            "are archived",
         ),
         Limit(
             "maintenance.settings.DEFAULT_SETTINGS.listed_bytes_limit",
@@ -422,10 +573,20 @@ LIMITS = {
             "Time from a log-start marker to the clean-up",
         ),
         Limit(
-            "maintenance.settings.DEFAULT_SETTINGS.scan_interval_ms", "ms", "Time between two scans for orphan files"
+            "maintenance.settings.DEFAULT_SETTINGS.scan_interval_ms",
+            "ms",
+            "Time between two scans for orphan files",
         ),
-        Limit("maintenance.orphan_files.NAMES_OF_NOTE_MAX", "files", "Files in one list of files to be removed"),
-        Limit("maintenance.orphan_files.NOTE_BYTES_MAX", "bytes", "Such a list; a larger one is dropped"),
+        Limit(
+            "maintenance.orphan_files.NAMES_OF_NOTE_MAX",
+            "files",
+            "Files in one list of files to be removed",
+        ),
+        Limit(
+            "maintenance.orphan_files.NOTE_BYTES_MAX",
+            "bytes",
+            "Such a list; a larger one is dropped",
+        ),
         Limit(
             "maintenance.groups.REMOVALS_MAX",
             "objects",
@@ -434,42 +595,87 @@ LIMITS = {
         Limit(
             "maintenance.clock_check.CLOCK_TOLERANCE_S",
             "s",
-            "Difference between the machine's clock and the store's clock beyond which nothing is removed for its age",
+            "Difference between the machine's clock and the store's clock beyond which nothing is "
+            "removed for its age",
         ),
-        Limit("maintenance.topic_pass.STALE_PLANS_MAX", "", "Plans of one round that may conflict with other writers"),
-        Limit("maintenance.throttle.PAUSE_S_MAX", "s", "Pause of background maintenance between two steps"),
+        Limit(
+            "maintenance.topic_pass.STALE_PLANS_MAX",
+            "",
+            "Plans of one round that may conflict with other writers",
+        ),
+        Limit(
+            "maintenance.throttle.PAUSE_S_MAX",
+            "s",
+            "Pause of background maintenance between two steps",
+        ),
     ),
     "Administration": (
         Limit("admin.calls.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),
-        Limit("admin.calls.ERRORS_MAX", "", "Errors that wait for `AdminClient.poll`; older ones are dropped"),
+        Limit(
+            "admin.calls.ERRORS_MAX",
+            "",
+            "Errors that wait for `AdminClient.poll`; older ones are dropped",
+        ),
     ),
     "Tools": (
         Limit("tools.workbook_limits.ROWS_MAX", "", "Rows of a spreadsheet, with its heading"),
-        Limit("tools.spreadsheets.CELL_CHARS_MAX", "characters", "A cell of a spreadsheet that is written"),
         Limit(
-            "tools.workbook_limits.UNPACKED_BYTES_MAX", "bytes", "All parts of a spreadsheet that is loaded, unpacked"
+            "tools.spreadsheets.CELL_CHARS_MAX",
+            "characters",
+            "A cell of a spreadsheet that is written",
+        ),
+        Limit(
+            "tools.workbook_limits.UNPACKED_BYTES_MAX",
+            "bytes",
+            "All parts of a spreadsheet that is loaded, unpacked",
         ),
         Limit(
             "tools.workbook_limits.ROW_CHARS_MAX",
             "characters",
-            "A row of a spreadsheet that is loaded, or all of a part of it that is no row and no text",
+            "A row of a spreadsheet that is loaded, or all of a part of it that is no row and no "
+            "text",
         ),
         Limit(
             "tools.workbook_limits.ELEMENTS_MAX",
             "",
-            "XML elements of a row of a spreadsheet that is loaded, or of a part without its rows and texts",
+            "XML elements of a row of a spreadsheet that is loaded, or of a part without its rows "
+            "and texts",
         ),
-        Limit("tools.workbook_limits.TEXTS_MAX", "", "Texts that the cells of a spreadsheet that is loaded share"),
-        Limit("tools.workbook_limits.DEPTH_MAX", "levels", "Nesting of the XML of a spreadsheet that is loaded"),
-        Limit("tools.workbook_limits.TOKEN_BYTES_MAX", "bytes", "A tag in a spreadsheet that is loaded"),
+        Limit(
+            "tools.workbook_limits.TEXTS_MAX",
+            "",
+            "Texts that the cells of a spreadsheet that is loaded share",
+        ),
+        Limit(
+            "tools.workbook_limits.DEPTH_MAX",
+            "levels",
+            "Nesting of the XML of a spreadsheet that is loaded",
+        ),
+        Limit(
+            "tools.workbook_limits.TOKEN_BYTES_MAX",
+            "bytes",
+            "A tag in a spreadsheet that is loaded",
+        ),
         Limit(
             "tools.workbook_limits.DIRECTORY_BYTES_MAX",
             "bytes",
             "The list of the parts of a spreadsheet that is loaded",
         ),
-        Limit("tools.file_rows.COLUMNS_MAX", "columns", "Columns of a file that is loaded, or names of a line of JSON"),
-        Limit("tools.files.ROW_BYTES_MAX", "bytes", "A row of a CSV file, or a line of JSON, that is loaded"),
-        Limit("tools.csv_files.HEADING_BYTES_MAX", "bytes", "The first row of a CSV file that is loaded"),
+        Limit(
+            "tools.file_rows.COLUMNS_MAX",
+            "columns",
+            "Columns of a file that is loaded, or names of a line of JSON",
+        ),
+        Limit(
+            "tools.files.ROW_BYTES_MAX",
+            "bytes",
+            "A row of a CSV file, or a line of JSON, that is loaded",
+        ),
+        Limit(
+            "tools.csv_files.HEADING_BYTES_MAX",
+            "bytes",
+            "The first row of a CSV file that is loaded",
+        ),
         Limit(
             "parquet.segment_file.DECODED_BYTES_MAX",
             "bytes",
@@ -483,25 +689,49 @@ LIMITS = {
         Limit(
             "console.messages.PIECE_BYTES_MAX",
             "bytes",
-            "Decoded size of a row group that a page reads; the records of larger ones are passed over",
+            "Decoded size of a row group that a page reads; the records of larger ones are passed "
+            "over",
         ),
-        Limit("console.messages.VALUE_BYTES_MAX", "bytes", "A value that is decoded, or a row that is shown"),
+        Limit(
+            "console.messages.VALUE_BYTES_MAX",
+            "bytes",
+            "A value that is decoded, or a row that is shown",
+        ),
         Limit("console.messages.READ_S", "s", "Time after which a page shows what it has found"),
         Limit("console.app.READING_MAX", "", "Pages of messages that are read at the same time"),
         Limit("console.app.WAITING_MAX", "", "Pages of messages that are read, or wait for that"),
         Limit("console.decoding.VALUE_S", "s", "Time to decode one value with a schema"),
-        Limit("console.decoding.FAILURES_MAX", "", "Values of a page that may end the process that decodes them"),
-        Limit("console.decoding.SCHEMA_CHARS_MAX", "characters", "A schema with all that it refers to"),
-        Limit("console.decoder_process.MEMORY_BYTES", "bytes", "Memory of the process that decodes values"),
-        Limit("console.decoder_process.CPU_S", "s", "Processor time of that process, which serves one page"),
+        Limit(
+            "console.decoding.FAILURES_MAX",
+            "",
+            "Values of a page that may end the process that decodes them",
+        ),
+        Limit(
+            "console.decoding.SCHEMA_CHARS_MAX", "characters", "A schema with all that it refers to"
+        ),
+        Limit(
+            "console.decoder_process.MEMORY_BYTES",
+            "bytes",
+            "Memory of the process that decodes values",
+        ),
+        Limit(
+            "console.decoder_process.CPU_S",
+            "s",
+            "Processor time of that process, which serves one page",
+        ),
         Limit("console.app.STREAMS_MAX", "", "Live pages that are open at the same time"),
         Limit(
             "console.connections.CONNECTIONS_MAX",
             "",
-            "Connections at the same time; fewer where the process may open fewer than twice as many files",
+            "Connections at the same time; fewer where the process may open fewer than twice as "
+            "many files",
         ),
-        Limit("console.connections.REQUEST_S", "s", "Time in which a connection sends a whole request"),
-        Limit("console.connections.ANSWER_S", "s", "Time in which a client takes what was sent to it"),
+        Limit(
+            "console.connections.REQUEST_S", "s", "Time in which a connection sends a whole request"
+        ),
+        Limit(
+            "console.connections.ANSWER_S", "s", "Time in which a client takes what was sent to it"
+        ),
         Limit("console.security.BODY_MAX", "bytes", "A form"),
         Limit("console.security.QUERY_MAX", "bytes", "The query of an address"),
         Limit("console.security.SESSIONS_MAX", "", "Browsers that are signed in"),
@@ -559,17 +789,33 @@ def metrics_page() -> str:
 
     def row(metric: metrics.Metric, *more: str) -> str:
         labels = " ".join(f"`{label}`" for label in metric.labels)
-        return "| " + " | ".join([f"`{metric.name}`", metric.kind, metric.unit, labels, *more, metric.when]) + " |"
+        return (
+            "| "
+            + " | ".join([f"`{metric.name}`", metric.kind, metric.unit, labels, *more, metric.when])
+            + " |"
+        )
 
     of_clients = "\n".join(row(metric, f"`{otel_name(metric)}`") for metric in metrics.METRICS)
     of_roots = "\n".join(map(row, metrics.ROOT_METRICS))
-    return "\n".join(["# Metrics\n", GENERATED, METRICS + of_clients]) + METRICS_OF_ROOTS + of_roots + "\n"
+    return (
+        "\n".join(["# Metrics\n", GENERATED, METRICS + of_clients])
+        + METRICS_OF_ROOTS
+        + of_roots
+        + "\n"
+    )
 
 
 def test_every_metric_is_on_the_page_and_has_values() -> None:
-    defined = {name: value for name, value in vars(catalogue).items() if isinstance(value, metrics.Metric)}
-    modules = [path for path in (ROOT / "deltaq").rglob("*.py") if path.name not in ("__init__.py", "catalogue.py")]
-    code = "".join(path.read_text() for path in modules)
+    defined = {
+        name: value for name, value in vars(catalogue).items() if isinstance(value, metrics.Metric)
+    }
+    modules = [
+        path
+        for path in (ROOT / "deltaq").rglob("*.py")
+        if path.name not in ("__init__.py", "catalogue.py")
+    ]
+    # A call may be broken after its bracket.
+    code = re.sub(r"\(\s+", "(", "".join(path.read_text() for path in modules))
     assert tuple(defined.values()) == metrics.METRICS + metrics.ROOT_METRICS
     values = {
         metrics.Counter: "metrics.{}.add(",
@@ -577,7 +823,9 @@ def test_every_metric_is_on_the_page_and_has_values() -> None:
         metrics.Gauge: "({}, ",
         metrics.Total: "({}, ",
     }
-    assert [name for name, metric in defined.items() if values[type(metric)].format(name) not in code] == []
+    assert [
+        name for name, metric in defined.items() if values[type(metric)].format(name) not in code
+    ] == []
 
 
 # --- the pages ---
@@ -597,7 +845,12 @@ def test_a_generated_page_matches_the_code(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "value", "left"),
-    [("retention.ms", 0, 0), ("retention.ms", -1, 4), ("retention.bytes", 0, 0), ("cleanup.policy", "compact", 1)],
+    [
+        ("retention.ms", 0, 0),
+        ("retention.ms", -1, 4),
+        ("retention.bytes", 0, 0),
+        ("cleanup.policy", "compact", 1),
+    ],
 )
 def test_maintenance_removes_the_records_listed_on_the_page(
     memory_root: str, setting: str, value: object, left: int
@@ -615,9 +868,15 @@ def test_maintenance_removes_the_records_listed_on_the_page(
 
 
 def test_the_tables_for_the_documentation_have_a_row_for_every_setting() -> None:
-    tables = [*map(config_table, ("producer", "consumer", "admin", "topic")), table_without_effect()]
+    tables = [
+        *map(config_table, ("producer", "consumer", "admin", "topic")),
+        table_without_effect(),
+    ]
     lines = [table.splitlines() for table in tables]
-    assert {line.split("`")[1] for table in lines for line in table[2:]} == {*CLIENT_SETTINGS, *TOPIC_SETTINGS}
+    assert {line.split("`")[1] for table in lines for line in table[2:]} == {
+        *CLIENT_SETTINGS,
+        *TOPIC_SETTINGS,
+    }
     assert [len({line.count("|") for line in table}) for table in lines] == [1] * len(tables)
 
 
@@ -657,11 +916,17 @@ def test_decisions_are_numbered_without_gaps_and_all_in_the_index() -> None:
 
 
 def test_every_module_is_in_the_module_table() -> None:
-    """docs/internals/architecture.md names each module, or the folder of those that are described as one."""
+    """docs/internals/architecture.md names each module, or the folder of those that are described
+    as one.
+    """
     page = (ROOT / "docs/internals/architecture.md").read_text()
-    table = "\n".join(line for line in page.splitlines() if line.startswith("|"))  # prose names folders of other rows
+    # Prose names folders of other rows.
+    table = "\n".join(line for line in page.splitlines() if line.startswith("|"))
     named = set(re.findall(r"`([a-z0-9_/]+)`", table))
-    modules = (path.relative_to(ROOT / "deltaq").with_suffix("") for path in (ROOT / "deltaq").rglob("*.py"))
+    modules = (
+        path.relative_to(ROOT / "deltaq").with_suffix("")
+        for path in (ROOT / "deltaq").rglob("*.py")
+    )
     names = sorted(module.as_posix() for module in modules if module.name != "__init__")
     assert [name for name in names if not {name, f"{name.rpartition('/')[0]}/"} & named] == []
 

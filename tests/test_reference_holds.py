@@ -1,4 +1,6 @@
-"""What the pages of docs/reference/ say, tried on clients: the pages are read as a user reads them, not the code."""
+"""What the pages of docs/reference/ say, tried on clients: the pages are read as a user reads them,
+not the code.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ def rows_of(page: str, section: str = "") -> list[list[str]]:
     text = (REFERENCE / page).read_text()
     if section:
         text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `") or "` |" in line]
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in text.splitlines()
+        if line.startswith("| `") or "` |" in line
+    ]
     return [[cell.strip() for cell in row] for row in rows]
 
 
@@ -79,22 +85,36 @@ class SettingRow:
             return [], ["x"]
         words = self.allowed.split(", ")
         # A topic without a clean-up policy keeps all messages.
-        return [*words, words[0].upper()], ["no-such-word", *([] if self.names[0] == "cleanup.policy" else [""])]
+        return [*words, words[0].upper()], [
+            "no-such-word",
+            *([] if self.names[0] == "cleanup.policy" else [""]),
+        ]
 
 
 def settings_of(section: str) -> list[SettingRow]:
     """The settings of a client, or of topics, those without effect last."""
     rows = rows_of("config.md", section)
-    rows += [[*row[:3], row[4]] for row in rows_of("config.md", "Without effect") if section in row[3]]
-    return [SettingRow(re.findall("`([^`]+)`", row[0]), row[1].strip("`"), row[2], row[3]) for row in rows]
+    rows += [
+        [*row[:3], row[4]] for row in rows_of("config.md", "Without effect") if section in row[3]
+    ]
+    return [
+        SettingRow(re.findall("`([^`]+)`", row[0]), row[1].strip("`"), row[2], row[3])
+        for row in rows
+    ]
 
 
 CLIENTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "Producer": lambda conf: Producer({"bootstrap.servers": "memory://page", **conf}),
-    "Consumer": lambda conf: Consumer({"bootstrap.servers": "memory://page", "group.id": "g", **conf}),
-    "AdminClient and Topic": lambda conf: AdminClient({"bootstrap.servers": "memory://page", **conf}),
+    "Consumer": lambda conf: Consumer(
+        {"bootstrap.servers": "memory://page", "group.id": "g", **conf}
+    ),
+    "AdminClient and Topic": lambda conf: AdminClient(
+        {"bootstrap.servers": "memory://page", **conf}
+    ),
     "Topics": lambda config: (
-        Topic("t", partitions=config["partitions"]) if "partitions" in config else Topic("t", config=config)
+        Topic("t", partitions=config["partitions"])
+        if "partitions" in config
+        else Topic("t", config=config)
     ),
 }
 
@@ -109,7 +129,9 @@ def refusal(section: str, conf: dict[str, Any]) -> str:
 
 
 def rows_that_do_not_hold(section: str) -> Iterator[str]:
-    """The settings that a client takes or refuses against the page, with the value and what the client says."""
+    """The settings that a client takes or refuses against the page, with the value and what the
+    client says.
+    """
     for setting in settings_of(section):
         if setting.meaning.startswith("Refused:"):
             assert refusal(section, {setting.name: "x"})
@@ -150,13 +172,21 @@ def as_on_the_page(value: object) -> str:
     """A default as the page shows it."""
     if value is None or isinstance(value, bool):
         return {True: "true", False: "false", None: ""}[value]
-    return ",".join(value) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        ",".join(value)
+        if isinstance(value, tuple)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def test_a_topic_that_sets_nothing_has_the_defaults_of_the_page(memory_root: str) -> None:
     Topic("t", bootstrap_servers=memory_root).create()
     resource = ConfigResource("topic", "t")
-    found = AdminClient(bootstrap_servers=memory_root).describe_configs([resource])[resource].result()
+    found = (
+        AdminClient(bootstrap_servers=memory_root).describe_configs([resource])[resource].result()
+    )
     assert {name: entry.value for name, entry in found.items()} == {
         setting.name: setting.default for setting in settings_of("Topics") if setting.name in found
     }
@@ -229,7 +259,10 @@ class Trial:
 
     def group_in_use(self) -> None:
         """Deleting the committed offsets of a living member."""
-        with self.member(heartbeat_interval_ms=50), AdminClient(bootstrap_servers=self.root) as admin:
+        with (
+            self.member(heartbeat_interval_ms=50),
+            AdminClient(bootstrap_servers=self.root) as admin,
+        ):
             admin.delete_consumer_groups(["g"])["g"].result(30)
 
     def fenced(self) -> None:
@@ -241,7 +274,9 @@ class Trial:
     def outcome_unknown(self) -> None:
         """An answer that is lost, on a store that then does not answer."""
         self.break_store("create", "*_delta_log*", Fault.error_after())
-        self.store.add(Rule("get", log_entry("*_delta_log/", 2), Fault.error_before(), times=None, nth=2))
+        self.store.add(
+            Rule("get", log_entry("*_delta_log/", 2), Fault.error_before(), times=None, nth=2)
+        )
         self.topic.delete(timeout=1.0)
 
     def corrupt(self) -> None:
@@ -278,12 +313,16 @@ def errors_of_the_page() -> dict[str, tuple[list[str], str]]:
     return {row[0].split("`")[1]: (re.findall("`([^`]+)`", row[1]), row[1]) for row in rows}
 
 
-@pytest.mark.parametrize("name", [name for name in errors_of_the_page() if name != "KafkaException"])
+@pytest.mark.parametrize(
+    "name", [name for name in errors_of_the_page() if name != "KafkaException"]
+)
 def test_an_exception_has_the_code_and_the_flags_of_the_page(
     name: str, deltaq_root: str, deltaq_faults: FaultyStore
 ) -> None:
     codes, text = errors_of_the_page()[name]
-    trial = getattr(Trial(deltaq_root, deltaq_faults), re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower())
+    trial = getattr(
+        Trial(deltaq_root, deltaq_faults), re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
+    )
     with pytest.raises(KafkaException) as caught:
         trial()
     assert type(caught.value).__name__ == name
@@ -349,7 +388,11 @@ def test_keys_may_be_as_long_as_the_page_says(memory_root: str) -> None:
 
 def test_a_root_may_have_as_long_a_prefix_as_the_page_says() -> None:
     longest = limit("store.keys.PREFIX_LENGTH_MAX")
-    credentials = {"store.access_key_id": "a", "store.secret_access_key": "b", "store.region": "us-east-1"}
+    credentials = {
+        "store.access_key_id": "a",
+        "store.secret_access_key": "b",
+        "store.region": "us-east-1",
+    }
 
     def opened(length: int) -> AdminClient:
         prefix = ("p" * 99 + "/") * (length // 100) + "p" * (length % 100)
@@ -369,14 +412,22 @@ def test_a_call_of_the_admin_client_may_take_as_long_as_the_page_says(memory_roo
 
 
 def test_as_many_columns_have_statistics_as_the_page_says(memory_root: str) -> None:
-    most, chars = limit("parquet.file_statistics.INDEXED_COLUMNS_MAX"), limit("parquet.file_statistics.TEXT_CHARS_MAX")
+    most, chars = (
+        limit("parquet.file_statistics.INDEXED_COLUMNS_MAX"),
+        limit("parquet.file_statistics.TEXT_CHARS_MAX"),
+    )
     schema = pa.schema({f"c{number}": pa.string() for number in range(most + 5)})
     with Producer(bootstrap_servers=memory_root) as producer:
         producer.produce(Topic("t", schema), dict.fromkeys(schema.names, "a" * (chars + 9)))
     entry = open_store(memory_root).get(log_entry(topic_log("t"), 1))
-    (stats,) = [json.loads(line["add"]["stats"]) for line in map(json.loads, entry.splitlines()) if "add" in line]
+    (stats,) = [
+        json.loads(line["add"]["stats"])
+        for line in map(json.loads, entry.splitlines())
+        if "add" in line
+    ]
     texts = [value for value in stats["minValues"].values() if str(value).startswith("aa")]
-    assert len(stats["minValues"]) <= most < len(stats["minValues"]) + 2  # `_offset` is known to the log only
+    # `_offset` is known to the log only.
+    assert len(stats["minValues"]) <= most < len(stats["minValues"]) + 2
     assert {len(text) for text in texts} == {chars}
 
 

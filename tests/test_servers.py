@@ -1,4 +1,6 @@
-"""The servers of the tests: built once, reachable under fresh keys, killed and restarted at will, never left behind."""
+"""The servers of the tests: built once, reachable under fresh keys, killed and restarted at will,
+never left behind.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from tests.servers.versitygw import VersityServer
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-# What a server has to be for `S3Server`: it listens, knows its key, and says that the bucket is there.
+# What a server has to be for `S3Server`: it listens, knows its key, and says that the bucket is
+# there.
 LISTENER = """
 import http.server, os, sys
 
@@ -167,7 +170,12 @@ def test_a_server_whose_port_is_still_held_waits_for_it_when_it_restarts(server)
 @pytest.mark.parametrize("kind", [MinioServer, VersityServer])
 def test_every_server_has_keys_of_its_own_and_shows_them_in_no_argument(kind):
     first, second = kind(), kind()
-    assert len({first.access_key, second.access_key, first.secret_key, second.secret_key, "minioadmin"}) == 5
+    assert (
+        len(
+            {first.access_key, second.access_key, first.secret_key, second.secret_key, "minioadmin"}
+        )
+        == 5
+    )
     arguments = " ".join(first._command(Path("server")))
     assert first.access_key not in arguments
     assert first.secret_key not in arguments
@@ -198,7 +206,9 @@ def owner(then: str, **environment: str) -> subprocess.Popen[str]:
 def test_a_command_gets_the_server_and_no_foreign_keys_and_its_status_is_passed_on():
     show = "import json, os, sys; json.dump(dict(os.environ), sys.stdout); sys.exit(7)"
     process = owner(
-        f"sys.exit(run(server, ['--', sys.executable, '-c', {show!r}]))", AWS_SESSION_TOKEN="foreign", AWS_PROFILE="x"
+        f"sys.exit(run(server, ['--', sys.executable, '-c', {show!r}]))",
+        AWS_SESSION_TOKEN="foreign",
+        AWS_PROFILE="x",
     )
     said, _ = process.communicate(timeout=60)
     environment = json.loads(said)
@@ -226,7 +236,10 @@ def is_gone(pid: int, data: Path) -> bool:
     return not runs(pid) and not data.parent.exists()
 
 
-SAY = "server.start(); print('[%d, \"%s\"]' % (server.pid, server.data), flush=True); sys.stdin.read()"
+SAY = (
+    "server.start(); print('[%d, \"%s\"]' % (server.pid, server.data), flush=True); "
+    "sys.stdin.read()"
+)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -255,7 +268,7 @@ import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {OWNER.format(then="sys.exit(run(server, []))")!r}], stdout=sys.stdout)
 print(child.pid, flush=True)
 sys.stdin.read()
-"""
+"""  # noqa: E501
     process = subprocess.Popen(
         [sys.executable, "-c", middle],
         cwd=REPOSITORY,
@@ -327,7 +340,10 @@ def test_a_build_that_fails_leaves_nothing_that_could_pass_for_the_program(go):
 
 
 def test_a_build_without_network_is_reported_as_a_fault_of_the_machine(go):
-    go('echo "Get https://proxy.example.org: dial tcp: lookup proxy.example.org: no such host" >&2; exit 1')
+    go(
+        'echo "Get https://proxy.example.org: dial tcp: lookup proxy.example.org: no such host"'
+        " >&2; exit 1"
+    )
     with pytest.raises(CannotBuild, match="no such host"):
         PROGRAM.build()
 
@@ -347,7 +363,9 @@ def test_a_build_without_go_fails_and_says_where_to_get_it(go, monkeypatch, tmp_
     ],
     ids=["built", "no network", "broken"],
 )
-def test_the_exit_status_distinguishes_a_failed_build_from_a_failed_machine(go, script, status, monkeypatch):
+def test_the_exit_status_distinguishes_a_failed_build_from_a_failed_machine(
+    go, script, status, monkeypatch
+):
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     go(script)
     assert go_programs.main() == status
@@ -371,21 +389,26 @@ def test_acknowledged_objects_survive_a_killed_server(kind):
             assert store.get(f"k{number}") == b"%d" % number
 
 
-# --- servers written in Java -----------------------------------------------------------------------------------------
+# --- servers written in Java
+# -----------------------------------------------------------------------------------------
 
-JAVA_PROGRAM = JavaProgram("broker", "org.example", "broker_1", "4.5.6", (("org.example", "unwanted"),))
+JAVA_PROGRAM = JavaProgram(
+    "broker", "org.example", "broker_1", "4.5.6", (("org.example", "unwanted"),)
+)
 
 
 @pytest.fixture
 def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Installs scripts as `mvn` and `java` for tests of fetching; the folder is where the first notes its pom."""
+    """Installs scripts as `mvn` and `java` for tests of fetching; the folder is where the first
+    notes its pom.
+    """
     monkeypatch.setattr(java_programs, "TOOLS", tmp_path / ".tools")
     monkeypatch.setattr(go_programs, "TOOLS", tmp_path / ".tools")
 
     def install(script: str) -> Path:
         folder = tmp_path / "bin"
         folder.mkdir()
-        pom = 'while [ "$1" != "-f" ]; do shift; done; cp "$2" ' + f"{folder}/pom.xml; cd $(dirname $2)"
+        pom = f'while [ "$1" != "-f" ]; do shift; done; cp "$2" {folder}/pom.xml; cd $(dirname $2)'
         for name, content in (("mvn", f"{pom}\n{script}"), ("java", "true")):
             (folder / name).write_text(f"#!/bin/sh\n{content}\n")
             (folder / name).chmod(0o755)
@@ -403,11 +426,15 @@ def test_only_needed_jars_are_fetched_once_in_their_pinned_version(maven):
     assert JAVA_PROGRAM.build() == path
     pom = (folder / "pom.xml").read_text()
     assert "<artifactId>broker_1</artifactId><version>4.5.6</version>" in pom
-    assert "<exclusion><groupId>org.example</groupId><artifactId>unwanted</artifactId></exclusion>" in pom
+    assert (
+        "<exclusion><groupId>org.example</groupId><artifactId>unwanted</artifactId></exclusion>"
+        in pom
+    )
 
 
 @pytest.mark.parametrize(
-    ("said", "error"), [("Could not transfer artifact from central", CannotBuild), ("no such artifact", BuildFailed)]
+    ("said", "error"),
+    [("Could not transfer artifact from central", CannotBuild), ("no such artifact", BuildFailed)],
 )
 def test_jars_that_cannot_be_fetched_leave_nothing_behind(maven, said, error):
     maven(f'mkdir jars; echo "{said}" >&2; exit 1')

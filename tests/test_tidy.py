@@ -1,4 +1,6 @@
-"""The rules of the project, checked over its text: the levels of imports, and what is forbidden everywhere."""
+"""The rules of the project, checked over its text: the levels of imports, and what is forbidden
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from tests.children import with_pandas
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Lowest first. What stands in `deltaq/` belongs to exactly one level and imports only from its own and lower ones.
+# Lowest first. What stands in `deltaq/` belongs to exactly one level and imports only from its own
+# and lower ones.
 LEVELS = (
     {
         "clock",
@@ -54,7 +57,8 @@ PACKAGES = ("deltaq/", "pyspark_deltaq/", "pytest_deltaq/")
 # Ways in from outside: nothing else in deltaq builds on them.
 EDGES = {"__main__", "cli", "compat", "spark", "testing"}
 
-# Where a package may be imported: in a file, in a folder with all in it; `()` is nowhere. The longest name decides.
+# Where a package may be imported: in a file, in a folder with all in it; `()` is nowhere. The
+# longest name decides.
 DOORS: dict[str, tuple[str, ...]] = {
     "pyarrow": ("deltaq/",),
     "pyarrow.parquet": ("deltaq/parquet/",),
@@ -68,7 +72,10 @@ DOORS: dict[str, tuple[str, ...]] = {
     "fastavro": ("deltaq/schema_registry/avro_format.py", "deltaq/schema_registry/avro_fields.py"),
     "google": ("deltaq/schema_registry/protobuf_format.py",),
     "proto_schema_parser": ("deltaq/schema_registry/protobuf_text.py",),
-    "jsonschema": ("deltaq/schema_registry/json_format.py", "deltaq/schema_registry/json_validators.py"),
+    "jsonschema": (
+        "deltaq/schema_registry/json_format.py",
+        "deltaq/schema_registry/json_validators.py",
+    ),
     "referencing": ("deltaq/schema_registry/json_format.py",),
     "duckdb": ("deltaq/tools/sql.py",),
     "openpyxl": ("deltaq/tools/spreadsheets.py",),
@@ -116,7 +123,9 @@ LONGEST_FUNCTION = 70  # lines, docstring not counted: what fits one screen
 FORBIDDEN_TEXT = {
     "unfinished work": r"\b(?:TO[D]O|FI[X]ME|XX[X]|HA[C]K|NotImplemente[d]Error)\b",
     "a path of one machine": r"(?<![\w.\-/])/(?:work|root|home|Users)/|\.\.[/]shared\b",
-    "an address of a package index": r"(?i)pypi\.[o]rg|pythonhosted[.]org|index-[u]rl|find-[l]inks|trusted-[h]ost",
+    "an address of a package index": (
+        r"(?i)pypi\.[o]rg|pythonhosted[.]org|index-[u]rl|find-[l]inks|trusted-[h]ost"
+    ),
     "a ticket number": r"(?i)\b(?:issue|pull request|ticket) #?\d+\b",
     "an unexplained ignore": r"#\s*type:\s*ignore(?!\[)|#\s*noq[a](?!:)",
     "the mark of a merge": r"^(?:<{7}|>{7}) ",
@@ -125,7 +134,9 @@ FORBIDDEN_TEXT = {
 
 @dataclass(frozen=True)
 class Import:
-    """One imported name, as in `from deltaq.store import Store` -> `deltaq.store.Store`, and where it stands."""
+    """One imported name, as in `from deltaq.store import Store` -> `deltaq.store.Store`, and where
+    it stands.
+    """
 
     path: str
     line: int
@@ -143,10 +154,16 @@ class Import:
 @cache
 def _files() -> tuple[str, ...]:
     """Every file of the project, relative to its root: all that .gitignore does not name."""
-    patterns = [line.strip().strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line.strip()]
+    patterns = [
+        line.strip().strip("/")
+        for line in (ROOT / ".gitignore").read_text().splitlines()
+        if line.strip()
+    ]
 
     def ours(names: Iterable[str]) -> list[str]:
-        return sorted(n for n in names if n != ".git" and not any(fnmatch(n, pattern) for pattern in patterns))
+        return sorted(
+            n for n in names if n != ".git" and not any(fnmatch(n, pattern) for pattern in patterns)
+        )
 
     found = []
     for folder, folders, files in os.walk(ROOT):
@@ -165,7 +182,9 @@ def _tree(path: str) -> ast.Module:
 
 
 def _runs_at_import(tree: ast.Module) -> Iterator[ast.AST]:
-    """All nodes that run when the module is imported: no function bodies, nothing that only type checkers see."""
+    """All nodes that run when the module is imported: no function bodies, nothing that only type
+    checkers see.
+    """
     pending: list[ast.AST] = [tree]
     while pending:
         yield (node := pending.pop())
@@ -220,10 +239,13 @@ def _against_the_arrows(imports: Iterable[Import]) -> list[str]:
         if importer is None or not found.is_of("deltaq"):
             continue
         if imported is None or _level(imported) < 0:
-            wrong.append(f"{found}: the package itself is for users; import the module that defines the name")
+            wrong.append(
+                f"{found}: the package itself is for users; import the module that defines the name"
+            )
         elif _level(imported) > _level(importer):
             wrong.append(f"{found}: upwards")
-        elif imported in EDGES and importer not in (imported, "__main__"):  # `python -m deltaq` is the command
+        # `python -m deltaq` is the command.
+        elif imported in EDGES and importer not in (imported, "__main__"):
             wrong.append(f"{found}: nothing builds on {imported}")
     return wrong
 
@@ -261,7 +283,10 @@ def _forbidden_text(path: str, text: str) -> list[str]:
 
 
 def test_no_folder_of_unit_tests_has_more_modules_than_fit_one_look() -> None:
-    folders = Counter(path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests/unit").rglob("test_*.py"))
+    folders = Counter(
+        path.parent.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests/unit").rglob("test_*.py")
+    )
     assert {folder: count for folder, count in folders.items() if count > TESTS_OF_A_FOLDER} == {}
 
 
@@ -329,7 +354,9 @@ def test_a_package_past_its_door_is_noticed(path: str, source: str) -> None:
     assert _past_the_doors(_imports(path, ast.parse(source)))
 
 
-@pytest.mark.parametrize("source", ["eval(text)", "datetime.now(UTC)", "dt.datetime.utcnow()", "date.today()"])
+@pytest.mark.parametrize(
+    "source", ["eval(text)", "datetime.now(UTC)", "dt.datetime.utcnow()", "date.today()"]
+)
 def test_a_forbidden_call_is_noticed(source: str) -> None:
     assert _forbidden_calls("deltaq/consumer/tail.py", ast.parse(source))
 
@@ -353,20 +380,26 @@ def test_no_text_speaks_of_unfinished_work_or_of_one_machine() -> None:
     wrong = []
     for path in _files():
         data = (ROOT / path).read_bytes()
-        if b"\0" not in data[:8192] and path != "LICENSE":  # golden tables and pictures are not text
+        # Golden tables and pictures are not text.
+        if b"\0" not in data[:8192] and path != "LICENSE":
             wrong += _forbidden_text(path, data.decode())
     assert wrong == []
 
 
 def test_no_module_has_a_vague_name() -> None:
-    assert [path for path in _files() if VAGUE_NAMES & set(path.removesuffix(".py").split("/"))] == []
+    assert [
+        path for path in _files() if VAGUE_NAMES & set(path.removesuffix(".py").split("/"))
+    ] == []
 
 
 def test_every_function_fits_one_screen() -> None:
     long = []
     for path in _modules(*PACKAGES):
         for node in ast.walk(_tree(path)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and node.end_lineno is not None
+            ):
                 first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0].lineno
                 if node.end_lineno - first >= LONGEST_FUNCTION:
                     long.append(f"{path}:{node.lineno} {node.name}")
@@ -381,8 +414,12 @@ TWICE = {
 
 
 def test_no_two_classes_have_one_name() -> None:
-    """A name that is found once is found at once. `deltaq.compat` repeats the names of Kafka's client."""
-    modules = [path for path in sorted((ROOT / "deltaq").rglob("*.py")) if "compat" not in path.parts]
+    """A name that is found once is found at once. `deltaq.compat` repeats the names of Kafka's
+    client.
+    """
+    modules = [
+        path for path in sorted((ROOT / "deltaq").rglob("*.py")) if "compat" not in path.parts
+    ]
     trees = {path: ast.parse(path.read_text()) for path in modules}
     found = Counter(
         node.name
@@ -398,8 +435,14 @@ def test_every_module_and_public_name_has_a_docstring() -> None:
     for path in _modules(*PACKAGES):
         tree = _tree(path)
         nodes: list[ast.Module | ast.ClassDef | ast.FunctionDef] = [tree]
-        nodes += [n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and not n.name.startswith("_")]
-        silent += [f"{path} {getattr(n, 'name', '')}".strip() for n in nodes if not ast.get_docstring(n)]
+        nodes += [
+            n
+            for n in tree.body
+            if isinstance(n, ast.ClassDef | ast.FunctionDef) and not n.name.startswith("_")
+        ]
+        silent += [
+            f"{path} {getattr(n, 'name', '')}".strip() for n in nodes if not ast.get_docstring(n)
+        ]
     assert silent == []
 
 
@@ -413,7 +456,8 @@ def test_the_name_of_every_test_is_a_sentence() -> None:
         (path, node)
         for path in _tests_with(r"def test(_[^\W_]*){0,3}\(")
         for node in ast.walk(_tree(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
     )
     assert [
         f"{path}:{test.lineno} {test.name}"
@@ -426,7 +470,9 @@ def test_every_skipped_or_failing_test_gives_its_reason() -> None:
     silent = []
     for path in _tests_with(r"\bpytest\.(mark\.)?(skip|xfail)"):
         nodes = list(ast.walk(_tree(path)))
-        explained = {call.func for call in nodes if isinstance(call, ast.Call) and _gives_a_reason(call)}
+        explained = {
+            call.func for call in nodes if isinstance(call, ast.Call) and _gives_a_reason(call)
+        }
         silent += [
             f"{path}:{node.lineno} {ast.unparse(node)}"
             for node in nodes
@@ -438,14 +484,21 @@ def test_every_skipped_or_failing_test_gives_its_reason() -> None:
 
 
 def _gives_a_reason(call: ast.Call) -> bool:
-    given = [keyword.value for keyword in call.keywords if keyword.arg == "reason"] or call.args[-1:]
+    given = [keyword.value for keyword in call.keywords if keyword.arg == "reason"] or call.args[
+        -1:
+    ]
     return any(len(ast.unparse(reason)) > 20 for reason in given)
 
 
 def _loaded_by(program: str) -> set[str]:
     source = f"import deltaq\n{program}\nimport sys\nprint(*sys.modules)"
     answer = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=ROOT, env=with_pandas()
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=with_pandas(),
     )
     return set(answer.stdout.split())
 
@@ -453,7 +506,9 @@ def _loaded_by(program: str) -> set[str]:
 def test_importing_deltaq_loads_nothing_but_values() -> None:
     """That makes it quick; how quick is the benchmarks' to tell."""
     loaded = _loaded_by("")
-    assert {name for name in loaded if name.startswith("deltaq.")} == {f"deltaq.{name}" for name in OF_EVERY_PROGRAM}
+    assert {name for name in loaded if name.startswith("deltaq.")} == {
+        f"deltaq.{name}" for name in OF_EVERY_PROGRAM
+    }
     assert {name.split(".")[0] for name in loaded} <= sys.stdlib_module_names | {
         "deltaq"
     } | _loaded_by_the_interpreter()
@@ -465,7 +520,9 @@ OF_EVERY_PROGRAM = ("errors", "message", "version")
 def _loaded_by_the_interpreter() -> set[str]:
     """Names that `.pth` files and the like load before any program."""
     program = "import sys; print(*sys.modules)"
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     return {name.split(".")[0] for name in answer.stdout.split()}
 
 
@@ -475,10 +532,22 @@ def _loaded_by_the_interpreter() -> set[str]:
         ("deltaq.Producer", "pyarrow.parquet", "admin consumer maintenance spark testing"),
         ("deltaq.Consumer", "pyarrow.parquet", "admin producer maintenance spark testing"),
         ("deltaq.AdminClient", "deltaq.admin", "producer consumer spark testing"),
-        ("deltaq.Producer(bootstrap_servers='./x', maintenance_enable=False)", "deltaq.producer", "admin maintenance"),
+        (
+            "deltaq.Producer(bootstrap_servers='./x', maintenance_enable=False)",
+            "deltaq.producer",
+            "admin maintenance",
+        ),
         # What a message needs is there before the first one.
-        ("deltaq.Producer(bootstrap_servers='./x')", "deltaq.maintenance.background", "admin consumer"),
-        ("deltaq.Consumer(bootstrap_servers='./x', group_id='g')", "deltaq.maintenance.groups", "admin producer"),
+        (
+            "deltaq.Producer(bootstrap_servers='./x')",
+            "deltaq.maintenance.background",
+            "admin consumer",
+        ),
+        (
+            "deltaq.Consumer(bootstrap_servers='./x', group_id='g')",
+            "deltaq.maintenance.groups",
+            "admin producer",
+        ),
     ],
 )
 def test_a_client_loads_only_its_own_parts(program: str, loads: str, loads_not: str) -> None:
@@ -489,7 +558,9 @@ def test_a_client_loads_only_its_own_parts(program: str, loads: str, loads_not: 
 
 
 def test_the_first_messages_wait_for_no_import(tmp_path: Path) -> None:
-    """Neither a single message nor a batch that is too large to be written and read without Arrow."""
+    """Neither a single message nor a batch that is too large to be written and read without
+    Arrow.
+    """
     producing = f"""
 import sys
 with deltaq.Producer(bootstrap_servers={str(tmp_path)!r}) as producer:
@@ -504,7 +575,7 @@ with deltaq.Producer(bootstrap_servers={str(tmp_path)!r}, maintenance_enable=Fal
     assert producer.flush(30) == 0
     late |= set(sys.modules) - before
 assert not late, late
-"""
+"""  # noqa: E501
     consuming = f"""
 import sys
 with deltaq.Consumer(bootstrap_servers={str(tmp_path)!r}, group_id="g", auto_offset_reset="earliest") as consumer:
@@ -514,17 +585,21 @@ with deltaq.Consumer(bootstrap_servers={str(tmp_path)!r}, group_id="g", auto_off
     assert [message.value() for message in consumer.consume(20_000, 30)] == [b"y"] * 20_000
     late = set(sys.modules) - before
 assert not late, late
-"""
+"""  # noqa: E501
     _loaded_by(producing)
     _loaded_by(consuming)
 
 
 def test_the_first_schema_loads_pydantic_before_the_first_value() -> None:
-    assert "pydantic" in _loaded_by("import pyarrow; deltaq.Topic('t', pyarrow.schema({'x': pyarrow.int64()}))")
+    assert "pydantic" in _loaded_by(
+        "import pyarrow; deltaq.Topic('t', pyarrow.schema({'x': pyarrow.int64()}))"
+    )
 
 
 def test_the_lowest_versions_that_are_tested_are_the_lower_bounds_of_the_package() -> None:
-    of_package = (ROOT / "pyproject.toml").read_text().partition("\ndependencies = [")[2].partition("\n]")[0]
+    of_package = (
+        (ROOT / "pyproject.toml").read_text().partition("\ndependencies = [")[2].partition("\n]")[0]
+    )
     bounds = re.findall(r'"([a-z]+)>=([0-9.]+)', of_package)
     tested = re.findall(r"^([a-z]+)==([0-9.]+)$", (ROOT / "lowest.txt").read_text(), re.MULTILINE)
     assert len(bounds) == of_package.count('"') / 2

@@ -19,8 +19,8 @@ FOLDERS = ("deltaq", "pyspark_deltaq", "pytest_deltaq", "tests", "benchmarks", "
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "pyproject.toml")
 SUFFIXES = {".py", ".md", ".json", ".toml", ".sh", ".yml"}
 
-# A pattern of whole words, refused everywhere, and what to write. A name counts as the words that it is made of:
-# `is_taken_along` and `TakenAlong` both have "taken along".
+# A pattern of whole words, refused everywhere, and what to write. A name counts as the words that
+# it is made of: `is_taken_along` and `TakenAlong` both have "taken along".
 IN_TEXT = {
     r"whoever|nobody|somebody|anybody|everybody": "the component as the subject",
     r"of late": "recently",
@@ -32,7 +32,8 @@ IN_TEXT = {
     r"name sets": "hashed names",
 }
 
-# The same, refused as a name in code or as a part of one. In a sentence these words have an everyday meaning.
+# The same, refused as a name in code or as a part of one. In a sentence these words have an
+# everyday meaning.
 IN_NAMES = {
     r"told": "on_change, notify, report, answer",
     r"offers?|offered": "shared file",
@@ -60,7 +61,9 @@ IN_NAMES = {
 
 
 def _pattern(words: dict[str, str]) -> re.Pattern[str]:
-    return re.compile("|".join(rf"(?P<_{number}>\b(?:{word})\b)" for number, word in enumerate(words)))
+    return re.compile(
+        "|".join(rf"(?P<_{number}>\b(?:{word})\b)" for number, word in enumerate(words))
+    )
 
 
 TEXT, NAMES = _pattern(IN_TEXT), _pattern(IN_NAMES)
@@ -77,7 +80,9 @@ def _instead(words: dict[str, str], found: re.Match[str]) -> str:
 
 
 def _names(path: str, text: str) -> Iterator[tuple[int, str]]:
-    """(line, name) of all names in a text: of Python its tokens, of strings and pages what looks like code."""
+    """(line, name) of all names in a text: of Python its tokens, of strings and pages what looks
+    like code.
+    """
     if path.endswith(".py"):
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.NAME:
@@ -115,7 +120,12 @@ def retired(path: str, text: str) -> list[str]:
 
 
 def test_no_text_and_no_name_has_a_retired_word() -> None:
-    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*")) if path.suffix in SUFFIXES]
+    paths = [
+        path
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in SUFFIXES
+    ]
     own = Path(__file__).resolve()
     wrong = []
     for path in [*paths, *(ROOT / page for page in PAGES)]:
@@ -144,6 +154,8 @@ def test_a_retired_word_is_noticed_with_its_replacement(path: str, text: str) ->
     assert ": write " in found
 
 
-@pytest.mark.parametrize("text", ["# A store offers listings, as told above.", "max_in_flight = 1", "take(along)"])
+@pytest.mark.parametrize(
+    "text", ["# A store offers listings, as told above.", "max_in_flight = 1", "take(along)"]
+)
 def test_an_everyday_use_of_a_word_is_no_retired_one(text: str) -> None:
     assert retired("a.py", text) == []

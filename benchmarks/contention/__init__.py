@@ -1,4 +1,6 @@
-"""Contention: producers, consumers and partitions of one topic in growing numbers, and the share of each."""
+"""Contention: producers, consumers and partitions of one topic in growing numbers, and the share of
+each.
+"""
 
 from benchmarks.contention.measuring import measure_contention
 from benchmarks.contention.plan import FULL_CONTENTION, QUICK_CONTENTION

@@ -1,4 +1,6 @@
-"""The clients, each in a process of its own: one producer, and as many consumers as there are to be."""
+"""The clients, each in a process of its own: one producer, and as many consumers as there are to
+be.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,18 @@ BURST_WARMUP = 1_000
 def run_load(
     client: Client, topic: str, load: Load, keys: Sequence[bytes | None], consumers: int
 ) -> tuple[Produced, list[Consumed]]:
-    """Send `load` from one process, message n with key n modulo their number, and read all of it in each of others."""
+    """Send `load` from one process, message n with key n modulo their number, and read all of it in
+    each of others.
+    """
     partitions = len(keys)
     produce: Callable[[], Produced | Consumed] = partial(_produce, client, topic, load, keys)
     consume: Callable[[], Produced | Consumed] = partial(_consume, client, topic, load, partitions)
     outcomes = run_together([produce, *[consume] * consumers])
     (produced,) = [one for one in outcomes if isinstance(one, Produced)]
     records = records_in(client, topic, partitions)
-    return produced, [with_unread(one, load, records) for one in outcomes if isinstance(one, Consumed)]
+    return produced, [
+        with_unread(one, load, records) for one in outcomes if isinstance(one, Consumed)
+    ]
 
 
 def _produce(client: Client, topic: str, load: Load, keys: Sequence[bytes | None]) -> Produced:
@@ -37,7 +43,9 @@ def _produce(client: Client, topic: str, load: Load, keys: Sequence[bytes | None
 
     def send(sequence: int) -> None:
         nonlocal waits
-        waits += send_patiently(producer, topic, payloads.make(sequence), keys[sequence % len(keys)])
+        waits += send_patiently(
+            producer, topic, payloads.make(sequence), keys[sequence % len(keys)]
+        )
 
     conf = {**client.conf, **failures.conf, "linger.ms": load.linger_ms}
     with client.api.Producer(conf) as producer:
@@ -52,7 +60,11 @@ def _produce(client: Client, topic: str, load: Load, keys: Sequence[bytes | None
 
 
 def _consume(client: Client, topic: str, load: Load, partitions: int) -> Consumed:
-    conf = {**client.conf, "group.id": f"reader-{uuid4().hex[:12]}", "auto.offset.reset": "earliest"}
+    conf = {
+        **client.conf,
+        "group.id": f"reader-{uuid4().hex[:12]}",
+        "auto.offset.reset": "earliest",
+    }
     with client.api.Consumer(conf) as consumer:
         subscribe(consumer, topic, partitions, START_TIMEOUT_S)
         wait_for_all()
@@ -60,7 +72,9 @@ def _consume(client: Client, topic: str, load: Load, partitions: int) -> Consume
 
 
 def burst(client: Client, topic: str, keys: Sequence[bytes], messages: int) -> float:
-    """Send some messages to warm up and then `messages` as fast as possible; seconds until these were acknowledged."""
+    """Send some messages to warm up and then `messages` as fast as possible; seconds until these
+    were acknowledged.
+    """
     total, failures = BURST_WARMUP + messages, DeliveryFailures()
     payloads = TimedPayloads(total)
     values = [payloads.make(sequence) for sequence in range(total)]

@@ -1,4 +1,6 @@
-"""Measures one load after the other, each on a topic of its own, and checks that all its messages arrived."""
+"""Measures one load after the other, each on a topic of its own, and checks that all its messages
+arrived.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,18 @@ __all__ = ["judge_spread", "keys_of", "measure_contention"]
 
 
 def measure_contention(root: str, plan: ContentionPlan, report: Report) -> Contention:
-    """Carry a plan out below `root`, which several processes must be able to reach. Raises what one of them raised."""
+    """Carry a plan out below `root`, which several processes must be able to reach. Raises what one
+    of them raised.
+    """
     producers, readers, spreads = [], [], []
     for load in plan.producers:
         report(f"contention, {load}: {load.seconds:g} s")
         share = measure_fairness(root, load)
         producers.append(share)
-        report(f"  {share.puts_per_commit:.2f} PUTs/commit, p99 {share.acknowledged.p99:,.1f} ms, {share.verdict}")
+        report(
+            f"  {share.puts_per_commit:.2f} PUTs/commit, p99 {share.acknowledged.p99:,.1f} ms, "
+            f"{share.verdict}"
+        )
     for consumers in plan.readers:
         report(f"contention, {consumers} consumers at {plan.reader_load}")
         read = _measure_readers(root, plan.reader_load, consumers)
@@ -44,8 +51,12 @@ def measure_contention(root: str, plan: ContentionPlan, report: Report) -> Conte
         report(f"contention, {partitions:,} partitions at {plan.spread_load}")
         spread = _measure_spread(root, plan, partitions)
         spreads.append(spread)
-        report(f"  p99 {spread.latency.p99:.1f} ms, burst {spread.burst_rate:,.0f}/s, {spread.verdict}")
-    return Contention(plan, root.startswith("s3://"), tuple(producers), tuple(readers), tuple(spreads))
+        report(
+            f"  p99 {spread.latency.p99:.1f} ms, burst {spread.burst_rate:,.0f}/s, {spread.verdict}"
+        )
+    return Contention(
+        plan, root.startswith("s3://"), tuple(producers), tuple(readers), tuple(spreads)
+    )
 
 
 def _measure_readers(root: str, load: Load, consumers: int) -> Readers:
@@ -70,7 +81,10 @@ def _measure_readers(root: str, load: Load, consumers: int) -> Readers:
 
 def _measure_spread(root: str, plan: ContentionPlan, partitions: int) -> Spread:
     load, keys = plan.spread_load, keys_of(partitions)
-    topic, burst_topic = _new_topic(root, "spread", partitions), _new_topic(root, "burst", partitions)
+    topic, burst_topic = (
+        _new_topic(root, "spread", partitions),
+        _new_topic(root, "burst", partitions),
+    )
     client, others = deltaq_client(root), OthersLoad()
     produced, (consumed,) = run_load(client, topic, load, keys, 1)
     (burst_s,) = run_together([partial(burst, client, burst_topic, keys, plan.burst)])
@@ -108,7 +122,9 @@ def keys_of(partitions: int) -> tuple[bytes, ...]:
 
 
 def judge_spread(sent: int, sequences: Sequence[int], partitions: int, foreign: int = 0) -> Verdict:
-    """Judge messages of which number n went to partition n modulo `partitions`: those of each are to come in order."""
+    """Judge messages of which number n went to partition n modulo `partitions`: those of each are
+    to come in order.
+    """
     arrivals = [array("q") for _ in range(partitions)]
     for sequence in sequences:
         arrivals[sequence % partitions].append(sequence // partitions)
@@ -116,7 +132,9 @@ def judge_spread(sent: int, sequences: Sequence[int], partitions: int, foreign: 
 
 
 def _judge_topic(root: str, topic: str, partitions: int, sent: int) -> Verdict:
-    """Read a topic and judge it as `judge_spread` does; what is in another partition than it should be is foreign."""
+    """Read a topic and judge it as `judge_spread` does; what is in another partition than it should
+    be is foreign.
+    """
     payloads, sequences, foreign = TimedPayloads(sent), array("q"), 0
     for batch in Topic(topic, conf={"bootstrap.servers": root}).to_batches():
         partition = batch.column("_partition")[0].as_py()

@@ -1,8 +1,8 @@
 """Many producers of one topic where only the store takes time.
 
-Sixteen processes and their store need the whole of a small machine, so that the suite *contention* measures processors.
-Here the producers run on the simulated clock of the test kit, on which computing takes no time, and requests last as a
-model of a store says.
+Sixteen processes and their store need the whole of a small machine, so that the suite *contention*
+measures processors. Here the producers run on the simulated clock of the test kit, on which
+computing takes no time, and requests last as a model of a store says.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ TOPIC = "contended"
 MESSAGE = b"x" * 100
 
 START_S = 5.0
-"""When all begin to send, at the same moment. Before, each has sent one message, so that the topic is known."""
+"""When all begin to send, at the same moment. Before, each has sent one message, so that the topic
+is known.
+"""
 
 QUICKER_STORE = replace(
     S3_STANDARD,
@@ -47,8 +49,9 @@ QUICKER_STORE = replace(
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """So many producers at a time, each of which sends `rate` messages a second for `seconds`, with each of the
-    `seeds`, through a store of each model."""
+    """So many producers at a time, each of which sends `rate` messages a second for `seconds`, with
+    each of the `seeds`, through a store of each model.
+    """
 
     producers: tuple[int, ...]
     rate: int
@@ -63,8 +66,9 @@ QUICK_ON_A_MODEL = ModelPlan((1, 4), 100, 3.0, 1, (QUICKER_STORE,))
 
 @dataclass(frozen=True, slots=True)
 class Contended:
-    """What so many producers met with one seed: from when a message was due to its acknowledgement, and the commits.
-    `is_complete`: whether every message has an offset of its own, without a gap."""
+    """What so many producers met with one seed: from when a message was due to its acknowledgement,
+    and the commits. `is_complete`: whether every message has an offset of its own, without a gap.
+    """
 
     producers: int
     acknowledged: Distribution
@@ -74,7 +78,9 @@ class Contended:
 
 @dataclass(frozen=True, slots=True)
 class OnAModel:
-    """The outcome of a plan: for each model the results with each number of producers and each seed."""
+    """The outcome of a plan: for each model the results with each number of producers and each
+    seed.
+    """
 
     plan: ModelPlan
     found: Mapping[str, tuple[Contended, ...]]
@@ -91,27 +97,43 @@ class OnAModel:
     def tables(self) -> Iterator[Table]:
         plan = self.plan
         title = (
-            f"Producers of one topic where only the store takes time: {plan.rate}/s each, mean of {plan.seeds} seeds; "
-            f"messages {'complete' if self.is_clean else 'LOST, DOUBLED OR DISORDERED'}"
+            f"Producers of one topic where only the store takes time: {plan.rate}/s each, mean of "
+            f"{plan.seeds} seeds; messages "
+            f"{'complete' if self.is_clean else 'LOST, DOUBLED OR DISORDERED'}"
         )
         rows = []
         for name, results in self.found.items():
             for count in plan.producers:
                 p50, p99 = _mean(results, count)
-                commits = statistics.mean(of.commits for of in results if of.producers == count) / plan.seconds
-                figures = f"{commits:.1f}", f"{p50:,.0f}", f"{p99:,.0f}", f"{self._to_ones(name, count):.1f}"
+                commits = (
+                    statistics.mean(of.commits for of in results if of.producers == count)
+                    / plan.seconds
+                )
+                figures = (
+                    f"{commits:.1f}",
+                    f"{p50:,.0f}",
+                    f"{p99:,.0f}",
+                    f"{self._to_ones(name, count):.1f}",
+                )
                 rows.append((f"{name}, {count}", *figures))
-        yield Table(title, ("store, producers", "commits/s", "ack p50 ms", "p99", "p99/one's"), tuple(rows))
+        yield Table(
+            title, ("store, producers", "commits/s", "ack p50 ms", "p99", "p99/one's"), tuple(rows)
+        )
 
     def charts(self) -> Iterator[Bars]:
         labels = tuple(map(str, self.plan.producers))
-        series = tuple((name, tuple(_mean(of, n)[1] for n in self.plan.producers)) for name, of in self.found.items())
+        series = tuple(
+            (name, tuple(_mean(of, n)[1] for n in self.plan.producers))
+            for name, of in self.found.items()
+        )
         yield Bars("p99 of an acknowledgement by the number of producers", "ms", labels, series)
 
     def targets(self) -> Iterator[Target]:
         most = max(self.plan.producers)
         for name in self.found:
-            yield at_most(f"p99 of {most} producers/one's, {name}", P99_AIM, self._to_ones(name, most))
+            yield at_most(
+                f"p99 of {most} producers/one's, {name}", P99_AIM, self._to_ones(name, most)
+            )
 
     def _to_ones(self, name: str, producers: int) -> float:
         results = self.found[name]
@@ -121,7 +143,9 @@ class OnAModel:
 def _mean(results: tuple[Contended, ...], producers: int) -> tuple[float, float]:
     """The means of p50 and p99 over all seeds."""
     alike = [result.acknowledged for result in results if result.producers == producers]
-    return statistics.mean(found.p50 for found in alike), statistics.mean(found.p99 for found in alike)
+    return statistics.mean(found.p50 for found in alike), statistics.mean(
+        found.p99 for found in alike
+    )
 
 
 def measure_on_a_model(plan: ModelPlan, report: Report) -> OnAModel:
@@ -140,7 +164,9 @@ def _contended(model: StoreModel, producers: int, plan: ModelPlan, seed: int) ->
         writers = []
         for number in range(producers):
             clock = world.machine(f"producer-{number}").clock
-            writers.append(_Writer(clock, ModelledStore(disk, model, 100 * seed + number, clock), plan))
+            writers.append(
+                _Writer(clock, ModelledStore(disk, model, 100 * seed + number, clock), plan)
+            )
 
         def contended() -> None:
             Topic(TOPIC, store=disk, clock=director.clock).create()

@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 from benchmarks.contention.plan import ContentionPlan
 from benchmarks.contention.producers import Fairness, ProducerLoad
 from benchmarks.distribution import Distribution
-from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, cores_cell, known_cores
+from benchmarks.finding import (
+    Chart,
+    Series,
+    Table,
+    Target,
+    at_least,
+    at_most,
+    cores_cell,
+    known_cores,
+)
 from benchmarks.history import Verdict
 from benchmarks.load import Load
 
@@ -24,8 +33,10 @@ P99_AIM = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Consumers, each in its own process and group, so that each reads all. `latency` is of all of them, from
-    `produce`; `slowest_p99_ms` is of the slowest one. CPU seconds count from when all were ready."""
+    """Consumers, each in its own process and group, so that each reads all. `latency` is of all of
+    them, from `produce`; `slowest_p99_ms` is of the slowest one. CPU seconds count from when all
+    were ready.
+    """
 
     consumers: int
     load: Load
@@ -40,8 +51,10 @@ class Readers:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One producer whose keys go round all partitions, and one consumer: latency from `produce` under the load; and
-    without a consumer, `burst_rate` messages a second until all of a burst was acknowledged."""
+    """One producer whose keys go round all partitions, and one consumer: latency from `produce`
+    under the load; and without a consumer, `burst_rate` messages a second until all of a burst was
+    acknowledged.
+    """
 
     partitions: int
     load: Load
@@ -57,7 +70,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """The outcome of a plan. `judged` says whether it ran on an object store, for which there are aims."""
+    """The outcome of a plan. `judged` says whether it ran on an object store, for which there are
+    aims.
+    """
 
     plan: ContentionPlan
     judged: bool
@@ -78,7 +93,9 @@ class Contention:
         return *self.producers, *self.readers, *self.spreads
 
     def p99_ratio(self, one: Fairness) -> float | None:
-        """p99 relative to that of a single producer at the same rate; None if no single producer was measured."""
+        """p99 relative to that of a single producer at the same rate; None if no single producer
+        was measured.
+        """
         same_rate = self._same_kind(replace(one.load, without_group_commit=False))
         alone = next((other for other in same_rate if other.load.producers == 1), None)
         return None if alone is None else one.acknowledged.p99 / alone.acknowledged.p99
@@ -94,20 +111,42 @@ class Contention:
 
     def charts(self) -> Iterator[Chart]:
         """Over the number of producers, and of partitions."""
-        kinds = [self._same_kind(load) for load in dict.fromkeys(_kind(one.load) for one in self.producers)]
+        kinds = [
+            self._same_kind(load)
+            for load in dict.fromkeys(_kind(one.load) for one in self.producers)
+        ]
         if self.producers:
-            yield _producer_chart("Acknowledgement, p99", "ms", kinds, lambda one: one.acknowledged.p99, log_y=True)
-            yield _producer_chart("Commits", "commits/s", kinds, lambda one: one.commits / one.load.seconds)
-            yield _producer_chart("Attempts for each commit", "PUTs/commit", kinds, lambda one: one.puts_per_commit)
+            yield _producer_chart(
+                "Acknowledgement, p99", "ms", kinds, lambda one: one.acknowledged.p99, log_y=True
+            )
+            yield _producer_chart(
+                "Commits", "commits/s", kinds, lambda one: one.commits / one.load.seconds
+            )
+            yield _producer_chart(
+                "Attempts for each commit", "PUTs/commit", kinds, lambda one: one.puts_per_commit
+            )
         if self.spreads:
             p50 = Series("p50", tuple((one.partitions, one.latency.p50) for one in self.spreads))
             p99 = Series("p99", tuple((one.partitions, one.latency.p99) for one in self.spreads))
-            rate = Series("acknowledged", tuple((one.partitions, one.burst_rate) for one in self.spreads))
-            yield Chart("From `produce` to the consumer", "partitions", "ms", (p50, p99), log_x=True, log_y=True)
-            yield Chart("A burst over all partitions", "partitions", "messages/s", (rate,), log_x=True)
+            rate = Series(
+                "acknowledged", tuple((one.partitions, one.burst_rate) for one in self.spreads)
+            )
+            yield Chart(
+                "From `produce` to the consumer",
+                "partitions",
+                "ms",
+                (p50, p99),
+                log_x=True,
+                log_y=True,
+            )
+            yield Chart(
+                "A burst over all partitions", "partitions", "messages/s", (rate,), log_x=True
+            )
 
     def targets(self) -> Iterator[Target]:
-        """Of sixteen producers with group commit: their shares, and on an object store their commits and latency."""
+        """Of sixteen producers with group commit: their shares, and on an object store their
+        commits and latency.
+        """
         for one in self.producers:
             if one.load.producers != JUDGED_PRODUCERS or one.load.without_group_commit:
                 continue
@@ -115,7 +154,8 @@ class Contention:
             if self.judged:
                 yield at_most(f"PUTs/commit, {one.load}", PUTS_AIM, one.puts_per_commit)
                 ratio = self.p99_ratio(one)
-                # The p99 of greedy producers measures their queues, which are n times as long for n producers.
+                # The p99 of greedy producers measures their queues, which are n times as long for n
+                # producers.
                 if one.load.rate and ratio is not None:
                     yield at_most(f"p99 to one producer's, {one.load}", P99_AIM, ratio)
 
@@ -161,7 +201,9 @@ class Contention:
         return Table("Producers of one topic, each a process", head, tuple(rows))
 
     def _reader_table(self) -> Table:
-        title = f"Consumers of one topic, each reading all: ms from `produce`, {self.readers[0].load}"
+        title = (
+            f"Consumers of one topic, each reading all: ms from `produce`, {self.readers[0].load}"
+        )
         head = (
             "consumers",
             "p50",
@@ -178,7 +220,15 @@ class Contention:
         rows = [
             (
                 f"{one.consumers:,}",
-                *(f"{mark:.1f}" for mark in (one.latency.p50, one.latency.p99, one.latency.max, one.slowest_p99_ms)),
+                *(
+                    f"{mark:.1f}"
+                    for mark in (
+                        one.latency.p50,
+                        one.latency.p99,
+                        one.latency.max,
+                        one.slowest_p99_ms,
+                    )
+                ),
                 f"{one.achieved_rate:,.0f}",
                 f"{one.producer_cpu_s:.2f}",
                 f"{one.consumers_cpu_s:.2f}",
@@ -192,8 +242,22 @@ class Contention:
 
     def _spread_table(self) -> Table:
         first = self.spreads[0]
-        title = f"Partitions, one producer: ms from `produce`, {first.load}; then {first.burst:,} messages at once"
-        head = "partitions", "p50", "p99", "max", "achieved/s", "CPU s in", "CPU s out", "burst/s", "others", "messages"
+        title = (
+            f"Partitions, one producer: ms from `produce`, {first.load}; then {first.burst:,} "
+            "messages at once"
+        )
+        head = (
+            "partitions",
+            "p50",
+            "p99",
+            "max",
+            "achieved/s",
+            "CPU s in",
+            "CPU s out",
+            "burst/s",
+            "others",
+            "messages",
+        )
         rows = [
             (
                 f"{one.partitions:,}",
@@ -216,9 +280,14 @@ def _kind(load: ProducerLoad) -> ProducerLoad:
 
 
 def _producer_chart(
-    title: str, unit: str, kinds: Sequence[Sequence[Fairness]], figure: Callable[[Fairness], float], log_y: bool = False
+    title: str,
+    unit: str,
+    kinds: Sequence[Sequence[Fairness]],
+    figure: Callable[[Fairness], float],
+    log_y: bool = False,
 ) -> Chart:
     series = [
-        Series(kind[0].load.way, tuple((float(one.load.producers), figure(one)) for one in kind)) for kind in kinds
+        Series(kind[0].load.way, tuple((float(one.load.producers), figure(one)) for one in kind))
+        for kind in kinds
     ]
     return Chart(title, "producers", unit, tuple(series), log_x=True, log_y=log_y)

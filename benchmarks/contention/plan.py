@@ -12,9 +12,10 @@ __all__ = ["FULL_CONTENTION", "QUICK_CONTENTION", "ContentionPlan"]
 
 @dataclass(frozen=True, slots=True)
 class ContentionPlan:
-    """Measurements in their order: each load of `producers`, some of them again without group commit; each number of
-    `readers` of the same load; each number of `partitions`, under a load and then with `burst` messages as fast as they
-    can be sent."""
+    """Measurements in their order: each load of `producers`, some of them again without group
+    commit; each number of `readers` of the same load; each number of `partitions`, under a load and
+    then with `burst` messages as fast as they can be sent.
+    """
 
     producers: tuple[ProducerLoad, ...]
     reader_load: Load
@@ -28,7 +29,14 @@ FULL_CONTENTION = ContentionPlan(
     tuple(
         ProducerLoad(producers, 20.0, rate, without_group_commit=alone)
         for rate in (100, 0)
-        for producers, alone in ((1, False), (4, False), (4, True), (16, False), (16, True), (64, False))
+        for producers, alone in (
+            (1, False),
+            (4, False),
+            (4, True),
+            (16, False),
+            (16, True),
+            (64, False),
+        )
     ),
     Load(1_000, 20.0, 20.0, 3.0),
     (1, 20),

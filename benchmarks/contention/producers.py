@@ -1,4 +1,6 @@
-"""Many processes write one topic at once: how much of it each gets, and how many requests that costs."""
+"""Many processes write one topic at once: how much of it each gets, and how many requests that
+costs.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ _SECOND_NS = 1_000_000_000
 class ProducerLoad:
     """The load of `producers` processes that write one topic for `seconds`.
 
-    Each sends `rate` messages a second. With a rate of 0 it writes as fast as it can: it always keeps `window` messages
-    in flight. `without_group_commit` sets `deltaq.group.commit=false`.
+    Each sends `rate` messages a second. With a rate of 0 it writes as fast as it can: it always
+    keeps `window` messages in flight. `without_group_commit` sets `deltaq.group.commit=false`.
     """
 
     producers: int
@@ -53,9 +55,11 @@ class ProducerLoad:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one process: `in_time` messages acknowledged before the time was up, of `sent` in the end.
+    """The share of one process: `in_time` messages acknowledged before the time was up, of `sent`
+    in the end.
 
-    Requests, `sent` and `acknowledged`, which counts the delivery callbacks, include a message to warm up.
+    Requests, `sent` and `acknowledged`, which counts the delivery callbacks, include a message to
+    warm up.
     """
 
     sent: int
@@ -69,8 +73,9 @@ class Share:
 class Fairness:
     """The outcome of one load.
 
-    `in_time` has the messages acknowledged in time of each process, fewest first. `creates` are all attempts to create
-    a log entry, `commits` those that stand, `lost_races` those that met others; `data_puts` the uploaded files.
+    `in_time` has the messages acknowledged in time of each process, fewest first. `creates` are all
+    attempts to create a log entry, `commits` those that stand, `lost_races` those that met others;
+    `data_puts` the uploaded files.
     """
 
     load: ProducerLoad
@@ -96,22 +101,32 @@ class Fairness:
 
 
 def measure_fairness(root: str, load: ProducerLoad) -> Fairness:
-    """Let the producers of `load` write a new topic of one partition below `root`, and read everything back."""
+    """Let the producers of `load` write a new topic of one partition below `root`, and read
+    everything back.
+    """
     name = f"fairness-{uuid4().hex[:12]}"
     topic = Topic(name, conf={"bootstrap.servers": root})
     topic.create()
     store = open_store(root)
     entries_before = sum(1 for _ in store.list(topic_log(name)))
     others = OthersLoad()
-    shares = run_together([partial(_produce, root, name, number, load) for number in range(load.producers)])
+    shares = run_together(
+        [partial(_produce, root, name, number, load) for number in range(load.producers)]
+    )
     others_cores = others.cores()
     commits = sum(1 for _ in store.list(topic_log(name))) - entries_before
-    verdict = judge_values([share.sent for share in shares], topic.to_arrow().column("value").to_pylist())
+    verdict = judge_values(
+        [share.sent for share in shares], topic.to_arrow().column("value").to_pylist()
+    )
     return summarise(load, shares, commits, verdict, others_cores)
 
 
 def summarise(
-    load: ProducerLoad, shares: Sequence[Share], commits: int, verdict: Verdict, others_cores: float | None
+    load: ProducerLoad,
+    shares: Sequence[Share],
+    commits: int,
+    verdict: Verdict,
+    others_cores: float | None,
 ) -> Fairness:
     """Add up what the processes counted. Pure."""
     requests: Counter[str] = Counter()
@@ -134,7 +149,9 @@ def summarise(
 
 
 def judge_values(sent: Sequence[int], values: Sequence[bytes]) -> Verdict:
-    """Judge what is in the topic, in its order: `sent[p]` messages of each producer p, each once and in order."""
+    """Judge what is in the topic, in its order: `sent[p]` messages of each producer p, each once
+    and in order.
+    """
     arrivals = [array("q") for _ in sent]
     payloads = [ProducerPayloads(producer) for producer in range(len(sent))]
     foreign = 0
@@ -148,7 +165,8 @@ def judge_values(sent: Sequence[int], values: Sequence[bytes]) -> Verdict:
     return summed([*judged, Verdict(0, foreign, 0, 0, 0, foreign)])
 
 
-# --- the processes ---------------------------------------------------------------------------------------------------
+# --- the processes
+# --------------------------------------------------------------------------------------------------
 
 
 def _produce(root: str, topic: str, number: int, load: ProducerLoad) -> Share:
@@ -178,14 +196,18 @@ def _produce(root: str, topic: str, number: int, load: ProducerLoad) -> Share:
         wait_for_all()
         start_ns, end = monotonic_ns(), monotonic() + load.seconds
         while monotonic() < end:
-            for sequence in range(len(produced_ns), _wanted(load, monotonic_ns() - start_ns, len(acknowledged_ns))):
+            for sequence in range(
+                len(produced_ns), _wanted(load, monotonic_ns() - start_ns, len(acknowledged_ns))
+            ):
                 produced_ns.append(monotonic_ns())
                 producer.produce(topic, payloads.make(sequence))
             producer.poll(0.01)
         in_time = len(acknowledged_ns) - 1
         producer.flush()
     failures.check()
-    waited_ns = array("q", (then - sent for sent, then in zip(produced_ns, acknowledged_ns, strict=False)))
+    waited_ns = array(
+        "q", (then - sent for sent, then in zip(produced_ns, acknowledged_ns, strict=False))
+    )
     return Share(len(produced_ns), len(acknowledged_ns), in_time, dict(store.counts), waited_ns[1:])
 
 

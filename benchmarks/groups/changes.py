@@ -1,4 +1,6 @@
-"""How soon partitions get an owner: when a group is new, when a member joins or leaves, and when one is killed."""
+"""How soon partitions get an owner: when a group is new, when a member joins or leaves, and when
+one is killed.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,18 @@ PARTITIONS = 2
 POLL_S = 0.01
 EVENT_TIMEOUT_S = 60.0
 
-CHANGES = ("first assignment", "hand-over to a member that joins", "hand-over from a member that closes")
+CHANGES = (
+    "first assignment",
+    "hand-over to a member that joins",
+    "hand-over from a member that closes",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What a member reports: `kind` is "subscribed", "closing", "assigned" or "record"; of which partitions, when."""
+    """What a member reports: `kind` is "subscribed", "closing", "assigned" or "record"; of which
+    partitions, when.
+    """
 
     kind: str
     at_ns: int
@@ -45,7 +53,9 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From the call of `subscribe` or `close` to the new owner's `on_assign`, and to its first record."""
+    """From the call of `subscribe` or `close` to the new owner's `on_assign`, and to its first
+    record.
+    """
 
     name: str
     assigned_ns: int
@@ -65,24 +75,34 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """From the SIGKILL of a member to the `on_assign` with which the other one has its partition."""
+    """From the SIGKILL of a member to the `on_assign` with which the other one has its
+    partition.
+    """
 
     session_s: float
     seconds: float
 
 
-def first_after(events: Sequence[Happened], kind: str, at_ns: int, partitions: frozenset[int] = frozenset()) -> int:
-    """When the first such event after a time happened that has one of the partitions, or any if none is given. Pure.
+def first_after(
+    events: Sequence[Happened], kind: str, at_ns: int, partitions: frozenset[int] = frozenset()
+) -> int:
+    """When the first such event after a time happened that has one of the partitions, or any if
+    none is given. Pure.
 
     LookupError if there is none.
     """
     for event in events:
-        if event.kind == kind and event.at_ns >= at_ns and (not partitions or partitions & set(event.partitions)):
+        if (
+            event.kind == kind
+            and event.at_ns >= at_ns
+            and (not partitions or partitions & set(event.partitions))
+        ):
             return event.at_ns
     raise LookupError(f"no {kind} of {sorted(partitions)}")
 
 
-# --- the process of a member ------------------------------------------------------------------------------------------
+# --- the process of a member
+# ------------------------------------------------------------------------------------------
 
 
 def _run_member(client: Client, topic: str, pipe: Connection) -> None:
@@ -96,7 +116,8 @@ def _run_member(client: Client, topic: str, pipe: Connection) -> None:
         pipe.send(Happened("assigned", monotonic_ns(), numbers))
 
     with client.api.Consumer({**client.consumer_conf, "group.id": f"warm-{uuid4().hex}"}) as warm:
-        warm.list_topics(topic, timeout=START_TIMEOUT_S)  # code that is loaded at first use is not measured
+        # Code that is loaded at first use is not measured.
+        warm.list_topics(topic, timeout=START_TIMEOUT_S)
     while True:
         if consumer is None or pipe.poll():
             command = pipe.recv()
@@ -124,13 +145,17 @@ class Member:
         context = get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self.events: list[Happened] = []
-        self.process = context.Process(target=_run_member, args=(client, topic, theirs), daemon=True)
+        self.process = context.Process(
+            target=_run_member, args=(client, topic, theirs), daemon=True
+        )
         self.process.start()
 
     def tell(self, command: object) -> None:
         self._pipe.send(command)
 
-    def await_event(self, kind: str, after_ns: int, partitions: frozenset[int] = frozenset()) -> int:
+    def await_event(
+        self, kind: str, after_ns: int, partitions: frozenset[int] = frozenset()
+    ) -> int:
         """When it happened. Raises TimeoutError."""
         give_up_at = monotonic() + EVENT_TIMEOUT_S
         while True:
@@ -138,12 +163,19 @@ class Member:
                 return first_after(self.events, kind, after_ns, partitions)
             except LookupError:
                 if not self._pipe.poll(max(0.0, give_up_at - monotonic())):
-                    raise TimeoutError(f"a member has reported {self.events[-5:]}, and no {kind!r}") from None
+                    raise TimeoutError(
+                        f"a member has reported {self.events[-5:]}, and no {kind!r}"
+                    ) from None
                 self.events.append(self._pipe.recv())
 
     def owned(self) -> frozenset[int]:
         """The partitions of the last assignment."""
-        return frozenset(next((event.partitions for event in reversed(self.events) if event.kind == "assigned"), ()))
+        return frozenset(
+            next(
+                (event.partitions for event in reversed(self.events) if event.kind == "assigned"),
+                (),
+            )
+        )
 
     def end(self) -> None:
         if self.process.is_alive():
@@ -176,7 +208,8 @@ def _produce(client: Client, topic: str, stop: Event) -> None:
             producer.poll(0)
 
 
-# --- the measurements -------------------------------------------------------------------------------------------------
+# --- the measurements
+# -------------------------------------------------------------------------------------------------
 
 
 def measure_changes(client: Client, strategy: str, rounds: int) -> Iterator[Changes]:
@@ -197,17 +230,28 @@ def _times(change: Change) -> tuple[int, int]:
 
 def _conf(strategy: str, **more: object) -> dict[str, object]:
     group = f"group-{uuid4().hex[:12]}"
-    return {"group.id": group, "partition.assignment.strategy": strategy, "auto.offset.reset": "latest", **more}
+    return {
+        "group.id": group,
+        "partition.assignment.strategy": strategy,
+        "auto.offset.reset": "latest",
+        **more,
+    }
 
 
 def _round(first: Member, second: Member, strategy: str) -> Iterator[Change]:
     conf, begun_ns, everything = _conf(strategy), monotonic_ns(), frozenset(range(PARTITIONS))
-    yield _changed(CHANGES[0], first, begun_ns, lambda: first.tell(conf), "subscribed", first, everything)
+    yield _changed(
+        CHANGES[0], first, begun_ns, lambda: first.tell(conf), "subscribed", first, everything
+    )
     begun_ns = monotonic_ns()
-    yield _changed(CHANGES[1], second, begun_ns, lambda: second.tell(conf), "subscribed", second, everything)
+    yield _changed(
+        CHANGES[1], second, begun_ns, lambda: second.tell(conf), "subscribed", second, everything
+    )
     moved = everything - second.owned()
     begun_ns = monotonic_ns()
-    yield _changed(CHANGES[2], first, begun_ns, lambda: first.tell("close"), "closing", second, moved)
+    yield _changed(
+        CHANGES[2], first, begun_ns, lambda: first.tell("close"), "closing", second, moved
+    )
     close(second)
 
 
@@ -227,7 +271,9 @@ def _changed(
     owner: Member,
     partitions: frozenset[int],
 ) -> Change:
-    """Let `actor` act, and wait until `owner` has been assigned one of the partitions and has a record of it."""
+    """Let `actor` act, and wait until `owner` has been assigned one of the partitions and has a
+    record of it.
+    """
     act()
     acted_ns = actor.await_event(kind, begun_ns)
     assigned_ns = owner.await_event("assigned", acted_ns, partitions)
@@ -244,9 +290,13 @@ def measure_takeovers(client: Client, session_s: float, times: int) -> list[Take
     for _ in range(times):
         with _members(client, f"takeover-{uuid4().hex[:12]}") as (first, second):
             conf, begun_ns = _conf("range", **more), monotonic_ns()
-            _changed("", first, begun_ns, partial(first.tell, conf), "subscribed", first, everything)
+            _changed(
+                "", first, begun_ns, partial(first.tell, conf), "subscribed", first, everything
+            )
             begun_ns = monotonic_ns()
-            _changed("", second, begun_ns, partial(second.tell, conf), "subscribed", second, everything)
+            _changed(
+                "", second, begun_ns, partial(second.tell, conf), "subscribed", second, everything
+            )
             moved = everything - second.owned()
             killed_ns = monotonic_ns()
             first.process.kill()

@@ -1,4 +1,6 @@
-"""Offset commits: of members that commit at once, and what a day of them leaves in the group's log."""
+"""Offset commits: of members that commit at once, and what a day of them leaves in the group's
+log.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ WEEK_MS = 7 * 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Members that commit the offset of a partition of their own synchronously, again and again, for `seconds`.
+    """Members that commit the offset of a partition of their own synchronously, again and again,
+    for `seconds`.
 
     `counts` of accepted commits are those of each member, from the fewest to the most.
     """
@@ -56,11 +59,15 @@ class Commits:
         return self.counts[0] / max(1, median(self.counts))
 
 
-def measure_commits(root: str, members: int, seconds: float, model: StoreModel, seed: int) -> Iterator[Commits]:
+def measure_commits(
+    root: str, members: int, seconds: float, model: StoreModel, seed: int
+) -> Iterator[Commits]:
     """On local disk below `root`, and on a modelled S3."""
     yield _commit_at_once("local disk", [open_store(root) for _ in range(members)], seconds)
     inner = MemoryStore("commits")
-    yield _commit_at_once(model.name, [GroupStore(inner, model, seed + number) for number in range(members)], seconds)
+    yield _commit_at_once(
+        model.name, [GroupStore(inner, model, seed + number) for number in range(members)], seconds
+    )
 
 
 def _commit_at_once(place: str, stores: Sequence[Store], seconds: float) -> Commits:
@@ -101,13 +108,15 @@ def _commit_at_once(place: str, stores: Sequence[Store], seconds: float) -> Comm
     return Commits(place, seconds, counts, distribution(took for one in found for took in one))
 
 
-# --- the size of the log ---------------------------------------------------------------------------------------------
+# --- the size of the log
+# ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class LogSize:
-    """The group's log after one member has committed five partitions every five seconds for `modelled_s`, with
-    checkpoints and clean-up."""
+    """The group's log after one member has committed five partitions every five seconds for
+    `modelled_s`, with checkpoints and clean-up.
+    """
 
     modelled_s: int
     entries: int
@@ -129,9 +138,15 @@ def measure_log(modelled_s: int) -> LogSize:
     """Write the log on a clock that leaps from commit to commit."""
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("log", clock)
-    log, maintenance = GroupLog(store, "g", clock), GroupPass(store, "g", clock, DEFAULT_SETTINGS, WEEK_MS)
+    log, maintenance = (
+        GroupLog(store, "g", clock),
+        GroupPass(store, "g", clock, DEFAULT_SETTINGS, WEEK_MS),
+    )
     for number in range(modelled_s // COMMIT_INTERVAL_S):
-        offsets = [CommittedOffset("events", "0" * 32, partition, number) for partition in range(PARTITIONS)]
+        offsets = [
+            CommittedOffset("events", "0" * 32, partition, number)
+            for partition in range(PARTITIONS)
+        ]
         log.commit(None, offsets, float("inf"))
         clock.advance(COMMIT_INTERVAL_S)
         if number % DEFAULT_SETTINGS.checkpoint_interval == 0:

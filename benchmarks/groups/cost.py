@@ -22,10 +22,12 @@ __all__ = ["GroupCost", "measure_costs"]
 
 @dataclass(frozen=True, slots=True)
 class GroupCost:
-    """Requests of all members of a group in `seconds`, by what they are for; `billed` by the kinds of the price list.
+    """Requests of all members of a group in `seconds`, by what they are for; `billed` by the kinds
+    of the price list.
 
-    Busy: each partition gets a record every half second, and members commit every five seconds. `started_s`: from the
-    first subscription until all had their partitions. `records` were returned.
+    Busy: each partition gets a record every half second, and members commit every five seconds.
+    `started_s`: from the first subscription until all had their partitions. `records` were
+    returned.
     """
 
     members: int
@@ -43,7 +45,11 @@ class GroupCost:
     @property
     def group_per_minute(self) -> float:
         """Requests of one member for its group, without those for records."""
-        return sum(self.per_minute(label) for label in self.requests if label.startswith(("heartbeat", "group")))
+        return sum(
+            self.per_minute(label)
+            for label in self.requests
+            if label.startswith(("heartbeat", "group"))
+        )
 
     @property
     def commits_per_s(self) -> float:

@@ -49,5 +49,8 @@ def _changes(plan: GroupsPlan, place: Place) -> Iterator[Changes]:
         for client, rounds in clients:
             place.report(f"groups, changes under {strategy}, {client.name}: {rounds} rounds")
             for change in measure_changes(client, strategy, rounds):
-                place.report(f"  {change.name}: p50 {change.assigned.p50:,.0f} ms, p95 {change.assigned.p95:,.0f} ms")
+                place.report(
+                    f"  {change.name}: p50 {change.assigned.p50:,.0f} ms, p95 "
+                    f"{change.assigned.p95:,.0f} ms"
+                )
                 yield change

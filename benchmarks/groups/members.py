@@ -1,4 +1,6 @@
-"""Members of one group, each on a thread of this process with a connection of its own, as if on its own machine."""
+"""Members of one group, each on a thread of this process with a connection of its own, as if on its
+own machine.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ from deltaq.store import Store
 __all__ = ["START_S", "Members", "is_even", "wait_until"]
 
 START_S = 90.0
-"""Seconds within which all members of a group must have their partitions; after that the benchmark fails."""
+"""Seconds within which all members of a group must have their partitions; after that the benchmark
+fails.
+"""
 
 
 def is_even(owned: Sequence[int], partitions: int) -> bool:
-    """Whether the members have all partitions between them, and none two more than another. Pure."""
+    """Whether the members have all partitions between them, and none two more than another.
+    Pure.
+    """
     return sum(owned) == partitions and max(owned) - min(owned) <= 1
 
 
@@ -47,9 +53,14 @@ class Members:
                 one.result()
 
     def await_all(self, partitions: int) -> float:
-        """Wait until the partitions are shared evenly; the seconds that took. Raises TimeoutError."""
+        """Wait until the partitions are shared evenly; the seconds that took. Raises
+        TimeoutError.
+        """
         begun_at = monotonic()
-        wait_until(lambda: is_even(self.owned, partitions), f"{self.owned} of {partitions} partitions are assigned")
+        wait_until(
+            lambda: is_even(self.owned, partitions),
+            f"{self.owned} of {partitions} partitions are assigned",
+        )
         return monotonic() - begun_at
 
     def _poll(self, number: int) -> None:

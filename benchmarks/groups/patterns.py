@@ -45,12 +45,18 @@ def _assign_s(store: Store, prefix: str, topics: int, strategy: str) -> float:
     def on_assign(_: Consumer, partitions: list[TopicPartition]) -> None:
         assigned.update(tp.topic for tp in partitions)
 
-    conf = {"bootstrap.servers": store.url, "group.id": uuid4().hex, "partition.assignment.strategy": strategy}
+    conf = {
+        "bootstrap.servers": store.url,
+        "group.id": uuid4().hex,
+        "partition.assignment.strategy": strategy,
+    }
     with Consumer(conf, store=store) as consumer:
         begun_at = monotonic()
         consumer.subscribe([f"^{prefix}-"], on_assign=on_assign)
         while len(assigned) < topics:
             consumer.poll(0.01)
             if monotonic() - begun_at > START_S:
-                raise TimeoutError(f"{len(assigned)} of {topics} topics were assigned within {START_S:g} s")
+                raise TimeoutError(
+                    f"{len(assigned)} of {topics} topics were assigned within {START_S:g} s"
+                )
         return monotonic() - begun_at

@@ -1,4 +1,6 @@
-"""What is measured of groups: changes of the membership, requests, commits, and a subscription to many topics."""
+"""What is measured of groups: changes of the membership, requests, commits, and a subscription to
+many topics.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,14 @@ __all__ = ["FULL_GROUPS", "QUICK_GROUPS", "GroupsPlan"]
 
 @dataclass(frozen=True, slots=True)
 class GroupsPlan:
-    """`rounds` of joins and leaves with each of the `strategies`; Kafka takes seconds for each, and has `kafka_rounds`.
+    """`rounds` of joins and leaves with each of the `strategies`; Kafka takes seconds for each, and
+    has `kafka_rounds`.
 
-    `takeovers`: how often a member with a session of `session_s` is killed. `sizes`: the groups whose requests are
-    counted, those of one tuple at the same time, for `idle_s` and, after `warmup_s` in which each has committed once,
-    for `busy_s`. `committers`: so many members commit
-    at once for `commit_s`. `topics`: how many a pattern matches. `logged_s`: the modelled time for which one member
-    commits every five seconds.
+    `takeovers`: how often a member with a session of `session_s` is killed. `sizes`: the groups
+    whose requests are counted, those of one tuple at the same time, for `idle_s` and, after
+    `warmup_s` in which each has committed once, for `busy_s`. `committers`: so many members commit
+    at once for `commit_s`. `topics`: how many a pattern matches. `logged_s`: the modelled time for
+    which one member commits every five seconds.
     """
 
     rounds: int
@@ -39,6 +42,20 @@ class GroupsPlan:
 
 _STRATEGIES = ("range", "cooperative-sticky")
 FULL_GROUPS = GroupsPlan(
-    20, 10, _STRATEGIES, 3, 2.0, ((1, 3, 10), (50,)), 10.0, 6.0, 20.0, (1, 3, 10), 5.0, 1_000, 86_400
+    20,
+    10,
+    _STRATEGIES,
+    3,
+    2.0,
+    ((1, 3, 10), (50,)),
+    10.0,
+    6.0,
+    20.0,
+    (1, 3, 10),
+    5.0,
+    1_000,
+    86_400,
 )
-QUICK_GROUPS = GroupsPlan(2, 1, _STRATEGIES, 1, 1.0, ((1, 3),), 3.0, 6.0, 5.0, (1, 3), 1.0, 100, 3_600)
+QUICK_GROUPS = GroupsPlan(
+    2, 1, _STRATEGIES, 1, 1.0, ((1, 3),), 3.0, 6.0, 5.0, (1, 3), 1.0, 100, 3_600
+)

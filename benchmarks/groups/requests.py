@@ -31,7 +31,9 @@ def label_of(operation: str, key: str, outcome: str) -> str:
         of = "topic log" if is_log else "data"
     else:
         of = ""
-    label = f"{of} {operation}" + (" refused" if operation == "create" and outcome == "exists" else "")
+    label = f"{of} {operation}" + (
+        " refused" if operation == "create" and outcome == "exists" else ""
+    )
     return label if label in LABELS else "other"
 
 

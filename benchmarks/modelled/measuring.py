@@ -1,4 +1,6 @@
-"""Measures each stream in a fresh process: its producers and consumers on a modelled store in its memory."""
+"""Measures each stream in a fresh process: its producers and consumers on a modelled store in its
+memory.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,9 @@ __all__ = ["Bill", "PaddedPayloads", "Result", "cell_of", "measure_modelled"]
 TOPIC = "events"
 
 TIMEOUT_S = 60.0
-"""Seconds without a message after which missing ones count as lost. A stream beyond the capacity of the modelled store
-arrives in large pieces."""
+"""Seconds without a message after which missing ones count as lost. A stream beyond the capacity of
+the modelled store arrives in large pieces.
+"""
 
 
 def measure_modelled(plan: ModelledPlan, report: Report) -> Modelled:
@@ -47,7 +50,9 @@ def measure_modelled(plan: ModelledPlan, report: Report) -> Modelled:
         cell = replace(cell, others_cores=others.cores())
         cells.append(cell)
         dollars = plan.model.prices.dollars_for_requests(cell.requests_per_s)
-        report(f"  p99 {cell.arrived.p99:,.0f} ms, {dollars:.2f} $ a day for requests, {cell.verdict}")
+        report(
+            f"  p99 {cell.arrived.p99:,.0f} ms, {dollars:.2f} $ a day for requests, {cell.verdict}"
+        )
     return Modelled(plan, tuple(cells))
 
 
@@ -64,12 +69,17 @@ class PaddedPayloads(TimedPayloads):
 
     def read(self, payload: bytes) -> tuple[int, int] | None:
         """(time of sending in ns, sequence number), or None if the payload was never made."""
-        return super().read(payload[:MESSAGE_BYTES]) if payload[MESSAGE_BYTES:] == self._padding else None
+        return (
+            super().read(payload[:MESSAGE_BYTES])
+            if payload[MESSAGE_BYTES:] == self._padding
+            else None
+        )
 
 
 class Bill:
-    """The requests of all clients, each of which has its own store, from `begin` until every client has called `done`.
-    Thread-safe."""
+    """The requests of all clients, each of which has its own store, from `begin` until every client
+    has called `done`. Thread-safe.
+    """
 
     def __init__(self, stores: Sequence[ModelledStore]) -> None:
         self._stores = stores
@@ -83,33 +93,45 @@ class Bill:
         self._began = self._now()
 
     def done(self) -> None:
-        """All messages of a client are acknowledged, or read. The last client's call ends the counting."""
+        """All messages of a client are acknowledged, or read. The last client's call ends the
+        counting.
+        """
         with self._lock:
             self._left -= 1
             if not self._left:
                 self._ended = self._now()
 
     def total(self) -> tuple[float, dict[str, int]]:
-        """Seconds, and requests of each kind; up to now if it is still open, because a message was lost."""
+        """Seconds, and requests of each kind; up to now if it is still open, because a message was
+        lost.
+        """
         (began_ns, before), (ended_ns, after) = self._began, self._ended or self._now()
-        return (ended_ns - began_ns) / 1e9, {kind: number - before[kind] for kind, number in after.items()}
+        return (ended_ns - began_ns) / 1e9, {
+            kind: number - before[kind] for kind, number in after.items()
+        }
 
     def _now(self) -> tuple[int, Counter[str]]:
         return monotonic_ns(), sum((store.requests() for store in self._stores), Counter())
 
 
 def _measure_stream(stream: Stream, model: StoreModel, seed: int) -> Cell:
-    """Run in the fresh process. Each client has its own connection to the store, as if on its own machine."""
+    """Run in the fresh process. Each client has its own connection to the store, as if on its own
+    machine.
+    """
     inner, cpu_s = MemoryStore("modelled"), process_time()
     Topic(TOPIC, partitions=stream.pairs, store=inner).create()
     stores = [ModelledStore(inner, model, seed + number) for number in range(2 * stream.pairs)]
     of_producers, of_consumers = stores[: stream.pairs], stores[stream.pairs :]
-    payloads = [PaddedPayloads(seed + partition, stream.message_bytes) for partition in range(stream.pairs)]
+    payloads = [
+        PaddedPayloads(seed + partition, stream.message_bytes) for partition in range(stream.pairs)
+    ]
     bill = Bill(stores)
     with ThreadPoolExecutor(len(stores)) as pool:
         ready = [Event() for _ in of_consumers]
         readings = [
-            pool.submit(_read, store, partition, stream.share, payloads[partition], ready[partition], bill)
+            pool.submit(
+                _read, store, partition, stream.share, payloads[partition], ready[partition], bill
+            )
             for partition, store in enumerate(of_consumers)
         ]
         for is_ready, reading in zip(ready, readings, strict=True):
@@ -123,20 +145,32 @@ def _measure_stream(stream: Stream, model: StoreModel, seed: int) -> Cell:
         read = [reading.result() for reading in readings]
     cpu_s = process_time() - cpu_s
     records = _records_in(inner, stream.pairs)
-    read = [with_unread(consumed, stream.share, number) for consumed, number in zip(read, records, strict=True)]
-    results = [Result(stream.share, *side, consumed) for side, consumed in zip(sent, read, strict=True)]
+    read = [
+        with_unread(consumed, stream.share, number)
+        for consumed, number in zip(read, records, strict=True)
+    ]
+    results = [
+        Result(stream.share, *side, consumed) for side, consumed in zip(sent, read, strict=True)
+    ]
     return cell_of(stream, results, *bill.total(), cpu_s)
 
 
 def _records_in(store: Store, partitions: int) -> list[int]:
     """The number of records in each partition."""
     with Consumer({"bootstrap.servers": store.url, "group.id": "count"}, store=store) as consumer:
-        bounds = [consumer.get_watermark_offsets(TopicPartition(TOPIC, number)) for number in range(partitions)]
+        bounds = [
+            consumer.get_watermark_offsets(TopicPartition(TOPIC, number))
+            for number in range(partitions)
+        ]
     return [end - first for first, end in bounds]
 
 
 def cell_of(
-    stream: Stream, results: Sequence[Result], seconds: float, requests: Mapping[str, int], cpu_s: float
+    stream: Stream,
+    results: Sequence[Result],
+    seconds: float,
+    requests: Mapping[str, int],
+    cpu_s: float,
 ) -> Cell:
     """The outcome for the messages of all partitions together. Pure."""
     return Cell(
@@ -153,7 +187,9 @@ def cell_of(
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one partition: when the first message was due, when each was acknowledged, and what was read."""
+    """The outcome of one partition: when the first message was due, when each was acknowledged, and
+    what was read.
+    """
 
     load: Load
     start_ns: int
@@ -179,10 +215,13 @@ class Result:
         return self.start_ns + self.load.due_ns(number)
 
 
-# --- the clients, each in a thread -----------------------------------------------------------------------------------
+# --- the clients, each in a thread
+# -----------------------------------------------------------------------------------
 
 
-def _send(store: Store, partition: int, load: Load, payloads: TimedPayloads, bill: Bill) -> tuple[int, array[int]]:
+def _send(
+    store: Store, partition: int, load: Load, payloads: TimedPayloads, bill: Bill
+) -> tuple[int, array[int]]:
     """When the first message was due, and when each was acknowledged, in order."""
     failures = DeliveryFailures()
     acknowledged_ns = array("q")
@@ -197,7 +236,11 @@ def _send(store: Store, partition: int, load: Load, payloads: TimedPayloads, bil
         send_patiently(producer, TOPIC, payloads.make(sequence), partition=partition)
 
     # Only the linger is to decide how much goes into a commit.
-    unlimited = {"batch.num.messages": 1_000_000, "batch.size": 2**31 - 1, "queue.buffering.max.messages": 0}
+    unlimited = {
+        "batch.num.messages": 1_000_000,
+        "batch.size": 2**31 - 1,
+        "queue.buffering.max.messages": 0,
+    }
     conf = {"bootstrap.servers": store.url, "linger.ms": load.linger_ms, **unlimited}
     with Producer(conf, store=store, on_delivery=acknowledged) as producer:
         producer.list_topics(TOPIC)
@@ -208,7 +251,9 @@ def _send(store: Store, partition: int, load: Load, payloads: TimedPayloads, bil
     return start_ns, acknowledged_ns
 
 
-def _read(store: Store, partition: int, load: Load, payloads: TimedPayloads, ready: Event, bill: Bill) -> Consumed:
+def _read(
+    store: Store, partition: int, load: Load, payloads: TimedPayloads, ready: Event, bill: Bill
+) -> Consumed:
     conf = {"bootstrap.servers": store.url, "group.id": "readers"}
     with Consumer(conf, store=store) as consumer:
         consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING)])
@@ -218,7 +263,9 @@ def _read(store: Store, partition: int, load: Load, payloads: TimedPayloads, rea
 
 
 def _read_all(consumer: Consumer, payloads: TimedPayloads, total: int, bill: Bill) -> Consumed:
-    """Poll until all messages are there and no more have come for a while, or until too long none has come."""
+    """Poll until all messages are there and no more have come for a while, or until too long none
+    has come.
+    """
     sequences, sent_ns, received_ns, foreign = array("q"), array("q"), array("q"), 0
     cpu_s, last = process_time(), monotonic()
     while monotonic() - last <= (QUIET_S if len(sequences) >= total else TIMEOUT_S):

@@ -17,19 +17,23 @@ __all__ = ["Cell", "Modelled"]
 AIM_LINGER_MS = 250.0
 ACKNOWLEDGED_AIM_MS = 700.0
 ARRIVED_AIM_MS = 1_000.0
-"""Marks p99 at this linger: about what systems with servers in front of S3 Standard publish of themselves."""
+"""Marks p99 at this linger: about what systems with servers in front of S3 Standard publish of
+themselves.
+"""
 
 KEPT_UP_SHARE = 0.9
-"""Of what is sent a second, what has to go all the way in the whole time, the last message's latency included."""
+"""Of what is sent a second, what has to go all the way in the whole time, the last message's
+latency included.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One stream. Latencies are from when a message was due, without the warm-up, `acknowledged` to the delivery
-    callback and `arrived` to the consumer's hands.
+    """One stream. Latencies are from when a message was due, without the warm-up, `acknowledged` to
+    the delivery callback and `arrived` to the consumer's hands.
 
-    `requests` by kind are those of all clients within `seconds`: from the first message until every one had been both
-    acknowledged and read.
+    `requests` by kind are those of all clients within `seconds`: from the first message until every
+    one had been both acknowledged and read.
     """
 
     stream: Stream
@@ -53,7 +57,9 @@ class Cell:
 
     @property
     def is_kept_up(self) -> bool:
-        """Whether the stream kept up. Otherwise latencies depend on the duration, and requests are of a lower rate."""
+        """Whether the stream kept up. Otherwise latencies depend on the duration, and requests are
+        of a lower rate.
+        """
         return self.mb_per_s >= KEPT_UP_SHARE * self.stream.mb_per_s
 
 
@@ -85,24 +91,47 @@ class Modelled:
         if self.cells:
             yield self._latency_table()
             yield self._cost_table()
-            yield _published("Dollars a day, as published by others", ("10 MB/s", "100 MB/s"), PUBLISHED_COSTS)
+            yield _published(
+                "Dollars a day, as published by others", ("10 MB/s", "100 MB/s"), PUBLISHED_COSTS
+            )
             marks = "ack p50", "p99", "end to end p50", "p99"
-            yield _published("Latency on S3 in ms, as published by others", marks, PUBLISHED_LATENCIES)
+            yield _published(
+                "Latency on S3 in ms, as published by others", marks, PUBLISHED_LATENCIES
+            )
 
     def charts(self) -> Iterator[Chart]:
         """Dollars and marks over `linger.ms`."""
         if self.cells:
             name = self.plan.model.name
-            dollars, arrived = self._lines(self.request_dollars), self._lines(lambda cell: cell.arrived.p99)
-            yield Chart(f"Requests, modelled {name}", "linger.ms", "$ a day", dollars, log_x=True, log_y=True)
-            yield Chart(f"End to end, p99, modelled {name}", "linger.ms", "ms", arrived, log_x=True, log_y=True)
+            dollars, arrived = (
+                self._lines(self.request_dollars),
+                self._lines(lambda cell: cell.arrived.p99),
+            )
+            yield Chart(
+                f"Requests, modelled {name}",
+                "linger.ms",
+                "$ a day",
+                dollars,
+                log_x=True,
+                log_y=True,
+            )
+            yield Chart(
+                f"End to end, p99, modelled {name}",
+                "linger.ms",
+                "ms",
+                arrived,
+                log_x=True,
+                log_y=True,
+            )
 
     def targets(self) -> Iterator[Target]:
         """Of the streams with the one linger for which others publish what they reach."""
         for cell in self.cells:
             if cell.stream.load.linger_ms == AIM_LINGER_MS:
                 what = f"modelled {self.plan.model.name}, {cell.stream}"
-                yield at_most(f"acknowledged p99, {what}", ACKNOWLEDGED_AIM_MS, cell.acknowledged.p99, " ms")
+                yield at_most(
+                    f"acknowledged p99, {what}", ACKNOWLEDGED_AIM_MS, cell.acknowledged.p99, " ms"
+                )
                 yield at_most(f"end to end p99, {what}", ARRIVED_AIM_MS, cell.arrived.p99, " ms")
 
     def _lines(self, figure: Callable[[Cell], float]) -> tuple[Series, ...]:
@@ -110,7 +139,9 @@ class Modelled:
             Series(
                 f"{rate:g} MB/s",
                 tuple(
-                    (cell.stream.load.linger_ms, figure(cell)) for cell in self.cells if cell.stream.mb_per_s == rate
+                    (cell.stream.load.linger_ms, figure(cell))
+                    for cell in self.cells
+                    if cell.stream.mb_per_s == rate
                 ),
             )
             for rate in dict.fromkeys(cell.stream.mb_per_s for cell in self.cells)
@@ -134,7 +165,10 @@ class Modelled:
             (
                 str(cell.stream),
                 *(f"{mark:,.0f}" for mark in (cell.acknowledged.p50, cell.acknowledged.p99)),
-                *(f"{mark:,.0f}" for mark in (cell.arrived.p50, cell.arrived.p99, cell.arrived.max)),
+                *(
+                    f"{mark:,.0f}"
+                    for mark in (cell.arrived.p50, cell.arrived.p99, cell.arrived.max)
+                ),
                 f"{cell.mb_per_s:.1f}",
                 _kept_up(cell),
                 f"{cell.cpu_s:.1f}",
@@ -143,12 +177,15 @@ class Modelled:
             )
             for cell in self.cells
         ]
-        return Table(f"Modelled {self.plan.model.name}: ms from when a message was due", head, tuple(rows))
+        return Table(
+            f"Modelled {self.plan.model.name}: ms from when a message was due", head, tuple(rows)
+        )
 
     def _cost_table(self) -> Table:
         title = (
-            f"Modelled {self.plan.model.name}: requests a second and dollars a day at the MB/s that were achieved; "
-            f"{DAYS_KEPT} days kept, not compressed; without the machines of the clients"
+            f"Modelled {self.plan.model.name}: requests a second and dollars a day at the MB/s that"
+            f" were achieved; {DAYS_KEPT} days kept, not compressed; without the machines of the "
+            "clients"
         )
         kinds = "PUT", "GET", "LIST", "DELETE"
         dollars = "requests $", "storage $", "both $"

@@ -12,8 +12,9 @@ __all__ = ["FULL_MODELLED", "QUICK_MODELLED", "ModelledPlan", "Stream"]
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What is sent: messages of `message_bytes` to one topic, by `pairs` producers that each send an equal share of
-    them to a partition of their own, which one of as many consumers reads."""
+    """What is sent: messages of `message_bytes` to one topic, by `pairs` producers that each send
+    an equal share of them to a partition of their own, which one of as many consumers reads.
+    """
 
     load: Load
     message_bytes: int
@@ -48,9 +49,14 @@ _LINGERS_MS = (5.0, 20.0, 100.0, 250.0, 1_000.0)
 FULL_MODELLED = ModelledPlan(
     (
         *(Stream(Load(10_000, linger_ms, 20.0, 10.0), 1_000) for linger_ms in _LINGERS_MS),
-        # One request brings 44 MB/s, and one client has few under way. Of 100 KB, so that the Python of 16 clients in
-        # one process is not what is measured.
-        *(Stream(Load(1_000, linger_ms, 20.0, 10.0), 100_000, pairs=8) for linger_ms in _LINGERS_MS),
+        # One request brings 44 MB/s, and one client has few under way. Of 100 KB, so that the
+        # Python of 16 clients in one process is not what is measured.
+        *(
+            Stream(Load(1_000, linger_ms, 20.0, 10.0), 100_000, pairs=8)
+            for linger_ms in _LINGERS_MS
+        ),
     )
 )
-QUICK_MODELLED = ModelledPlan(tuple(Stream(Load(10_000, linger_ms, 4.0, 4.0), 1_000) for linger_ms in (20.0, 250.0)))
+QUICK_MODELLED = ModelledPlan(
+    tuple(Stream(Load(10_000, linger_ms, 4.0, 4.0), 1_000) for linger_ms in (20.0, 250.0))
+)

@@ -20,14 +20,17 @@ __all__ = ["ModelledStore"]
 
 
 class ModelledStore(CountingStore):
-    """Hands everything on to `inner`, one of this process, with the delays, and the requests, of a model.
+    """Hands everything on to `inner`, one of this process, with the delays, and the requests, of a
+    model.
 
-    The requests of an operation are those of `deltaq.store.objects`: large objects are uploaded in parts, several at
-    once, and a listing ends with a request that finds no further page. Watches are not notified. The same seed and
-    order of operations give the same delays. Thread-safe.
+    The requests of an operation are those of `deltaq.store.objects`: large objects are uploaded in
+    parts, several at once, and a listing ends with a request that finds no further page. Watches
+    are not notified. The same seed and order of operations give the same delays. Thread-safe.
     """
 
-    def __init__(self, inner: Store, model: StoreModel, seed: int, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, inner: Store, model: StoreModel, seed: int, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         super().__init__(inner, log_folder="")  # to S3 a log entry is an object like any other
         self._requests: Counter[str] = Counter()
         self._model = model
@@ -119,7 +122,9 @@ class ModelledStore(CountingStore):
 
 
 class _Delay:
-    """Half of the time passes before what is inside, half after it: a request's way there and its answer's way back."""
+    """Half of the time passes before what is inside, half after it: a request's way there and its
+    answer's way back.
+    """
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock

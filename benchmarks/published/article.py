@@ -11,7 +11,9 @@ __all__ = ["KEEPS_UP_P99_MS", "MODES_MS", "PUBLISHED", "Figure", "best_p50", "pu
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What was published of `rate` messages a second, with writer and reader set to commit each `mode_ms`."""
+    """What was published of `rate` messages a second, with writer and reader set to commit each
+    `mode_ms`.
+    """
 
     rate: int
     mode_ms: int
@@ -27,8 +29,9 @@ PUBLISHED = (
     Figure(150_000, 1000, Marks(1_680, 1_940, 2_040, 2_180, 3_090)),
     Figure(250_000, 1000, Marks(1_980, 2_270, 2_410, 3_360, 4_580)),
 )
-"""Of Pathway's article on Delta tables as a queue: MinIO in the same network, five minutes of which the first 30
-seconds do not count, one thread in each program, percentiles cumulative over the run."""
+"""Of Pathway's article on Delta tables as a queue: MinIO in the same network, five minutes of which
+the first 30 seconds do not count, one thread in each program, percentiles cumulative over the run.
+"""
 
 MODES_MS = (1000, 100)
 """The settings that were measured; not every rate in each of them."""
@@ -39,9 +42,13 @@ KEEPS_UP_P99_MS = 2_000.0
 
 def published_at(rate: int, mode_ms: int) -> Figure | None:
     """The figure of a rate in one of `MODES_MS`, None if there is none."""
-    return next((figure for figure in PUBLISHED if (figure.rate, figure.mode_ms) == (rate, mode_ms)), None)
+    return next(
+        (figure for figure in PUBLISHED if (figure.rate, figure.mode_ms) == (rate, mode_ms)), None
+    )
 
 
 def best_p50(rate: int) -> float | None:
-    """The lowest median that was published of a rate, in milliseconds, whatever the mode; None if there is none."""
+    """The lowest median that was published of a rate, in milliseconds, whatever the mode; None if
+    there is none.
+    """
     return min((figure.marks.p50 for figure in PUBLISHED if figure.rate == rate), default=None)

@@ -35,8 +35,10 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Spike:
-    """Windows in a row with a high 99th percentile: when the first began and the last ended, in seconds after the
-    warm-up, the highest of them in milliseconds, and whether a usual window followed."""
+    """Windows in a row with a high 99th percentile: when the first began and the last ended, in
+    seconds after the warm-up, the highest of them in milliseconds, and whether a usual window
+    followed.
+    """
 
     start_s: float
     end_s: float
@@ -50,7 +52,9 @@ _PER_MILLE = (500, 750, 850, 950, 990)
 def marks(nanoseconds: Int64s) -> Marks:
     """Of all measurements, none sampled or rounded. ValueError if there are none."""
     if not len(nanoseconds):
-        raise ValueError("nothing was measured: all messages were lost, or the run was shorter than its warm-up")
+        raise ValueError(
+            "nothing was measured: all messages were lost, or the run was shorter than its warm-up"
+        )
     ordered = cast("list[int]", np.sort(nanoseconds))
     return Marks(*(float(percentile(ordered, mark)) / 1e6 for mark in _PER_MILLE))
 
@@ -60,9 +64,12 @@ def middle_of(windows: Sequence[Marks]) -> Marks:
     return Marks(*map(median_high, zip(*map(astuple, windows), strict=True)))
 
 
-def by_window(load: Load, sequences: Int64s, latency_ns: Int64s, window_s: float) -> tuple[Marks, ...]:
-    """The marks of each window after the warm-up, by the time at which messages were due. A window of which nothing
-    came has none."""
+def by_window(
+    load: Load, sequences: Int64s, latency_ns: Int64s, window_s: float
+) -> tuple[Marks, ...]:
+    """The marks of each window after the warm-up, by the time at which messages were due. A window
+    of which nothing came has none.
+    """
     window_ns = round(window_s * _SECOND_NS)
     windows = (sequences - load.warmup) * _SECOND_NS // load.rate // window_ns
     return tuple(marks(latency_ns[windows == window]) for window in np.unique(windows))
@@ -77,5 +84,7 @@ def spikes(windows: Sequence[Marks], window_s: float) -> tuple[Spike, ...]:
             high = list(run)
             (first, _), (last, _) = high[0], high[-1]
             worst = max(window.p99 for _, window in high)
-            found.append(Spike(first * window_s, (last + 1) * window_s, worst, last + 1 < len(windows)))
+            found.append(
+                Spike(first * window_s, (last + 1) * window_s, worst, last + 1 < len(windows))
+            )
     return tuple(found)

@@ -32,14 +32,19 @@ __all__ = ["measure_published", "measure_trial"]
 _SECOND_NS = 1_000_000_000
 
 
-def measure_published(root: str, plan: PublishedPlan, report: Report, keep: Keep = keep_nothing) -> Published:
+def measure_published(
+    root: str, plan: PublishedPlan, report: Report, keep: Keep = keep_nothing
+) -> Published:
     """Measure every trial below `root`, a path or URL. The tables are deleted afterwards.
 
-    A trial that fails is reported, and the others are measured. The percentiles are kept as `.csv` after each of them.
+    A trial that fails is reported, and the others are measured. The percentiles are kept as `.csv`
+    after each of them.
     """
     found = Published(plan, root.startswith("s3://"), ())
     for trial in plan.trials:
-        report(f"  {trial}: {trial.load.warmup_s:g} s to warm up, {trial.load.seconds:g} s that count")
+        report(
+            f"  {trial}: {trial.load.warmup_s:g} s to warm up, {trial.load.seconds:g} s that count"
+        )
         try:
             result = measure_trial(root, trial, plan.window_s)
         except Exception as error:  # noqa: BLE001 - whatever stops one load, the figures of the others count
@@ -48,14 +53,19 @@ def measure_published(root: str, plan: PublishedPlan, report: Report, keep: Keep
             found = replace(found, failures=(*found.failures, (str(trial), reason)))
             continue
         middle = result.middle
-        report(f"    p50 {middle.p50:.1f} ms, p99 {middle.p99:.1f} ms, {result.achieved_rate:,.0f}/s, {result.verdict}")
+        report(
+            f"    p50 {middle.p50:.1f} ms, p99 {middle.p99:.1f} ms, {result.achieved_rate:,.0f}/s, "
+            f"{result.verdict}"
+        )
         found = replace(found, results=(*found.results, result))
         keep(".csv", found.percentiles_csv())
     return found
 
 
 def measure_trial(root: str, trial: Trial, window_s: float) -> Result:
-    """Send a load through a new topic or table below `root`, which two processes must be able to reach."""
+    """Send a load through a new topic or table below `root`, which two processes must be able to
+    reach.
+    """
     root, name = root.rstrip("/"), f"published-{uuid4().hex[:12]}"
     store = open_store(root)
     if trial.is_ours:
@@ -93,28 +103,39 @@ def measure_trial(root: str, trial: Trial, window_s: float) -> Result:
     )
 
 
-def _transfer_messages(root: str, topic: str, load: Load, window_s: float) -> tuple[Sent, Seen, Seen]:
+def _transfer_messages(
+    root: str, topic: str, load: Load, window_s: float
+) -> tuple[Sent, Seen, Seen]:
     produced, consumed = send_and_read(deltaq_client(root), topic, load)
     sequences, sent_ns, received_ns = (
-        np.frombuffer(column, np.int64) for column in (consumed.sequences, consumed.sent_ns, consumed.received_ns)
+        np.frombuffer(column, np.int64)
+        for column in (consumed.sequences, consumed.sent_ns, consumed.received_ns)
     )
     arrivals = Arrivals(sequences, sent_ns, received_ns, consumed.foreign)
     seen = Seen.of(load, arrivals, window_s, consumed.cpu_s)
     due_ns = produced.start_ns + arrivals.sequences * _SECOND_NS // load.rate
     from_due = Seen.of(load, replace(arrivals, sent_ns=due_ns), window_s, consumed.cpu_s)
-    return Sent(load.achieved_rate(produced.start_ns, produced.end_ns), produced.cpu_s), seen, from_due
+    return (
+        Sent(load.achieved_rate(produced.start_ns, produced.end_ns), produced.cpu_s),
+        seen,
+        from_due,
+    )
 
 
 def _with_unread(seen: Seen, records: int) -> Seen:
     """Add the records of the topic that the consumer did not read, as foreign. Pure."""
     verdict = seen.verdict
     more = unread(verdict.sent, verdict.received, records)
-    return replace(seen, verdict=replace(verdict, received=verdict.received + more, foreign=verdict.foreign + more))
+    return replace(
+        seen,
+        verdict=replace(verdict, received=verdict.received + more, foreign=verdict.foreign + more),
+    )
 
 
 def _emptied(store: Store, folder: str) -> tuple[int, int, int]:
-    """Delete a table, since all tables together could fill a disk; its log entries beyond the first, bytes of data and
-    bytes of the log."""
+    """Delete a table, since all tables together could fill a disk; its log entries beyond the
+    first, bytes of data and bytes of the log.
+    """
     entries = list(store.list(folder))
     in_log = [entry for entry in entries if "/_delta_log/" in entry.key]
     log_bytes = sum(entry.size for entry in in_log)
@@ -124,8 +145,12 @@ def _emptied(store: Store, folder: str) -> tuple[int, int, int]:
     return commits, sum(entry.size for entry in entries) - log_bytes, log_bytes
 
 
-def _kept_up_s(load: Load, windows: Iterable[Marks], window_s: float, achieved_rate: float) -> float:
-    """Seconds for which the rate was kept up: until the first window that was too late; 0 if too little was sent."""
+def _kept_up_s(
+    load: Load, windows: Iterable[Marks], window_s: float, achieved_rate: float
+) -> float:
+    """Seconds for which the rate was kept up: until the first window that was too late; 0 if too
+    little was sent.
+    """
     if achieved_rate < 0.99 * load.rate:
         return 0.0
     kept = 0

@@ -1,4 +1,6 @@
-"""What the published benchmark says: its tables and charts next to what was published, and what was aimed at."""
+"""What the published benchmark says: its tables and charts next to what was published, and what was
+aimed at.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ _MARKS = ("p50", "p75", "p85", "p95", "p99")
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The outcome of a plan. `on_s3` says whether it was measured on an object store with the API of S3. `failures` are
-    the trials without a result, with the reasons."""
+    """The outcome of a plan. `on_s3` says whether it was measured on an object store with the API
+    of S3. `failures` are the trials without a result, with the reasons.
+    """
 
     plan: PublishedPlan
     on_s3: bool
@@ -46,7 +49,9 @@ class Published:
         return known_cores(result.others_cores for result in self.results)
 
     def tables(self) -> Iterator[Table]:
-        """By windows; over the whole run next to all that was published; spikes; next to delta-rs; the loads."""
+        """By windows; over the whole run next to all that was published; spikes; next to delta-rs;
+        the loads.
+        """
         if self.failures:
             yield Table("Loads that failed", ("load", "reason"), self.failures)
         yield self._window_table()
@@ -58,7 +63,10 @@ class Published:
         yield self._conditions_table()
 
     def _window_table(self) -> Table:
-        title = f"Latency in ms: the median of windows of {self.plan.window_s:g} s, next to each p50 published"
+        title = (
+            f"Latency in ms: the median of windows of {self.plan.window_s:g} s, next to each p50 "
+            "published"
+        )
         published = (*(f"published, {mode_ms} ms" for mode_ms in MODES_MS), "best/p50")
         head = (
             "load",
@@ -89,7 +97,10 @@ class Published:
         return Table(title, head, rows)
 
     def _whole_table(self) -> Table:
-        title = "Latency in ms over the whole run, as it was published of Pathway (on MinIO, other machines)"
+        title = (
+            "Latency in ms over the whole run, as it was published of Pathway (on MinIO, other "
+            "machines)"
+        )
         rows = []
         for rate in sorted({result.trial.load.rate for result in self.results}):
             ours = [result for result in self.results if result.trial.load.rate == rate]
@@ -102,7 +113,9 @@ class Published:
         return Table(title, ("load", *_MARKS), tuple(rows))
 
     def _spike_table(self) -> Table:
-        title = f"Spikes: windows whose p99 exceeds {SPIKE_FACTOR:g} times that of the median window"
+        title = (
+            f"Spikes: windows whose p99 exceeds {SPIKE_FACTOR:g} times that of the median window"
+        )
         head = ("load", "from s", "to s", "p99 ms", "recovered")
         rows = tuple(
             (
@@ -118,8 +131,9 @@ class Published:
         return Table(title, head, rows)
 
     def percentiles_csv(self) -> str:
-        """The percentiles of each window of each load, in milliseconds, with the second after the warm-up at which it
-        ended: a table in CSV with a header."""
+        """The percentiles of each window of each load, in milliseconds, with the second after the
+        warm-up at which it ended: a table in CSV with a header.
+        """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(("rate", "way", "second", *_MARKS))
@@ -132,9 +146,19 @@ class Published:
 
     def _delta_rs_table(self) -> Table:
         title = (
-            "Next to a plain delta-rs pipeline, ms from when a message was due, and how many times as long as deltaq"
+            "Next to a plain delta-rs pipeline, ms from when a message was due, and how many times "
+            "as long as deltaq"
         )
-        head = ("load", "delta-rs", "deltaq p50", "delta-rs p50", "ratio", "deltaq p99", "delta-rs p99", "ratio")
+        head = (
+            "load",
+            "delta-rs",
+            "deltaq p50",
+            "delta-rs p50",
+            "ratio",
+            "deltaq p99",
+            "delta-rs p99",
+            "ratio",
+        )
         rows = []
         for ours, theirs in self._pairs():
             one, other = ours.middle_from_due, theirs.middle_from_due
@@ -151,7 +175,16 @@ class Published:
                     yield ours, theirs
 
     def _conditions_table(self) -> Table:
-        head = ("load", "sent", "commits", "bytes/message", "log KB/commit", "CPU s in", "CPU s out", "others")
+        head = (
+            "load",
+            "sent",
+            "commits",
+            "bytes/message",
+            "log KB/commit",
+            "CPU s in",
+            "CPU s out",
+            "others",
+        )
         rows = tuple(
             (
                 str(result.trial),
@@ -168,15 +201,24 @@ class Published:
         return Table("What these loads were, warm-up included", head, rows)
 
     def charts(self) -> Iterator[Chart]:
-        """Median and tail over the rate, with what was published; and the tail of each window over time."""
+        """Median and tail over the rate, with what was published; and the tail of each window over
+        time.
+        """
         names = tuple(dict.fromkeys(result.trial.name for result in self.results))
         for mark in ("p50", "p99"):
             series = [Series(name, self._over_rates(name, mark)) for name in names]
-            series += [Series(f"published, {mode_ms} ms", _published_over_rates(mode_ms, mark)) for mode_ms in MODES_MS]
-            yield Chart(f"{mark} over the rate", "messages/s", "ms", tuple(series), log_x=True, log_y=True)
+            series += [
+                Series(f"published, {mode_ms} ms", _published_over_rates(mode_ms, mark))
+                for mode_ms in MODES_MS
+            ]
+            yield Chart(
+                f"{mark} over the rate", "messages/s", "ms", tuple(series), log_x=True, log_y=True
+            )
         for name in names:
             alike = [result for result in self.results if result.trial.name == name]
-            lines = tuple(Series(f"{one.trial.load.rate:,}/s", self._over_time(one)) for one in alike)
+            lines = tuple(
+                Series(f"{one.trial.load.rate:,}/s", self._over_time(one)) for one in alike
+            )
             yield Chart(f"p99 of each window, {name}", "s", "ms", lines)
 
     def _over_rates(self, name: str, mark: str) -> tuple[tuple[float, float], ...]:
@@ -188,7 +230,9 @@ class Published:
         return tuple((number * step, window.p99) for number, window in enumerate(result.windows, 1))
 
     def targets(self) -> Iterator[Target]:
-        """What was aimed at of each trial. The median of the windows counts, not the best or the worst."""
+        """What was aimed at of each trial. The median of the windows counts, not the best or the
+        worst.
+        """
         for result in self.results:
             if result.trial.is_ours:
                 yield from _s3_targets(result) if self.on_s3 else _local_targets(result)
@@ -203,7 +247,11 @@ def _s3_targets(result: Result) -> Iterator[Target]:
         best_ms = best_p50(trial.load.rate)
         if best_ms is not None:
             yield at_least(f"best published p50/p50, {trial}", _FASTER_AIM, best_ms / middle.p50)
-    if trial.way == MESSAGES and trial.load.linger_ms == 5.0 and trial.load.rate in {10_000, 70_000}:
+    if (
+        trial.way == MESSAGES
+        and trial.load.linger_ms == 5.0
+        and trial.load.rate in {10_000, 70_000}
+    ):
         yield at_most(f"p50, {trial}", _S3_QUICK_AIM_MS, middle.p50, " ms")
 
 
@@ -221,12 +269,19 @@ def _spike_targets(result: Result, window_s: float) -> Iterator[Target]:
     if found:
         recovered = sum(spike.is_recovered for spike in found)
         yield Target(
-            f"spikes recovered, {result.trial}", "all", f"{recovered} of {len(found)}", met=recovered == len(found)
+            f"spikes recovered, {result.trial}",
+            "all",
+            f"{recovered} of {len(found)}",
+            met=recovered == len(found),
         )
 
 
 def _published_over_rates(mode_ms: int, mark: str) -> tuple[tuple[float, float], ...]:
-    return tuple((figure.rate, getattr(figure.marks, mark)) for figure in PUBLISHED if figure.mode_ms == mode_ms)
+    return tuple(
+        (figure.rate, getattr(figure.marks, mark))
+        for figure in PUBLISHED
+        if figure.mode_ms == mode_ms
+    )
 
 
 def _ms(value: float) -> str:

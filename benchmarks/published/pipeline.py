@@ -30,14 +30,20 @@ TABLE_ROWS_MAX = 100_000
 """Most rows of one table, for a producer that is late: larger tables would delay it further."""
 
 FULL_S = 0.01
-"""Seconds to wait when a producer's queue is full: a refused table costs as much as an accepted one."""
+"""Seconds to wait when a producer's queue is full: a refused table costs as much as an accepted
+one.
+"""
 
 _SECOND_NS = 1_000_000_000
 
 
 def transfer_tables(root: str, name: str, trial: Trial, window_s: float) -> tuple[Sent, Seen]:
-    """Send from one process and read in another one; raises what either raised. Both waits are bounded."""
-    return send_to_reader(partial(_send, root, name, trial), partial(_read, root, name, trial, window_s))
+    """Send from one process and read in another one; raises what either raised. Both waits are
+    bounded.
+    """
+    return send_to_reader(
+        partial(_send, root, name, trial), partial(_read, root, name, trial, window_s)
+    )
 
 
 def _send(root: str, name: str, trial: Trial) -> Sent:
@@ -57,7 +63,8 @@ def _send(root: str, name: str, trial: Trial) -> Sent:
             if sent < load.total:
                 next_ns = start_ns + (elapsed_ns // tick_ns + 1) * tick_ns
                 time.sleep(max(0.0, (next_ns - monotonic_ns()) / _SECOND_NS))
-    # Up to the start of the last table: how long delta-rs takes for that one does not affect the rate.
+    # Up to the start of the last table: how long delta-rs takes for that one does not affect the
+    # rate.
     return Sent(load.total / (elapsed_ns / _SECOND_NS), process_time() - cpu_s)
 
 
@@ -66,7 +73,8 @@ def _read(root: str, name: str, trial: Trial, window_s: float) -> Seen:
     received: deque[tuple[int, pa.Array | pa.ChunkedArray]] = deque()
     with source(root, name, trial) as take:
         reader_is_ready()
-        # Only stored: reading a table now would delay the next one. A million rows a second are 6 GB a minute.
+        # Only stored: reading a table now would delay the next one. A million rows a second are 6
+        # GB a minute.
         received.extend(collect(take, trial.load.total))
     cpu_s = process_time() - cpu_s
     emptied = (received.popleft() for _ in range(len(received)))
@@ -76,7 +84,9 @@ def _read(root: str, name: str, trial: Trial, window_s: float) -> Seen:
 
 @contextmanager
 def _sink(root: str, name: str, trial: Trial) -> Iterator[Callable[[pa.Array], None]]:
-    """A function that sends a column of values. At the end all are committed; raises RuntimeError if one is not."""
+    """A function that sends a column of values. At the end all are committed; raises RuntimeError
+    if one is not.
+    """
     if not trial.is_ours:
         yield Appender(f"{root}/{name}", keep=trial.way == DELTA_RS_KEPT).append
         return
@@ -86,7 +96,11 @@ def _sink(root: str, name: str, trial: Trial) -> Iterator[Callable[[pa.Array], N
         failures.extend([error] if error is not None else [])
 
     # The usual limit of 100,000 rows is a tenth of a second of a million. That of 1 GiB remains.
-    conf = {"bootstrap.servers": root, "linger.ms": trial.load.linger_ms, "queue.buffering.max.messages": 0}
+    conf = {
+        "bootstrap.servers": root,
+        "linger.ms": trial.load.linger_ms,
+        "queue.buffering.max.messages": 0,
+    }
     with Producer(conf) as producer:
         producer.list_topics(name)
 
@@ -109,12 +123,17 @@ def _sink(root: str, name: str, trial: Trial) -> Iterator[Callable[[pa.Array], N
 
 @contextmanager
 def source(root: str, name: str, trial: Trial) -> Iterator[Source]:
-    """A function that returns the columns that have arrived, and waits briefly if there is none. Raises TimeoutError if
-    the reader is not ready in time."""
+    """A function that returns the columns that have arrived, and waits briefly if there is none.
+    Raises TimeoutError if the reader is not ready in time.
+    """
     if not trial.is_ours:
         yield Follower(f"{root}/{name}").poll
         return
-    conf = {"bootstrap.servers": root, "group.id": f"reader-{name}", "auto.offset.reset": "earliest"}
+    conf = {
+        "bootstrap.servers": root,
+        "group.id": f"reader-{name}",
+        "auto.offset.reset": "earliest",
+    }
     with Consumer(conf) as consumer:
         subscribe(consumer, name)
 
@@ -126,7 +145,9 @@ def source(root: str, name: str, trial: Trial) -> Iterator[Source]:
 
 
 def collect(take: Source, total: int) -> Iterator[tuple[int, pa.Array | pa.ChunkedArray]]:
-    """Columns with their times of arrival, until all rows have arrived and no more follow, or the reader times out."""
+    """Columns with their times of arrival, until all rows have arrived and no more follow, or the
+    reader times out.
+    """
     rows, last = 0, monotonic()
     while monotonic() - last < (QUIET_S if rows >= total else TIMEOUT_S):
         for column in take():

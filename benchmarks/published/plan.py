@@ -22,13 +22,16 @@ MESSAGES = "messages"
 TABLES = "tables"
 DELTA_RS = "delta-rs by URI"
 DELTA_RS_KEPT = "delta-rs, table kept"
-"""The ways: deltaq message by message, and by tables; plain delta-rs given the URI for each table of rows, and with one
-object for all of them."""
+"""The ways: deltaq message by message, and by tables; plain delta-rs given the URI for each table
+of rows, and with one object for all of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A load and its way. All but MESSAGES hand over a table each `tick_ms`, of the rows that have become due."""
+    """A load and its way. All but MESSAGES hand over a table each `tick_ms`, of the rows that have
+    become due.
+    """
 
     load: Load
     way: str = MESSAGES
@@ -61,7 +64,9 @@ class PublishedPlan:
 
 
 def _plain(rate: int, seconds: float, warmup_s: float) -> tuple[Trial, ...]:
-    return tuple(Trial(Load(rate, 0.0, seconds, warmup_s), way, 100.0) for way in (DELTA_RS, DELTA_RS_KEPT))
+    return tuple(
+        Trial(Load(rate, 0.0, seconds, warmup_s), way, 100.0) for way in (DELTA_RS, DELTA_RS_KEPT)
+    )
 
 
 def _messages(rate: int) -> tuple[Trial, ...]:
@@ -69,8 +74,9 @@ def _messages(rate: int) -> tuple[Trial, ...]:
 
 
 def range_plan(start: int, end: int, step: int, seconds: float) -> PublishedPlan:
-    """Messages at the rates from `start` to `end`, both included, each for `seconds`, of which the first tenth does not
-    count, at most 30 seconds: the article's five minutes have that much."""
+    """Messages at the rates from `start` to `end`, both included, each for `seconds`, of which the
+    first tenth does not count, at most 30 seconds: the article's five minutes have that much.
+    """
     warmup_s = min(30.0, seconds / 10)
     rates = range(start, end + 1, step)
     trials = tuple(Trial(Load(rate, 20.0, seconds - warmup_s, warmup_s)) for rate in rates)
@@ -86,7 +92,8 @@ FULL_PUBLISHED = PublishedPlan(
         *_plain(70_000, 30.0, 5.0),
         *_messages(150_000),
         *_messages(250_000),
-        # Each table becomes a file of its own: with fewer of them, rows wait longer, and the disk syncs less often.
+        # Each table becomes a file of its own: with fewer of them, rows wait longer, and the disk
+        # syncs less often.
         Trial(Load(500_000, 5.0, 30.0, 5.0), TABLES, 20.0),
         Trial(Load(1_000_000, 5.0, 60.0, 5.0), TABLES, 50.0),
     ),

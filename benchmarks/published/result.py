@@ -45,12 +45,14 @@ class Seen:
 class Result:
     """The result of a trial.
 
-    The latency of a single message counts from the call of `produce`, and `from_due` from when it should have been
-    sent. A row of a table has only the latter: it waits for its table as a message waits for `linger.ms`.
+    The latency of a single message counts from the call of `produce`, and `from_due` from when it
+    should have been sent. A row of a table has only the latter: it waits for its table as a message
+    waits for `linger.ms`.
 
-    `windows` are in the order in which messages were due, `whole` is of all messages that count. `middle_from_due`, the
-    median of the windows from when messages were due, is used to compare the ways. `floor` is of the bare store for
-    files of the mean size. Commits and bytes include the warm-up.
+    `windows` are in the order in which messages were due, `whole` is of all messages that count.
+    `middle_from_due`, the median of the windows from when messages were due, is used to compare the
+    ways. `floor` is of the bare store for files of the mean size. Commits and bytes include the
+    warm-up.
     """
 
     trial: Trial

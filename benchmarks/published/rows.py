@@ -26,7 +26,9 @@ assert _ROW.itemsize == MESSAGE_BYTES
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrivals:
-    """For each arrival in order, the row's number, and when it was sent and received. `foreign`: of rows never made."""
+    """For each arrival in order, the row's number, and when it was sent and received. `foreign`: of
+    rows never made.
+    """
 
     sequences: Int64s
     sent_ns: Int64s
@@ -35,9 +37,11 @@ class Arrivals:
 
 
 class TimedRows:
-    """Columns of values of 100 bytes: time of sending (`time.monotonic_ns`), sequence number, and 84 random bytes.
+    """Columns of values of 100 bytes: time of sending (`time.monotonic_ns`), sequence number, and
+    84 random bytes.
 
-    Producer and consumer make the same random bytes from the same `seed`, so that the consumer notices a changed one.
+    Producer and consumer make the same random bytes from the same `seed`, so that the consumer
+    notices a changed one.
     """
 
     def __init__(self, seed: int) -> None:

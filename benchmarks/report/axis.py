@@ -10,7 +10,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 __all__ = ["Axis", "figure"]
 
 INTERVALS = 6
-"""At most so many between the ticks of a linear axis, or one more where the data begins beside a tick."""
+"""At most so many between the ticks of a linear axis, or one more where the data begins beside a
+tick.
+"""
 
 FINE_TICKS = 8
 """At most so many ticks at 1, 2 and 5 of each decade; beyond that, one for each decade."""
@@ -26,8 +28,11 @@ class Axis:
     log: bool
 
     @classmethod
-    def covering(cls, values: Collection[float], *, log: bool = False, from_zero: bool = False) -> Axis:
-        """An axis on which all of the values, finite ones, have a place. Without values it reaches from 0 to 1.
+    def covering(
+        cls, values: Collection[float], *, log: bool = False, from_zero: bool = False
+    ) -> Axis:
+        """An axis on which all of the values, finite ones, have a place. Without values it reaches
+        from 0 to 1.
 
         With `from_zero`, 0 is on it too. A logarithmic one is made only if all values are above 0.
         """

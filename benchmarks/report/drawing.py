@@ -1,4 +1,6 @@
-"""Charts as SVG. Colours and strokes are those of the page: the series have the classes s0, s1, …"""
+"""Charts as SVG. Colours and strokes are those of the page: the series have the classes s0, s1,
+…
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ def draw(chart: Chart | Bars) -> Element:
 
 def names(chart: Chart | Bars) -> tuple[str, ...]:
     """Of the series, for a legend."""
-    return tuple(name for name, _ in chart.series) if isinstance(chart, Bars) else tuple(s.name for s in chart.series)
+    return (
+        tuple(name for name, _ in chart.series)
+        if isinstance(chart, Bars)
+        else tuple(s.name for s in chart.series)
+    )
 
 
 def style_of(number: int) -> str:
@@ -54,34 +60,53 @@ def sample(chart: Chart | Bars, number: int) -> Element:
         if isinstance(chart, Bars)
         else element("polyline", points="0,6 28,6")
     )
-    return element("svg", element("g", drawn, class_=style_of(number)), viewBox="0 0 28 12", aria_hidden="true")
+    return element(
+        "svg", element("g", drawn, class_=style_of(number)), viewBox="0 0 28 12", aria_hidden="true"
+    )
 
 
 def as_table(chart: Chart | Bars) -> Table:
     """The same as figures: a row for each x or label, a column for each series."""
     if isinstance(chart, Bars):
         columns = zip(*(values for _, values in chart.series), strict=True)
-        bars = ((label, *map(figure, values)) for label, values in zip(chart.labels, columns, strict=True))
+        bars = (
+            (label, *map(figure, values))
+            for label, values in zip(chart.labels, columns, strict=True)
+        )
         return Table(chart.title, (f"in {chart.unit}", *names(chart)), tuple(bars))
     places = sorted({x for line in chart.series for x, _ in line.points})
     points = (
-        (f"{place:,.10g}", *(", ".join(figure(y) for x, y in line.points if x == place) for line in chart.series))
+        (
+            f"{place:,.10g}",
+            *(", ".join(figure(y) for x, y in line.points if x == place) for line in chart.series),
+        )
         for place in places
     )
-    return Table(chart.title, (chart.x, *(f"{name}, {chart.y}" for name in names(chart))), tuple(points))
+    return Table(
+        chart.title, (chart.x, *(f"{name}, {chart.y}" for name in names(chart))), tuple(points)
+    )
 
 
 def _svg(chart: Chart | Bars, height: float, *contents: Element) -> Element:
     kind = "Bars" if isinstance(chart, Bars) else "Lines"
-    label = f"{chart.title}. {kind}: {', '.join(names(chart))}. The table below the picture has the figures."
-    return element("svg", *contents, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=label)
+    label = (
+        f"{chart.title}. {kind}: {', '.join(names(chart))}. The table below the picture has the "
+        "figures."
+    )
+    return element(
+        "svg", *contents, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=label
+    )
 
 
-# --- lines -----------------------------------------------------------------------------------------------------------
+# --- lines
+# --------------------------------------------------------------------------------------------------
 
 
 def _draw_lines(chart: Chart) -> Element:
-    lines = [[(x, y) for x, y in one.points if math.isfinite(x) and math.isfinite(y)] for one in chart.series]
+    lines = [
+        [(x, y) for x, y in one.points if math.isfinite(x) and math.isfinite(y)]
+        for one in chart.series
+    ]
     across = Axis.covering([x for line in lines for x, _ in line], log=chart.log_x)
     up = Axis.covering([y for line in lines for _, y in line], log=chart.log_y, from_zero=True)
     bottom, right = TOP + PLOT_HEIGHT, WIDTH - RIGHT
@@ -94,7 +119,10 @@ def _draw_lines(chart: Chart) -> Element:
         element("text", _with_scale(chart.y, up), x=4, y=14, class_="unit"),
         element("text", _with_scale(chart.x, across), x=right, y=bottom + 40, class_="unit end"),
     ]
-    drawn = (_line(number, line, chart, [place(*point) for point in line]) for number, line in enumerate(lines))
+    drawn = (
+        _line(number, line, chart, [place(*point) for point in line])
+        for number, line in enumerate(lines)
+    )
     return _svg(chart, bottom + BOTTOM, *grid, *about, *drawn)
 
 
@@ -109,7 +137,9 @@ def _levels(axis: Axis, right: float) -> Iterator[Element]:
         yield element("text", label, x=LEFT - 8, y=y + 4, class_="end")
 
 
-def _uprights(axis: Axis, room: tuple[float, float], top: float, bottom: float) -> Iterator[Element]:
+def _uprights(
+    axis: Axis, room: tuple[float, float], top: float, bottom: float
+) -> Iterator[Element]:
     for tick, label in zip(axis.ticks, axis.labels, strict=True):
         x = _within(room, axis.place(float(tick)))
         yield element("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid")
@@ -120,8 +150,14 @@ def _within(room: tuple[float, float], place: float) -> float:
     return room[0] + place * (room[1] - room[0])
 
 
-def _line(number: int, line: list[tuple[float, float]], chart: Chart, places: list[tuple[float, float]]) -> Element:
-    drawn = [element("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places))] if len(places) > 1 else []
+def _line(
+    number: int, line: list[tuple[float, float]], chart: Chart, places: list[tuple[float, float]]
+) -> Element:
+    drawn = (
+        [element("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places))]
+        if len(places) > 1
+        else []
+    )
     if len(places) <= MOST_DOTS:
         for (x, y), (across, up) in zip(line, places, strict=True):
             text = f"{chart.series[number].name}: {figure(y)} {chart.y} at {figure(x)}"
@@ -129,7 +165,8 @@ def _line(number: int, line: list[tuple[float, float]], chart: Chart, places: li
     return element("g", *drawn, class_=style_of(number))
 
 
-# --- bars ------------------------------------------------------------------------------------------------------------
+# --- bars
+# --------------------------------------------------------------------------------------------------
 
 
 def _draw_bars(chart: Bars) -> Element:
@@ -142,7 +179,9 @@ def _draw_bars(chart: Bars) -> Element:
     drawn.append(element("text", chart.unit, x=right, y=bottom + 40, class_="unit end"))
     for row, label in enumerate(chart.labels):
         top = BARS_TOP + row * group + GAP / 2
-        drawn.append(element("text", label, x=left - 8, y=top + (group - GAP) / 2 + 4, class_="end"))
+        drawn.append(
+            element("text", label, x=left - 8, y=top + (group - GAP) / 2 + 4, class_="end")
+        )
         for number, (_, values) in enumerate(chart.series):
             if math.isfinite(values[row]):
                 drawn.append(_bar(number, values[row], axis, (left, right), top + number * BAR))
@@ -157,4 +196,9 @@ def _labels_width(chart: Bars) -> float:
 def _bar(number: int, value: float, axis: Axis, room: tuple[float, float], top: float) -> Element:
     start, end = (_within(room, axis.place(at)) for at in sorted((0.0, value)))
     drawn = element("rect", x=start, y=top + 1, width=max(0.5, end - start), height=BAR - 2)
-    return element("g", drawn, element("text", figure(value), x=end + 6, y=top + BAR / 2 + 4), class_=style_of(number))
+    return element(
+        "g",
+        drawn,
+        element("text", figure(value), x=end + 6, y=top + BAR / 2 + 4),
+        class_=style_of(number),
+    )

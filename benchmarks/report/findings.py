@@ -17,8 +17,9 @@ QUIET_CORES = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """`found` by the name of the suite that found it. `machine` says what it was measured on, `started` when (ISO 8601,
-    UTC)."""
+    """`found` by the name of the suite that found it. `machine` says what it was measured on,
+    `started` when (ISO 8601, UTC).
+    """
 
     started: str
     machine: Mapping[str, str]
@@ -51,7 +52,9 @@ class Findings:
         if not cores:
             return "How much of the machine others were using meanwhile is unknown."
         typical, most = statistics.median(cores), max(cores)
-        what = f"Others kept {typical:.2f} cores busy (median of the measurements; at most {most:.2f})"
+        what = (
+            f"Others kept {typical:.2f} cores busy (median of the measurements; at most {most:.2f})"
+        )
         return f"{what}." if self.is_quiet else f"{what}: too many for figures to be relied on."
 
     @property
@@ -60,7 +63,11 @@ class Findings:
 
 
 def as_json(findings: Findings) -> str:
-    """Everything, for comparisons between runs: each finding in the list of its suite, and the targets."""
+    """Everything, for comparisons between runs: each finding in the list of its suite, and the
+    targets.
+    """
     content = asdict(findings)
     found = content.pop("found")
-    return json.dumps(content | found | {"targets": [asdict(target) for target in findings.targets]}, indent=1)
+    return json.dumps(
+        content | found | {"targets": [asdict(target) for target in findings.targets]}, indent=1
+    )

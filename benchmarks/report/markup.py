@@ -15,9 +15,13 @@ _NO_CHARACTERS = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 def element(tag: str, *contents: Content, **attributes: str | float) -> Element:
-    """An element with text and elements in it. An attribute is written as it is called in Python: `stroke_width` for
-    stroke-width, `class_` for class."""
-    made = Element(tag, {name.rstrip("_").replace("_", "-"): _text(value) for name, value in attributes.items()})
+    """An element with text and elements in it. An attribute is written as it is called in Python:
+    `stroke_width` for stroke-width, `class_` for class.
+    """
+    made = Element(
+        tag,
+        {name.rstrip("_").replace("_", "-"): _text(value) for name, value in attributes.items()},
+    )
     for content in contents:
         if isinstance(content, Element):
             made.append(content)

@@ -1,4 +1,6 @@
-"""Findings as a page for a browser: one file, without a script and without anything from elsewhere."""
+"""Findings as a page for a browser: one file, without a script and without anything from
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,14 @@ _PAGE = """\
 def as_html(findings: Findings) -> str:
     """The whole page."""
     sections = (_section(name, found) for name, found in findings.found.items())
-    body = element("body", _header(findings), element("main", *_target_section(findings.targets), *sections))
+    body = element(
+        "body", _header(findings), element("main", *_target_section(findings.targets), *sections)
+    )
     return _PAGE.format(
         title=escape(f"deltaq benchmarks, {_when(findings)}"),
         style=_STYLE.read_text(),
-        # Written as XML, in which "<" is escaped in attributes too; a browser would not take <td/> for a whole cell.
+        # Written as XML, in which "<" is escaped in attributes too; a browser would not take <td/>
+        # for a whole cell.
         body=tostring(body, encoding="unicode", short_empty_elements=False),
     )
 
@@ -71,8 +76,12 @@ def _anchor(name: str) -> str:
 def _cleanliness(findings: Findings) -> Element:
     if findings.is_clean:
         return _note("Complete", "Every message arrived once, in order and unchanged.", good=True)
-    wrong = ", ".join(name for name, found in findings.found.items() if not all(one.is_clean for one in found))
-    said = f"Messages were lost, doubled, disordered or changed in: {wrong}. No figure of it counts."
+    wrong = ", ".join(
+        name for name, found in findings.found.items() if not all(one.is_clean for one in found)
+    )
+    said = (
+        f"Messages were lost, doubled, disordered or changed in: {wrong}. No figure of it counts."
+    )
     return _note("Wrong", said, good=False)
 
 
@@ -94,7 +103,12 @@ def _target_section(targets: Sequence[Target]) -> Iterable[Element]:
         return
     met = sum(target.met for target in targets)
     rows = [
-        (target.name, target.aim, target.found, _mark("met" if target.met else "missed", good=target.met))
+        (
+            target.name,
+            target.aim,
+            target.found,
+            _mark("met" if target.met else "missed", good=target.met),
+        )
         for target in targets
     ]
     yield element(
@@ -118,7 +132,9 @@ def _table(table: Table) -> Element:
     if not table.head:
         lines = "\n".join(cell for row in table.rows for cell in row)
         return element("details", element("summary", *_prose(table.title)), element("pre", lines))
-    return element("div", element("h3", *_prose(table.title)), _grid(table.title, table.head, table.rows))
+    return element(
+        "div", element("h3", *_prose(table.title)), _grid(table.title, table.head, table.rows)
+    )
 
 
 def _prose(text: str) -> Iterator[Content]:
@@ -140,7 +156,9 @@ def _grid(title: str, head: Sequence[str], rows: Iterable[Sequence[Content]]) ->
 
 def _figure(chart: Chart | Bars) -> Element:
     of_series = names(chart)
-    legend = element("ul", *(element("li", sample(chart, at), name) for at, name in enumerate(of_series)))
+    legend = element(
+        "ul", *(element("li", sample(chart, at), name) for at, name in enumerate(of_series))
+    )
     figures = as_table(chart)
     return element(
         "figure",
@@ -148,6 +166,8 @@ def _figure(chart: Chart | Bars) -> Element:
         *([legend] if len(of_series) > 1 else []),
         draw(chart),
         element(
-            "details", element("summary", "Figures of this chart"), _grid(figures.title, figures.head, figures.rows)
+            "details",
+            element("summary", "Figures of this chart"),
+            _grid(figures.title, figures.head, figures.rows),
         ),
     )

@@ -12,12 +12,18 @@ __all__ = ["as_text"]
 
 def as_text(findings: Findings) -> str:
     """Everything a reader wants to see at the end of a run."""
-    lines = [", ".join(f"{name} {value}" for name, value in findings.machine.items()), findings.quiet]
+    lines = [
+        ", ".join(f"{name} {value}" for name, value in findings.machine.items()),
+        findings.quiet,
+    ]
     for finding in findings:
         for table in finding.tables():
             lines += ["", table.title, *_columns(table)]
     if targets := findings.targets:
-        rows = ((target.name, target.aim, target.found, "met" if target.met else "MISSED") for target in targets)
+        rows = (
+            (target.name, target.aim, target.found, "met" if target.met else "MISSED")
+            for target in targets
+        )
         lines += ["", *_columns(Table("", ("target", "aim", "found", ""), tuple(rows)))]
     return "\n".join(lines)
 

@@ -26,4 +26,7 @@ def measure_spark(plan: SparkPlan, place: Place) -> Iterator[Spark]:
 
 def spark_versions() -> Mapping[str, str]:
     """Spark, and the broker if the command that started it has set its version."""
-    return {"Spark": version("pyspark"), "Kafka": os.environ.get(KAFKA_VERSION, "of unknown version")}
+    return {
+        "Spark": version("pyspark"),
+        "Kafka": os.environ.get(KAFKA_VERSION, "of unknown version"),
+    }

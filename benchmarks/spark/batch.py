@@ -32,7 +32,9 @@ class WrongRows(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a topic holds: messages, and sums of the CRC-32 of their values, their partitions and their offsets."""
+    """What a topic holds: messages, and sums of the CRC-32 of their values, their partitions and
+    their offsets.
+    """
 
     messages: int
     crc: int
@@ -50,32 +52,52 @@ class Read:
 
 
 def fill(side: Side, messages: int, partitions: int) -> tuple[str, Content]:
-    """A new topic with so many messages, block by block to one partition after the other; its name and content."""
+    """A new topic with so many messages, block by block to one partition after the other; its name
+    and content.
+    """
     topic, failures = new_topic(side, partitions), DeliveryFailures()
     crc = 0
-    with side.client.api.Producer({**side.client.conf, **failures.conf, "linger.ms": 5}) as producer:
+    with side.client.api.Producer(
+        {**side.client.conf, **failures.conf, "linger.ms": 5}
+    ) as producer:
         for number, first in enumerate(range(0, messages, _BLOCK)):
             values = random_values(min(_BLOCK, messages - first), number)
             crc += sum(map(zlib.crc32, values))
             rows = len(values) // partitions
             if rows * partitions != len(values):
-                raise ValueError(f"{messages:,} messages cannot be divided evenly among {partitions} partitions")
+                raise ValueError(
+                    f"{messages:,} messages cannot be divided evenly among {partitions} partitions"
+                )
             if side.client.library == "deltaq":
                 owners = pa.array([place // rows for place in range(len(values))], pa.int32())
-                producer.produce_arrow(topic, pa.table({"value": as_arrow(values), "partition": owners}))
+                producer.produce_arrow(
+                    topic, pa.table({"value": as_arrow(values), "partition": owners})
+                )
             else:
                 for place, value in enumerate(values):
                     send_patiently(producer, topic, value, partition=place // rows)
             producer.flush()
     failures.check()
     each = messages // partitions
-    return topic, Content(messages, crc, each * partitions * (partitions - 1) // 2, partitions * each * (each - 1) // 2)
+    return topic, Content(
+        messages,
+        crc,
+        each * partitions * (partitions - 1) // 2,
+        partitions * each * (each - 1) // 2,
+    )
 
 
 def measure_reads(
-    spark: SparkSession, topics: dict[Side, str], content: Content, plan: SparkPlan, folder: str, report: Report
+    spark: SparkSession,
+    topics: dict[Side, str],
+    content: Content,
+    plan: SparkPlan,
+    folder: str,
+    report: Report,
 ) -> Iterator[Read]:
-    """Each source alternately, `read_topic`, and native Parquet files of the same rows. Raises WrongRows."""
+    """Each source alternately, `read_topic`, and native Parquet files of the same rows. Raises
+    WrongRows.
+    """
     parquet = f"{folder}/parquet"
     ours = next(side for side in topics if side.format == "deltaq")
     ours.reader(spark.read, topics[ours]).write.parquet(parquet)
@@ -102,6 +124,12 @@ def _load(spark: SparkSession, side: Side, topic: str) -> DataFrame:
 
 def _content(frame: DataFrame) -> Content:
     """Looks at all columns that are not the same in every row."""
-    sums = count("value"), total(crc32("value")), total("partition"), total("offset"), greatest(col("timestamp"))
+    sums = (
+        count("value"),
+        total(crc32("value")),
+        total("partition"),
+        total("offset"),
+        greatest(col("timestamp")),
+    )
     messages, crc, partitions, offsets, _ = frame.agg(*sums).collect()[0]
     return Content(messages, crc, partitions, offsets)

@@ -1,4 +1,6 @@
-"""Fresh sessions: each in a process and a JVM of its own, from nothing to the first row or the first micro-batch."""
+"""Fresh sessions: each in a process and a JVM of its own, from nothing to the first row or the
+first micro-batch.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Seconds until the session was there, and from then on until the first row or the end of the first micro-batch."""
+    """Seconds until the session was there, and from then on until the first row or the end of the
+    first micro-batch.
+    """
 
     what: str
     side: str
@@ -36,7 +40,9 @@ class Fresh:
 
 
 def apart(run: Callable[..., _Found], *arguments: object) -> _Found:
-    """Run a function in a process of its own, with a JVM of its own, and return its result. Raises what it raised."""
+    """Run a function in a process of its own, with a JVM of its own, and return its result. Raises
+    what it raised.
+    """
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(run, *arguments).result()
 
@@ -70,5 +76,7 @@ def first_batch(side: Side, topic: str, messages: int, jars: str) -> Fresh:
     spark.stop()
     copied = records_in(side.client, copy)
     if (batches, copied) != ([messages], messages):
-        raise WrongRows(f"{side.name}: micro-batches of {batches} rows made {copied:,} of {messages:,}")
+        raise WrongRows(
+            f"{side.name}: micro-batches of {batches} rows made {copied:,} of {messages:,}"
+        )
     return Fresh("first batch", side.name, ready - start, done - ready)

@@ -23,7 +23,10 @@ __all__ = ["measure"]
 def measure(plan: SparkPlan, place: Place) -> Spark:
     """The outcome. Raises WrongRows if a row is lost, doubled or changed where they are counted."""
     others = OthersLoad()
-    place.report(f"spark: filling topics with {plan.messages:,} messages, and fetching the jars of Kafka's source")
+    place.report(
+        f"spark: filling topics with {plan.messages:,} messages, and fetching the jars of Kafka's "
+        "source"
+    )
     jars, both = apart(kafka_jars), sides(place)
     filled = {side: fill(side, plan.messages, plan.partitions) for side in both}
     topics = {side: topic for side, (topic, _) in filled.items()}
@@ -32,13 +35,17 @@ def measure(plan: SparkPlan, place: Place) -> Spark:
     spark = session(jars)
     try:
         (content,) = {content for _, content in filled.values()}
-        place.report(f"spark, reads of {plan.messages:,} messages, {plan.reads} times after {plan.warm_up}")
+        place.report(
+            f"spark, reads of {plan.messages:,} messages, {plan.reads} times after {plan.warm_up}"
+        )
         with TemporaryDirectory(dir=place.root if "://" not in place.root else None) as folder:
             reads = list(measure_reads(spark, topics, content, plan, folder, place.report))
         batches, loads, sinks = _streams(spark, both, plan, place.report)
     finally:
         spark.stop()
-    return Spark(plan, tuple(reads), tuple(fresh), tuple(batches), tuple(loads), tuple(sinks), others_cores)
+    return Spark(
+        plan, tuple(reads), tuple(fresh), tuple(batches), tuple(loads), tuple(sinks), others_cores
+    )
 
 
 def _fresh(plan: SparkPlan, topics: dict[Side, str], jars: str, report: Report) -> Iterator[Fresh]:
@@ -50,7 +57,9 @@ def _fresh(plan: SparkPlan, topics: dict[Side, str], jars: str, report: Report) 
                 apart(first_row, side, topic, jars),
                 apart(first_batch, side, sources[side], BATCH_ROWS, jars),
             ):
-                report(f"  {found.what}, {side.name}: {found.session_s:.1f} + {found.seconds:.1f} s")
+                report(
+                    f"  {found.what}, {side.name}: {found.session_s:.1f} + {found.seconds:.1f} s"
+                )
                 yield found
 
 
@@ -58,7 +67,8 @@ def _streams(
     spark: SparkSession, both: tuple[Side, ...], plan: SparkPlan, report: Report
 ) -> tuple[list[MicroBatch], list[EndToEnd], list[SinkCost]]:
     batches: list[MicroBatch] = []
-    for side in (*both, *both):  # the first pass of a side warms the session up for the second one of the other
+    # The first pass of a side warms the session up for the second one of the other.
+    for side in (*both, *both):
         report(f"spark, micro-batches of {BATCH_ROWS:,} rows, {side.name}")
         batches += measure_micro_batches(spark, side, plan.batches)
     loads: list[EndToEnd] = []
@@ -71,5 +81,8 @@ def _streams(
         for sink in (None, *both):
             sinks.append(measure_sink(spark, sink, tasks, plan.batches))
             cost = sinks[-1]
-            report(f"spark, sink {cost.sink}, {tasks} tasks: {cost.add_batch:,.0f} ms, job {cost.job:,.0f} ms")
+            report(
+                f"spark, sink {cost.sink}, {tasks} tasks: {cost.add_batch:,.0f} ms, job "
+                f"{cost.job:,.0f} ms"
+            )
     return batches, loads, sinks

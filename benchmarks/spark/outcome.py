@@ -37,7 +37,9 @@ class Spark:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every message of every load arrived once, in order. (What went wrong elsewhere has raised.)"""
+        """Whether every message of every load arrived once, in order. (What went wrong elsewhere
+        has raised.)
+        """
         return all(load.verdict.is_clean for load in self.loads)
 
     @property
@@ -46,10 +48,14 @@ class Spark:
 
     def speed(self, source: str) -> float:
         """Messages a second through a source."""
-        return statistics.median(read.messages / read.seconds for read in self.reads if read.source == source)
+        return statistics.median(
+            read.messages / read.seconds for read in self.reads if read.source == source
+        )
 
     def first(self, what: str, side: str) -> tuple[float, float, float]:
-        """Seconds until a session is there, from then on to the first row or micro-batch, and both together."""
+        """Seconds until a session is there, from then on to the first row or micro-batch, and both
+        together.
+        """
         same = [one for one in self.fresh if (one.what, one.side) == (what, side)]
         figures = zip(*((one.session_s, one.seconds, one.all_s) for one in same), strict=True)
         session_s, seconds, all_s = map(statistics.median, figures)
@@ -58,7 +64,9 @@ class Spark:
     def micro_batch(self, side: str, stage: str = "") -> float:
         """Milliseconds of a micro-batch, or of one of its stages."""
         same = [one for one in self.batches if one.side == side]
-        return statistics.median(one.stages.get(stage, 0.0) if stage else one.milliseconds for one in same)
+        return statistics.median(
+            one.stages.get(stage, 0.0) if stage else one.milliseconds for one in same
+        )
 
     def tables(self) -> Iterator[Table]:
         """Reads, fresh sessions, micro-batches by stage, loads, and the sink by number of tasks."""
@@ -66,20 +74,28 @@ class Spark:
         sources = tuple(dict.fromkeys(read.source for read in self.reads))
         kafka = self.speed("Kafka")
         yield Table(
-            f"Spark: batch reads of {messages:,} messages in {partitions} partitions, warm; messages complete",
+            f"Spark: batch reads of {messages:,} messages in {partitions} partitions, warm; "
+            "messages complete",
             ("source", "messages/s", "to Kafka's"),
-            tuple((name, f"{self.speed(name):,.0f}", f"{self.speed(name) / kafka:.2f}") for name in sources),
+            tuple(
+                (name, f"{self.speed(name):,.0f}", f"{self.speed(name) / kafka:.2f}")
+                for name in sources
+            ),
         )
         yield self._fresh_table()
         yield self._batch_table()
         yield Table(
-            "Spark: ms from `produce` to one topic until another process has the value from a second one",
+            "Spark: ms from `produce` to one topic until another process has the value from a "
+            "second one",
             ("load", "side", "p50", "p99", "max", "rows of a micro-batch", "messages"),
             tuple(
                 (
                     str(one.load),
                     one.side,
-                    *(f"{mark:,.0f}" for mark in (one.latency.p50, one.latency.p99, one.latency.max)),
+                    *(
+                        f"{mark:,.0f}"
+                        for mark in (one.latency.p50, one.latency.p99, one.latency.max)
+                    ),
                     f"{one.batch_rows:,.0f}",
                     str(one.verdict),
                 )
@@ -90,7 +106,11 @@ class Spark:
             f"Spark: writing a micro-batch of {BATCH_ROWS:,} rows, ms",
             ("tasks", "sink", "addBatch", "of it tasks", "driver"),
             tuple(
-                (str(one.tasks), one.sink, *(f"{part:,.0f}" for part in (one.add_batch, one.job, one.driver)))
+                (
+                    str(one.tasks),
+                    one.sink,
+                    *(f"{part:,.0f}" for part in (one.add_batch, one.job, one.driver)),
+                )
                 for one in self.sinks
             ),
         )
@@ -99,13 +119,26 @@ class Spark:
         """Writing by number of tasks."""
         names = tuple(dict.fromkeys(one.sink for one in self.sinks))
         tasks = tuple(dict.fromkeys(one.tasks for one in self.sinks))
-        series = tuple((name, tuple(one.add_batch for one in self.sinks if one.sink == name)) for name in names)
-        yield Bars("Spark: writing a micro-batch", "ms", tuple(f"{number} tasks" for number in tasks), series)
+        series = tuple(
+            (name, tuple(one.add_batch for one in self.sinks if one.sink == name)) for name in names
+        )
+        yield Bars(
+            "Spark: writing a micro-batch",
+            "ms",
+            tuple(f"{number} tasks" for number in tasks),
+            series,
+        )
 
     def targets(self) -> Iterator[Target]:
         """The targets next to Kafka's source and sink."""
-        yield at_least("batch read, warm, deltaq/Kafka", READ_AIM, self.speed("deltaq") / self.speed("Kafka"))
-        yield at_least("read_topic/native Parquet", NATIVE_AIM, self.speed("read_topic") / self.speed("Parquet"))
+        yield at_least(
+            "batch read, warm, deltaq/Kafka", READ_AIM, self.speed("deltaq") / self.speed("Kafka")
+        )
+        yield at_least(
+            "read_topic/native Parquet",
+            NATIVE_AIM,
+            self.speed("read_topic") / self.speed("Parquet"),
+        )
         ours, theirs = (self.first("first row", side)[2] for side in _SIDES)
         yield at_most("cold start to the first row, deltaq/Kafka", FIRST_ROW_AIM, ours / theirs)
         ours, theirs = (self.first("first batch", side)[1] for side in _SIDES)
@@ -122,11 +155,17 @@ class Spark:
     def _fresh_table(self) -> Table:
         kinds = tuple(dict.fromkeys((one.what, one.side) for one in self.fresh))
         rows = tuple(
-            (what, side, *(f"{part:.1f}" for part in self.first(what, side))) for what, side in sorted(kinds)[::-1]
+            (what, side, *(f"{part:.1f}" for part in self.first(what, side)))
+            for what, side in sorted(kinds)[::-1]
         )
-        return Table("Spark: seconds in a fresh session", ("until", "side", "session", "then", "all"), rows)
+        return Table(
+            "Spark: seconds in a fresh session", ("until", "side", "session", "then", "all"), rows
+        )
 
     def _batch_table(self) -> Table:
-        rows = tuple((side, *(f"{self.micro_batch(side, stage):,.0f}" for stage in ("", *STAGES))) for side in _SIDES)
+        rows = tuple(
+            (side, *(f"{self.micro_batch(side, stage):,.0f}" for stage in ("", *STAGES)))
+            for side in _SIDES
+        )
         title = f"Spark: a micro-batch of {BATCH_ROWS:,} rows from topic to topic, ms by stage"
         return Table(title, ("side", "all", *STAGES), rows)

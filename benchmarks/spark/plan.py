@@ -1,4 +1,6 @@
-"""What is measured of Spark: batch reads, fresh sessions, micro-batches, messages end to end, and the sink."""
+"""What is measured of Spark: batch reads, fresh sessions, micro-batches, messages end to end, and
+the sink.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,12 @@ BATCH_ROWS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class SparkPlan:
-    """`messages` in `partitions` are read `reads` times by each source, after `warm_up` reads that do not count.
+    """`messages` in `partitions` are read `reads` times by each source, after `warm_up` reads that
+    do not count.
 
-    `sessions`: how many fresh sessions of each kind are started for each source. `batches`: how many micro-batches of
-    `BATCH_ROWS` count, after as many that do not. `loads` run end to end. The sink is measured with each number of
-    `tasks`.
+    `sessions`: how many fresh sessions of each kind are started for each source. `batches`: how
+    many micro-batches of `BATCH_ROWS` count, after as many that do not. `loads` run end to end. The
+    sink is measured with each number of `tasks`.
     """
 
     messages: int

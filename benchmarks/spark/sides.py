@@ -1,4 +1,6 @@
-"""The two sides that are compared: the same program text, with another format and another address."""
+"""The two sides that are compared: the same program text, with another format and another
+address.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _KAFKA = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
 class Side:
-    """deltaq or Kafka: the client that fills and reads topics, and the name of Spark's format. Can be pickled."""
+    """deltaq or Kafka: the client that fills and reads topics, and the name of Spark's format. Can
+    be pickled.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -65,7 +69,8 @@ def session(jars: str = "", conf: Mapping[str, str] | None = None) -> SparkSessi
     """A session as `spark_session` makes it, on all cores; `jars` of `kafka_jars`."""
     from deltaq.spark import spark_session  # noqa: PLC0415  # a part of what a fresh session costs
 
-    # Spark's workers could not keep the bytecode of what they import, and would compile it in each process.
+    # Spark's workers could not keep the bytecode of what they import, and would compile it in each
+    # process.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     more = {"spark.jars": jars} if jars else {}
     return spark_session("benchmark", conf={"spark.log.level": "OFF", **more, **(conf or {})})

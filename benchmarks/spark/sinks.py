@@ -25,7 +25,8 @@ TIMEOUT_S = 300.0
 class SinkCost:
     """Medians of micro-batches of `BATCH_ROWS` rows in so many tasks, in milliseconds.
 
-    `add_batch`: all that Spark counts as writing. `job`: the tasks, from the submission of the job to its end.
+    `add_batch`: all that Spark counts as writing. `job`: the tasks, from the submission of the job
+    to its end.
     """
 
     sink: str
@@ -40,8 +41,12 @@ class SinkCost:
 
 
 def measure_sink(spark: SparkSession, side: Side | None, tasks: int, batches: int) -> SinkCost:
-    """So many micro-batches, after as many that do not count, to a side's topic or nowhere. Raises WrongRows."""
-    rate = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=BATCH_ROWS, numPartitions=tasks)
+    """So many micro-batches, after as many that do not count, to a side's topic or nowhere. Raises
+    WrongRows.
+    """
+    rate = spark.readStream.format("rate-micro-batch").options(
+        rowsPerBatch=BATCH_ROWS, numPartitions=tasks
+    )
     rows = rate.load().selectExpr("cast(rpad(cast(value AS string), 100, 'x') AS binary) AS value")
     topic = None if side is None else new_topic(side)
     with TemporaryDirectory() as checkpoint:
@@ -53,7 +58,8 @@ def measure_sink(spark: SparkSession, side: Side | None, tasks: int, batches: in
             query.stop()
     found = [progress for progress in query.recentProgress if progress.numInputRows]
     if side is not None and topic is not None:
-        # A query that is stopped inside a micro-batch has written more than it reports, with Kafka also a part of one.
+        # A query that is stopped inside a micro-batch has written more than it reports, with Kafka
+        # also a part of one.
         written, reported = records_in(side.client, topic), len(found) * BATCH_ROWS
         if not 0 <= written - reported <= BATCH_ROWS:
             raise WrongRows(f"{side.name}: {reported:,} rows reported and {written:,} written")
@@ -77,7 +83,9 @@ def _await(query: StreamingQuery, batches: int) -> None:
     give_up_at = monotonic() + TIMEOUT_S
     while (progress := query.lastProgress) is None or progress.batchId < batches:
         if not query.isActive or monotonic() > give_up_at:
-            raise WrongRows(f"the query made {progress and progress.batchId} micro-batches: {query.exception()}")
+            raise WrongRows(
+                f"the query made {progress and progress.batchId} micro-batches: {query.exception()}"
+            )
         sleep(0.1)
 
 

@@ -1,4 +1,6 @@
-"""Streams from topic to topic: what a micro-batch takes by stage, and how long messages are under way."""
+"""Streams from topic to topic: what a micro-batch takes by stage, and how long messages are under
+way.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ STAGES = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """One micro-batch of `BATCH_ROWS` rows: milliseconds of the whole, and of each stage that Spark reports."""
+    """One micro-batch of `BATCH_ROWS` rows: milliseconds of the whole, and of each stage that Spark
+    reports.
+    """
 
     side: str
     milliseconds: float
@@ -38,7 +42,9 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
-    """One load, from `produce` to one topic until the value comes from the other one in another process."""
+    """One load, from `produce` to one topic until the value comes from the other one in another
+    process.
+    """
 
     side: str
     load: Load
@@ -63,10 +69,16 @@ def measure_micro_batches(spark: SparkSession, side: Side, batches: int) -> list
     found = [progress for progress in query.recentProgress if progress.numInputRows]
     rows, copied = [progress.numInputRows for progress in found], records_in(side.client, copy)
     if (sum(rows), copied) != (2 * batches * BATCH_ROWS,) * 2:
-        raise WrongRows(f"{side.name}: {sum(rows):,} rows read and {copied:,} written of {2 * batches * BATCH_ROWS:,}")
+        raise WrongRows(
+            f"{side.name}: {sum(rows):,} rows read and {copied:,} written of "
+            f"{2 * batches * BATCH_ROWS:,}"
+        )
     whole = [progress.durationMs for progress in found if progress.numInputRows == BATCH_ROWS]
     if len(whole) <= batches:
-        raise WrongRows(f"{side.name}: micro-batches of {rows} rows, so those of {BATCH_ROWS:,} cannot be compared")
+        raise WrongRows(
+            f"{side.name}: micro-batches of {rows} rows, so those of {BATCH_ROWS:,} cannot be "
+            "compared"
+        )
     return [MicroBatch(side.name, took["triggerExecution"], took) for took in whole[-batches:]]
 
 
@@ -77,7 +89,9 @@ def measure_end_to_end(spark: SparkSession, side: Side, load: Load) -> EndToEnd:
         _, consumed = send_and_read(side.client, source, load, copy)
     rows = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
     verdict = judge(load.total, consumed.sequences, consumed.foreign)
-    return EndToEnd(side.name, load, verdict, distribution(waits_ns(load, consumed)), statistics.median(rows))
+    return EndToEnd(
+        side.name, load, verdict, distribution(waits_ns(load, consumed)), statistics.median(rows)
+    )
 
 
 @contextmanager

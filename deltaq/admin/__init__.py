@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from deltaq.admin.client import AdminClient
-from deltaq.admin.configs import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
+from deltaq.admin.configs import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
 from deltaq.admin.groups import (
     ConsumerGroupDescription,
     ConsumerGroupLag,

@@ -1,8 +1,9 @@
 """The order of the calls of one admin client.
 
-A Kafka client sends its requests to a broker one after the other, and the broker answers them in this order. Here a
-call waits for those before it that touch the same topic or group, unless both only read it. Other calls run beside it,
-so a slow one delays only what depends on it, and for no longer than the `request_timeout` of the call that waits.
+A Kafka client sends its requests to a broker one after the other, and the broker answers them in
+this order. Here a call waits for those before it that touch the same topic or group, unless both
+only read it. Other calls run beside it, so a slow one delays only what depends on it, and for no
+longer than the `request_timeout` of the call that waits.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class Turn:
         self._deadline = deadline
 
     def wait(self) -> None:
-        """Wait for the calls before this one. Raises KafkaException (_TIMED_OUT) at the call's deadline."""
+        """Wait for the calls before this one. Raises KafkaException (_TIMED_OUT) at the call's
+        deadline.
+        """
         self._order.wait(self.after, self._deadline)
 
     def end(self) -> None:
@@ -96,8 +99,9 @@ class CallOrder:
         self._open: dict[Subject, set[Turn]] = {}
 
     def begin(self, touched: Iterable[Touched], deadline: float) -> list[Turn]:
-        """The turns of a call's items, after all turns that have begun before. Items of one call do not wait for each
-        other. `deadline` is a time of `Clock.monotonic`."""
+        """The turns of a call's items, after all turns that have begun before. Items of one call do
+        not wait for each other. `deadline` is a time of `Clock.monotonic`.
+        """
         turns = [Turn(self, each, deadline) for each in touched]
         with self._changed:
             for turn in turns:
@@ -128,7 +132,10 @@ class CallOrder:
             while any(self._is_open(turn) for turn in after):
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
-                    reason = "an earlier call of this admin client about the same topic or group has not ended"
+                    reason = (
+                        "an earlier call of this admin client about the same topic or group has not"
+                        " ended"
+                    )
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, retriable=True))
                 self._changed.wait(left)
 

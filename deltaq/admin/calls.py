@@ -24,15 +24,18 @@ TIMEOUT_S = 60.0
 TIMEOUT_S_MAX = 3600.0
 
 ERRORS_MAX = 100
-"""Most errors that wait for a `poll`, which few programs of an admin client call; older ones are dropped."""
+"""Most errors that wait for a `poll`, which few programs of an admin client call; older ones are
+dropped.
+"""
 
 EXIT_WAIT_S = 2.0
 """How long the exit of the process waits for the unfinished calls of each client."""
 
 
 class Calls:
-    """Runs the calls of one admin client on threads, in the order of `CallOrder`. `rewrites` throttles the rewrites
-    that follow a call."""
+    """Runs the calls of one admin client on threads, in the order of `CallOrder`. `rewrites`
+    throttles the rewrites that follow a call.
+    """
 
     def __init__(self, clock: Clock, error_cb: Callable[..., object] | None = None) -> None:
         self.rewrites = Throttle(clock)
@@ -42,14 +45,20 @@ class Calls:
         self._error_cb = error_cb
         self._reporting = clock.lock()  # calls run on threads of their own
         self._outage = OutageReports(clock)
-        self._errors: deque[KafkaError] = deque(maxlen=ERRORS_MAX)  # that `error_cb` has not got yet
-        self._threads: dict[Thread, None] = {}  # changed by single operations: any thread may begin a call
+        # That `error_cb` has not got yet.
+        self._errors: deque[KafkaError] = deque(maxlen=ERRORS_MAX)
+        # Changed by single operations: any thread may begin a call.
+        self._threads: dict[Thread, None] = {}
 
     def deadline(self, request_timeout: float, operation_timeout: float = 0.0) -> float:
-        """The end of a call that begins now, a time of `Clock.monotonic`. Raises TypeError, ValueError, and
-        RuntimeError after `close`."""
+        """The end of a call that begins now, a time of `Clock.monotonic`. Raises TypeError,
+        ValueError, and RuntimeError after `close`.
+        """
         self.check_open()
-        for name, seconds in (("request_timeout", request_timeout), ("operation_timeout", operation_timeout)):
+        for name, seconds in (
+            ("request_timeout", request_timeout),
+            ("operation_timeout", operation_timeout),
+        ):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float):
                 raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
             if not 0 <= seconds <= TIMEOUT_S_MAX:
@@ -66,7 +75,11 @@ class Calls:
         return self.each([""], lambda _: work(), lambda _: touched, deadline)[""]
 
     def each(
-        self, keys: Iterable[K], work: Callable[[K], R], touches: Callable[[K], Touched], deadline: float
+        self,
+        keys: Iterable[K],
+        work: Callable[[K], R],
+        touches: Callable[[K], Touched],
+        deadline: float,
     ) -> dict[K, Future[R]]:
         """A future of `work(key)` for each key. `touches(key)` is what it reads and changes."""
         futures: dict[K, Future[R]] = {key: running_future() for key in keys}
@@ -93,8 +106,9 @@ class Calls:
         complete(future, answer)
 
     def raised_by_future(self, error: BaseException) -> BaseException:
-        """What the future of a call raises in place of this error: a store that does not answer is a time-out, as in
-        Kafka, whose clients ask until then. `error_cb` gets it as an outage."""
+        """What the future of a call raises in place of this error: a store that does not answer is
+        a time-out, as in Kafka, whose clients ask until then. `error_cb` gets it as an outage.
+        """
         if not isinstance(error, Unavailable):
             return error
         self._report(error)
@@ -105,11 +119,15 @@ class Calls:
         if self._error_cb is not None and error.error.retriable():
             with self._reporting:
                 self._errors.extend(
-                    self._outage.due(KafkaError(KafkaError._TRANSPORT, error.error.str(), retriable=True))
+                    self._outage.due(
+                        KafkaError(KafkaError._TRANSPORT, error.error.str(), retriable=True)
+                    )
                 )
 
     def run_callbacks(self) -> int:
-        """Call `error_cb` for what was reported since the last call; how often. Raises what it raises."""
+        """Call `error_cb` for what was reported since the last call; how often. Raises what it
+        raises.
+        """
         called = 0
         while self._error_cb is not None and self._errors:
             called += 1
@@ -124,8 +142,9 @@ class Calls:
         deadline: float,
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run `work(item, turn)`, which first waits for its turn, for each item in parallel, then `then()`, in the
-        background if a thread can be started."""
+        """Run `work(item, turn)`, which first waits for its turn, for each item in parallel, then
+        `then()`, in the background if a thread can be started.
+        """
         turns = dict(zip(items, self._order.begin(map(touches, items), deadline), strict=True))
 
         def work_in_turn(item: K) -> None:
@@ -152,8 +171,9 @@ class Calls:
                 self._threads.pop(thread, None)
 
     def after(self, touched: Touched, timeout_s: float, ask: Callable[[], R]) -> R:
-        """The result of `ask()` after the earlier calls, for a call that blocks up to `timeout_s` seconds. Raises
-        KafkaException (_TIMED_OUT)."""
+        """The result of `ask()` after the earlier calls, for a call that blocks up to `timeout_s`
+        seconds. Raises KafkaException (_TIMED_OUT).
+        """
         self.check_open()
         deadline = self._clock.monotonic() + timeout_s
         (turn,) = self._order.begin([touched], deadline)
@@ -185,7 +205,8 @@ _OPEN: WeakSet[Calls] = WeakSet()
 def end_threads() -> None:
     """At exit: stop rewriting files and wait for the clients' threads.
 
-    A thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process.
+    A thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the
+    process.
     """
     unfinished = tuple(_OPEN)
     for calls in unfinished:
@@ -219,7 +240,9 @@ def unsupported(reason: str) -> Future[Any]:
     return future
 
 
-def check_list(items: object, types: tuple[type, ...], what: str, *, may_be_empty: bool = False) -> None:
+def check_list(
+    items: object, types: tuple[type, ...], what: str, *, may_be_empty: bool = False
+) -> None:
     """Raise TypeError for what is not a list of these types, ValueError for an empty list."""
     if not isinstance(items, list):
         raise TypeError(f"expected a list of {what} objects, not {type(items).__name__}")

@@ -1,4 +1,6 @@
-"""The admin client. Calls do not block; they return one future for each topic, partition or resource."""
+"""The admin client. Calls do not block; they return one future for each topic, partition or
+resource.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,15 @@ from deltaq.admin.call_order import (
     reads_topic,
 )
 from deltaq.admin.calls import TIMEOUT_S, Calls, check_list, running_future
-from deltaq.admin.configs import ConfigEntry, ConfigResource, altered, check_changes, described, replaced, topic_of
+from deltaq.admin.configs import (
+    ConfigEntry,
+    ConfigResource,
+    altered,
+    check_changes,
+    described,
+    replaced,
+    topic_of,
+)
 from deltaq.admin.group_calls import GroupCalls
 from deltaq.admin.groups import (
     ConsumerGroupDescription,
@@ -42,14 +52,27 @@ from deltaq.admin.groups import (
     named_partitions,
 )
 from deltaq.admin.offset_copy import copy_offsets
-from deltaq.admin.offsets import IsolationLevel, ListOffsetsResultInfo, OffsetSpec, check_request, found_offset
+from deltaq.admin.offsets import (
+    IsolationLevel,
+    ListOffsetsResultInfo,
+    OffsetSpec,
+    check_request,
+    found_offset,
+)
 from deltaq.admin.records import DeletedRecords, checked_offsets, delete_before, trim
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
 from deltaq.admin.unsupported import UnsupportedCalls
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import AdminConfig, check_topic_properties, parse_client_config
 from deltaq.delta.actions import Metadata
-from deltaq.errors import InvalidConfig, KafkaError, KafkaException, TopicExists, Unavailable, UnknownTopic
+from deltaq.errors import (
+    InvalidConfig,
+    KafkaError,
+    KafkaException,
+    TopicExists,
+    Unavailable,
+    UnknownTopic,
+)
 from deltaq.log_forwarding import forward_logs
 from deltaq.message import TopicPartition
 from deltaq.metadata import (
@@ -75,15 +98,18 @@ _LOG = logging.getLogger("deltaq.admin")
 
 
 class AdminClient(UnsupportedCalls):
-    """Administers topics and consumer groups. Thread-safe. Mirrors `confluent_kafka.admin.AdminClient`.
+    """Administers topics and consumer groups. Thread-safe. Mirrors
+    `confluent_kafka.admin.AdminClient`.
 
-    Calls check their arguments and return futures, whose `result()` raises KafkaException. `request_timeout` is the
-    time in seconds after which a change that is not committed is given up. `operation_timeout` is accepted for
-    compatibility and has no effect: a committed change is visible to all clients.
+    Calls check their arguments and return futures, whose `result()` raises KafkaException.
+    `request_timeout` is the time in seconds after which a change that is not committed is given up.
+    `operation_timeout` is accepted for compatibility and has no effect: a committed change is
+    visible to all clients.
 
-    The configuration is given as for `Producer`. Leaving the `with` block waits for all calls and their background
-    work; after it, each call raises RuntimeError. Calls about the same topic or group take effect in the order in which
-    they were made, also where their futures are not waited for.
+    The configuration is given as for `Producer`. Leaving the `with` block waits for all calls and
+    their background work; after it, each call raises RuntimeError. Calls about the same topic or
+    group take effect in the order in which they were made, also where their futures are not waited
+    for.
     """
 
     def __init__(
@@ -116,8 +142,9 @@ class AdminClient(UnsupportedCalls):
     ) -> dict[str, Future[None]]:
         """Create topics, with the schema for a `Topic`. With `validate_only` nothing is created.
 
-        Futures raise TopicExists, InvalidConfig (TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
-        INVALID_CONFIG, INVALID_REQUEST), UnsafeStore, OutcomeUnknown, Unavailable.
+        Futures raise TopicExists, InvalidConfig (TOPIC_EXCEPTION, INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR, INVALID_CONFIG, INVALID_REQUEST), UnsafeStore, OutcomeUnknown,
+        Unavailable.
         """
         check_list(new_topics, (NewTopic, Topic), "NewTopic")
         for new in new_topics:
@@ -129,7 +156,9 @@ class AdminClient(UnsupportedCalls):
 
         def create(name: str) -> None:
             if times[name] > 1:
-                raise InvalidConfig("Duplicate topic name.", key="topic", code=KafkaError.INVALID_REQUEST)
+                raise InvalidConfig(
+                    "Duplicate topic name.", key="topic", code=KafkaError.INVALID_REQUEST
+                )
             log = self._log(name)
             plan = named[name].plan(self._config.num_partitions)
             if not validate_only:
@@ -137,12 +166,20 @@ class AdminClient(UnsupportedCalls):
             elif log.load():
                 raise TopicExists(name)
 
-        return self._calls.each(named, create, reads_topic if validate_only else changes_topic, deadline)
+        return self._calls.each(
+            named, create, reads_topic if validate_only else changes_topic, deadline
+        )
 
     def delete_topics(
-        self, topics: list[str], *, operation_timeout: float = TIMEOUT_S, request_timeout: float = TIMEOUT_S
+        self,
+        topics: list[str],
+        *,
+        operation_timeout: float = TIMEOUT_S,
+        request_timeout: float = TIMEOUT_S,
     ) -> dict[str, Future[None]]:
-        """Delete topics and their records. The names can then be used for new topics. Futures raise UnknownTopic."""
+        """Delete topics and their records. The names can then be used for new topics. Futures raise
+        UnknownTopic.
+        """
         check_list(topics, (str,), "topic string")
         deadline = self._calls.deadline(request_timeout, operation_timeout)
 
@@ -164,7 +201,9 @@ class AdminClient(UnsupportedCalls):
         request_timeout: float = TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
-        """Add partitions to topics. Futures raise UnknownTopic, InvalidConfig (INVALID_PARTITIONS)."""
+        """Add partitions to topics. Futures raise UnknownTopic, InvalidConfig
+        (INVALID_PARTITIONS).
+        """
         check_list(new_partitions, (NewPartitions,), "NewPartitions")
         for new in new_partitions:
             new.check()
@@ -172,9 +211,16 @@ class AdminClient(UnsupportedCalls):
         counts = {new.topic: new.new_total_count for new in new_partitions}
 
         def grow(name: str) -> None:
-            self._change(name, lambda head, _: grown(head, counts[name]), deadline, validate_only=validate_only)
+            self._change(
+                name,
+                lambda head, _: grown(head, counts[name]),
+                deadline,
+                validate_only=validate_only,
+            )
 
-        return self._calls.each(counts, grow, reads_topic if validate_only else changes_topic, deadline)
+        return self._calls.each(
+            counts, grow, reads_topic if validate_only else changes_topic, deadline
+        )
 
     def describe_topics(
         self,
@@ -202,7 +248,9 @@ class AdminClient(UnsupportedCalls):
     def describe_configs(
         self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
-        """All settings of topics, by name. Futures raise UnknownTopic, Corrupt, Incompatible, Unavailable."""
+        """All settings of topics, by name. Futures raise UnknownTopic, Corrupt, Incompatible,
+        Unavailable.
+        """
         check_list(resources, (ConfigResource,), "ConfigResource")
         deadline = self._calls.deadline(request_timeout)
 
@@ -211,16 +259,28 @@ class AdminClient(UnsupportedCalls):
             log.load()
             return described(log.metadata.configuration)
 
-        return self._calls.each(resources, describe, lambda resource: reads_topic(resource.name), deadline)
+        return self._calls.each(
+            resources, describe, lambda resource: reads_topic(resource.name), deadline
+        )
 
     def alter_configs(
-        self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S, validate_only: bool = False
+        self,
+        resources: list[ConfigResource],
+        *,
+        request_timeout: float = TIMEOUT_S,
+        validate_only: bool = False,
     ) -> dict[ConfigResource, Future[None]]:
-        """Set the settings in each resource's `set_config_dict`, and reset all others to their defaults.
+        """Set the settings in each resource's `set_config_dict`, and reset all others to their
+        defaults.
 
-        Deprecated: use `incremental_alter_configs`. Futures raise UnknownTopic, InvalidConfig (INVALID_CONFIG).
+        Deprecated: use `incremental_alter_configs`. Futures raise UnknownTopic, InvalidConfig
+        (INVALID_CONFIG).
         """
-        warnings.warn("alter_configs is deprecated: use incremental_alter_configs", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "alter_configs is deprecated: use incremental_alter_configs",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         check_list(resources, (ConfigResource,), "ConfigResource")
         return self._alter(
             resources,
@@ -231,9 +291,14 @@ class AdminClient(UnsupportedCalls):
         )
 
     def incremental_alter_configs(
-        self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S, validate_only: bool = False
+        self,
+        resources: list[ConfigResource],
+        *,
+        request_timeout: float = TIMEOUT_S,
+        validate_only: bool = False,
     ) -> dict[ConfigResource, Future[None]]:
-        """Make the changes in each resource's `incremental_configs`. They are atomic for each resource.
+        """Make the changes in each resource's `incremental_configs`. They are atomic for each
+        resource.
 
         Futures raise UnknownTopic, InvalidConfig (INVALID_CONFIG), OutcomeUnknown, Unavailable.
         """
@@ -242,7 +307,9 @@ class AdminClient(UnsupportedCalls):
             check_list(resource.incremental_configs, (ConfigEntry,), "ConfigEntry")
             for entry in resource.incremental_configs:
                 if entry.incremental_operation is None:
-                    raise TypeError(f"{entry.name}: incremental_operation must be an AlterConfigOpType")
+                    raise TypeError(
+                        f"{entry.name}: incremental_operation must be an AlterConfigOpType"
+                    )
         return self._alter(
             resources,
             lambda resource: check_changes(resource.incremental_configs),
@@ -266,7 +333,9 @@ class AdminClient(UnsupportedCalls):
             def decide(head: TopicHead, metadata: Metadata) -> TopicChange:
                 changed = changes(resource, metadata.configuration)
                 after = {**metadata.configuration, **changed}
-                check_topic_properties({key: value for key, value in after.items() if value is not None})
+                check_topic_properties(
+                    {key: value for key, value in after.items() if value is not None}
+                )
                 return TopicChange(head.partitions, changed)
 
             self._change(topic_of(resource), decide, deadline, validate_only=validate_only)
@@ -335,13 +404,15 @@ class AdminClient(UnsupportedCalls):
         request_timeout: float = TIMEOUT_S,
         operation_timeout: float = TIMEOUT_S,
     ) -> dict[TopicPartition, Future[DeletedRecords]]:
-        """Delete the records of each partition before its offset; OFFSET_END deletes all. One commit for each topic.
+        """Delete the records of each partition before its offset; OFFSET_END deletes all. One
+        commit for each topic.
 
-        Once the futures are done, no deltaq client reads those records. Files that also hold later records are then
-        rewritten in the background, for other readers of the table.
+        Once the futures are done, no deltaq client reads those records. Files that also hold later
+        records are then rewritten in the background, for other readers of the table.
 
-        Futures raise UnknownTopic, OffsetOutOfRange, KafkaException (POLICY_VIOLATION for a topic that is only
-        compacted, _INVALID_ARG for a partition named twice), OutcomeUnknown, Unavailable.
+        Futures raise UnknownTopic, OffsetOutOfRange, KafkaException (POLICY_VIOLATION for a topic
+        that is only compacted, _INVALID_ARG for a partition named twice), OutcomeUnknown,
+        Unavailable.
         """
         check_list(topic_partition_offsets, (TopicPartition,), "TopicPartition", may_be_empty=True)
         if any(tp.partition < 0 for tp in topic_partition_offsets):
@@ -363,9 +434,13 @@ class AdminClient(UnsupportedCalls):
             asked = topics[topic]
             try:
                 turn.wait()
-                log = MaintenanceLog(self._store, topic, self._clock, client_id=self._config.client_id)
+                log = MaintenanceLog(
+                    self._store, topic, self._clock, client_id=self._config.client_id
+                )
                 log.load()
-                starts, wrong = checked_offsets(log, {partition: tp.offset for partition, tp in asked.items()})
+                starts, wrong = checked_offsets(
+                    log, {partition: tp.offset for partition, tp in asked.items()}
+                )
                 head = delete_before(log, starts, deadline)
             except BaseException as error:  # noqa: BLE001 - raised by the futures
                 for tp in asked.values():
@@ -380,7 +455,11 @@ class AdminClient(UnsupportedCalls):
 
         # Rewriting large files takes long, so it starts after the futures of all topics are done.
         def trim_all() -> None:
-            in_parallel(self._clock, lambda log: trim(self._store, log, self._clock, self._calls.rewrites), logs)
+            in_parallel(
+                self._clock,
+                lambda log: trim(self._store, log, self._clock, self._calls.rewrites),
+                logs,
+            )
 
         self._calls.begin(delete, list(topics), changes_topic, deadline, trim_all)
         return futures
@@ -394,20 +473,26 @@ class AdminClient(UnsupportedCalls):
         types: set[ConsumerGroupType] | None = None,
         request_timeout: float = TIMEOUT_S,
     ) -> Future[ListConsumerGroupsResult]:
-        """List the groups in one of these states and of one of these types; by default all. Reads the log of each.
+        """List the groups in one of these states and of one of these types; by default all. Reads
+        the log of each.
 
         A group exists while it has members or committed offsets. The future raises Unavailable.
         """
         check_filter(states, ConsumerGroupState, "states")
         check_filter(types, ConsumerGroupType, "types")
         deadline = self._calls.deadline(request_timeout)
-        return self._calls.one(lambda: self._groups.list_groups(states, types), reads(ALL_GROUPS), deadline)
+        return self._calls.one(
+            lambda: self._groups.list_groups(states, types), reads(ALL_GROUPS), deadline
+        )
 
-    def list_groups(self, group: str | None = None, timeout: float | None = -1) -> list[GroupMetadata]:
-        """All groups with their members, or only `group`. Blocks up to `timeout` seconds (-1 or None: no limit).
+    def list_groups(
+        self, group: str | None = None, timeout: float | None = -1
+    ) -> list[GroupMetadata]:
+        """All groups with their members, or only `group`. Blocks up to `timeout` seconds (-1 or
+        None: no limit).
 
-        Superseded by `list_consumer_groups` and `describe_consumer_groups`. Raises Unavailable, KafkaException
-        (_TIMED_OUT).
+        Superseded by `list_consumer_groups` and `describe_consumer_groups`. Raises Unavailable,
+        KafkaException (_TIMED_OUT).
         """
         seconds = checked_timeout(timeout)
         subject = ALL_GROUPS if group is None else call_order.group(group)
@@ -427,23 +512,30 @@ class AdminClient(UnsupportedCalls):
         include_authorized_operations: bool = False,  # noqa: ARG002 - accepted: without ACLs there are none
         request_timeout: float = TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupDescription]]:
-        """Describe groups: state, members, and the partitions that each member owns. A group that does not exist is
-        DEAD. Futures raise InvalidConfig (INVALID_GROUP_ID), Corrupt, Incompatible, Unavailable."""
+        """Describe groups: state, members, and the partitions that each member owns. A group that
+        does not exist is DEAD. Futures raise InvalidConfig (INVALID_GROUP_ID), Corrupt,
+        Incompatible, Unavailable.
+        """
         deadline = self._calls.deadline(request_timeout)
-        return self._calls.each(check_groups(group_ids, "described"), self._groups.describe, reads_group, deadline)
+        return self._calls.each(
+            check_groups(group_ids, "described"), self._groups.describe, reads_group, deadline
+        )
 
     def delete_consumer_groups(
         self, group_ids: list[str], *, request_timeout: float = TIMEOUT_S
     ) -> dict[str, Future[None]]:
         """Delete groups and their committed offsets.
 
-        Members that have died do not prevent that: the call watches their heartbeats until it has found each one dead,
-        which takes its `session.timeout.ms`, or one alive. Futures raise GroupInUse (NON_EMPTY_GROUP), KafkaException
-        (GROUP_ID_NOT_FOUND), OutcomeUnknown, Unavailable.
+        Members that have died do not prevent that: the call watches their heartbeats until it has
+        found each one dead, which takes its `session.timeout.ms`, or one alive. Futures raise
+        GroupInUse (NON_EMPTY_GROUP), KafkaException (GROUP_ID_NOT_FOUND), OutcomeUnknown,
+        Unavailable.
         """
         deadline = self._calls.deadline(request_timeout)
         listed = check_groups(group_ids, "deleted")
-        return self._calls.each(listed, lambda group: self._groups.delete(group, deadline), changes_group, deadline)
+        return self._calls.each(
+            listed, lambda group: self._groups.delete(group, deadline), changes_group, deadline
+        )
 
     def list_consumer_group_offsets(
         self,
@@ -452,13 +544,17 @@ class AdminClient(UnsupportedCalls):
         require_stable: bool = False,  # noqa: ARG002 - accepted: every committed offset is stable
         request_timeout: float = TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """List the committed offsets of one group: of the partitions named, with OFFSET_INVALID where there is none, or
-        of all that have one. Futures raise Corrupt, Incompatible, Unavailable."""
+        """List the committed offsets of one group: of the partitions named, with OFFSET_INVALID
+        where there is none, or of all that have one. Futures raise Corrupt, Incompatible,
+        Unavailable.
+        """
         asked = check_offsets(list_consumer_group_offsets_request, "listing", has_offsets=False)
         deadline = self._calls.deadline(request_timeout)
         touched = reads(call_order.group(asked.group_id), *_topics_of(asked))
         future = self._calls.one(
-            lambda: self._groups.list_offsets(asked.group_id, asked.topic_partitions), touched, deadline
+            lambda: self._groups.list_offsets(asked.group_id, asked.topic_partitions),
+            touched,
+            deadline,
         )
         return {asked.group_id: future}
 
@@ -470,8 +566,8 @@ class AdminClient(UnsupportedCalls):
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
         """Set committed offsets of one group, which need not exist yet.
 
-        In the result, a partition has its `error` set if it was not altered: UNKNOWN_TOPIC_OR_PART, or
-        UNKNOWN_MEMBER_ID while the group has members. Members that have died are treated as in
+        In the result, a partition has its `error` set if it was not altered: UNKNOWN_TOPIC_OR_PART,
+        or UNKNOWN_MEMBER_ID while the group has members. Members that have died are treated as in
         `delete_consumer_groups`. Futures raise OutcomeUnknown, Unavailable.
         """
         asked = check_offsets(alter_consumer_group_offsets_request, "altering", has_offsets=True)
@@ -488,11 +584,13 @@ class AdminClient(UnsupportedCalls):
         *,
         request_timeout: float = TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Delete committed offsets of one group. confluent-kafka lacks this call; it is that of Kafka's Java client.
+        """Delete committed offsets of one group. confluent-kafka lacks this call; it is that of
+        Kafka's Java client.
 
-        In the result, a partition has its `error` set if its offset stays: UNKNOWN_TOPIC_OR_PART, or
-        GROUP_SUBSCRIBED_TO_TOPIC while a member subscribes to its topic. Members that have died are treated as in
-        `delete_consumer_groups`. Futures raise KafkaException (GROUP_ID_NOT_FOUND), OutcomeUnknown, Unavailable.
+        In the result, a partition has its `error` set if its offset stays: UNKNOWN_TOPIC_OR_PART,
+        or GROUP_SUBSCRIBED_TO_TOPIC while a member subscribes to its topic. Members that have died
+        are treated as in `delete_consumer_groups`. Futures raise KafkaException
+        (GROUP_ID_NOT_FOUND), OutcomeUnknown, Unavailable.
         """
         asked = check_offsets(delete_consumer_group_offsets_request, "deleting", has_offsets=False)
         wanted, deadline = named_partitions(asked), self._calls.deadline(request_timeout)
@@ -505,47 +603,64 @@ class AdminClient(UnsupportedCalls):
     def consumer_group_lag(
         self, group_ids: list[str], *, request_timeout: float = TIMEOUT_S
     ) -> dict[str, Future[ConsumerGroupLag]]:
-        """How far groups are behind: committed offset, end, lag and owner of each partition that a group has committed
-        or subscribes to. confluent-kafka has no such call. Futures raise InvalidConfig (INVALID_GROUP_ID), Corrupt,
-        Incompatible, Unavailable."""
+        """How far groups are behind: committed offset, end, lag and owner of each partition that a
+        group has committed or subscribes to. confluent-kafka has no such call. Futures raise
+        InvalidConfig (INVALID_GROUP_ID), Corrupt, Incompatible, Unavailable.
+        """
         deadline = self._calls.deadline(request_timeout)
 
         def touches(group: str) -> Touched:
             return reads(call_order.group(group), ALL_TOPICS)
 
-        return self._calls.each(check_groups(group_ids, "described"), self._groups.lag, touches, deadline)
+        return self._calls.each(
+            check_groups(group_ids, "described"), self._groups.lag, touches, deadline
+        )
 
     def copy_consumer_group_offsets(
-        self, source: str, target: str, *, to: AdminClient | None = None, request_timeout: float = TIMEOUT_S
+        self,
+        source: str,
+        target: str,
+        *,
+        to: AdminClient | None = None,
+        request_timeout: float = TIMEOUT_S,
     ) -> Future[ConsumerGroupTopicPartitions]:
         """Copy all committed offsets of the group `source` to the group `target`, or none of them.
 
-        With `to`, the target is a group in the root of that client. Its topics have to hold the same records at the
-        same offsets: the record at each committed offset is compared, or the one before it where a topic ends there.
-        The target may exist, but must have no members; other offsets that it has stay.
+        With `to`, the target is a group in the root of that client. Its topics have to hold the
+        same records at the same offsets: the record at each committed offset is compared, or the
+        one before it where a topic ends there. The target may exist, but must have no members;
+        other offsets that it has stay.
 
-        The future raises KafkaException (GROUP_ID_NOT_FOUND; UNKNOWN_TOPIC_OR_PART, OFFSET_OUT_OF_RANGE or
-        _LOG_TRUNCATION for partitions that differ in the other root), Fenced (UNKNOWN_MEMBER_ID), OutcomeUnknown,
-        Unavailable.
+        The future raises KafkaException (GROUP_ID_NOT_FOUND; UNKNOWN_TOPIC_OR_PART,
+        OFFSET_OUT_OF_RANGE or _LOG_TRUNCATION for partitions that differ in the other root), Fenced
+        (UNKNOWN_MEMBER_ID), OutcomeUnknown, Unavailable.
         """
         deadline = self._calls.deadline(request_timeout)
         target_groups = self._groups if to is None else to._groups
         changed = [call_order.group(target)] if to is None else []
         touched = changes(*changed, reads=[call_order.group(source), ALL_TOPICS])
         return self._calls.one(
-            lambda: copy_offsets(self._groups, source, target_groups, target, deadline), touched, deadline
+            lambda: copy_offsets(self._groups, source, target_groups, target, deadline),
+            touched,
+            deadline,
         )
 
     # --- the cluster ---
 
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
-        """All topics, or only `topic`, with their partitions. Blocks up to `timeout` seconds (-1 or None: no limit).
+        """All topics, or only `topic`, with their partitions. Blocks up to `timeout` seconds (-1 or
+        None: no limit).
 
-        A topic that cannot be read has its `error` set, and so does `topic` if it does not exist. Raises Unavailable,
-        KafkaException (_TIMED_OUT).
+        A topic that cannot be read has its `error` set, and so does `topic` if it does not exist.
+        Raises Unavailable, KafkaException (_TIMED_OUT).
         """
-        subject, seconds = ALL_TOPICS if topic is None else call_order.topic(topic), checked_timeout(timeout)
-        return self._calls.after(reads(subject), seconds, lambda: list_topics(self._store, self._clock, topic, timeout))
+        subject, seconds = (
+            ALL_TOPICS if topic is None else call_order.topic(topic),
+            checked_timeout(timeout),
+        )
+        return self._calls.after(
+            reads(subject), seconds, lambda: list_topics(self._store, self._clock, topic, timeout)
+        )
 
     def describe_cluster(
         self,
@@ -566,13 +681,16 @@ class AdminClient(UnsupportedCalls):
         return cluster_id(self._store)
 
     def poll(self, timeout: float | None = -1) -> int:  # noqa: ARG002 - Kafka's signature
-        """Call `error_cb` for what has failed since the last call, and return at once: futures complete without `poll`.
-        Returns how often it was called. Raises what it raises."""
+        """Call `error_cb` for what has failed since the last call, and return at once: futures
+        complete without `poll`. Returns how often it was called. Raises what it raises.
+        """
         self._calls.check_open()
         return self._calls.run_callbacks()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
-        """Has no effect: a store takes its credentials from the `store.*` settings or from the environment."""
+        """Has no effect: a store takes its credentials from the `store.*` settings or from the
+        environment.
+        """
         self._calls.check_open()
 
     # --- implementation ---
@@ -581,7 +699,10 @@ class AdminClient(UnsupportedCalls):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._calls.close()
 

@@ -1,4 +1,6 @@
-"""Topic settings in the form of Kafka's admin API: describing and changing them. Pure functions, no I/O."""
+"""Topic settings in the form of Kafka's admin API: describing and changing them. Pure functions, no
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ class ResourceType(Enum):
     TRANSACTIONAL_ID = 5
 
     def __lt__(self, other: object) -> bool:
-        return int(self.value) < int(other.value) if isinstance(other, ResourceType) else NotImplemented
+        return (
+            int(self.value) < int(other.value)
+            if isinstance(other, ResourceType)
+            else NotImplemented
+        )
 
 
 class ConfigSource(IntEnum):
@@ -56,7 +62,9 @@ class AlterConfigOpType(Enum):
 
 @dataclass(slots=True)
 class ConfigEntry:
-    """One setting with its value as text. In a request, `incremental_operation` is the change to make."""
+    """One setting with its value as text. In a request, `incremental_operation` is the change to
+    make.
+    """
 
     name: str
     value: str | None
@@ -73,7 +81,8 @@ class ConfigEntry:
 
 
 class ConfigResource:
-    """A resource that has settings, with the settings to change. Equal to another one of the same type and name.
+    """A resource that has settings, with the settings to change. Equal to another one of the same
+    type and name.
 
     `restype` is a ResourceType, its name in upper or lower case, or its number.
     """
@@ -120,9 +129,8 @@ class ConfigResource:
         return len(self.set_config_dict)
 
     def __repr__(self) -> str:
-        return (
-            f"ConfigResource({self.restype},{printable(self.name)}{'' if self.error is None else f',{self.error!r}'})"
-        )
+        error = "" if self.error is None else f",{self.error!r}"
+        return f"ConfigResource({self.restype},{printable(self.name)}{error})"
 
     def _key(self) -> tuple[ResourceType, str]:
         return self.restype, self.name
@@ -134,13 +142,20 @@ def _resource_type(given: ResourceType | str | int) -> ResourceType:
     try:
         return ResourceType[given.upper()] if isinstance(given, str) else ResourceType(given)
     except (KeyError, ValueError):
-        raise ValueError(f'Unknown resource type "{given}": should be a ConfigResource.Type') from None
+        raise ValueError(
+            f'Unknown resource type "{given}": should be a ConfigResource.Type'
+        ) from None
 
 
 def topic_of(resource: ConfigResource) -> str:
-    """The name of the topic. Raises KafkaException (_UNSUPPORTED_FEATURE) for a resource that is not a topic."""
+    """The name of the topic. Raises KafkaException (_UNSUPPORTED_FEATURE) for a resource that is
+    not a topic.
+    """
     if resource.restype is not ResourceType.TOPIC:
-        reason = f"only topics have stored settings, not {resource.restype.name}; clients get theirs from the program"
+        reason = (
+            f"only topics have stored settings, not {resource.restype.name}; clients get theirs "
+            "from the program"
+        )
         raise KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, reason))
     return resource.name
 
@@ -157,13 +172,17 @@ def described(properties: Mapping[str, str]) -> dict[str, ConfigEntry]:
 
 
 def replaced(wanted: Mapping[str, object], properties: Mapping[str, str]) -> dict[str, str | None]:
-    """The property changes that set the `wanted` settings and reset all others; None removes. Raises InvalidConfig."""
+    """The property changes that set the `wanted` settings and reset all others; None removes.
+    Raises InvalidConfig.
+    """
     settings = {PROPERTY_PREFIX + name for name in SETTABLE}
     return {**dict.fromkeys(sorted(settings & properties.keys())), **checked_properties(wanted)}
 
 
 def altered(entries: Sequence[ConfigEntry], properties: Mapping[str, str]) -> dict[str, str | None]:
-    """The property changes that `entries` request; None removes. Raises InvalidConfig for an invalid change."""
+    """The property changes that `entries` request; None removes. Raises InvalidConfig for an
+    invalid change.
+    """
     changes: dict[str, str | None] = {}
     for entry in entries:
         key = PROPERTY_PREFIX + entry.name
@@ -179,7 +198,9 @@ def altered(entries: Sequence[ConfigEntry], properties: Mapping[str, str]) -> di
 
 
 def check_changes(entries: Sequence[ConfigEntry]) -> None:
-    """Raise InvalidConfig for a change that is invalid for every topic, whatever its current settings."""
+    """Raise InvalidConfig for a change that is invalid for every topic, whatever its current
+    settings.
+    """
     depends = (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT)
     altered([entry for entry in entries if entry.incremental_operation not in depends], {})
 
@@ -192,7 +213,10 @@ def _new_value(entry: ConfigEntry, properties: Mapping[str, str]) -> str:
     if operation is AlterConfigOpType.SET:
         return entry.value
     if TOPIC_SETTINGS[entry.name].kind != "list":
-        reason = f"configuration {entry.name!r} is not a list, so it does not support APPEND and SUBTRACT: use SET"
+        reason = (
+            f"configuration {entry.name!r} is not a list, so it does not support APPEND and "
+            "SUBTRACT: use SET"
+        )
         raise InvalidConfig(reason, key=entry.name, code=KafkaError.INVALID_CONFIG)
     present = [word for word in topic_config(properties)[entry.name].split(",") if word]
     named = [word.strip() for word in entry.value.split(",")]

@@ -1,4 +1,6 @@
-"""What the admin client does with consumer groups: reads their logs, and changes them as no member may."""
+"""What the admin client does with consumer groups: reads their logs, and changes them as no member
+may.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ from deltaq.topics.state import TopicHead
 
 @dataclass(frozen=True, slots=True)
 class GroupCalls:
-    """Calls about the groups of one root. Each reads logs anew, since a client makes few such calls. Thread-safe."""
+    """Calls about the groups of one root. Each reads logs anew, since a client makes few such
+    calls. Thread-safe.
+    """
 
     store: Store
     clock: Clock
@@ -49,17 +53,23 @@ class GroupCalls:
         return GroupLog(self.store, group, self.clock, self.client_id)
 
     def read(self, group: str) -> tuple[TableState, GroupHead]:
-        """A group's table, and its head. Raises InvalidConfig, Unavailable, Corrupt, Incompatible."""
+        """A group's table, and its head. Raises InvalidConfig, Unavailable, Corrupt,
+        Incompatible.
+        """
         state = self.log(group).state()
         return state, group_head(state, names.group_folder(group))
 
     def topic_heads(self, topics: Iterable[str]) -> dict[str, TopicHead]:
-        """The heads of those of the topics that exist. Raises Unavailable, Corrupt, Incompatible."""
+        """The heads of those of the topics that exist. Raises Unavailable, Corrupt,
+        Incompatible.
+        """
         found = in_parallel(self.clock, self.topic_head, sorted(set(topics)))
         return {topic: head for topic, head in found if head is not None}
 
     def topic_head(self, topic: str) -> tuple[str, TopicHead | None]:
-        """A topic with its head; None if it does not exist. Raises Unavailable, Corrupt, Incompatible."""
+        """A topic with its head; None if it does not exist. Raises Unavailable, Corrupt,
+        Incompatible.
+        """
         try:
             log = TopicLog(self.store, topic, self.clock)
         except InvalidConfig:  # no topic can have an invalid name
@@ -70,7 +80,9 @@ class GroupCalls:
     # --- groups ---
 
     def list_groups(
-        self, states: Collection[ConsumerGroupState] | None, types: Collection[ConsumerGroupType] | None
+        self,
+        states: Collection[ConsumerGroupState] | None,
+        types: Collection[ConsumerGroupType] | None,
     ) -> ListConsumerGroupsResult:
         """All groups in one of these states and of one of these types; None stands for all."""
 
@@ -128,9 +140,12 @@ class GroupCalls:
         ids = {topic: head.topic_id for topic, head in heads.items()}
         return [offset for offset in offsets if ids.get(offset.topic) == offset.topic_id], heads
 
-    def list_offsets(self, group: str, asked: Sequence[TopicPartition] | None) -> ConsumerGroupTopicPartitions:
-        """The committed offsets of these partitions, OFFSET_INVALID where there is none; of all that have one for
-        None."""
+    def list_offsets(
+        self, group: str, asked: Sequence[TopicPartition] | None
+    ) -> ConsumerGroupTopicPartitions:
+        """The committed offsets of these partitions, OFFSET_INVALID where there is none; of all
+        that have one for None.
+        """
         state, _ = self.read(group)
         found = {(offset.topic, offset.partition): offset for offset in self.committed(state)[0]}
         keys = list(found) if asked is None else [(tp.topic, tp.partition) for tp in asked]
@@ -149,7 +164,10 @@ class GroupCalls:
             try:
                 log.commit(None, offsets, deadline, wait=True)
             except Fenced as refused:
-                reason = f"group {group!r} has members, and only they commit its offsets: close its consumers first"
+                reason = (
+                    f"group {group!r} has members, and only they commit its offsets: close its "
+                    "consumers first"
+                )
                 _refuse(results, KafkaError(refused.error.code(), reason))
         return ConsumerGroupTopicPartitions(group, results)
 
@@ -158,8 +176,8 @@ class GroupCalls:
     ) -> ConsumerGroupTopicPartitions:
         """Delete the committed offsets of these partitions.
 
-        A partition has its `error` set if it does not exist, or if a living member subscribes to its topic. Raises
-        KafkaException (GROUP_ID_NOT_FOUND).
+        A partition has its `error` set if it does not exist, or if a living member subscribes to
+        its topic. Raises KafkaException (GROUP_ID_NOT_FOUND).
         """
         results = [TopicPartition(tp.topic, tp.partition) for tp in wanted]
         kept = self.log(group).delete_offsets(self._located(results), deadline)
@@ -169,10 +187,14 @@ class GroupCalls:
         return ConsumerGroupTopicPartitions(group, results)
 
     def _located(self, wanted: Sequence[TopicPartition]) -> list[CommittedOffset]:
-        """The offsets of these partitions, with the ids of their topics. Sets the `error` of a partition that does not
-        exist. Raises KafkaException (_INVALID_ARG) for one that is named twice."""
+        """The offsets of these partitions, with the ids of their topics. Sets the `error` of a
+        partition that does not exist. Raises KafkaException (_INVALID_ARG) for one that is named
+        twice.
+        """
         if len({(tp.topic, tp.partition) for tp in wanted}) < len(wanted):
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "Duplicate partitions not allowed"))
+            raise KafkaException(
+                KafkaError(KafkaError._INVALID_ARG, "Duplicate partitions not allowed")
+            )
         heads = self.topic_heads(tp.topic for tp in wanted)
         located = []
         for tp in wanted:
@@ -180,7 +202,9 @@ class GroupCalls:
             if head is None or tp.partition >= head.partitions:
                 tp.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
             else:
-                located.append(CommittedOffset(tp.topic, head.topic_id, tp.partition, tp.offset, tp.metadata))
+                located.append(
+                    CommittedOffset(tp.topic, head.topic_id, tp.partition, tp.offset, tp.metadata)
+                )
         return located
 
     # --- lag ---
@@ -195,7 +219,8 @@ class GroupCalls:
         offsets, heads = self.committed(state)
         heads |= self.topic_heads(head.partitions.keys() - heads.keys())
         committed = {(offset.topic, offset.partition): offset.offset for offset in offsets}
-        # A partition without an offset beside others that have one is as unknown as one of a subscription.
+        # A partition without an offset beside others that have one is as unknown as one of a
+        # subscription.
         keys = committed.keys() | {
             (topic, partition)
             for topic in head.partitions.keys() | {topic for topic, _ in committed}
@@ -206,7 +231,9 @@ class GroupCalls:
         return ConsumerGroupLag(group, state_of(state, head), lags)
 
 
-def _lag(group: GroupHead, topic: TopicHead, key: tuple[str, int], committed: int | None) -> PartitionLag:
+def _lag(
+    group: GroupHead, topic: TopicHead, key: tuple[str, int], committed: int | None
+) -> PartitionLag:
     start, end = topic.start_offsets[key[1]], topic.next_offsets[key[1]]
     owner = group.owners.get(key)
     member = None if owner is None else group.members.get(owner.member_id)
@@ -223,14 +250,20 @@ def _lag(group: GroupHead, topic: TopicHead, key: tuple[str, int], committed: in
 
 
 def _distance(start: int, end: int, committed: int | None) -> int | None:
-    """The lag of a partition; None if it depends on the `auto.offset.reset` of the next consumer."""
+    """The lag of a partition; None if it depends on the `auto.offset.reset` of the next
+    consumer.
+    """
     if committed is None:
         return 0 if start == end else None
     return max(0, end - committed)
 
 
 def _result(key: tuple[str, int], offset: CommittedOffset | None) -> TopicPartition:
-    return TopicPartition(*key) if offset is None else TopicPartition(*key, offset.offset, offset.metadata)
+    return (
+        TopicPartition(*key)
+        if offset is None
+        else TopicPartition(*key, offset.offset, offset.metadata)
+    )
 
 
 def _refuse(partitions: Iterable[TopicPartition], error: KafkaError) -> None:

@@ -1,4 +1,6 @@
-"""Requests and results of the calls about consumer groups, with the names and attributes of confluent-kafka. No I/O."""
+"""Requests and results of the calls about consumer groups, with the names and attributes of
+confluent-kafka. No I/O.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from deltaq.metadata import BrokerMetadata, Node
 class ConsumerGroupState(Enum):
     """Kafka's states of a group.
 
-    deltaq uses four: STABLE, PREPARING_REBALANCING while a partition waits for its owner to release it, EMPTY without
-    members, and DEAD for a group that does not exist.
+    deltaq uses four: STABLE, PREPARING_REBALANCING while a partition waits for its owner to release
+    it, EMPTY without members, and DEAD for a group that does not exist.
     """
 
     UNKNOWN = 0
@@ -32,23 +34,35 @@ class ConsumerGroupState(Enum):
     EMPTY = 5
 
     def __lt__(self, other: object) -> bool:
-        return int(self.value) < int(other.value) if isinstance(other, ConsumerGroupState) else NotImplemented
+        return (
+            int(self.value) < int(other.value)
+            if isinstance(other, ConsumerGroupState)
+            else NotImplemented
+        )
 
 
 class ConsumerGroupType(Enum):
-    """Kafka's types of a group. A deltaq group is CLASSIC, whatever `group.protocol` its members have."""
+    """Kafka's types of a group. A deltaq group is CLASSIC, whatever `group.protocol` its members
+    have.
+    """
 
     UNKNOWN = 0
     CONSUMER = 1
     CLASSIC = 2
 
     def __lt__(self, other: object) -> bool:
-        return int(self.value) < int(other.value) if isinstance(other, ConsumerGroupType) else NotImplemented
+        return (
+            int(self.value) < int(other.value)
+            if isinstance(other, ConsumerGroupType)
+            else NotImplemented
+        )
 
 
 @dataclass(slots=True)
 class ConsumerGroupTopicPartitions:
-    """A group and some of its partitions: with offsets in a result and in a request to alter them."""
+    """A group and some of its partitions: with offsets in a result and in a request to alter
+    them.
+    """
 
     group_id: str
     topic_partitions: list[TopicPartition] | None = None
@@ -56,7 +70,9 @@ class ConsumerGroupTopicPartitions:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupListing:
-    """A group in a list. `is_simple_consumer_group`: the group has committed offsets, but never had a member."""
+    """A group in a list. `is_simple_consumer_group`: the group has committed offsets, but never had
+    a member.
+    """
 
     group_id: str
     is_simple_consumer_group: bool
@@ -83,8 +99,9 @@ class MemberAssignment:
 class MemberDescription:
     """A member of a group.
 
-    `assignment` has the partitions that it owns: only it may commit their offsets. `target_assignment` is None unless
-    the member is to have others, which it gets when their owners release them.
+    `assignment` has the partitions that it owns: only it may commit their offsets.
+    `target_assignment` is None unless the member is to have others, which it gets when their owners
+    release them.
     """
 
     member_id: str
@@ -99,8 +116,8 @@ class MemberDescription:
 class ConsumerGroupDescription:
     """A group and its members. `partition_assignor` is empty in a group without members.
 
-    The coordinator is the synthetic broker: a group needs none. A group whose members have all died is STABLE until a
-    consumer or the admin client finds them dead.
+    The coordinator is the synthetic broker: a group needs none. A group whose members have all died
+    is STABLE until a consumer or the admin client finds them dead.
     """
 
     group_id: str
@@ -117,7 +134,8 @@ class ConsumerGroupDescription:
 class GroupMember:
     """A member of a group in the result of `list_groups`.
 
-    `metadata` and `assignment` are what the member has stored for its assignor: no bytes for a deltaq consumer.
+    `metadata` and `assignment` are what the member has stored for its assignor: no bytes for a
+    deltaq consumer.
     """
 
     id: str
@@ -129,7 +147,9 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """A group in the result of `list_groups`. `state` has Kafka's names, such as `PreparingRebalance`."""
+    """A group in the result of `list_groups`. `state` has Kafka's names, such as
+    `PreparingRebalance`.
+    """
 
     broker: BrokerMetadata
     id: str
@@ -147,10 +167,11 @@ class GroupMetadata:
 class PartitionLag:
     """How far a group is behind in one partition.
 
-    `committed` is the committed offset; None if there is none. `lag` is `end_offset - committed`, and not below 0.
-    Without a committed offset it is 0 in a partition without records, and otherwise None: where a consumer begins
-    depends on its `auto.offset.reset`. A committed offset below `start_offset` means that records were removed before
-    the group has read them. The member is the one that owns the partition; None if there is none.
+    `committed` is the committed offset; None if there is none. `lag` is `end_offset - committed`,
+    and not below 0. Without a committed offset it is 0 in a partition without records, and
+    otherwise None: where a consumer begins depends on its `auto.offset.reset`. A committed offset
+    below `start_offset` means that records were removed before the group has read them. The member
+    is the one that owns the partition; None if there is none.
     """
 
     topic: str
@@ -166,8 +187,9 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupLag:
-    """How far a group is behind: all partitions of the topics that it has committed offsets of or subscribes to,
-    sorted."""
+    """How far a group is behind: all partitions of the topics that it has committed offsets of or
+    subscribes to, sorted.
+    """
 
     group_id: str
     state: ConsumerGroupState
@@ -199,7 +221,9 @@ def state_of(state: TableState, head: GroupHead) -> ConsumerGroupState:
         return ConsumerGroupState.DEAD
     if not head.members:
         return ConsumerGroupState.EMPTY
-    return ConsumerGroupState.STABLE if head.is_stable() else ConsumerGroupState.PREPARING_REBALANCING
+    return (
+        ConsumerGroupState.STABLE if head.is_stable() else ConsumerGroupState.PREPARING_REBALANCING
+    )
 
 
 def listing(group: str, state: TableState, head: GroupHead) -> ConsumerGroupListing:
@@ -207,17 +231,26 @@ def listing(group: str, state: TableState, head: GroupHead) -> ConsumerGroupList
     return ConsumerGroupListing(group, not head.generation, state_of(state, head))
 
 
-def description(group: str, state: TableState, head: GroupHead, node: Node) -> ConsumerGroupDescription:
+def description(
+    group: str, state: TableState, head: GroupHead, node: Node
+) -> ConsumerGroupDescription:
     """A group and its members."""
     members = [_described(head, name, member) for name, member in sorted(head.members.items())]
-    return ConsumerGroupDescription(group, not head.generation, members, head.protocol, state_of(state, head), node)
+    return ConsumerGroupDescription(
+        group, not head.generation, members, head.protocol, state_of(state, head), node
+    )
 
 
 def _described(head: GroupHead, name: str, member: Member) -> MemberDescription:
     owned, assigned = head.owned(name), head.assigned.get(name, frozenset())
     target = None if owned == assigned else MemberAssignment(_listed(assigned))
     return MemberDescription(
-        name, member.client_id, member.host, MemberAssignment(_listed(owned)), member.instance_id, target
+        name,
+        member.client_id,
+        member.host,
+        MemberAssignment(_listed(owned)),
+        member.instance_id,
+        target,
     )
 
 
@@ -225,7 +258,9 @@ def _listed(keys: Iterable[Key]) -> list[TopicPartition]:
     return [TopicPartition(topic, partition, OFFSET_INVALID) for topic, partition in sorted(keys)]
 
 
-def group_metadata(group: str, state: TableState, head: GroupHead, broker: BrokerMetadata) -> GroupMetadata:
+def group_metadata(
+    group: str, state: TableState, head: GroupHead, broker: BrokerMetadata
+) -> GroupMetadata:
     """A group for `list_groups`."""
     protocol_type = next((member.protocol_type for member in head.members.values()), PROTOCOL_TYPE)
     members = [
@@ -264,7 +299,9 @@ def check_filter(wanted: object, kind: type[Enum], name: str) -> None:
 
 
 def check_offsets(request: object, verb: str, *, has_offsets: bool) -> ConsumerGroupTopicPartitions:
-    """The request for one group, whose partitions have an offset each or none. Raises TypeError, ValueError."""
+    """The request for one group, whose partitions have an offset each or none. Raises TypeError,
+    ValueError.
+    """
     if not isinstance(request, list):
         raise TypeError("request must be a list")
     if len(request) != 1:
@@ -286,9 +323,13 @@ def check_offsets(request: object, verb: str, *, has_offsets: bool) -> ConsumerG
     for partition in partitions:
         check_partition(partition)
         if has_offsets and partition.offset < 0:
-            raise ValueError("Element of 'topic_partitions' must not have negative value for 'offset' field")
+            raise ValueError(
+                "Element of 'topic_partitions' must not have negative value for 'offset' field"
+            )
         if has_offsets and partition.offset >= 2**63:
-            raise ValueError("Element of 'topic_partitions' must have a value below 2^63 for 'offset' field")
+            raise ValueError(
+                "Element of 'topic_partitions' must have a value below 2^63 for 'offset' field"
+            )
         if not has_offsets and partition.offset != OFFSET_INVALID:
             raise ValueError("Element of 'topic_partitions' must not have 'offset' value")
     return asked

@@ -1,7 +1,7 @@
 """Copying the committed offsets of a group to another group, in the same root or in another one.
 
-In another root a topic of the same name is another table. It may be a copy of the records that lacks some of them, so
-an offset is copied only if it stands before the same record there.
+In another root a topic of the same name is another table. It may be a copy of the records that
+lacks some of them, so an offset is copied only if it stands before the same record there.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def copy_offsets(
 ) -> ConsumerGroupTopicPartitions:
     """Copy all committed offsets in one entry, or none.
 
-    Raises KafkaException (GROUP_ID_NOT_FOUND, and the code of the first partition that cannot be copied), Fenced if the
-    target has members, and what `GroupLog.commit` raises.
+    Raises KafkaException (GROUP_ID_NOT_FOUND, and the code of the first partition that cannot be
+    copied), Fenced if the target has members, and what `GroupLog.commit` raises.
     """
     state, head = source.read(source_group)
     check_there(state, head, source_group)
@@ -40,12 +40,19 @@ def copy_offsets(
         offsets = _mapped(source, target, offsets)
     if offsets:
         target.log(target_group).commit(None, offsets, deadline, wait=True)
-    copied = [TopicPartition(entry.topic, entry.partition, entry.offset, entry.metadata) for entry in offsets]
+    copied = [
+        TopicPartition(entry.topic, entry.partition, entry.offset, entry.metadata)
+        for entry in offsets
+    ]
     return ConsumerGroupTopicPartitions(target_group, copied)
 
 
-def _mapped(source: GroupCalls, target: GroupCalls, offsets: Sequence[CommittedOffset]) -> list[CommittedOffset]:
-    """The offsets for the topics of another root. Raises KafkaException unless each stands before the same record."""
+def _mapped(
+    source: GroupCalls, target: GroupCalls, offsets: Sequence[CommittedOffset]
+) -> list[CommittedOffset]:
+    """The offsets for the topics of another root. Raises KafkaException unless each stands before
+    the same record.
+    """
     mapped, failed = [], []
     for topic in sorted({entry.topic for entry in offsets}):
         original, copy = _loaded(source, topic), _loaded(target, topic)
@@ -56,7 +63,10 @@ def _mapped(source: GroupCalls, target: GroupCalls, offsets: Sequence[CommittedO
             elif copy.head is not None:
                 mapped.append(replace(entry, topic_id=copy.head.topic_id))
     if failed:
-        shown = [f"{entry.topic}[{entry.partition}]: {error.error.str()}" for entry, error in failed[:_SHOWN_MAX]]
+        shown = [
+            f"{entry.topic}[{entry.partition}]: {error.error.str()}"
+            for entry, error in failed[:_SHOWN_MAX]
+        ]
         more = [f"and {len(failed) - _SHOWN_MAX} more"] if len(failed) > _SHOWN_MAX else []
         reason = f"no offset was copied to {target.store.url}: " + "; ".join([*shown, *more])
         raise KafkaException(KafkaError(failed[0][1].error.code(), reason))
@@ -70,9 +80,15 @@ def _loaded(calls: GroupCalls, topic: str) -> TopicLog:
 
 
 def _difference(
-    source: GroupCalls, original: TopicLog, target: GroupCalls, copy: TopicLog, entry: CommittedOffset
+    source: GroupCalls,
+    original: TopicLog,
+    target: GroupCalls,
+    copy: TopicLog,
+    entry: CommittedOffset,
 ) -> KafkaException | None:
-    """Why an offset does not stand before the same record in the copy of its topic; None if it does."""
+    """Why an offset does not stand before the same record in the copy of its topic; None if it
+    does.
+    """
     topic, partition, offset = entry.topic, entry.partition, entry.offset
     head = copy.head
     if head is None:
@@ -81,16 +97,27 @@ def _difference(
         return UnknownTopic(topic, partition=partition)
     earliest, latest = head.start_offsets[partition], head.next_offsets[partition]
     if not earliest <= offset <= latest:
-        return OffsetOutOfRange(topic=topic, partition=partition, requested=offset, earliest=earliest, latest=latest)
-    # The record that is read next; where one of the topics does not have it (yet), the one before it.
+        return OffsetOutOfRange(
+            topic=topic, partition=partition, requested=offset, earliest=earliest, latest=latest
+        )
+    # The record that is read next; where one of the topics does not have it (yet), the one before
+    # it.
     for beside in (offset, offset - 1):
-        ours, theirs = _record(source, original, partition, beside), _record(target, copy, partition, beside)
+        ours, theirs = (
+            _record(source, original, partition, beside),
+            _record(target, copy, partition, beside),
+        )
         if ours is not None and theirs is not None:
-            return None if same_rows(ours, theirs) else _diverged(f"the record at offset {beside} is another one")
+            return (
+                None
+                if same_rows(ours, theirs)
+                else _diverged(f"the record at offset {beside} is another one")
+            )
     if offset == 0:
         return None
     return _diverged(
-        f"there is no record to compare: the topics do not both have one at offset {offset - 1} or {offset}"
+        f"there is no record to compare: the topics do not both have one at offset {offset - 1} or "
+        f"{offset}"
     )
 
 

@@ -15,24 +15,34 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 
 class IsolationLevel(Enum):
-    """Kafka's isolation levels. Both have the same effect: a deltaq topic never holds uncommitted records."""
+    """Kafka's isolation levels. Both have the same effect: a deltaq topic never holds uncommitted
+    records.
+    """
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
     def __lt__(self, other: object) -> bool:
-        return int(self.value) < int(other.value) if isinstance(other, IsolationLevel) else NotImplemented
+        return (
+            int(self.value) < int(other.value)
+            if isinstance(other, IsolationLevel)
+            else NotImplemented
+        )
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class OffsetSpec:
-    """The offset to look up. Use the class methods. A non-negative `index` is a time in ms since 1970 UTC."""
+    """The offset to look up. Use the class methods. A non-negative `index` is a time in ms since
+    1970 UTC.
+    """
 
     index: int
 
     def __post_init__(self) -> None:
         if self.index < MAX_TIMESTAMP:
-            raise ValueError(f"{self.index} is not an offset spec: use earliest(), latest() or for_timestamp()")
+            raise ValueError(
+                f"{self.index} is not an offset spec: use earliest(), latest() or for_timestamp()"
+            )
 
     @classmethod
     def earliest(cls) -> OffsetSpec:
@@ -59,10 +69,11 @@ class OffsetSpec:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsResultInfo:
-    """An offset, and its record's timestamp in ms since 1970 UTC; both -1 if there is no such record.
+    """An offset, and its record's timestamp in ms since 1970 UTC; both -1 if there is no such
+    record.
 
-    The timestamp is also -1 for the earliest and the latest offset. `leader_epoch` is 0, as in a Kafka partition whose
-    leader has never changed, or None if there is no such record.
+    The timestamp is also -1 for the earliest and the latest offset. `leader_epoch` is 0, as in a
+    Kafka partition whose leader has never changed, or None if there is no such record.
     """
 
     offset: int
@@ -76,15 +87,21 @@ class ListOffsetsResultInfo:
 def check_request(request: object) -> None:
     """Raise TypeError, ValueError for what is not a dict of TopicPartition to OffsetSpec."""
     if not isinstance(request, dict):
-        raise TypeError(f"expected a dict of TopicPartition to OffsetSpec, not {type(request).__name__}")
+        raise TypeError(
+            f"expected a dict of TopicPartition to OffsetSpec, not {type(request).__name__}"
+        )
     for tp, spec in request.items():
         check_partition(tp)
         if not isinstance(spec, OffsetSpec):
             raise TypeError("Value must be a OffsetSpec")
 
 
-def found_offset(store: Store, log: TopicLog, partition: int, spec: OffsetSpec) -> ListOffsetsResultInfo:
-    """Look up an offset in a topic as it is now. Raises UnknownTopic, Corrupt, Incompatible, Unavailable."""
+def found_offset(
+    store: Store, log: TopicLog, partition: int, spec: OffsetSpec
+) -> ListOffsetsResultInfo:
+    """Look up an offset in a topic as it is now. Raises UnknownTopic, Corrupt, Incompatible,
+    Unavailable.
+    """
     log.catch_up()
     head = log.live_head
     if partition >= head.partitions:
@@ -97,4 +114,6 @@ def found_offset(store: Store, log: TopicLog, partition: int, spec: OffsetSpec) 
         return ListOffsetsResultInfo(*(newest_time(store, log, partition) or (-1, -1)))
     offset = offset_for_time(store, log, partition, spec.index)
     time_ms = None if offset is None else time_of_offset(store, log, partition, offset)
-    return ListOffsetsResultInfo(-1 if offset is None else offset, -1 if time_ms is None else time_ms)
+    return ListOffsetsResultInfo(
+        -1 if offset is None else offset, -1 if time_ms is None else time_ms
+    )

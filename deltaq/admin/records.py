@@ -39,7 +39,10 @@ def checked_offsets(
     """
     head = log.live_head
     if log.settings.cleanup_policy == ("compact",):
-        reason = f"records of topic {log.topic!r} are not deleted by age or offset: its cleanup.policy is compact"
+        reason = (
+            f"records of topic {log.topic!r} are not deleted by age or offset: its cleanup.policy "
+            "is compact"
+        )
         raise KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, reason))
     starts: dict[int, int] = {}
     wrong: dict[int, UnknownTopic | OffsetOutOfRange] = {}
@@ -54,7 +57,11 @@ def checked_offsets(
             starts[partition] = offset
         else:
             wrong[partition] = OffsetOutOfRange(
-                topic=log.topic, partition=partition, requested=offset, earliest=earliest, latest=latest
+                topic=log.topic,
+                partition=partition,
+                requested=offset,
+                earliest=earliest,
+                latest=latest,
             )
     return starts, wrong
 
@@ -78,16 +85,22 @@ def delete_before(log: MaintenanceLog, starts: Mapping[int, int], deadline: floa
 
 
 def trim(store: Store, log: MaintenanceLog, clock: Clock, throttle: Throttle) -> None:
-    """Remove records before the start offset from the files that also hold later records, by rewriting those files.
+    """Remove records before the start offset from the files that also hold later records, by
+    rewriting those files.
 
-    Other readers of the table do not know start offsets and would read those records. Raises nothing: the next
-    maintenance does what fails here or is stopped by `throttle`.
+    Other readers of the table do not know start offsets and would read those records. Raises
+    nothing: the next maintenance does what fails here or is stopped by `throttle`.
     """
     rewriter = Rewriter(store, log, clock)
     try:
         while log.catch_up() and (plan := plan_trim(log.index, log.live_head)) is not None:
-            if isinstance(throttle.run(rewriter.rewrite(plan, clean=plan.inputs[0].clean)), StalePlan):
-                _log.info("files are left to be trimmed topic=%r reason=the topic changed meanwhile", log.topic)
+            if isinstance(
+                throttle.run(rewriter.rewrite(plan, clean=plan.inputs[0].clean)), StalePlan
+            ):
+                _log.info(
+                    "files are left to be trimmed topic=%r reason=the topic changed meanwhile",
+                    log.topic,
+                )
                 return
     except (FileGone, KafkaException, Stopped) as error:
         _log.info("files are left to be trimmed topic=%r reason=%s", log.topic, error)

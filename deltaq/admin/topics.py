@@ -1,4 +1,6 @@
-"""Requests of the admin client that create, grow and describe topics. Values and pure functions, no I/O."""
+"""Requests of the admin client that create, grow and describe topics. Values and pure functions, no
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ REPLICATION_FACTOR_MAX = 10_000  # librdkafka's limit
 
 @dataclass(slots=True)
 class NewTopic:
-    """A topic to create. `num_partitions` -1 means the client's `num.partitions`; `config` holds topic settings.
+    """A topic to create. `num_partitions` -1 means the client's `num.partitions`; `config` holds
+    topic settings.
 
-    `replication_factor` and `replica_assignment` are accepted for compatibility and have no effect: the store
-    replicates its objects.
+    `replication_factor` and `replica_assignment` are accepted for compatibility and have no effect:
+    the store replicates its objects.
     """
 
     topic: str
@@ -55,23 +58,33 @@ class NewTopic:
         invalid = f"Invalid NewTopic({printable(self.topic)})"
         if not -1 <= self.num_partitions <= limit:
             raise ValueError(
-                f"{invalid}: num_partitions {self.num_partitions} out of expected range 1..{limit:.0f}, "
-                "or -1 for the default"
+                f"{invalid}: num_partitions {self.num_partitions} out of expected range "
+                f"1..{limit:.0f}, or -1 for the default"
             )
         if not -1 <= self.replication_factor <= REPLICATION_FACTOR_MAX:
             raise ValueError(
                 f"{invalid}: replication_factor {self.replication_factor} out of expected range "
                 f"-1..{REPLICATION_FACTOR_MAX}"
             )
-        if self.replica_assignment is not None and len(self.replica_assignment) != self.num_partitions:
-            raise ValueError("replica_assignment must be a list of int lists with an outer size of num_partitions")
+        if (
+            self.replica_assignment is not None
+            and len(self.replica_assignment) != self.num_partitions
+        ):
+            raise ValueError(
+                "replica_assignment must be a list of int lists with an outer size of "
+                "num_partitions"
+            )
 
     def plan(self, default_partitions: int) -> NewTopicPlan:
         """How to create the topic.
 
         Raises InvalidConfig (INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG).
         """
-        count = default_partitions if self.num_partitions == -1 else checked_partitions(self.num_partitions)
+        count = (
+            default_partitions
+            if self.num_partitions == -1
+            else checked_partitions(self.num_partitions)
+        )
         if self.replication_factor == 0:
             raise InvalidConfig(
                 "Replication factor must be larger than 0, or -1 to use the default value.",
@@ -85,7 +98,9 @@ class NewTopic:
 
 @dataclass(slots=True)
 class NewPartitions:
-    """A request to increase a topic's number of partitions to `new_total_count`, existing ones included."""
+    """A request to increase a topic's number of partitions to `new_total_count`, existing ones
+    included.
+    """
 
     topic: str
     new_total_count: int
@@ -98,15 +113,17 @@ class NewPartitions:
         return hash(self.topic)
 
     def __str__(self) -> str:
-        return f"NewPartitions(topic={printable(self.topic)},new_total_count={self.new_total_count})"
+        return (
+            f"NewPartitions(topic={printable(self.topic)},new_total_count={self.new_total_count})"
+        )
 
     def check(self) -> None:
         """Raise ValueError for a number of partitions that no topic can have."""
         limit = TOPIC_SETTINGS["partitions"].high
         if not 1 <= self.new_total_count <= limit:
             raise ValueError(
-                f"Invalid NewPartitions({printable(self.topic)}): new_total_count {self.new_total_count} "
-                f"out of expected range 1..{limit:.0f}"
+                f"Invalid NewPartitions({printable(self.topic)}): new_total_count "
+                f"{self.new_total_count} out of expected range 1..{limit:.0f}"
             )
 
 
@@ -126,12 +143,17 @@ class TopicCollection:
 
 
 def grown(head: TopicHead, count: int) -> TopicChange:
-    """The change to `count` partitions. Raises InvalidConfig (INVALID_PARTITIONS) if that is not an increase."""
+    """The change to `count` partitions. Raises InvalidConfig (INVALID_PARTITIONS) if that is not an
+    increase.
+    """
     if count <= head.partitions:
         reason = (
             f"The topic already has {count} partition(s)."
             if count == head.partitions
-            else f"The topic currently has {head.partitions} partition(s); {count} would not be an increase."
+            else (
+                f"The topic currently has {head.partitions} partition(s); {count} would not be an "
+                "increase."
+            )
         )
         raise InvalidConfig(reason, key="new_total_count", code=KafkaError.INVALID_PARTITIONS)
     return TopicChange(count, {})

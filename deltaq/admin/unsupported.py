@@ -1,4 +1,6 @@
-"""The calls of Kafka's admin client that deltaq refuses: access control, users, election of leaders."""
+"""The calls of Kafka's admin client that deltaq refuses: access control, users, election of
+leaders.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,15 @@ class UnsupportedCalls:
         self, users: list[str] | None = None, **_: Any
     ) -> dict[str, Future[Any]] | Future[dict[str, Any]]:
         """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
-        return unsupported(_NO_USERS) if users is None else {user: unsupported(_NO_USERS) for user in users}
+        return (
+            unsupported(_NO_USERS)
+            if users is None
+            else {user: unsupported(_NO_USERS) for user in users}
+        )
 
-    def alter_user_scram_credentials(self, alterations: list[Any], **_: Any) -> dict[str, Future[None]]:
+    def alter_user_scram_credentials(
+        self, alterations: list[Any], **_: Any
+    ) -> dict[str, Future[None]]:
         """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
         return {alteration.user: unsupported(_NO_USERS) for alteration in alterations}
 

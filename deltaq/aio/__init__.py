@@ -1,4 +1,6 @@
-"""Clients for asyncio, with the names of `confluent_kafka.aio`. Their methods do not block the event loop."""
+"""Clients for asyncio, with the names of `confluent_kafka.aio`. Their methods do not block the
+event loop.
+"""
 
 from __future__ import annotations
 

@@ -28,8 +28,9 @@ def running_loop(bound: asyncio.AbstractEventLoop | None, client: str) -> asynci
 
 
 class Fairness:
-    """Lets other tasks run between calls that succeed without waiting. A loop over such calls would otherwise keep the
-    event loop to itself."""
+    """Lets other tasks run between calls that succeed without waiting. A loop over such calls would
+    otherwise keep the event loop to itself.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._monotonic = clock.monotonic
@@ -51,7 +52,9 @@ class _Callback:
         self.is_over = False
 
 
-_CALLBACK: contextvars.ContextVar[_Callback | None] = contextvars.ContextVar("deltaq_callback", default=None)
+_CALLBACK: contextvars.ContextVar[_Callback | None] = contextvars.ContextVar(
+    "deltaq_callback", default=None
+)
 
 
 class Worker:
@@ -63,7 +66,9 @@ class Worker:
         self._step: asyncio.Future[Any] | None = None
 
     async def run(self, step: Callable[[], R]) -> R:
-        """The result of a blocking step. If the task is cancelled, the step still runs to its end."""
+        """The result of a blocking step. If the task is cancelled, the step still runs to its
+        end.
+        """
         done = run_blocking(self._executor, self._loop, step, contextvars.copy_context())
         self._step = done
         return await asyncio.shield(done)
@@ -79,7 +84,8 @@ class Worker:
 class ConsumerCalls:
     """Serializes the calls of a consumer, which is for one thread at a time.
 
-    A call that a callback makes belongs to the call that runs the callback, and does not wait for it.
+    A call that a callback makes belongs to the call that runs the callback, and does not wait for
+    it.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -99,8 +105,9 @@ class ConsumerCalls:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[Worker]:
-        """Wait for the calls before this one, and let later calls wait for the end of the block. If the task is
-        cancelled, they also wait for the blocking step that still runs."""
+        """Wait for the calls before this one, and let later calls wait for the end of the block. If
+        the task is cancelled, they also wait for the blocking step that still runs.
+        """
         worker = Worker(self._executor, self.bind())
         lock = self._current_lock()
         await lock.acquire()
@@ -116,8 +123,9 @@ class ConsumerCalls:
         return callback.lock if callback is not None and is_inside else self._lock
 
     def on_loop(self, callback: Callable[..., object]) -> Callable[..., object]:
-        """A function that runs a callback, a coroutine function or not, on the event loop, and waits for its end. For
-        threads."""
+        """A function that runs a callback, a coroutine function or not, on the event loop, and
+        waits for its end. For threads.
+        """
 
         async def run(*arguments: Any) -> object:
             scope = _Callback(self)

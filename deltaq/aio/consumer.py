@@ -47,12 +47,15 @@ class StepwiseConsumer(Consumer):
         return None if batch is None else _take(batch)
 
     def take_messages(self, count: int, taking: Taking) -> bool:
-        """Take messages without blocking until there are `count`; whether there are. They are returned once
-        `taking.returned` is set. Runs no callback."""
+        """Take messages without blocking until there are `count`; whether there are. They are
+        returned once `taking.returned` is set. Runs no callback.
+        """
         return self.is_quiet() and self._take_ready(count, taking)
 
     def is_quiet(self) -> bool:
-        """Whether no callback and no change of the group has to be handled before the next message."""
+        """Whether no callback and no change of the group has to be handled before the next
+        message.
+        """
         subscription = self._subscription
         if self._calls.is_closed or self._reader is None or self._events.pending:
             return False
@@ -87,10 +90,14 @@ class StepwiseConsumer(Consumer):
         return self._wait_for_one(timeout)
 
     def wait_for_messages(self, count: int, timeout: float, taking: Taking) -> None:
-        """Wait until `taking` has `count` messages. They are returned once `taking.returned` is set."""
+        """Wait until `taking` has `count` messages. They are returned once `taking.returned` is
+        set.
+        """
         self._wait_for_many(count, timeout, taking)
 
-    def wait_for_rows(self, count: int, timeout: float, taking: Taking) -> tuple[str, Any] | Message | None:
+    def wait_for_rows(
+        self, count: int, timeout: float, taking: Taking
+    ) -> tuple[str, Any] | Message | None:
         """Wait for records of one partition. They are returned once `taking.returned` is set."""
         return self._wait_for_rows(count, timeout, taking)
 
@@ -110,14 +117,16 @@ def _take(batch: AcceptedBatch) -> Message:
 
 
 class AIOConsumer(Generic[K, V]):
-    """A `Consumer` for asyncio. Mirrors `confluent_kafka.aio.AIOConsumer`; all calls belong to one event loop.
+    """A `Consumer` for asyncio. Mirrors `confluent_kafka.aio.AIOConsumer`; all calls belong to one
+    event loop.
 
-    Calls of several tasks run one after the other. `poll` and `consume` can be cancelled: a message that they did not
-    return is returned by the next call. Any other call that is cancelled still takes effect. Callbacks may be
-    functions or coroutine functions; they run on the event loop, inside a call, and may call the consumer.
+    Calls of several tasks run one after the other. `poll` and `consume` can be cancelled: a message
+    that they did not return is returned by the next call. Any other call that is cancelled still
+    takes effect. Callbacks may be functions or coroutine functions; they run on the event loop,
+    inside a call, and may call the consumer.
 
-    Blocking work runs on up to `max_workers` threads, at least two, or on those of `executor`, which needs as many: a
-    call inside a callback takes the second.
+    Blocking work runs on up to `max_workers` threads, at least two, or on those of `executor`,
+    which needs as many: a call inside a callback takes the second.
     """
 
     _client: ClassVar[type[StepwiseConsumer]] = StepwiseConsumer
@@ -134,7 +143,9 @@ class AIOConsumer(Generic[K, V]):
         **keywords: Any,
     ) -> None:
         self._owns_executor = executor is None
-        self.executor = ThreadExecutor(clock, max_workers, at_least=2) if executor is None else executor
+        self.executor = (
+            ThreadExecutor(clock, max_workers, at_least=2) if executor is None else executor
+        )
         self._calls = ConsumerCalls(self.executor)
         self._fairness = Fairness(clock)
         self._clock = clock
@@ -153,9 +164,11 @@ class AIOConsumer(Generic[K, V]):
     # --- reading ---
 
     async def poll(self, timeout: float | None = -1) -> Message[K, V] | None:
-        """The next message, or None if none arrives within `timeout` seconds (-1 or None: no limit).
+        """The next message, or None if none arrives within `timeout` seconds (-1 or None: no
+        limit).
 
-        A message that is ready is returned without waiting for a thread. `close` in another task ends the wait.
+        A message that is ready is returned without waiting for a thread. `close` in another task
+        ends the wait.
         """
         self._consumer.check_open()
         deadline = self._deadline(timeout)
@@ -169,8 +182,12 @@ class AIOConsumer(Generic[K, V]):
             # From here on nothing is awaited: a cancelled call has taken nothing.
             return None if found is None or self._consumer.is_closed else _take(found)
 
-    async def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message[K, V]]:
-        """Up to `num_messages` messages; fewer only if `timeout` seconds pass first (-1 or None: no limit)."""
+    async def consume(
+        self, num_messages: int = 1, timeout: float | None = -1
+    ) -> list[Message[K, V]]:
+        """Up to `num_messages` messages; fewer only if `timeout` seconds pass first (-1 or None: no
+        limit).
+        """
         self._consumer.check_open()
         check_count(num_messages)
         if num_messages == 0:
@@ -196,9 +213,12 @@ class AIOConsumer(Generic[K, V]):
             taking.returned = True
             return messages
 
-    async def consume_arrow(self, num_rows: int = 65_536, timeout: float | None = -1) -> pa.RecordBatch | None:
-        """The next records of one partition as Arrow, as `Consumer.consume_arrow` returns them; None if none arrive
-        within `timeout` seconds. Raises KafkaException for an event."""
+    async def consume_arrow(
+        self, num_rows: int = 65_536, timeout: float | None = -1
+    ) -> pa.RecordBatch | None:
+        """The next records of one partition as Arrow, as `Consumer.consume_arrow` returns them;
+        None if none arrive within `timeout` seconds. Raises KafkaException for an event.
+        """
         self._consumer.check_open()
         if num_rows < 1:
             raise ValueError("num_rows must be at least 1")
@@ -218,7 +238,9 @@ class AIOConsumer(Generic[K, V]):
             return rows.add_column(0, "_topic", pa.repeat(topic, rows.num_rows))
 
     async def _wait(self, worker: Worker, wait: Callable[[float], R], deadline: float) -> R | None:
-        """What `wait(seconds)` finds, in steps: None if the deadline passes or the consumer is about to close."""
+        """What `wait(seconds)` finds, in steps: None if the deadline passes or the consumer is
+        about to close.
+        """
         found = None
         while found is None and not (self._is_closing or self._consumer.is_closed):
             left = deadline - self._clock.monotonic()
@@ -228,8 +250,9 @@ class AIOConsumer(Generic[K, V]):
         return found
 
     def __aiter__(self) -> Self:
-        """Yield messages until the consumer is closed. An event other than the end of a partition is raised as a
-        KafkaException."""
+        """Yield messages until the consumer is closed. An event other than the end of a partition
+        is raised as a KafkaException.
+        """
         return self
 
     async def __anext__(self) -> Message[K, V]:
@@ -253,9 +276,12 @@ class AIOConsumer(Generic[K, V]):
         on_revoke: RebalanceCallback[AIOConsumer[K, V]] = no_callback,
         on_lost: RebalanceCallback[AIOConsumer[K, V]] = no_callback,
     ) -> None:
-        """Read these topics as a member of the group, as `Consumer.subscribe`. The callbacks get (this consumer,
-        partitions), inside `poll`, `consume`, `unsubscribe` and `close`."""
-        callbacks = [self._rebalance_callback(callback) for callback in (on_assign, on_revoke, on_lost)]
+        """Read these topics as a member of the group, as `Consumer.subscribe`. The callbacks get
+        (this consumer, partitions), inside `poll`, `consume`, `unsubscribe` and `close`.
+        """
+        callbacks = [
+            self._rebalance_callback(callback) for callback in (on_assign, on_revoke, on_lost)
+        ]
         await self._call(self._consumer.subscribe, topics, *callbacks)
 
     def _rebalance_callback(self, callback: Any) -> Any:
@@ -265,7 +291,9 @@ class AIOConsumer(Generic[K, V]):
         return lambda _, partitions: on_loop(self, partitions)
 
     async def unsubscribe(self) -> None:
-        """End the subscription and leave the group. The partitions are revoked before this returns."""
+        """End the subscription and leave the group. The partitions are revoked before this
+        returns.
+        """
         await self._call(self._consumer.unsubscribe)
 
     async def assign(self, partitions: list[TopicPartition]) -> None:
@@ -295,7 +323,9 @@ class AIOConsumer(Generic[K, V]):
         await self._call(self._consumer.seek, partition)
 
     async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """For each partition, the offset after the last message returned; OFFSET_INVALID if none was returned."""
+        """For each partition, the offset after the last message returned; OFFSET_INVALID if none
+        was returned.
+        """
         return await self._call_here(self._consumer.position, partitions)
 
     async def pause(self, partitions: list[TopicPartition]) -> None:
@@ -313,14 +343,20 @@ class AIOConsumer(Generic[K, V]):
         asynchronous: bool = True,
         **keywords: Any,
     ) -> list[TopicPartition] | None:
-        """Commit offsets, as `Consumer.commit`. With `asynchronous=False` the result is awaited and returned."""
+        """Commit offsets, as `Consumer.commit`. With `asynchronous=False` the result is awaited and
+        returned.
+        """
         return await self._call(self._consumer.commit, message, offsets, asynchronous, **keywords)
 
-    async def committed(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
+    async def committed(
+        self, partitions: list[TopicPartition], timeout: float | None = -1
+    ) -> list[TopicPartition]:
         """The committed offset of each partition; OFFSET_INVALID if there is none."""
         return await self._call(self._consumer.committed, partitions, timeout)
 
-    async def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+    async def store_offsets(
+        self, message: Message | None = None, offsets: list[TopicPartition] | None = None
+    ) -> None:
         """Store offsets for the next commit. Requires `enable.auto.offset.store=false`."""
         await self._call_here(self._consumer.store_offsets, message, offsets)
 
@@ -333,7 +369,9 @@ class AIOConsumer(Generic[K, V]):
     async def offsets_for_times(
         self, partitions: list[TopicPartition], timeout: float | None = -1
     ) -> list[TopicPartition]:
-        """For each partition, the first offset whose timestamp is at or after `.offset`, in milliseconds since 1970."""
+        """For each partition, the first offset whose timestamp is at or after `.offset`, in
+        milliseconds since 1970.
+        """
         return await self._call(self._consumer.offsets_for_times, partitions, timeout)
 
     # --- the rest ---
@@ -350,7 +388,9 @@ class AIOConsumer(Generic[K, V]):
         """Opaque bytes that identify this membership."""
         return await self._call_here(self._consumer.consumer_group_metadata)
 
-    async def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
+    async def list_topics(
+        self, topic: str | None = None, timeout: float | None = -1
+    ) -> ClusterMetadata:
         """All topics, or only `topic`, with their partitions."""
         return await self._call(self._consumer.list_topics, topic, timeout)
 
@@ -363,8 +403,9 @@ class AIOConsumer(Generic[K, V]):
         await self._call_here(self._consumer.set_sasl_credentials, username, password)
 
     async def close(self) -> None:
-        """Commit the stored offsets (with auto-commit), revoke the partitions and leave the group. Idempotent. Calls
-        that wait in other tasks end soon, without a message."""
+        """Commit the stored offsets (with auto-commit), revoke the partitions and leave the group.
+        Idempotent. Calls that wait in other tasks end soon, without a message.
+        """
         self._is_closing = True
         async with self._calls.exclusive() as worker:
             if not self._consumer.is_closed:
@@ -388,7 +429,9 @@ class AIOConsumer(Generic[K, V]):
         async with self._exclusive() as worker:
             return await worker.run(partial(method, *arguments, **keywords))
 
-    async def _call_here(self, method: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
+    async def _call_here(
+        self, method: Callable[P, R], *arguments: P.args, **keywords: P.kwargs
+    ) -> R:
         """Call a method that does neither, without a thread."""
         async with self._exclusive():
             return method(*arguments, **keywords)

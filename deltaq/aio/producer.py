@@ -62,14 +62,17 @@ class LoopProducer(Producer):
 
 
 class AIOProducer:
-    """A `Producer` for asyncio. Mirrors `confluent_kafka.aio.AIOProducer`; all calls belong to one event loop.
+    """A `Producer` for asyncio. Mirrors `confluent_kafka.aio.AIOProducer`; all calls belong to one
+    event loop.
 
-    `await produce(...)` returns the delivered message. Where one task produces many messages, `produce_future` queues
-    each and returns a future. Both wait while the queue is full. Callbacks may be functions or coroutine functions;
-    they run on the event loop as soon as they are due, without calls of `poll`.
+    `await produce(...)` returns the delivered message. Where one task produces many messages,
+    `produce_future` queues each and returns a future. Both wait while the queue is full. Callbacks
+    may be functions or coroutine functions; they run on the event loop as soon as they are due,
+    without calls of `poll`.
 
-    Blocking work, such as looking up a topic, runs on up to `max_workers` threads, or on those of `executor`.
-    `batch_size` and `buffer_timeout` are accepted and have no effect: `linger.ms` and `batch.num.messages` decide.
+    Blocking work, such as looking up a topic, runs on up to `max_workers` threads, or on those of
+    `executor`. `batch_size` and `buffer_timeout` are accepted and have no effect: `linger.ms` and
+    `batch.num.messages` decide.
     """
 
     _client: ClassVar[type[LoopProducer]] = LoopProducer
@@ -95,7 +98,8 @@ class AIOProducer:
         others = {**self._with_callbacks(keywords), **_OWN_SETTINGS}
         self._producer = self._client(conf, store=store, clock=clock, **others)
         self._producer.on_reports(self._reports.wake)
-        self._reports.serve = weakly(self._producer.serve_reports, 0)  # the producer refers to the reports
+        # The producer refers to the reports.
+        self._reports.serve = weakly(self._producer.serve_reports, 0)
         self._turns: defaultdict[str | Topic, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._fairness = Fairness(clock)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -122,8 +126,8 @@ class AIOProducer:
     ) -> Message:
         """Write one message, and return it with its partition and offset.
 
-        Raises KafkaException if it was not written, and what `Producer.produce` raises, but not QueueFull. If the task
-        is cancelled, a message that was queued is still written.
+        Raises KafkaException if it was not written, and what `Producer.produce` raises, but not
+        QueueFull. If the task is cancelled, a message that was queued is still written.
         """
         arguments = (topic, value, key, partition, callback, on_delivery, timestamp, headers)
         return await (await self.produce_future(*arguments))
@@ -139,10 +143,11 @@ class AIOProducer:
         timestamp: int = 0,
         headers: HeadersInput = None,
     ) -> asyncio.Future[Message]:
-        """Queue one message, waiting while the queue is full. The future returns the delivered message, or raises
-        KafkaException if it was not written.
+        """Queue one message, waiting while the queue is full. The future returns the delivered
+        message, or raises KafkaException if it was not written.
 
-        If the task is cancelled before this returns, the message was not queued, unless its topic was being looked up.
+        If the task is cancelled before this returns, the message was not queued, unless its topic
+        was being looked up.
         """
         loop = self._bind()
         notify = on_delivery if callback is None else callback
@@ -162,16 +167,20 @@ class AIOProducer:
                     else:
                         await self._run(produce)
                 except BufferError:  # of both producers; QueueFull is one
-                    await asyncio.shield(room)  # shared: a cancelled task must not cancel the others
+                    # Shared: a cancelled task must not cancel the others.
+                    await asyncio.shield(room)
                 else:
                     return delivered
 
     async def produce_arrow(self, topic: str | Topic, data: ArrowInput) -> list[TopicPartition]:
-        """Write a whole Arrow table or record batch, as `Producer.produce_arrow`. Returns a TopicPartition with the
-        offset of its first row for each partition that got rows."""
+        """Write a whole Arrow table or record batch, as `Producer.produce_arrow`. Returns a
+        TopicPartition with the offset of its first row for each partition that got rows.
+        """
         loop = self._bind()
         delivered: asyncio.Future[list[TopicPartition]] = loop.create_future()
-        produce = partial(self._producer.produce_arrow, topic, data, self._reports.callback(delivered, None))
+        produce = partial(
+            self._producer.produce_arrow, topic, data, self._reports.callback(delivered, None)
+        )
         async with self._turns[topic]:
             while True:
                 room = self._reports.next_report(loop)
@@ -186,8 +195,9 @@ class AIOProducer:
     # --- serving ---
 
     async def poll(self, timeout: float | None = 0) -> int:
-        """Wait up to `timeout` seconds (-1 or None: for ever) for delivery reports, and return how many were served.
-        Not needed: reports are served without it."""
+        """Wait up to `timeout` seconds (-1 or None: for ever) for delivery reports, and return how
+        many were served. Not needed: reports are served without it.
+        """
         if checked_timeout(timeout) == 0:
             self._bind()
             self._producer.check_open()
@@ -196,24 +206,30 @@ class AIOProducer:
         return await self._serve(self._producer.poll, timeout)
 
     async def flush(self, timeout: float | None = -1) -> int:
-        """Send all messages without lingering, and wait up to `timeout` seconds (-1 or None: no limit) for their
-        reports. Returns the number of messages still queued."""
+        """Send all messages without lingering, and wait up to `timeout` seconds (-1 or None: no
+        limit) for their reports. Returns the number of messages still queued.
+        """
         return await self._serve(self._producer.flush, timeout)
 
-    async def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+    async def purge(
+        self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True
+    ) -> None:
         """Drop messages, as `Producer.purge`. Their futures raise KafkaException."""
         await self._run(partial(self._producer.purge, in_queue, in_flight, blocking))
 
     async def close(self) -> None:
-        """Flush without a time limit, then close. Idempotent. Afterwards methods raise RuntimeError."""
+        """Flush without a time limit, then close. Idempotent. Afterwards methods raise
+        RuntimeError.
+        """
         if not self._producer.is_closed:
             await self._serve(self._producer.close)
         if self._owns_executor:
             self.executor.shutdown(wait=False)
 
     async def _serve(self, call: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
-        """Run a call that serves reports on a thread. The event loop serves none meanwhile: which of the two served
-        a report would be chance, and `poll` counts."""
+        """Run a call that serves reports on a thread. The event loop serves none meanwhile: which
+        of the two served a report would be chance, and `poll` counts.
+        """
         with self._reports.served_elsewhere():
             return await self._run(partial(call, *arguments, **keywords))
 
@@ -241,7 +257,9 @@ class AIOProducer:
 
     # --- the rest ---
 
-    async def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
+    async def list_topics(
+        self, topic: str | None = None, timeout: float | None = -1
+    ) -> ClusterMetadata:
         """All topics, or one, with their partitions."""
         return await self._run(partial(self._producer.list_topics, topic, timeout))
 
@@ -282,4 +300,6 @@ class AIOProducer:
         """The result of a blocking call, which runs to its end even if the task is cancelled."""
         loop = self._bind()
         self._producer.check_open()
-        return await asyncio.shield(run_blocking(self.executor, loop, call, contextvars.copy_context()))
+        return await asyncio.shield(
+            run_blocking(self.executor, loop, call, contextvars.copy_context())
+        )

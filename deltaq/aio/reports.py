@@ -17,19 +17,20 @@ R = TypeVar("R")
 
 
 class LoopReports:
-    """Serves the delivery reports of one producer on the event loop, and gives futures their results.
+    """Serves the delivery reports of one producer on the event loop, and gives futures their
+    results.
 
-    `serve()` runs the callbacks that are due; `wake` has it called. `only_errors` is `delivery.report.only.error`,
-    which holds for callbacks, not for futures.
+    `serve()` runs the callbacks that are due; `wake` has it called. `only_errors` is
+    `delivery.report.only.error`, which holds for callbacks, not for futures.
     """
 
     def __init__(self, *, only_errors: bool) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.serve: Callable[[], int] = lambda: 0
         self._only_errors = only_errors
-        self._reported: deque[tuple[asyncio.Future[Any], Callable[..., object] | None, KafkaError | None, Any]] = (
-            deque()
-        )
+        self._reported: deque[
+            tuple[asyncio.Future[Any], Callable[..., object] | None, KafkaError | None, Any]
+        ] = deque()
         self._is_scheduled = False
         self._is_serving = False
         self._served_elsewhere = 0
@@ -47,7 +48,9 @@ class LoopReports:
     def callback(
         self, delivered: asyncio.Future[R], on_delivery: Callable[..., object] | None
     ) -> Callable[[KafkaError | None, Any], None]:
-        """The delivery callback of a message: it gives `delivered` its result, and has `on_delivery` called."""
+        """The delivery callback of a message: it gives `delivered` its result, and has
+        `on_delivery` called.
+        """
         return partial(self._report, delivered, on_delivery)
 
     def _report(
@@ -62,7 +65,9 @@ class LoopReports:
             self.wake()
 
     def on_loop(self, callback: Callable[..., object]) -> Callable[..., object]:
-        """A function that has a callback, a coroutine function or not, called on the event loop, soon."""
+        """A function that has a callback, a coroutine function or not, called on the event loop,
+        soon.
+        """
 
         def call(*arguments: Any) -> None:
             if self.loop is not None:
@@ -89,7 +94,9 @@ class LoopReports:
             self.serve_due()
 
     def serve_due(self) -> int:
-        """Run the callbacks that are due, and give futures their results. Returns the number of messages served."""
+        """Run the callbacks that are due, and give futures their results. Returns the number of
+        messages served.
+        """
         self._is_scheduled = False  # before the look at what is due, so that no report is missed
         served = 0
         if not self._served_elsewhere:
@@ -122,10 +129,13 @@ class LoopReports:
             return
         delivered.set_exception(KafkaException(error))
         if on_delivery is not None:
-            delivered.exception()  # it was reported: asyncio need not warn of a future that is not awaited
+            # It was reported: asyncio need not warn of a future that is not awaited.
+            delivered.exception()
 
     def _call(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Call a callback of the application. What it raises goes to the loop's exception handler."""
+        """Call a callback of the application. What it raises goes to the loop's exception
+        handler.
+        """
         try:
             result = callback(*arguments)
         except Exception as error:  # noqa: BLE001 - reported like an error in `call_soon`
@@ -143,4 +153,6 @@ class LoopReports:
 
     def _failed(self, error: Exception) -> None:
         if self.loop is not None:
-            self.loop.call_exception_handler({"message": "a callback of an AIOProducer failed", "exception": error})
+            self.loop.call_exception_handler(
+                {"message": "a callback of an AIOProducer failed", "exception": error}
+            )

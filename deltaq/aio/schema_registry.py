@@ -1,4 +1,6 @@
-"""The schema registry for asyncio: its client and the serializers that need it, with the names of confluent-kafka."""
+"""The schema registry for asyncio: its client and the serializers that need it, with the names of
+confluent-kafka.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ _THREADS_MAX = 4
 
 
 class AsyncSchemaRegistryClient(RefusedAssociations):
-    """A `SchemaRegistryClient` whose methods do not block the event loop: they run on up to four threads.
+    """A `SchemaRegistryClient` whose methods do not block the event loop: they run on up to four
+    threads.
 
-    Mirrors `confluent_kafka.schema_registry.AsyncSchemaRegistryClient`. `sync` is the client that does the work.
+    Mirrors `confluent_kafka.schema_registry.AsyncSchemaRegistryClient`. `sync` is the client that
+    does the work.
     """
 
     def __init__(
@@ -63,19 +67,29 @@ class AsyncSchemaRegistryClient(RefusedAssociations):
         return self._client.config()
 
     async def _run(self, call: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
-        """The result of a blocking call. If the task is cancelled, the call still runs to its end."""
+        """The result of a blocking call. If the task is cancelled, the call still runs to its
+        end.
+        """
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-        return await run_blocking(self._executor, loop, partial(call, *arguments, **keywords), context)
+        return await run_blocking(
+            self._executor, loop, partial(call, *arguments, **keywords), context
+        )
 
-    async def register_schema(self, subject_name: str, schema: Schema, normalize_schemas: bool = False) -> int:
+    async def register_schema(
+        self, subject_name: str, schema: Schema, normalize_schemas: bool = False
+    ) -> int:
         """As `SchemaRegistryClient.register_schema`."""
-        return await self._run(self._client.register_schema, subject_name, schema, normalize_schemas)
+        return await self._run(
+            self._client.register_schema, subject_name, schema, normalize_schemas
+        )
 
     async def register_schema_full_response(
         self, subject_name: str, schema: Schema, normalize_schemas: bool = False
     ) -> RegisteredSchema:
         """As `SchemaRegistryClient.register_schema_full_response`."""
-        return await self._run(self._client.register_schema_full_response, subject_name, schema, normalize_schemas)
+        return await self._run(
+            self._client.register_schema_full_response, subject_name, schema, normalize_schemas
+        )
 
     async def get_schema(
         self,
@@ -85,7 +99,9 @@ class AsyncSchemaRegistryClient(RefusedAssociations):
         reference_format: str | None = None,
     ) -> Schema:
         """As `SchemaRegistryClient.get_schema`."""
-        return await self._run(self._client.get_schema, schema_id, subject_name, fmt, reference_format)
+        return await self._run(
+            self._client.get_schema, schema_id, subject_name, fmt, reference_format
+        )
 
     async def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
         """As `SchemaRegistryClient.get_schema_by_guid`."""
@@ -104,7 +120,9 @@ class AsyncSchemaRegistryClient(RefusedAssociations):
         deleted: bool = False,
     ) -> RegisteredSchema:
         """As `SchemaRegistryClient.lookup_schema`."""
-        return await self._run(self._client.lookup_schema, subject_name, schema, normalize_schemas, fmt, deleted)
+        return await self._run(
+            self._client.lookup_schema, subject_name, schema, normalize_schemas, fmt, deleted
+        )
 
     async def get_subjects_by_schema_id(
         self,
@@ -115,7 +133,9 @@ class AsyncSchemaRegistryClient(RefusedAssociations):
         limit: int = -1,
     ) -> list[str]:
         """As `SchemaRegistryClient.get_subjects_by_schema_id`."""
-        return await self._run(self._client.get_subjects_by_schema_id, schema_id, subject_name, deleted, offset, limit)
+        return await self._run(
+            self._client.get_subjects_by_schema_id, schema_id, subject_name, deleted, offset, limit
+        )
 
     async def get_schema_versions(
         self,
@@ -126,7 +146,9 @@ class AsyncSchemaRegistryClient(RefusedAssociations):
         limit: int = -1,
     ) -> list[SchemaVersion]:
         """As `SchemaRegistryClient.get_schema_versions`."""
-        return await self._run(self._client.get_schema_versions, schema_id, subject_name, deleted, offset, limit)
+        return await self._run(
+            self._client.get_schema_versions, schema_id, subject_name, deleted, offset, limit
+        )
 
     async def get_subjects(
         self,
@@ -137,17 +159,27 @@ class AsyncSchemaRegistryClient(RefusedAssociations):
         limit: int = -1,
     ) -> list[str]:
         """As `SchemaRegistryClient.get_subjects`."""
-        return await self._run(self._client.get_subjects, subject_prefix, deleted, deleted_only, offset, limit)
+        return await self._run(
+            self._client.get_subjects, subject_prefix, deleted, deleted_only, offset, limit
+        )
 
-    async def get_latest_version(self, subject_name: str, fmt: str | None = None) -> RegisteredSchema:
+    async def get_latest_version(
+        self, subject_name: str, fmt: str | None = None
+    ) -> RegisteredSchema:
         """As `SchemaRegistryClient.get_latest_version`."""
         return await self._run(self._client.get_latest_version, subject_name, fmt)
 
     async def get_latest_with_metadata(
-        self, subject_name: str, metadata: dict[str, str], deleted: bool = False, fmt: str | None = None
+        self,
+        subject_name: str,
+        metadata: dict[str, str],
+        deleted: bool = False,
+        fmt: str | None = None,
     ) -> RegisteredSchema:
         """As `SchemaRegistryClient.get_latest_with_metadata`."""
-        return await self._run(self._client.get_latest_with_metadata, subject_name, metadata, deleted, fmt)
+        return await self._run(
+            self._client.get_latest_with_metadata, subject_name, metadata, deleted, fmt
+        )
 
     async def get_version(
         self,
@@ -166,20 +198,31 @@ class AsyncSchemaRegistryClient(RefusedAssociations):
         return await self._run(self._client.get_referenced_by, subject_name, version, offset, limit)
 
     async def get_versions(
-        self, subject_name: str, deleted: bool = False, deleted_only: bool = False, offset: int = 0, limit: int = -1
+        self,
+        subject_name: str,
+        deleted: bool = False,
+        deleted_only: bool = False,
+        offset: int = 0,
+        limit: int = -1,
     ) -> list[int]:
         """As `SchemaRegistryClient.get_versions`."""
-        return await self._run(self._client.get_versions, subject_name, deleted, deleted_only, offset, limit)
+        return await self._run(
+            self._client.get_versions, subject_name, deleted, deleted_only, offset, limit
+        )
 
     async def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:
         """As `SchemaRegistryClient.delete_subject`."""
         return await self._run(self._client.delete_subject, subject_name, permanent)
 
-    async def delete_version(self, subject_name: str, version: VersionNumber, permanent: bool = False) -> int:
+    async def delete_version(
+        self, subject_name: str, version: VersionNumber, permanent: bool = False
+    ) -> int:
         """As `SchemaRegistryClient.delete_version`."""
         return await self._run(self._client.delete_version, subject_name, version, permanent)
 
-    async def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> dict[str, str]:
+    async def set_compatibility(
+        self, subject_name: str | None = None, level: str | None = None
+    ) -> dict[str, str]:
         """As `SchemaRegistryClient.set_compatibility`."""
         return await self._run(self._client.set_compatibility, subject_name, level)
 
@@ -196,15 +239,21 @@ class AsyncSchemaRegistryClient(RefusedAssociations):
         verbose: bool = False,
     ) -> bool:
         """As `SchemaRegistryClient.test_compatibility`."""
-        return await self._run(self._client.test_compatibility, subject_name, schema, version, normalize, verbose)
+        return await self._run(
+            self._client.test_compatibility, subject_name, schema, version, normalize, verbose
+        )
 
     async def test_compatibility_all_versions(
         self, subject_name: str, schema: Schema, normalize: bool = False, verbose: bool = False
     ) -> bool:
         """As `SchemaRegistryClient.test_compatibility_all_versions`."""
-        return await self._run(self._client.test_compatibility_all_versions, subject_name, schema, normalize, verbose)
+        return await self._run(
+            self._client.test_compatibility_all_versions, subject_name, schema, normalize, verbose
+        )
 
-    async def set_config(self, subject_name: str | None = None, config: ServerConfig | None = None) -> dict[str, str]:
+    async def set_config(
+        self, subject_name: str | None = None, config: ServerConfig | None = None
+    ) -> dict[str, str]:
         """As `SchemaRegistryClient.set_config`."""
         return await self._run(self._client.set_config, subject_name, config)
 
@@ -250,16 +299,19 @@ class AsyncSchemaRegistryClient(RefusedAssociations):
 
 
 class _AsyncConversion:
-    """A serializer or deserializer whose calls run on the event loop, or on a thread of its registry client if they
-    need a schema that was not read yet. Awaiting the new object builds it, which may read the registry:
-    `await AsyncAvroSerializer(client, schema)`."""
+    """A serializer or deserializer whose calls run on the event loop, or on a thread of its
+    registry client if they need a schema that was not read yet. Awaiting the new object builds it,
+    which may read the registry: `await AsyncAvroSerializer(client, schema)`.
+    """
 
     _blocking: ClassVar[Callable[..., Callable[..., Any]]]
     _needs_registry: ClassVar[bool] = True
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         every = (*arguments, *keywords.values())
-        self._registry = next((each for each in every if isinstance(each, AsyncSchemaRegistryClient)), None)
+        self._registry = next(
+            (each for each in every if isinstance(each, AsyncSchemaRegistryClient)), None
+        )
         self._arguments = tuple(_sync(each) for each in arguments)
         self._keywords = {name: _sync(each) for name, each in keywords.items()}
         self._conversion: Callable[..., Any] | None = None

@@ -1,4 +1,6 @@
-"""`AsyncSerializingProducer` and `AsyncDeserializingConsumer`: clients for asyncio whose messages are objects."""
+"""`AsyncSerializingProducer` and `AsyncDeserializingConsumer`: clients for asyncio whose messages
+are objects.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from deltaq.topic import Topic
 
 
 class SerializingLoopProducer(LoopProducer):
-    """A producer that takes handles with serializers: the messages that it gets have passed through them."""
+    """A producer that takes handles with serializers: the messages that it gets have passed through
+    them.
+    """
 
     _serializes: ClassVar[bool] = True
 
@@ -40,12 +44,12 @@ class _DeserializingConsumer(StepwiseConsumer):
 
 
 class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
-    """An `AIOProducer` with the settings `key.serializer` and `value.serializer`: functions `(object, context)` that
-    return bytes, or coroutine functions, such as an `AsyncAvroSerializer`. Serializers of a `Topic` handle take
-    precedence.
+    """An `AIOProducer` with the settings `key.serializer` and `value.serializer`: functions
+    `(object, context)` that return bytes, or coroutine functions, such as an `AsyncAvroSerializer`.
+    Serializers of a `Topic` handle take precedence.
 
-    Mirrors `confluent_kafka.aio.AsyncSerializingProducer`, which has to be awaited when it is made: this one may be.
-    Functions run on the event loop, so they must not block.
+    Mirrors `confluent_kafka.aio.AsyncSerializingProducer`, which has to be awaited when it is made:
+    this one may be. Functions run on the event loop, so they must not block.
     """
 
     _client: ClassVar[type[LoopProducer]] = SerializingLoopProducer
@@ -70,8 +74,8 @@ class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
     ) -> Message:
         """Serialize key and value, write the message, and return it with its partition and offset.
 
-        Raises KeySerializationError and ValueSerializationError, after which nothing is written, and what
-        `AIOProducer.produce` raises.
+        Raises KeySerializationError and ValueSerializationError, after which nothing is written,
+        and what `AIOProducer.produce` raises.
         """
         arguments = (topic, key, value, partition, on_delivery, timestamp, headers)
         return await (await self.produce_future(*arguments))
@@ -101,13 +105,14 @@ class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
 
 
 class AsyncDeserializingConsumer(AIOConsumer[K, V]):
-    """An `AIOConsumer` with the settings `key.deserializer` and `value.deserializer`: functions `(bytes, context)` that
-    return an object, or coroutine functions, such as an `AsyncAvroDeserializer`. Deserializers of a `Topic` handle take
-    precedence.
+    """An `AIOConsumer` with the settings `key.deserializer` and `value.deserializer`: functions
+    `(bytes, context)` that return an object, or coroutine functions, such as an
+    `AsyncAvroDeserializer`. Deserializers of a `Topic` handle take precedence.
 
-    Mirrors `confluent_kafka.aio.AsyncDeserializingConsumer`, which has to be awaited when it is made: this one may be.
-    Functions run on the event loop, so they must not block. A call that is cancelled while a deserializer runs leaves
-    its messages to the next call; a commit before that call includes them.
+    Mirrors `confluent_kafka.aio.AsyncDeserializingConsumer`, which has to be awaited when it is
+    made: this one may be. Functions run on the event loop, so they must not block. A call that is
+    cancelled while a deserializer runs leaves its messages to the next call; a commit before that
+    call includes them.
     """
 
     _client: ClassVar[type[StepwiseConsumer]] = _DeserializingConsumer
@@ -116,7 +121,8 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
     def __init__(self, conf: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         rest, others, key, value = take_functions(conf, keywords, "deserializer", asynchronous=True)
         self._deserializers = MessageDeserializers(key, value)
-        # Messages that a cancelled call has taken from the consumer, and whether it has deserialized them.
+        # Messages that a cancelled call has taken from the consumer, and whether it has
+        # deserialized them.
         self._left: deque[tuple[Message[K, V], bool]] = deque()
         super().__init__(rest, **others)
 
@@ -124,11 +130,12 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
         return _itself(self).__await__()
 
     async def poll(self, timeout: float | None = -1) -> Message[K, V] | None:
-        """The next message with its key and value deserialized, or None if none arrives within `timeout` seconds.
+        """The next message with its key and value deserialized, or None if none arrives within
+        `timeout` seconds.
 
-        Raises KeyDeserializationError and ValueDeserializationError for a record that cannot be deserialized, and
-        ConsumeError for an event such as _PARTITION_EOF. `kafka_message` has the message as it was read, and the next
-        call continues after it.
+        Raises KeyDeserializationError and ValueDeserializationError for a record that cannot be
+        deserialized, and ConsumeError for an event such as _PARTITION_EOF. `kafka_message` has the
+        message as it was read, and the next call continues after it.
         """
         is_finished = False
         if self._left:
@@ -147,11 +154,14 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
             raise
         return message
 
-    async def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message[K, V]]:
+    async def consume(
+        self, num_messages: int = 1, timeout: float | None = -1
+    ) -> list[Message[K, V]]:
         """Up to `num_messages` messages with their keys and values deserialized.
 
-        A record that cannot be deserialized raises nothing here, because the records after it would be lost. It has an
-        `error()` of code _KEY_DESERIALIZATION or _VALUE_DESERIALIZATION, and the key and value that were read.
+        A record that cannot be deserialized raises nothing here, because the records after it would
+        be lost. It has an `error()` of code _KEY_DESERIALIZATION or _VALUE_DESERIALIZATION, and the
+        key and value that were read.
         """
         found = [self._left.popleft() for _ in range(min(num_messages, len(self._left)))]
         if not found:

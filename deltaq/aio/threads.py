@@ -16,12 +16,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _IDLE_S = 5.0
-"""Seconds after which an idle thread ends, so that a client that is dropped without `close` leaves no thread."""
+"""Seconds after which an idle thread ends, so that a client that is dropped without `close` leaves
+no thread.
+"""
 
 
 class ThreadExecutor(Executor):
-    """Runs calls on threads of a clock, which are reused. `at_least` so many there may be, whatever `max_workers` says.
-    ValueError if that is below 1."""
+    """Runs calls on threads of a clock, which are reused. `at_least` so many there may be, whatever
+    `max_workers` says. ValueError if that is below 1.
+    """
 
     def __init__(self, clock: Clock, max_workers: int, at_least: int = 1) -> None:
         if max_workers < 1:
@@ -35,7 +38,9 @@ class ThreadExecutor(Executor):
         self._is_shut = False
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Run a call on some thread. RuntimeError after `shutdown`, and if the system cannot start even one thread."""
+        """Run a call on some thread. RuntimeError after `shutdown`, and if the system cannot start
+        even one thread.
+        """
         future: Future[R] = Future()
         with self._changed:
             if self._is_shut:
@@ -57,7 +62,9 @@ class ThreadExecutor(Executor):
             self._threads += 1
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - of `Executor`
-        """Refuse further calls. Threads end when the calls that were submitted have ended; nothing waits for them."""
+        """Refuse further calls. Threads end when the calls that were submitted have ended; nothing
+        waits for them.
+        """
         with self._changed:
             self._is_shut = True
             self._changed.notify_all()
@@ -72,7 +79,11 @@ class ThreadExecutor(Executor):
         with self._changed:
             end = self._clock.monotonic() + _IDLE_S
             self._idle += 1
-            while not self._calls and not self._is_shut and (left := end - self._clock.monotonic()) > 0:
+            while (
+                not self._calls
+                and not self._is_shut
+                and (left := end - self._clock.monotonic()) > 0
+            ):
                 self._changed.wait(left)
             self._idle -= 1
             if self._calls:
@@ -93,10 +104,14 @@ def _run(future: Future[R], call: Callable[[], R]) -> None:
 
 
 def run_blocking(
-    executor: Executor, loop: asyncio.AbstractEventLoop, call: Callable[[], R], context: contextvars.Context
+    executor: Executor,
+    loop: asyncio.AbstractEventLoop,
+    call: Callable[[], R],
+    context: contextvars.Context,
 ) -> asyncio.Future[R]:
-    """Run a call on a thread. The future of the event loop gets its result; a loop that was closed meanwhile does not
-    matter."""
+    """Run a call on a thread. The future of the event loop gets its result; a loop that was closed
+    meanwhile does not matter.
+    """
     done: asyncio.Future[R] = loop.create_future()
 
     def work() -> None:
@@ -110,8 +125,12 @@ def run_blocking(
     return done
 
 
-def call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> None:
-    """Have the event loop make a call. May be called in any thread. Without effect once the loop is closed."""
+def call_soon(
+    loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any
+) -> None:
+    """Have the event loop make a call. May be called in any thread. Without effect once the loop is
+    closed.
+    """
     try:
         loop.call_soon_threadsafe(call, *arguments)
     except RuntimeError:

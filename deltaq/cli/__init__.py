@@ -1,4 +1,6 @@
-"""The `deltaq` command: what a person does with topics and groups under a root. Needs the extra `[cli]`."""
+"""The `deltaq` command: what a person does with topics and groups under a root. Needs the extra
+`[cli]`.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,16 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
-    # End at SIGTERM as at Ctrl-C, so that unfinished work is cleaned up. As PID 1 in a container, a process without a
-    # handler would ignore SIGTERM.
+    # End at SIGTERM as at Ctrl-C, so that unfinished work is cleaned up. As PID 1 in a container, a
+    # process without a handler would ignore SIGTERM.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run()
 
 
 def _open_closed_streams() -> None:
-    """Give the null device to the standard streams that the caller has closed: no file of a store may become one."""
+    """Give the null device to the standard streams that the caller has closed: no file of a store
+    may become one.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - to the end

@@ -17,8 +17,13 @@ from deltaq.store.contract import StoreError
 
 
 def _complete(context: Context, incomplete: str, folder: str) -> list[str]:
-    """The names in a folder of the root that begin with `incomplete`; none if the root does not answer."""
-    given = {**context.find_root().params, **{name: value for name, value in context.params.items() if value}}
+    """The names in a folder of the root that begin with `incomplete`; none if the root does not
+    answer.
+    """
+    given = {
+        **context.find_root().params,
+        **{name: value for name, value in context.params.items() if value},
+    }
     root = given.get("root") or os.environ.get("DELTAQ_ROOT")
     config = given.get("command_config") or os.environ.get("DELTAQ_COMMAND_CONFIG")
     try:
@@ -45,8 +50,12 @@ def complete_group(context: Context, incomplete: str) -> list[str]:
     return _complete(context, incomplete, names.GROUPS_FOLDER)
 
 
-Topic = Annotated[str, Argument(help="Name of the topic.", metavar="TOPIC", autocompletion=complete_topic)]
-Topics = Annotated[list[str], Argument(help="Names of topics.", metavar="TOPIC", autocompletion=complete_topic)]
+Topic = Annotated[
+    str, Argument(help="Name of the topic.", metavar="TOPIC", autocompletion=complete_topic)
+]
+Topics = Annotated[
+    list[str], Argument(help="Names of topics.", metavar="TOPIC", autocompletion=complete_topic)
+]
 
 
 def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""Commands as functions: their arguments and options, and what all of them share. Typer is known only here.
+"""Commands as functions: their arguments and options, and what all of them share. Typer is known
+only here.
 
-A command is a function whose first parameter is a `CliSession`. Its other parameters are the command's own arguments
-and options. The options of every command (the root, the form of the output) are added here.
+A command is a function whose first parameter is a `CliSession`. Its other parameters are the
+command's own arguments and options. The options of every command (the root, the form of the output)
+are added here.
 """
 
 from __future__ import annotations
@@ -33,28 +35,42 @@ Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")
 
 
 def _inherited(context: typer.Context, parameter: typer.CallbackParam, value: object) -> object:
-    """An option's value: that of the command, or else that given before it, as in `deltaq --root X topics list`."""
+    """An option's value: that of the command, or else that given before it, as in `deltaq --root X
+    topics list`.
+    """
     return value or context.find_root().params.get(str(parameter.name))
 
 
 def _option(*names: str, **about: Any) -> Any:
     return typer.Option(
-        *names, show_default=False, show_envvar=False, rich_help_panel="Options of all commands", **about
+        *names,
+        show_default=False,
+        show_envvar=False,
+        rich_help_panel="Options of all commands",
+        **about,
     )
 
 
 _ROOT = "Folder or URL of the root, as in bootstrap.servers.  [env var: DELTAQ_ROOT]"
 _FORM = "OutputForm of the output: table, or json for programs."
-_CONFIG = "File with settings of clients, NAME=VALUE in each line.  [env var: DELTAQ_COMMAND_CONFIG]"
+_CONFIG = (
+    "File with settings of clients, NAME=VALUE in each line.  [env var: DELTAQ_COMMAND_CONFIG]"
+)
 _SET = "NAME=VALUE: a setting of clients, such as store.endpoint. May be repeated."
 
 _SHARED = {
-    "root": Annotated[str | None, _option("--root", "-r", help=_ROOT, metavar="ROOT", callback=_inherited)],
-    "output": Annotated[OutputForm | None, _option("--output", "-o", help=_FORM, callback=_inherited)],
+    "root": Annotated[
+        str | None, _option("--root", "-r", help=_ROOT, metavar="ROOT", callback=_inherited)
+    ],
+    "output": Annotated[
+        OutputForm | None, _option("--output", "-o", help=_FORM, callback=_inherited)
+    ],
     "command_config": Annotated[
         Path | None, _option("--command-config", help=_CONFIG, metavar="FILE", callback=_inherited)
     ],
-    "settings": Annotated[list[str] | None, _option("--set", "-X", help=_SET, metavar="NAME=VALUE")],
+    "settings": Annotated[
+        list[str] | None, _option("--set", "-X", help=_SET, metavar="NAME=VALUE")
+    ],
 }
 
 
@@ -65,12 +81,17 @@ def _print_version(asked: bool) -> None:
 
 
 def _program(
-    root: Annotated[str | None, _option("--root", "-r", help=_ROOT, metavar="ROOT", envvar="DELTAQ_ROOT")] = None,
+    root: Annotated[
+        str | None, _option("--root", "-r", help=_ROOT, metavar="ROOT", envvar="DELTAQ_ROOT")
+    ] = None,
     output: Annotated[OutputForm | None, _option("--output", "-o", help=_FORM)] = None,
     command_config: Annotated[
-        Path | None, _option("--command-config", help=_CONFIG, metavar="FILE", envvar="DELTAQ_COMMAND_CONFIG")
+        Path | None,
+        _option("--command-config", help=_CONFIG, metavar="FILE", envvar="DELTAQ_COMMAND_CONFIG"),
     ] = None,
-    settings: Annotated[list[str] | None, _option("--set", "-X", help=_SET, metavar="NAME=VALUE")] = None,
+    settings: Annotated[
+        list[str] | None, _option("--set", "-X", help=_SET, metavar="NAME=VALUE")
+    ] = None,
     version: Annotated[
         bool, Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
@@ -79,7 +100,9 @@ def _program(
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on only if the user agrees: with `--yes`, or at the terminal. Ends the command otherwise."""
+    """Go on only if the user agrees: with `--yes`, or at the terminal. Ends the command
+    otherwise.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
@@ -93,7 +116,9 @@ def finish(status: int) -> NoReturn:
 
 
 def fail(reason: str) -> NoReturn:
-    """End the command with status 1 and this text: something was refused or failed, though no call raised."""
+    """End the command with status 1 and this text: something was refused or failed, though no call
+    raised.
+    """
     sys.stderr.write(f"deltaq: {printable(reason)}\n")
     raise typer.Exit(1)
 
@@ -112,7 +137,9 @@ class _Formatter(typer.Context.formatter_class):  # type: ignore[valid-type, mis
 
 
 def _in_words(name: str) -> str:
-    """The name of an argument or option, with what stands for its value: a text, a number, or words."""
+    """The name of an argument or option, with what stands for its value: a text, a number, or
+    words.
+    """
     found = re.fullmatch(r"(.*) <(?:list\[)?([^\]>]+)\]?>", name)
     if found is None:
         return name
@@ -168,15 +195,17 @@ class Commands:
 
         def add(function: Callable[..., None]) -> Callable[..., None]:
             self._names.append(name)
-            summary = re.split(r"(?<=[.])\s", inspect.getdoc(function) or "", maxsplit=1)[0]  # Typer would cut it
+            # Typer would cut it.
+            summary = re.split(r"(?<=[.])\s", inspect.getdoc(function) or "", maxsplit=1)[0]
             self._typer.command(name, cls=_Command, short_help=summary)(_with_session(function))
             return function
 
         return add
 
     def run(self, arguments: Sequence[str] | None, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Run the command that the arguments name; None for those of the process. Always raises: SystemExit, or what
-        the command raises."""
+        """Run the command that the arguments name; None for those of the process. Always raises:
+        SystemExit, or what the command raises.
+        """
         self._typer.callback()(_program)
         self._typer(arguments, prog_name="deltaq", obj=clock)
 

@@ -13,46 +13,73 @@ from deltaq.units import as_count, counted
 
 Topics = Annotated[
     list[str] | None,
-    Option("--topic", "-t", metavar="PATTERN", help="Only these topics, as 'orders*'. May be repeated."),
+    Option(
+        "--topic", "-t", metavar="PATTERN", help="Only these topics, as 'orders*'. May be repeated."
+    ),
 ]
-Folder = Annotated[str, Argument(help="The folder of the backup, a root of its own.", metavar="FOLDER")]
+Folder = Annotated[
+    str, Argument(help="The folder of the backup, a root of its own.", metavar="FOLDER")
+]
 
 
 def copy(
     session: CliSession,
-    source: Annotated[str, Argument(help="Folder or URL of the root to copy from.", metavar="SOURCE")],
-    target: Annotated[str, Argument(help="Folder or URL of the root to copy to.", metavar="TARGET")],
+    source: Annotated[
+        str, Argument(help="Folder or URL of the root to copy from.", metavar="SOURCE")
+    ],
+    target: Annotated[
+        str, Argument(help="Folder or URL of the root to copy to.", metavar="TARGET")
+    ],
     topics: Topics = None,
-    groups: Annotated[bool, Option("--groups", help="Copy the committed offsets of all groups, too.")] = False,
-    schemas: Annotated[bool, Option("--schemas", help="Copy the schema registry, too, with its ids.")] = False,
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on as a mirror until Ctrl-C.")] = False,
+    groups: Annotated[
+        bool, Option("--groups", help="Copy the committed offsets of all groups, too.")
+    ] = False,
+    schemas: Annotated[
+        bool, Option("--schemas", help="Copy the schema registry, too, with its ids.")
+    ] = False,
+    follow: Annotated[
+        bool, Option("--follow", "-f", help="Go on as a mirror until Ctrl-C.")
+    ] = False,
     source_config: Annotated[
-        Path | None, Option("--source-config", metavar="FILE", help="Settings for SOURCE, as in --command-config.")
+        Path | None,
+        Option(
+            "--source-config", metavar="FILE", help="Settings for SOURCE, as in --command-config."
+        ),
     ] = None,
     target_config: Annotated[
-        Path | None, Option("--target-config", metavar="FILE", help="Settings for TARGET, as in --command-config.")
+        Path | None,
+        Option(
+            "--target-config", metavar="FILE", help="Settings for TARGET, as in --command-config."
+        ),
     ] = None,
 ) -> None:
     """Copy topics to another root, with the same offsets, timestamps, keys, values and headers.
 
-    A copy that was interrupted goes on where it ended: run the same command again. Only copies may write the topics at
-    the target.
+    A copy that was interrupted goes on where it ended: run the same command again. Only copies may
+    write the topics at the target.
     """
     confs = []
-    for root, path, option in ((source, source_config, "--source-config"), (target, target_config, "--target-config")):
+    for root, path, option in (
+        (source, source_config, "--source-config"),
+        (target, target_config, "--target-config"),
+    ):
         own = {} if path is None else settings_of_file(path, option)
         confs.append({**session.conf, **own, ROOT: root})
     _copy(session, confs[0], confs[1], topics, groups=groups, schemas=schemas, follow=follow)
 
 
 def backup(session: CliSession, folder: Folder, topics: Topics = None) -> None:
-    """Copy topics, the offsets of groups and the schema registry to a folder. Run again, it adds what is new."""
+    """Copy topics, the offsets of groups and the schema registry to a folder. Run again, it adds
+    what is new.
+    """
     source = {**session.conf, ROOT: session.root}
     _copy(session, source, {ROOT: _checked_folder(folder)}, topics)
 
 
 def restore(session: CliSession, folder: Folder, topics: Topics = None) -> None:
-    """Copy topics, the offsets of groups and the schema registry from a backup. The root must not have them."""
+    """Copy topics, the offsets of groups and the schema registry from a backup. The root must not
+    have them.
+    """
     target = {**session.conf, ROOT: session.root}
     _copy(session, {ROOT: _checked_folder(folder)}, target, topics)
 
@@ -60,7 +87,9 @@ def restore(session: CliSession, folder: Folder, topics: Topics = None) -> None:
 def _checked_folder(folder: str) -> str:
     # A bucket needs settings of its own, which these commands do not have.
     if "://" in folder and not folder.startswith("file://"):
-        raise UsageError("a backup is in a folder; for another root, use deltaq copy --groups --schemas")
+        raise UsageError(
+            "a backup is in a folder; for another root, use deltaq copy --groups --schemas"
+        )
     return folder
 
 
@@ -93,10 +122,15 @@ def _copy(
             )
         except KeyboardInterrupt:
             if not follow:
-                raise  # a mirror ends only by an interrupt; a copy that was interrupted is incomplete
+                # A mirror ends only by an interrupt; a copy that was interrupted is incomplete.
+                raise
     if session.out.is_json:
         failures = {name: error.error.str() for name, error in report.failures.items()}
-        about = {"topics": report.topics, "groups": sorted(report.groups), "schemas": report.schemas}
+        about = {
+            "topics": report.topics,
+            "groups": sorted(report.groups),
+            "schemas": report.schemas,
+        }
         session.out.json({**about, "failures": failures})
     else:
         rows = [{"topic": topic, "copied": count} for topic, count in report.topics.items()]
@@ -106,7 +140,10 @@ def _copy(
         if report.schemas:
             session.out.line(f"schema registry: {counted(report.schemas, 'change')} copied")
     if not (report.topics or report.groups or report.schemas or report.failures or follow):
-        fail(f"there is nothing to copy: no topic matches {', '.join(topics or ('*',))} under {source[ROOT]}")
+        fail(
+            f"there is nothing to copy: no topic matches {', '.join(topics or ('*',))} under "
+            f"{source[ROOT]}"
+        )
     for name, error in report.failures.items():
         session.out.note(f"{name}: {error.error.str()}")
     if report.failures:

@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import complete_group, complete_topic
-from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail, finish
+from deltaq.cli.command import (
+    Argument,
+    Command,
+    Commands,
+    Option,
+    UsageError,
+    Yes,
+    confirm,
+    fail,
+    finish,
+)
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.errors import KafkaException
@@ -19,15 +29,17 @@ if TYPE_CHECKING:
 
 _VERBS = Commands("List, describe and delete consumer groups, and reset their offsets.")
 
-Group = Annotated[str, Argument(help="The id of the group.", metavar="GROUP", autocompletion=complete_group)]
+Group = Annotated[
+    str, Argument(help="The id of the group.", metavar="GROUP", autocompletion=complete_group)
+]
 
 
 @_VERBS.add("list")
 def list_groups(session: CliSession) -> None:
     """List groups with their state and how far they are behind.
 
-    LAG is the number of offsets between what is committed and the ends of the topics. It is - where it is not known:
-    where a partition with records has no committed offset.
+    LAG is the number of offsets between what is committed and the ends of the topics. It is - where
+    it is not known: where a partition with records has no committed offset.
     """
     found = session.admin.list_consumer_groups().result()
     groups = [listing.group_id for listing in found.valid]
@@ -59,7 +71,9 @@ def _names(topics: list[str] | None) -> str:
 
 @_VERBS.add("describe")
 def describe_group(session: CliSession, group: Group) -> None:
-    """Describe a group: its members, and for each partition what is committed and how far the group is behind."""
+    """Describe a group: its members, and for each partition what is committed and how far the group
+    is behind.
+    """
     about = session.admin.describe_consumer_groups([group])[group].result()
     lag = session.admin.consumer_group_lag([group])[group].result()
     if about.state.name == "DEAD":
@@ -70,7 +84,9 @@ def describe_group(session: CliSession, group: Group) -> None:
             "client": member.client_id,
             "host": member.host,
             "instance": member.group_instance_id,
-            "partitions": [f"{tp.topic}:{tp.partition}" for tp in member.assignment.topic_partitions],
+            "partitions": [
+                f"{tp.topic}:{tp.partition}" for tp in member.assignment.topic_partitions
+            ],
         }
         for member in about.members
     ]
@@ -87,7 +103,12 @@ def describe_group(session: CliSession, group: Group) -> None:
         for part in lag.partitions
     ]
     if session.out.is_json:
-        summary = {"group": group, "state": about.state.name, "assignor": about.partition_assignor, "lag": lag.lag}
+        summary = {
+            "group": group,
+            "state": about.state.name,
+            "assignor": about.partition_assignor,
+            "lag": lag.lag,
+        }
         session.out.json({**summary, "members": members, "partitions": partitions})
         return
     session.out.fields(
@@ -101,7 +122,8 @@ def describe_group(session: CliSession, group: Group) -> None:
     session.out.line()
     numbers = [Column(name, as_count) for name in ("committed", "start_offset", "end_offset")]
     session.out.rows(
-        [Column("topic"), Column("partition"), *numbers, Column("lag", as_lag), Column("member")], partitions
+        [Column("topic"), Column("partition"), *numbers, Column("lag", as_lag), Column("member")],
+        partitions,
     )
     if members:
         session.out.line()
@@ -112,7 +134,9 @@ def describe_group(session: CliSession, group: Group) -> None:
 @_VERBS.add("delete")
 def delete_groups(
     session: CliSession,
-    groups: Annotated[list[str], Argument(help="Ids of groups.", metavar="GROUP", autocompletion=complete_group)],
+    groups: Annotated[
+        list[str], Argument(help="Ids of groups.", metavar="GROUP", autocompletion=complete_group)
+    ],
     yes: Yes = False,
 ) -> None:
     """Delete groups and their committed offsets. A group with a live member is refused."""
@@ -144,20 +168,33 @@ def reset_offsets(
     ] = None,
     to: Annotated[
         str | None,
-        Option("--to", metavar="PLACE", help="beginning, end, an offset, -N before the end, an age or a time."),
+        Option(
+            "--to",
+            metavar="PLACE",
+            help="beginning, end, an offset, -N before the end, an age or a time.",
+        ),
     ] = None,
-    to_earliest: Annotated[bool, Option("--to-earliest", help="The same as --to beginning.")] = False,
+    to_earliest: Annotated[
+        bool, Option("--to-earliest", help="The same as --to beginning.")
+    ] = False,
     to_latest: Annotated[bool, Option("--to-latest", help="The same as --to end.")] = False,
     shift_by: Annotated[
         int | None, Option("--shift-by", metavar="N", help="N offsets on; back if N is negative.")
     ] = None,
     from_file: Annotated[
-        Path | None, Option("--from-file", metavar="FILE", help="Lines of topic,partition,offset, as --export writes.")
+        Path | None,
+        Option(
+            "--from-file",
+            metavar="FILE",
+            help="Lines of topic,partition,offset, as --export writes.",
+        ),
     ] = None,
     export: Annotated[
         Path | None, Option("--export", metavar="FILE", help="Write the new offsets to this file.")
     ] = None,
-    execute: Annotated[bool, Option("--execute", help="Commit the new offsets. Without it, only show them.")] = False,
+    execute: Annotated[
+        bool, Option("--execute", help="Commit the new offsets. Without it, only show them.")
+    ] = False,
 ) -> None:
     """Set the committed offsets of a group without members. A dry run, unless --execute is given.
 
@@ -168,14 +205,25 @@ def reset_offsets(
     target = _target(session, to, to_earliest, to_latest, shift_by, from_file)
     committed = offset_resets.committed_offsets(session.admin, group)
     if not topics and from_file is None and not committed:
-        raise UsageError(f"group {group!r} has no committed offsets: name the topics to begin with by --topic")
-    resets = offset_resets.plan_resets(session.store, session.clock, committed, target, topics or ())
-    if export is not None:  # first: a file that cannot be written must not hide that offsets were committed
+        raise UsageError(
+            f"group {group!r} has no committed offsets: name the topics to begin with by --topic"
+        )
+    resets = offset_resets.plan_resets(
+        session.store, session.clock, committed, target, topics or ()
+    )
+    # First: a file that cannot be written must not hide that offsets were committed.
+    if export is not None:
         offset_resets.write_resets(export, resets)
     if execute and resets:
         offset_resets.commit_resets(session.admin, group, resets)
     rows = [
-        {"topic": r.topic, "partition": r.partition, "committed": r.committed, "new_offset": r.target, "lag": r.lag}
+        {
+            "topic": r.topic,
+            "partition": r.partition,
+            "committed": r.committed,
+            "new_offset": r.target,
+            "lag": r.lag,
+        }
         for r in resets
     ]
     numbers = [Column(name, as_count) for name in ("committed", "new_offset", "lag")]
@@ -196,9 +244,15 @@ def _target(
     from deltaq.tools.offset_resets import Shift, read_resets  # noqa: PLC0415 - `deltaq --help` needs no clients
     from deltaq.tools.positions import parse_place  # noqa: PLC0415 - as above
 
-    places = [place for place in (to, "beginning" if to_earliest else None, "end" if to_latest else None) if place]
+    places = [
+        place
+        for place in (to, "beginning" if to_earliest else None, "end" if to_latest else None)
+        if place
+    ]
     if len(places) + (shift_by is not None) + (from_file is not None) != 1:
-        raise UsageError("say where to: one of --to, --to-earliest, --to-latest, --shift-by, --from-file")
+        raise UsageError(
+            "say where to: one of --to, --to-earliest, --to-latest, --shift-by, --from-file"
+        )
     if from_file is not None:
         return read_resets(from_file)
     if shift_by is not None:

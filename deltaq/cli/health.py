@@ -14,7 +14,8 @@ from deltaq.units import as_text
 
 
 def setup(session: CliSession) -> None:
-    """Prepare the root for use: on S3 and MinIO its bucket, a lifecycle rule and policies. Can be repeated.
+    """Prepare the root for use: on S3 and MinIO its bucket, a lifecycle rule and policies. Can be
+    repeated.
 
     Needs the credentials of an administrator, and the extra [minio] for a bucket.
     """
@@ -31,9 +32,11 @@ def setup(session: CliSession) -> None:
 
 
 def doctor(session: CliSession) -> None:
-    """Examine a root: store, permissions, clock, topics, groups, files, maintenance. Says what to do.
+    """Examine a root: store, permissions, clock, topics, groups, files, maintenance. Says what to
+    do.
 
-    The status is 1 if something is wrong. What is due can wait. Writes a few bytes, to prove that the store is safe.
+    The status is 1 if something is wrong. What is due can wait. Writes a few bytes, to prove that
+    the store is safe.
     """
     from deltaq.tools.doctor import WRONG, examine  # noqa: PLC0415 - `deltaq --help` needs no clients
 
@@ -46,24 +49,38 @@ def doctor(session: CliSession) -> None:
 
 def maintain(
     session: CliSession,
-    once: Annotated[bool, Option("--once", help="Run one round, then end: for scheduled jobs.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done first; change nothing.")] = False,
+    once: Annotated[
+        bool, Option("--once", help="Run one round, then end: for scheduled jobs.")
+    ] = False,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Print what would be done first; change nothing.")
+    ] = False,
     interval: Annotated[
         float, Option("--interval", min=0.001, max=1e6, metavar="S", help="Seconds between rounds.")
     ] = 60.0,
 ) -> None:
-    """Maintain all topics and groups: checkpoints, retention, compaction, clean-up. Goes on until Ctrl-C.
+    """Maintain all topics and groups: checkpoints, retention, compaction, clean-up. Goes on until
+    Ctrl-C.
 
-    Safe beside producers, consumers and other maintenance. The same as `python -m deltaq.maintenance`.
+    Safe beside producers, consumers and other maintenance. The same as `python -m
+    deltaq.maintenance`.
     """
     from deltaq.maintenance.report import FAILURES  # noqa: PLC0415 - `deltaq --help` needs no clients
     from deltaq.maintenance.run import run  # noqa: PLC0415 - as above
 
-    about: dict[str, Any] = {"once": once, "dry_run": dry_run, "interval_s": interval, "conf": session.conf}
+    about: dict[str, Any] = {
+        "once": once,
+        "dry_run": dry_run,
+        "interval_s": interval,
+        "conf": session.conf,
+    }
     try:
-        done = run(session.root, **about, store=session.store, clock=session.clock, notify=session.out.done)
+        done = run(
+            session.root, **about, store=session.store, clock=session.clock, notify=session.out.done
+        )
     except KeyboardInterrupt:
-        finish(int(once))  # a service ends only by an interrupt; a job that was interrupted is incomplete
+        # A service ends only by an interrupt; a job that was interrupted is incomplete.
+        finish(int(once))
     if session.out.is_json:
         session.out.json(dict(done))
     if done[FAILURES]:
@@ -72,14 +89,16 @@ def maintain(
 
 def sql(
     session: CliSession,
-    query: Annotated[str, Argument(help="A query in DuckDB's SQL. Topics are its tables.", metavar="QUERY")],
+    query: Annotated[
+        str, Argument(help="A query in DuckDB's SQL. Topics are its tables.", metavar="QUERY")
+    ],
     start: From = "beginning",
     until: Until = "end",
 ) -> None:
     """Query topics as tables, with the extra [sql].
 
-    The columns are _partition, _offset, _timestamp, _key, _headers, and value or those of a typed topic. Bytes become
-    text by decode(value), and fields of JSON by decode(value)->>'$.name'.
+    The columns are _partition, _offset, _timestamp, _key, _headers, and value or those of a typed
+    topic. Bytes become text by decode(value), and fields of JSON by decode(value)->>'$.name'.
     """
     from deltaq.serde.schema import Unreadable, python_values  # noqa: PLC0415 - `deltaq --help` needs no clients
     from deltaq.tools.positions import parse_place  # noqa: PLC0415 - as above
@@ -103,4 +122,9 @@ def sql(
     session.out.rows(columns, plain(rows) if session.out.is_json else rows)
 
 
-COMMANDS: Mapping[str, Command] = {"setup": setup, "sql": sql, "doctor": doctor, "maintain": maintain}
+COMMANDS: Mapping[str, Command] = {
+    "setup": setup,
+    "sql": sql,
+    "doctor": doctor,
+    "maintain": maintain,
+}

@@ -1,4 +1,6 @@
-"""What moves on a terminal: progress bars, and tables in the place of those before. Rich is known only here."""
+"""What moves on a terminal: progress bars, and tables in the place of those before. Rich is known
+only here.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class _Rate(progress.ProgressColumn):
 
 @contextmanager
 def progress_bars(unit: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Within it, the function shows how far a piece of work has come: (name, done, total). Thread-safe."""
+    """Within it, the function shows how far a piece of work has come: (name, done, total).
+    Thread-safe.
+    """
     columns = (
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),

@@ -23,37 +23,59 @@ if TYPE_CHECKING:
     from deltaq.tools.statistics import MessageSize
 
 _FORMAT = (
-    "How to print a message: %s value, %k key, %h headers, %t topic, %p partition, %o offset, %T timestamp in ms, "
-    "%S and %K lengths of value and key (-1 for none), \\n, \\t. The default is '%s\\n'."
+    "How to print a message: %s value, %k key, %h headers, %t topic, %p partition, %o offset, %T "
+    "timestamp in ms, %S and %K lengths of value and key (-1 for none), \\n, \\t. The default is "
+    "'%s\\n'."
 )
-_PLACE = "beginning, end, an offset, -N for the last N, an age such as -2h, a time such as 2026-11-25T09:30, @ms."
+_PLACE = (
+    "beginning, end, an offset, -N for the last N, an age such as -2h, a time such as "
+    "2026-11-25T09:30, @ms."
+)
 
 _ROWS_AT_ONCE = 10_000
 """Messages that are printed, and committed, in one step."""
 
 Partitions = Annotated[
-    list[int] | None, Option("--partition", "-p", min=0, help="Only this partition. May be repeated.")
+    list[int] | None,
+    Option("--partition", "-p", min=0, help="Only this partition. May be repeated."),
 ]
 Format = Annotated[str | None, Option("--format", "-f", metavar="FORMAT", help=_FORMAT)]
-Table = Annotated[bool, Option("--table", help="Print a table, with a column for each field of a typed topic.")]
+Table = Annotated[
+    bool, Option("--table", help="Print a table, with a column for each field of a typed topic.")
+]
 From = Annotated[str, Option("--from", metavar="PLACE", help=f"Where to begin: {_PLACE}")]
-Until = Annotated[str, Option("--until", metavar="PLACE", help=f"Where to end, exclusive: {_PLACE}")]
-Grep = Annotated[str | None, Option("--grep", metavar="REGEX", help="Only messages whose key or value matches.")]
+Until = Annotated[
+    str, Option("--until", metavar="PLACE", help=f"Where to end, exclusive: {_PLACE}")
+]
+Grep = Annotated[
+    str | None, Option("--grep", metavar="REGEX", help="Only messages whose key or value matches.")
+]
 Json = Annotated[bool, Option("--json", help="Print JSON lines, as -o json.")]
 Raw = Annotated[
-    bool, Option("--raw", help="Print the bytes of values that have a schema of the registry, in place of JSON.")
+    bool,
+    Option(
+        "--raw",
+        help="Print the bytes of values that have a schema of the registry, in place of JSON.",
+    ),
 ]
 
 
-def _ranges(session: CliSession, topic: str, start: str, end: str, partitions: Iterable[int] | None) -> Ranges:
-    from deltaq.tools.positions import offset_ranges, parse_place  # noqa: PLC0415 - `deltaq --help` needs no clients
+def _ranges(
+    session: CliSession, topic: str, start: str, end: str, partitions: Iterable[int] | None
+) -> Ranges:
+    from deltaq.tools.positions import (  # noqa: PLC0415 - `deltaq --help` needs no clients
+        offset_ranges,
+        parse_place,
+    )
 
     now_ms = session.clock.time_ms()
     first, after = parse_place(start, now_ms), parse_place(end, now_ms, end=True)
     return offset_ranges(session.topic(topic), first, after, partitions or None)
 
 
-def _printer(session: CliSession, topic: str, form: str | None, *, raw: bool, table: bool = False) -> MessagePrinter:
+def _printer(
+    session: CliSession, topic: str, form: str | None, *, raw: bool, table: bool = False
+) -> MessagePrinter:
     schema = session.topic(topic).describe().schema
     decode = None if raw or schema is not None else session.decoder().record
     return MessagePrinter(session.out, topic, schema, form, table=table, decode=decode)
@@ -71,14 +93,18 @@ class _Filter:
     invert: bool = False
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        from deltaq.tools.reading import matching  # noqa: PLC0415 - `deltaq --help` needs no clients
+        from deltaq.tools.reading import (  # noqa: PLC0415 - `deltaq --help` needs no clients
+            matching,
+        )
 
         if self.pattern is None:
             return batch
         return matching(batch, self.pattern, ignore_case=self.ignore_case, invert=self.invert)
 
 
-def _print(printer: MessagePrinter, batches: Iterable[pa.RecordBatch], wanted: _Filter, count: int | None) -> int:
+def _print(
+    printer: MessagePrinter, batches: Iterable[pa.RecordBatch], wanted: _Filter, count: int | None
+) -> int:
     """Print up to `count` matching messages; how many."""
     printed = 0
     if count is None or count > 0:
@@ -99,12 +125,23 @@ def consume(
     topic: Topic,
     start: From = "end",
     until: Until = "",
-    at_end: Annotated[bool, Option("--exit", "-e", help="End when all messages that there are now are read.")] = False,
-    count: Annotated[int | None, Option("--count", "-n", min=0, help="End after so many messages.")] = None,
-    timeout: Annotated[float | None, Option("--timeout", min=0, help="End after so many seconds without one.")] = None,
+    at_end: Annotated[
+        bool, Option("--exit", "-e", help="End when all messages that there are now are read.")
+    ] = False,
+    count: Annotated[
+        int | None, Option("--count", "-n", min=0, help="End after so many messages.")
+    ] = None,
+    timeout: Annotated[
+        float | None, Option("--timeout", min=0, help="End after so many seconds without one.")
+    ] = None,
     group: Annotated[
         str | None,
-        Option("--group", "-g", help="Read as a member of this group, and commit.", autocompletion=complete_group),
+        Option(
+            "--group",
+            "-g",
+            help="Read as a member of this group, and commit.",
+            autocompletion=complete_group,
+        ),
     ] = None,
     partitions: Partitions = None,
     form: Format = None,
@@ -115,20 +152,32 @@ def consume(
 ) -> None:
     """Print messages as they come. Ctrl-C ends it.
 
-    With --group, the offsets of printed messages are committed, and --from says where to begin if there are none:
-    beginning or end.
+    With --group, the offsets of printed messages are committed, and --from says where to begin if
+    there are none: beginning or end.
     """
     if json:
         session.out.form = OutputForm.JSON
     wanted = _Filter(grep)
     is_endless = not (until or at_end or count is not None or timeout is not None)
     if table and (is_endless or group is not None):
-        raise UsageError("--table needs an end and no --group: add --exit, --until, --count or --timeout")
+        raise UsageError(
+            "--table needs an end and no --group: add --exit, --until, --count or --timeout"
+        )
     if group is not None:
         if until or at_end or partitions:
-            raise UsageError("a member of a group reads what the group assigns: leave out --until, --exit, --partition")
+            raise UsageError(
+                "a member of a group reads what the group assigns: leave out --until, --exit, "
+                "--partition"
+            )
         _consume_as_member(
-            session, topic, group, start, timeout, _printer(session, topic, form, raw=raw), wanted, count
+            session,
+            topic,
+            group,
+            start,
+            timeout,
+            _printer(session, topic, form, raw=raw),
+            wanted,
+            count,
         )
         return
     ranges = _ranges(session, topic, start, until or "end", partitions)
@@ -138,7 +187,12 @@ def consume(
 
         _print(printer, read(session.topic(topic), ranges), wanted, count)
     else:
-        _print(printer, follow(session, topic, {p: first for p, (first, _) in ranges.items()}, timeout), wanted, count)
+        _print(
+            printer,
+            follow(session, topic, {p: first for p, (first, _) in ranges.items()}, timeout),
+            wanted,
+            count,
+        )
 
 
 def _consume_as_member(
@@ -153,12 +207,16 @@ def _consume_as_member(
 ) -> None:
     """Print the messages of a group's partitions, and commit after each batch that was printed."""
     if start not in ("beginning", "earliest", "end", "latest"):
-        raise UsageError("with --group, --from is beginning or end: it applies where nothing is committed")
+        raise UsageError(
+            "with --group, --from is beginning or end: it applies where nothing is committed"
+        )
     reset = "earliest" if start in ("beginning", "earliest") else "latest"
     with session.consumer(group, **{"auto.offset.reset": reset}) as consumer:
         consumer.subscribe([topic])
         while count is None or count > 0:
-            batch = _next_batch(consumer, timeout, _ROWS_AT_ONCE if count is None else min(count, _ROWS_AT_ONCE))
+            batch = _next_batch(
+                consumer, timeout, _ROWS_AT_ONCE if count is None else min(count, _ROWS_AT_ONCE)
+            )
             if batch is None:
                 return
             rows = wanted.rows(batch)
@@ -175,7 +233,9 @@ def follow(
 
     # Records that retention removes before they are read are skipped, and the others are not.
     with session.consumer("deltaq-command-line", **{"auto.offset.reset": "earliest"}) as consumer:
-        consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in positions.items()])
+        consumer.assign(
+            [TopicPartition(topic, partition, offset) for partition, offset in positions.items()]
+        )
         while (batch := _next_batch(consumer, timeout, _ROWS_AT_ONCE)) is not None:
             yield batch
 
@@ -203,7 +263,10 @@ def cat(
 
     ranges = _ranges(session, topic, start, until, partitions)
     _print(
-        _printer(session, topic, form, raw=raw, table=table), read(session.topic(topic), ranges), _Filter(None), None
+        _printer(session, topic, form, raw=raw, table=table),
+        read(session.topic(topic), ranges),
+        _Filter(None),
+        None,
     )
 
 
@@ -222,7 +285,9 @@ def head(
     """Print the first messages of a topic."""
     from deltaq.tools.reading import first  # noqa: PLC0415 - `deltaq --help` needs no clients
 
-    batches = first(session.topic(topic), _ranges(session, topic, "beginning", "end", partitions), count)
+    batches = first(
+        session.topic(topic), _ranges(session, topic, "beginning", "end", partitions), count
+    )
     _print(_printer(session, topic, form, raw=raw, table=table), batches, _Filter(None), count)
 
 
@@ -230,7 +295,9 @@ def tail(
     session: CliSession,
     topic: Topic,
     count: Count = 10,
-    go_on: Annotated[bool, Option("--follow", "-f", help="Go on with new messages until Ctrl-C.")] = False,
+    go_on: Annotated[
+        bool, Option("--follow", "-f", help="Go on with new messages until Ctrl-C.")
+    ] = False,
     partitions: Partitions = None,
     form: Annotated[str | None, Option("--format", metavar="FORMAT", help=_FORMAT)] = None,
     table: Table = False,
@@ -248,18 +315,31 @@ def tail(
     _print(printer, found.to_batches(), _Filter(None), None)
     if go_on:
         after = {partition: end for partition, (_, end) in ranges.items()}
-        _print(_printer(session, topic, form, raw=raw), follow(session, topic, after, timeout), _Filter(None), None)
+        _print(
+            _printer(session, topic, form, raw=raw),
+            follow(session, topic, after, timeout),
+            _Filter(None),
+            None,
+        )
 
 
 def grep(
     session: CliSession,
-    pattern: Annotated[str, Argument(help="A regular expression (syntax of RE2).", metavar="REGEX")],
+    pattern: Annotated[
+        str, Argument(help="A regular expression (syntax of RE2).", metavar="REGEX")
+    ],
     topic: Topic,
     start: From = "beginning",
     until: Until = "end",
-    ignore_case: Annotated[bool, Option("--ignore-case", "-i", help="Ignore upper and lower case.")] = False,
-    invert: Annotated[bool, Option("--invert-match", "-v", help="Print messages that do not match.")] = False,
-    only_count: Annotated[bool, Option("--count", "-c", help="Print only how many messages match.")] = False,
+    ignore_case: Annotated[
+        bool, Option("--ignore-case", "-i", help="Ignore upper and lower case.")
+    ] = False,
+    invert: Annotated[
+        bool, Option("--invert-match", "-v", help="Print messages that do not match.")
+    ] = False,
+    only_count: Annotated[
+        bool, Option("--count", "-c", help="Print only how many messages match.")
+    ] = False,
     partitions: Partitions = None,
     form: Format = None,
     table: Table = False,
@@ -286,8 +366,12 @@ def grep(
 # --- wc, stat, diff ---
 
 
-def wc(session: CliSession, topics: Topics, start: From = "beginning", until: Until = "end") -> None:
-    """Count the messages and bytes of topics. Reads all of them, so gaps of compaction are not counted."""
+def wc(
+    session: CliSession, topics: Topics, start: From = "beginning", until: Until = "end"
+) -> None:
+    """Count the messages and bytes of topics. Reads all of them, so gaps of compaction are not
+    counted.
+    """
     from deltaq.tools.statistics import stats  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     rows: list[dict[str, Any]] = []
@@ -295,18 +379,35 @@ def wc(session: CliSession, topics: Topics, start: From = "beginning", until: Un
         found = stats(session.topic(topic), _ranges(session, topic, start, until, None))
         rows.append({"topic": topic, "messages": found.messages, "bytes": found.bytes})
     if len(rows) > 1 and not session.out.is_json:
-        rows.append({"topic": "total", **{key: sum(row[key] for row in rows) for key in ("messages", "bytes")}})
-    session.out.rows([Column("messages", as_count), Column("bytes", as_count), Column("topic")], rows)
+        rows.append(
+            {
+                "topic": "total",
+                **{key: sum(row[key] for row in rows) for key in ("messages", "bytes")},
+            }
+        )
+    session.out.rows(
+        [Column("messages", as_count), Column("bytes", as_count), Column("topic")], rows
+    )
 
 
-def stat(session: CliSession, topic: Topic, start: From = "beginning", until: Until = "end") -> None:
-    """Show how many messages a topic has, how large they are, and where the smallest and the largest is."""
+def stat(
+    session: CliSession, topic: Topic, start: From = "beginning", until: Until = "end"
+) -> None:
+    """Show how many messages a topic has, how large they are, and where the smallest and the
+    largest is.
+    """
     from deltaq.tools.statistics import stats  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     found = stats(session.topic(topic), _ranges(session, topic, start, until, None))
     if session.out.is_json:
-        sizes = {name: _place(size) for name, size in (("smallest", found.smallest), ("largest", found.largest))}
-        numbers = {name: getattr(found, name) for name in ("messages", "bytes", "average_bytes", "tombstones")}
+        sizes = {
+            name: _place(size)
+            for name, size in (("smallest", found.smallest), ("largest", found.largest))
+        }
+        numbers = {
+            name: getattr(found, name)
+            for name in ("messages", "bytes", "average_bytes", "tombstones")
+        }
         times = {name: getattr(found, name) for name in ("first_timestamp", "last_timestamp")}
         parts = {str(partition): number for partition, number in sorted(found.by_partition.items())}
         session.out.json(
@@ -316,7 +417,9 @@ def stat(session: CliSession, topic: Topic, start: From = "beginning", until: Un
                 "without_key": found.without_key,
                 **times,
                 **sizes,
-                "by_schema": {str(number): count for number, count in sorted(found.by_schema.items())},
+                "by_schema": {
+                    str(number): count for number, count in sorted(found.by_schema.items())
+                },
                 "by_partition": parts,
             }
         )
@@ -344,42 +447,62 @@ def _counts(found: Mapping[int, int]) -> str:
 
 
 def _place(size: MessageSize | None) -> dict[str, int] | None:
-    return None if size is None else {"bytes": size.bytes, "partition": size.partition, "offset": size.offset}
+    return (
+        None
+        if size is None
+        else {"bytes": size.bytes, "partition": size.partition, "offset": size.offset}
+    )
 
 
 def _shown(size: MessageSize | None) -> str:
-    return "" if size is None else f"{as_size(size.bytes)} in partition {size.partition} at offset {size.offset}"
+    return (
+        ""
+        if size is None
+        else f"{as_size(size.bytes)} in partition {size.partition} at offset {size.offset}"
+    )
 
 
 def diff(
     session: CliSession,
     left: Annotated[str, Argument(help="A topic.", metavar="LEFT", autocompletion=complete_topic)],
     right: Annotated[
-        str, Argument(help="The topic to compare with it.", metavar="RIGHT", autocompletion=complete_topic)
+        str,
+        Argument(
+            help="The topic to compare with it.", metavar="RIGHT", autocompletion=complete_topic
+        ),
     ],
     right_root: Annotated[
         str | None, Option("--right-root", metavar="ROOT", help="The root of RIGHT, if another.")
     ] = None,
     start: From = "beginning",
     until: Until = "end",
-    count: Annotated[int, Option("--count", "-n", min=0, help="Print no more differences than this.")] = 100,
+    count: Annotated[
+        int, Option("--count", "-n", min=0, help="Print no more differences than this.")
+    ] = 100,
     raw: Raw = False,
 ) -> None:
-    """Compare two topics, message by message at the same partition and offset. The status is 1 if they differ.
+    """Compare two topics, message by message at the same partition and offset. The status is 1 if
+    they differ.
 
     A line with < is a message of LEFT, one with > a message of RIGHT.
     """
-    from deltaq.tools.differences import diff as differences  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.differences import (  # noqa: PLC0415 - `deltaq --help` needs no clients
+        diff as differences,
+    )
 
     other = session if right_root is None else session.at(right_root)
     ranges = _ranges(session, left, start, until, None), _ranges(other, right, start, until, None)
     decoders = [_same if raw else of.decoder().record for of in (session, other)]
     found = 0
-    for found, difference in enumerate(differences(session.topic(left), other.topic(right), *ranges), 1):
+    for found, difference in enumerate(
+        differences(session.topic(left), other.topic(right), *ranges), 1
+    ):
         if found > count:
             fail(f"more than {counted(count, 'difference')}: see --count")
         records = zip(decoders, (difference.left, difference.right), strict=True)
-        _print_difference(session, left, right, *(record and decode(record) for decode, record in records))
+        _print_difference(
+            session, left, right, *(record and decode(record) for decode, record in records)
+        )
     if found:
         finish(1)
 
@@ -388,7 +511,9 @@ def _same(record: Record) -> Record:
     return record
 
 
-def _print_difference(session: CliSession, left: str, right: str, ours: Record | None, theirs: Record | None) -> None:
+def _print_difference(
+    session: CliSession, left: str, right: str, ours: Record | None, theirs: Record | None
+) -> None:
     from deltaq.tools.records import RegistryValue, as_json, json_text  # noqa: PLC0415 - as above
 
     pairs = ((left, ours), (right, theirs))

@@ -38,8 +38,9 @@ class Output:
 
     @property
     def is_ascii(self) -> bool:
-        """Whether JSON is written in ASCII: for a terminal, which acts on other characters, and where only few can be
-        encoded."""
+        """Whether JSON is written in ASCII: for a terminal, which acts on other characters, and
+        where only few can be encoded.
+        """
         return self.is_terminal or sys.stdout.encoding.lower() not in ("utf-8", "utf8")
 
     def rows(self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -47,7 +48,9 @@ class Output:
         if self.is_json:
             self.json(list(rows))
         else:
-            sys.stdout.writelines(line + "\n" for line in table_lines(columns, rows, bold=self.is_terminal))
+            sys.stdout.writelines(
+                line + "\n" for line in table_lines(columns, rows, bold=self.is_terminal)
+            )
 
     def fields(self, fields: Iterable[tuple[str, str]]) -> None:
         """Print names and their values, one pair per line, below each other."""
@@ -86,7 +89,9 @@ class Output:
 
     @contextmanager
     def screen(self) -> Iterator[Callable[[Sequence[Rows]], None]]:
-        """Within it, the function shows tables in the place of those before; into a pipe, below them."""
+        """Within it, the function shows tables in the place of those before; into a pipe, below
+        them.
+        """
         if self.is_terminal:
             from deltaq.cli import live  # noqa: PLC0415 - rich takes 0.2 s to begin
 
@@ -103,7 +108,9 @@ class Output:
 
     @contextmanager
     def progress(self, unit: str) -> Iterator[Callable[[str, int, int], None]]:
-        """Within it, the function shows how far a piece of work has come: (name, done, total). For people only."""
+        """Within it, the function shows how far a piece of work has come: (name, done, total). For
+        people only.
+        """
         if self.is_json or not sys.stderr.isatty():
             yield lambda _name, _done, _total: None
             return

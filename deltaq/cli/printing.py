@@ -24,8 +24,9 @@ _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
 class MessagePrinter:
-    """Prints the messages of one topic. `form` is a format as in kcat; with `table`, a table is printed by `end`.
-    `decode` replaces the values that have a schema of the registry."""
+    """Prints the messages of one topic. `form` is a format as in kcat; with `table`, a table is
+    printed by `end`. `decode` replaces the values that have a schema of the registry.
+    """
 
     def __init__(
         self,
@@ -37,7 +38,9 @@ class MessagePrinter:
         table: bool,
         decode: Callable[[Record], Record] | None = None,
     ) -> None:
-        from deltaq.serde.schema import Unreadable  # noqa: PLC0415 - `deltaq --help` needs no clients
+        from deltaq.serde.schema import (  # noqa: PLC0415 - `deltaq --help` needs no clients
+            Unreadable,
+        )
         from deltaq.tools.records import as_json, plain, records_of  # noqa: PLC0415 - as above
 
         self._out = out
@@ -57,21 +60,28 @@ class MessagePrinter:
             records = map(self._decode, records)
         if self._out.is_json:
             lines = (
-                json.dumps(self._as_json(record, self._topic), ensure_ascii=self._out.is_ascii) for record in records
+                json.dumps(self._as_json(record, self._topic), ensure_ascii=self._out.is_ascii)
+                for record in records
             )
             sys.stdout.writelines(line + "\n" for line in lines)
         elif self._is_table:
             self._rows += [self._row(record) for record in records]
         else:
             sys.stdout.flush()
-            sys.stdout.buffer.writelines(piece(record) for record in records for piece in self._pieces)
+            sys.stdout.buffer.writelines(
+                piece(record) for record in records for piece in self._pieces
+            )
         sys.stdout.flush()
 
     def _readable(self, records: Iterable[Record]) -> Iterator[Record]:
-        """The records as they are. One whose value cannot be returned is named apart from the output."""
+        """The records as they are. One whose value cannot be returned is named apart from the
+        output.
+        """
         for record in records:
             if isinstance(record.value, self._unreadable):
-                place = f"topic {self._topic!r}, partition {record.partition}, offset {record.offset}"
+                place = (
+                    f"topic {self._topic!r}, partition {record.partition}, offset {record.offset}"
+                )
                 self._out.note(f"{place}: the value cannot be shown: {record.value}")
             yield record
 
@@ -80,19 +90,32 @@ class MessagePrinter:
         if not self._is_table:
             return
         values = ["value"] if self._schema is None else list(self._schema.arrow.names)
-        columns = [Column("partition"), Column("offset", as_count), Column("timestamp"), Column("key")]
+        columns = [
+            Column("partition"),
+            Column("offset", as_count),
+            Column("timestamp"),
+            Column("key"),
+        ]
         self._out.rows([*columns, *map(Column, values)], self._rows)
 
     def _row(self, record: Record) -> dict[str, Any]:
         about = {"partition": record.partition, "offset": record.offset, "key": record.key}
-        values = record.value if isinstance(record.value, dict) else {"value": self._content(record)}
-        return {**values, **about, "timestamp": as_time(record.timestamp if record.timestamp >= 0 else None)}
+        values = (
+            record.value if isinstance(record.value, dict) else {"value": self._content(record)}
+        )
+        return {
+            **values,
+            **about,
+            "timestamp": as_time(record.timestamp if record.timestamp >= 0 else None),
+        }
 
     def _contents(self) -> Mapping[str, Piece]:
         """What the letters of a format stand for."""
 
         def headers(record: Record) -> bytes:
-            return b",".join(name.encode() + b"=" + (content or b"") for name, content in record.headers)
+            return b",".join(
+                name.encode() + b"=" + (content or b"") for name, content in record.headers
+            )
 
         return {
             "s": lambda record: self._shown(self._content(record)),
@@ -127,7 +150,9 @@ def _length(content: bytes | None) -> bytes:
 
 
 def compiled(form: str, contents: Mapping[str, Piece]) -> list[Piece]:
-    """A format as functions, one for each piece: %s is what `contents` has for s. Raises UsageError."""
+    """A format as functions, one for each piece: %s is what `contents` has for s. Raises
+    UsageError.
+    """
     pieces: list[Piece] = []
     letters = iter(form)
     for letter in letters:
@@ -135,14 +160,16 @@ def compiled(form: str, contents: Mapping[str, Piece]) -> list[Piece]:
             following = next(letters, "")
             if following != "%" and following not in contents:
                 raise UsageError(
-                    f"format: unknown %{following}; known are {', '.join('%' + name for name in contents)}, %%"
+                    f"format: unknown %{following}; known are "
+                    f"{', '.join('%' + name for name in contents)}, %%"
                 )
             pieces.append(contents[following] if following != "%" else _literal(b"%"))
         elif letter == "\\":
             following = next(letters, "")
             if following not in _ESCAPES:
                 raise UsageError(
-                    f"format: unknown \\{following}; known are {', '.join(chr(92) + name for name in _ESCAPES)}"
+                    f"format: unknown \\{following}; known are "
+                    f"{', '.join(chr(92) + name for name in _ESCAPES)}"
                 )
             pieces.append(_literal(_ESCAPES[following]))
         else:

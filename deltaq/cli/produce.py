@@ -26,43 +26,63 @@ def produce(
     files: Annotated[
         list[Path] | None,
         Argument(
-            help="Files of csv, jsonl, parquet or xlsx, by the end of their names; none: lines of standard input.",
+            help=(
+                "Files of csv, jsonl, parquet or xlsx, by the end of their names; none: lines of "
+                "standard input."
+            ),
             metavar="FILE",
         ),
     ] = None,
     key_delimiter: Annotated[
-        str | None, Option("--key-delimiter", "-K", metavar="TEXT", help="Splits each line into key and value.")
+        str | None,
+        Option(
+            "--key-delimiter", "-K", metavar="TEXT", help="Splits each line into key and value."
+        ),
     ] = None,
     key: Annotated[str | None, Option("--key", "-k", help="The key of all lines.")] = None,
     key_column: Annotated[
-        str | None, Option("--key-column", metavar="NAME", help="The column of a file with the key.")
+        str | None,
+        Option("--key-column", metavar="NAME", help="The column of a file with the key."),
     ] = None,
     headers: Annotated[
-        list[str] | None, Option("--header", "-H", metavar="NAME=VALUE", help="A header of all lines. May be repeated.")
+        list[str] | None,
+        Option(
+            "--header", "-H", metavar="NAME=VALUE", help="A header of all lines. May be repeated."
+        ),
     ] = None,
-    partition: Annotated[int, Option("--partition", "-p", min=-1, help="The partition; -1: by the key.")] = -1,
+    partition: Annotated[
+        int, Option("--partition", "-p", min=-1, help="The partition; -1: by the key.")
+    ] = -1,
     empty_as_null: Annotated[
         bool, Option("--null", "-Z", help="An empty value is a tombstone, an empty key is none.")
     ] = False,
-    json: Annotated[bool, Option("--json", help="Lines are JSON as consume -o json prints it.")] = False,
+    json: Annotated[
+        bool, Option("--json", help="Lines are JSON as consume -o json prints it.")
+    ] = False,
     schema_name: Annotated[
         str | None,
         Option(
             "--schema",
             metavar="SUBJECT",
-            help="Values are JSON, and are written with the latest schema of this subject of the registry, or with the "
-            "schema of this id.",
+            help=(
+                "Values are JSON, and are written with the latest schema of this subject of the "
+                "registry, or with the "
+                "schema of this id."
+            ),
         ),
     ] = None,
     create: Annotated[bool, Option("--create", help="Create the topic if there is none.")] = False,
 ) -> None:
     """Write messages to a topic: each line of standard input is one.
 
-    In a typed topic a line is a JSON object with the topic's columns, and a file has these columns. In a topic of
-    bytes, a file has a column value, and perhaps key, partition, timestamp and headers; the rows of any other file
-    become JSON objects.
+    In a typed topic a line is a JSON object with the topic's columns, and a file has these columns.
+    In a topic of bytes, a file has a column value, and perhaps key, partition, timestamp and
+    headers; the rows of any other file become JSON objects.
     """
-    from deltaq.tools.files import check_file, load_file  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.files import (  # noqa: PLC0415 - `deltaq --help` needs no clients
+        check_file,
+        load_file,
+    )
     from deltaq.tools.writing import Sending  # noqa: PLC0415 - as above
 
     if key is not None and key_delimiter is not None:
@@ -70,7 +90,9 @@ def produce(
     of_lines = {"-K": key_delimiter, "-k": key, "-H": headers, "-Z": empty_as_null or None}
     of_lines |= {"--json": json or None, "--schema": schema_name}
     if files and (given := [name for name, value in of_lines.items() if value is not None]):
-        raise UsageError(f"{', '.join(given)}: for standard input only; columns of a file have keys and headers")
+        raise UsageError(
+            f"{', '.join(given)}: for standard input only; columns of a file have keys and headers"
+        )
     if key_column is not None and not files:
         raise UsageError("--key-column is for files; -K splits lines of standard input")
     for path in files or ():
@@ -83,11 +105,20 @@ def produce(
     encoder = session.encoder()
     schema_id = None if schema_name is None else encoder.id_of(schema_name)
     lines = _Lines(
-        schema, encoder, schema_id, key_delimiter, key, pairs(headers, "--header"), partition, empty_as_null, json
+        schema,
+        encoder,
+        schema_id,
+        key_delimiter,
+        key,
+        pairs(headers, "--header"),
+        partition,
+        empty_as_null,
+        json,
     )
     sending = Sending(handle, session.conf)
     try:
-        with sending:  # waits for the deliveries, also of the messages before a line that does not fit
+        # Waits for the deliveries, also of the messages before a line that does not fit.
+        with sending:
             for path in files or ():
                 load_file(sending, path, schema, key_column=key_column, partition=partition)
             if not files:
@@ -105,7 +136,9 @@ def _send_lines(sending: Sending, lines: _Lines, stream: BinaryIO) -> None:
     from deltaq.tools.files import ROW_BYTES_MAX  # noqa: PLC0415 - as above
     from deltaq.tools.json_lines import bounded_lines  # noqa: PLC0415 - as above
 
-    for number, line in bounded_lines(stream, ROW_BYTES_MAX if lines.are_json else LARGE_MESSAGE_BYTES_MAX):
+    for number, line in bounded_lines(
+        stream, ROW_BYTES_MAX if lines.are_json else LARGE_MESSAGE_BYTES_MAX
+    ):
         try:
             sending.send(**lines.message(line.removesuffix(b"\n")))
         except (InvalidValue, TypeError, ValueError, OverflowError) as error:
@@ -134,7 +167,9 @@ class _Lines:
 
     def message(self, line: bytes) -> dict[str, Any]:
         """The line as arguments of `Producer.produce`. Raises InvalidValue."""
-        from deltaq.tools.records import from_json  # noqa: PLC0415 - `deltaq --help` needs no clients
+        from deltaq.tools.records import (  # noqa: PLC0415 - `deltaq --help` needs no clients
+            from_json,
+        )
 
         about: dict[str, Any] = {"partition": self.partition}
         if self.headers:
@@ -162,12 +197,19 @@ class _Lines:
             return typed_row(value, self.schema) if isinstance(value, dict) else value
         if schema_id is not None:
             if type(schema_id) is not int or not isinstance(message_type, str | None):
-                raise InvalidValue(f"schema_id must be a number and message_type text, not {schema_id!r:.40}")
-            return value if isinstance(value, bytes) else self.encoder(value, schema_id, message_type)
+                raise InvalidValue(
+                    f"schema_id must be a number and message_type text, not {schema_id!r:.40}"
+                )
+            return (
+                value if isinstance(value, bytes) else self.encoder(value, schema_id, message_type)
+            )
         if self.schema_id is not None and value is not None:
             return value if isinstance(value, bytes) else self.encoder(value, self.schema_id)
         if isinstance(value, dict):
-            raise InvalidValue("its value is an object, and the topic has bytes: give it as text, or name its --schema")
+            raise InvalidValue(
+                "its value is an object, and the topic has bytes: give it as text, or name its "
+                "--schema"
+            )
         return value
 
     def _value(self, line: bytes) -> object:

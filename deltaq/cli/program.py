@@ -16,8 +16,9 @@ from deltaq.errors import InvalidConfig, KafkaException, printable
 _HELP = """
 Work with deltaq topics and groups under a root: a folder, s3://, gs:// or az://.
 
-Every command takes the root from --root or from DELTAQ_ROOT, and prints JSON with -o json. The exit status is 0 for
-success, 1 if something was refused or failed, 2 for a wrong argument or setting, 130 after Ctrl-C.
+Every command takes the root from --root or from DELTAQ_ROOT, and prints JSON with -o json. The exit
+status is 0 for success, 1 if something was refused or failed, 2 for a wrong argument or setting,
+130 after Ctrl-C.
 """
 
 _EXAMPLES = """
@@ -31,7 +32,8 @@ Examples:
   deltaq groups reset-offsets billing --topic orders --to 2026-11-25T09:30
   deltaq copy ./deltaq-data s3://events/mirror --groups --follow
 
-Each command has --help. deltaq --install-completion completes names of commands, options, topics and groups.
+Each command has --help. deltaq --install-completion completes names of commands, options, topics
+and groups.
 """
 
 REFUSED, USAGE = 1, 2
@@ -54,7 +56,8 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
 
 
 def program(arguments: Sequence[str]) -> Commands:
-    """The commands that the arguments may name; all of them only for help, completion and unknown names.
+    """The commands that the arguments may name; all of them only for help, completion and unknown
+    names.
 
     Importing and building those that are not used would delay every command.
     """
@@ -70,9 +73,12 @@ def program(arguments: Sequence[str]) -> Commands:
 
 
 def run(arguments: Sequence[str] | None = None, clock: Clock = SYSTEM_CLOCK) -> int:
-    """Run the command that the arguments name, and return its exit status. None: the arguments of the process."""
+    """Run the command that the arguments name, and return its exit status. None: the arguments of
+    the process.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a topic may hold what the terminal's encoding has not
+        # A topic may hold what the terminal's encoding has not.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return _status(sys.argv[1:] if arguments is None else arguments, clock)
     except KeyboardInterrupt:
@@ -102,7 +108,9 @@ def _status(arguments: Sequence[str], clock: Clock) -> int:
 
 
 def _is_text(argument: str) -> bool:
-    """Whether an argument was UTF-8: Python keeps other bytes as characters that no text can have."""
+    """Whether an argument was UTF-8: Python keeps other bytes as characters that no text can
+    have.
+    """
     try:
         argument.encode()
     except UnicodeEncodeError:

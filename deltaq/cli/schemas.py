@@ -22,9 +22,16 @@ _VERBS = Commands("List, show, register, check and delete schemas of the registr
 _TYPES = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 
 Subject = Annotated[str, Argument(help="A subject, such as orders-value.", metavar="SUBJECT")]
-File = Annotated[Path, Argument(help="A file with the schema: .avsc, .json or .proto.", metavar="FILE")]
+File = Annotated[
+    Path, Argument(help="A file with the schema: .avsc, .json or .proto.", metavar="FILE")
+]
 _Type = Annotated[
-    str | None, Option("--type", metavar="TYPE", help="AVRO, JSON or PROTOBUF, where the file's name does not say so.")
+    str | None,
+    Option(
+        "--type",
+        metavar="TYPE",
+        help="AVRO, JSON or PROTOBUF, where the file's name does not say so.",
+    ),
 ]
 _References = Annotated[
     list[str] | None,
@@ -34,7 +41,9 @@ _References = Annotated[
         help="A schema that this one refers to by the name. May be repeated.",
     ),
 ]
-_Version = Annotated[int | None, Option("--version", "-v", min=1, help="The version; none: the latest.")]
+_Version = Annotated[
+    int | None, Option("--version", "-v", min=1, help="The version; none: the latest.")
+]
 
 
 @_VERBS.add("list")
@@ -88,20 +97,36 @@ def show_schema(
 
 @_VERBS.add("register")
 def register_schema(
-    session: CliSession, subject: Subject, file: File, kind: _Type = None, references: _References = None
+    session: CliSession,
+    subject: Subject,
+    file: File,
+    kind: _Type = None,
+    references: _References = None,
 ) -> None:
-    """Register a schema as the next version of a subject. One that the subject has already keeps its version."""
-    registered = session.registry().register_schema_full_response(subject, _schema(file, kind, references))
+    """Register a schema as the next version of a subject. One that the subject has already keeps
+    its version.
+    """
+    registered = session.registry().register_schema_full_response(
+        subject, _schema(file, kind, references)
+    )
     if session.out.is_json:
-        session.out.json({"subject": subject, "version": registered.version, "id": registered.schema_id})
+        session.out.json(
+            {"subject": subject, "version": registered.version, "id": registered.schema_id}
+        )
     session.out.done(f"version {registered.version} of {subject}: schema {registered.schema_id}")
 
 
 @_VERBS.add("check")
 def check_schema(
-    session: CliSession, subject: Subject, file: File, kind: _Type = None, references: _References = None
+    session: CliSession,
+    subject: Subject,
+    file: File,
+    kind: _Type = None,
+    references: _References = None,
 ) -> None:
-    """Check whether a schema could be registered, by the subject's level. The status is 1 if not, with the reasons."""
+    """Check whether a schema could be registered, by the subject's level. The status is 1 if not,
+    with the reasons.
+    """
     reasons = session.registry().incompatibilities(subject, _schema(file, kind, references))
     if session.out.is_json:
         session.out.json({"subject": subject, "compatible": not reasons, "reasons": reasons})
@@ -118,11 +143,17 @@ def delete_schema(
     subject: Subject,
     version: _Version = None,
     permanent: Annotated[
-        bool, Option("--permanent", help="Remove what was deleted before: its messages cannot be decoded any more.")
+        bool,
+        Option(
+            "--permanent",
+            help="Remove what was deleted before: its messages cannot be decoded any more.",
+        ),
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Delete a subject, or one of its versions. Messages stay readable, unless it is deleted again with --permanent."""
+    """Delete a subject, or one of its versions. Messages stay readable, unless it is deleted again
+    with --permanent.
+    """
     what = f"subject {subject}" if version is None else f"version {version} of subject {subject}"
     confirm(f"Delete {what}{' permanently' if permanent else ''}?", yes=yes)
     registry = session.registry()
@@ -137,11 +168,17 @@ def delete_schema(
 
 def _schema(file: Path, kind: str | None, references: list[str] | None) -> Schema:
     """The schema in a file. Raises UsageError, InvalidConfig."""
-    from deltaq.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.schema_registry import (  # noqa: PLC0415 - `deltaq --help` needs no clients
+        Schema,
+        SchemaReference,
+    )
 
     found = _TYPES.get(file.suffix.lower(), "") if kind is None else kind.upper()
     if found not in _TYPES.values():
-        raise UsageError(f"the type of {file} is not known: end its name with {', '.join(_TYPES)}, or give --type")
+        raise UsageError(
+            f"the type of {file} is not known: end its name with {', '.join(_TYPES)}, or give "
+            "--type"
+        )
     named = []
     for name, place in pairs(references, "--reference").items():
         subject, separator, version = place.rpartition(":")

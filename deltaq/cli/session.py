@@ -41,8 +41,12 @@ class CliSession:
         settings: Sequence[str],
         clock: Clock,
     ) -> CliSession:
-        """The session that the shared options ask for. Raises InvalidConfig. Reads nothing but `command_config`."""
-        conf = {} if command_config is None else settings_of_file(command_config, "--command-config")
+        """The session that the shared options ask for. Raises InvalidConfig. Reads nothing but
+        `command_config`.
+        """
+        conf = (
+            {} if command_config is None else settings_of_file(command_config, "--command-config")
+        )
         conf |= _settings(settings, "--set")
         if root is not None:
             conf[ROOT] = root
@@ -56,7 +60,9 @@ class CliSession:
         """The root as it was given. Raises InvalidConfig if it was not."""
         root = self.conf.get(ROOT)
         if not root:
-            raise InvalidConfig("no root: give --root or set DELTAQ_ROOT to a folder or URL", key=ROOT)
+            raise InvalidConfig(
+                "no root: give --root or set DELTAQ_ROOT to a folder or URL", key=ROOT
+            )
         return root
 
     @cached_property
@@ -112,17 +118,23 @@ class CliSession:
 
 
 def settings_of_file(path: Path, option: str) -> dict[str, str]:
-    """The NAME=VALUE lines of the file that an option names. Raises InvalidConfig, which shows no line."""
+    """The NAME=VALUE lines of the file that an option names. Raises InvalidConfig, which shows no
+    line.
+    """
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{option} {path}: {error}", key=option) from None
     stripped = (line.strip() for line in lines)
-    return _settings([line for line in stripped if line and not line.startswith("#")], f"{option} {path}")
+    return _settings(
+        [line for line in stripped if line and not line.startswith("#")], f"{option} {path}"
+    )
 
 
 def _settings(pairs: Sequence[str], where: str) -> dict[str, str]:
-    """NAME=VALUE pairs as a dict. Raises InvalidConfig, which shows no pair: it may hold a secret."""
+    """NAME=VALUE pairs as a dict. Raises InvalidConfig, which shows no pair: it may hold a
+    secret.
+    """
     found = {}
     for number, pair in enumerate(pairs, 1):
         name, separator, value = pair.partition("=")

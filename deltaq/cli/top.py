@@ -27,12 +27,16 @@ _GROUPS = [Column("group"), Column("lag", as_lag), Column("lag_per_s", as_rate, 
 def top(
     session: CliSession,
     interval: Annotated[
-        float, Option("--interval", min=0.1, max=1e6, metavar="S", help="Seconds between two looks.")
+        float,
+        Option("--interval", min=0.1, max=1e6, metavar="S", help="Seconds between two looks."),
     ] = 2.0,
     rounds: Annotated[
-        int | None, Option("--rounds", "-n", min=1, help="End after so many looks; without it, go on.")
+        int | None,
+        Option("--rounds", "-n", min=1, help="End after so many looks; without it, go on."),
     ] = None,
-    count: Annotated[int, Option("--count", "-c", min=1, help="Show so many topics and groups.")] = 20,
+    count: Annotated[
+        int, Option("--count", "-c", min=1, help="Show so many topics and groups.")
+    ] = 20,
 ) -> None:
     """Show the busiest topics and the groups that are furthest behind, live, until Ctrl-C.
 
@@ -52,22 +56,30 @@ def top(
             except Unavailable as error:
                 if before is None:
                     raise
-                now = replace(before, errors={session.store.url: error.error.str()})  # the rest as last seen
+                # The rest as last seen.
+                now = replace(before, errors={session.store.url: error.error.str()})
             topics, groups = _rows(before, now)
             if session.out.is_json:
-                session.out.json_line({"topics": topics, "groups": groups, "errors": dict(now.errors)})
+                session.out.json_line(
+                    {"topics": topics, "groups": groups, "errors": dict(now.errors)}
+                )
             else:
                 tables: list[Rows] = [(_TOPICS, topics[:count])]
                 if groups:
                     tables.append((_GROUPS, groups[:count]))
                 if now.errors:
-                    errors = [{"topic": name, "error": reason} for name, reason in sorted(now.errors.items())]
+                    errors = [
+                        {"topic": name, "error": reason}
+                        for name, reason in sorted(now.errors.items())
+                    ]
                     tables.append(([Column("topic"), Column("error")], errors[:count]))
                 show(tables)
             before, done = now, done + 1
 
 
-def _rows(before: RootSample | None, now: RootSample) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+def _rows(
+    before: RootSample | None, now: RootSample
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     from deltaq.tools.rates import topic_rates  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     topics: list[dict[str, object]] = [

@@ -22,7 +22,8 @@ T = TypeVar("T")
 _VERBS = Commands("List, create, describe, alter and delete topics.")
 
 _Config = Annotated[
-    list[str] | None, Option("--config", "-c", metavar="NAME=VALUE", help="A setting of the topic. May be repeated.")
+    list[str] | None,
+    Option("--config", "-c", metavar="NAME=VALUE", help="A setting of the topic. May be repeated."),
 ]
 _DryRun = Annotated[bool, Option("--dry-run", help="Check the request, change nothing.")]
 
@@ -36,26 +37,41 @@ def list_topics(
     pattern: Annotated[
         str,
         Argument(
-            help="Only topics whose name matches, as in 'orders*'.", metavar="PATTERN", autocompletion=complete_topic
+            help="Only topics whose name matches, as in 'orders*'.",
+            metavar="PATTERN",
+            autocompletion=complete_topic,
         ),
     ] = "*",
-    names_only: Annotated[bool, Option("--names", help="Print the names alone, one per line.")] = False,
+    names_only: Annotated[
+        bool, Option("--names", help="Print the names alone, one per line.")
+    ] = False,
 ) -> None:
     """List topics with their partitions, messages and bytes.
 
-    MESSAGES counts offsets; key compaction leaves gaps, so a compacted topic may hold fewer messages.
+    MESSAGES counts offsets; key compaction leaves gaps, so a compacted topic may hold fewer
+    messages.
     """
-    from deltaq.topics.listing import topic_listings, topic_names  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.topics.listing import (  # noqa: PLC0415 - `deltaq --help` needs no clients
+        topic_listings,
+        topic_names,
+    )
 
     wanted = [name for name in topic_names(session.store) if fnmatchcase(name, pattern)]
     answers = topic_listings(session.store, session.clock, wanted)
     # A folder may be that of a deleted topic.
-    found = {name: answer for name, answer in answers.items() if not isinstance(answer, UnknownTopic)}
+    found = {
+        name: answer for name, answer in answers.items() if not isinstance(answer, UnknownTopic)
+    }
     if names_only:
         session.out.lines(list(found))
         return
     rows = [_row(name, answer) for name, answer in found.items()]
-    columns = [Column("topic"), Column("partitions", as_count), Column("messages", as_count), Column("bytes", as_size)]
+    columns = [
+        Column("topic"),
+        Column("partitions", as_count),
+        Column("messages", as_count),
+        Column("bytes", as_size),
+    ]
     if broken := {row["topic"]: row["error"] for row in rows if "error" in row}:
         columns.append(Column("error"))
     session.out.rows(columns, rows)
@@ -69,18 +85,29 @@ def list_topics(
 def _row(name: str, answer: TopicListing | KafkaException) -> dict[str, Any]:
     if isinstance(answer, KafkaException):
         return {"topic": name, "error": answer.error.str()}
-    return {"topic": name, "partitions": answer.partitions, "messages": answer.offsets, "bytes": answer.bytes}
+    return {
+        "topic": name,
+        "partitions": answer.partitions,
+        "messages": answer.offsets,
+        "bytes": answer.bytes,
+    }
 
 
 @_VERBS.add("describe")
 def describe_topic(session: CliSession, topic: Topic) -> None:
-    """Describe a topic: its offsets by partition, its size, its columns, and the settings that were changed."""
+    """Describe a topic: its offsets by partition, its size, its columns, and the settings that were
+    changed.
+    """
     from deltaq.metadata import describe_topic as described  # noqa: PLC0415 - as above
 
     found = described(session.store, session.clock, topic)
     settings = _settings(session, topic)
     changed = {name: entry.value for name, entry in settings.items() if not entry.is_default}
-    columns = None if found.schema is None else [(field.name, str(field.type)) for field in found.schema.arrow]
+    columns = (
+        None
+        if found.schema is None
+        else [(field.name, str(field.type)) for field in found.schema.arrow]
+    )
     partitions = [
         {
             "partition": partition.id,
@@ -93,21 +120,34 @@ def describe_topic(session: CliSession, topic: Topic) -> None:
     if session.out.is_json:
         about = {"topic": topic, "topic_id": found.topic_id, "version": found.version}
         size = {"files": found.files, "bytes": found.bytes}
-        schema = None if columns is None else [{"name": name, "type": kind} for name, kind in columns]
-        session.out.json({**about, **size, "schema": schema, "config": changed, "partitions": partitions})
+        schema = (
+            None if columns is None else [{"name": name, "type": kind} for name, kind in columns]
+        )
+        session.out.json(
+            {**about, **size, "schema": schema, "config": changed, "partitions": partitions}
+        )
         return
     fields = [
         ("Topic", topic),
         ("Topic id", found.topic_id),
         ("Version", as_count(found.version)),
         ("Size", f"{as_size(found.bytes)} in {counted(found.files, 'file')}"),
-        ("Values", "bytes" if columns is None else ", ".join(f"{name}: {kind}" for name, kind in columns)),
-        ("Settings", ", ".join(f"{name}={value}" for name, value in changed.items()) or "all at their defaults"),
+        (
+            "Values",
+            "bytes" if columns is None else ", ".join(f"{name}: {kind}" for name, kind in columns),
+        ),
+        (
+            "Settings",
+            ", ".join(f"{name}={value}" for name, value in changed.items())
+            or "all at their defaults",
+        ),
     ]
     session.out.fields(fields)
     session.out.line()
     numbers = ("start_offset", "next_offset", "messages")
-    session.out.rows([Column("partition"), *(Column(number, as_count) for number in numbers)], partitions)
+    session.out.rows(
+        [Column("partition"), *(Column(number, as_count) for number in numbers)], partitions
+    )
 
 
 @_VERBS.add("configs")
@@ -118,7 +158,12 @@ def describe_configs(session: CliSession, topic: Topic) -> None:
         for name, entry in sorted(_settings(session, topic).items())
     ]
     session.out.rows(
-        [Column("setting"), Column("value"), Column("default", lambda is_so: "yes" if is_so else "")], rows
+        [
+            Column("setting"),
+            Column("value"),
+            Column("default", lambda is_so: "yes" if is_so else ""),
+        ],
+        rows,
     )
 
 
@@ -148,9 +193,13 @@ def _settings(session: CliSession, topic: str) -> Mapping[str, ConfigEntry]:
 def create_topic(
     session: CliSession,
     topic: Topic,
-    partitions: Annotated[int, Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
+    partitions: Annotated[
+        int, Option("--partitions", "-p", min=1, help="Number of partitions.")
+    ] = 1,
     config: _Config = None,
-    if_not_exists: Annotated[bool, Option("--if-not-exists", help="Accept a topic that exists as it is.")] = False,
+    if_not_exists: Annotated[
+        bool, Option("--if-not-exists", help="Accept a topic that exists as it is.")
+    ] = False,
     dry_run: _DryRun = False,
 ) -> None:
     """Create a topic of bytes."""
@@ -166,7 +215,8 @@ def create_topic(
         session.out.done(f"topic {topic} exists")
     else:
         session.out.done(
-            f"topic {topic} {'can be' if dry_run else 'was'} created with {counted(partitions, 'partition')}"
+            f"topic {topic} {'can be' if dry_run else 'was'} created with "
+            f"{counted(partitions, 'partition')}"
         )
 
 
@@ -175,34 +225,51 @@ def alter_topic(
     session: CliSession,
     topic: Topic,
     partitions: Annotated[
-        int | None, Option("--partitions", "-p", min=1, help="New number of partitions: more than before.")
+        int | None,
+        Option("--partitions", "-p", min=1, help="New number of partitions: more than before."),
     ] = None,
     config: _Config = None,
     delete_config: Annotated[
         list[str] | None,
-        Option("--delete-config", metavar="NAME", help="A setting to return to its default. May be repeated."),
+        Option(
+            "--delete-config",
+            metavar="NAME",
+            help="A setting to return to its default. May be repeated.",
+        ),
     ] = None,
     dry_run: _DryRun = False,
 ) -> None:
     """Change settings of a topic, or add partitions.
 
-    More partitions change where new messages with a key go: consumers that rely on one partition per key see a key in
-    two of them.
+    More partitions change where new messages with a key go: consumers that rely on one partition
+    per key see a key in two of them.
     """
-    from deltaq.admin import AlterConfigOpType, ConfigEntry, NewPartitions  # noqa: PLC0415 - as above
+    from deltaq.admin import (  # noqa: PLC0415 - as above
+        AlterConfigOpType,
+        ConfigEntry,
+        NewPartitions,
+    )
 
-    setting = {name: (value, AlterConfigOpType.SET) for name, value in pairs(config, "--config").items()}
+    setting = {
+        name: (value, AlterConfigOpType.SET) for name, value in pairs(config, "--config").items()
+    }
     changes = {**setting, **dict.fromkeys(delete_config or (), (None, AlterConfigOpType.DELETE))}
     if not changes and partitions is None:
         raise UsageError("nothing to change: give --config, --delete-config or --partitions")
     if changes:
         resource = _resource(topic)
         for name, (value, operation) in changes.items():
-            resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=operation))
-        session.admin.incremental_alter_configs([resource], validate_only=dry_run)[resource].result()
+            resource.add_incremental_config(
+                ConfigEntry(name, value, incremental_operation=operation)
+            )
+        session.admin.incremental_alter_configs([resource], validate_only=dry_run)[
+            resource
+        ].result()
     if partitions is not None:
         more = NewPartitions(topic, partitions)
-        _sent(lambda: session.admin.create_partitions([more], validate_only=dry_run))[topic].result()
+        _sent(lambda: session.admin.create_partitions([more], validate_only=dry_run))[
+            topic
+        ].result()
     session.out.done(f"topic {topic} {'can be' if dry_run else 'was'} altered")
 
 

@@ -1,4 +1,6 @@
-"""Parses the arguments of `Producer`, `Consumer` and `AdminClient` into a checked, typed, immutable configuration."""
+"""Parses the arguments of `Producer`, `Consumer` and `AdminClient` into a checked, typed, immutable
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,14 @@ STORE_PREFIX = "store."
 _LEGACY_TOPIC_CONFIG = "default.topic.config"
 _BROKER_LIST = re.compile(r"[A-Za-z0-9._-]+:[0-9]+(\s*,\s*[A-Za-z0-9._-]+:[0-9]+)*")
 
-_SETTING_OF: Mapping[str, Setting] = {name: s for s in CLIENT_SETTINGS.values() for name in (s.name, *s.aliases)}
+_SETTING_OF: Mapping[str, Setting] = {
+    name: s for s in CLIENT_SETTINGS.values() for name in (s.name, *s.aliases)
+}
 """Each setting under its name and its aliases."""
 
-_KEY_OF_KEYWORD: Mapping[str, str] = {name.replace(".", "_"): name for name in (*_SETTING_OF, _LEGACY_TOPIC_CONFIG)}
+_KEY_OF_KEYWORD: Mapping[str, str] = {
+    name.replace(".", "_"): name for name in (*_SETTING_OF, _LEGACY_TOPIC_CONFIG)
+}
 """Keyword argument -> setting: `linger_ms` -> `linger.ms`."""
 
 _warned: set[str] = set()
@@ -33,10 +39,11 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """The configuration common to all clients. Attributes are Kafka's names with `_` for `.`; units are in the names.
+    """The configuration common to all clients. Attributes are Kafka's names with `_` for `.`; units
+    are in the names.
 
-    `root` is the URL or path from `bootstrap.servers`; `store_options` are the settings `store.*` without that prefix.
-    `repr` masks both, because they may hold secrets.
+    `root` is the URL or path from `bootstrap.servers`; `store_options` are the settings `store.*`
+    without that prefix. `repr` masks both, because they may hold secrets.
     """
 
     kind: ClassVar[str]
@@ -58,8 +65,12 @@ class ClientConfig:
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.repr}
         # User information and query of a URL may carry keys and signatures.
         root = re.sub(r"//[^/]*@", "//***@", self.root).partition("?")[0]
-        parts = [f"root={root!r}", f"store_options={{{', '.join(f'{key!r}: ***' for key in self.store_options)}}}"]
-        return f"{type(self).__name__}({', '.join([*parts, *(f'{k}={v!r}' for k, v in shown.items())])})"
+        parts = [
+            f"root={root!r}",
+            f"store_options={{{', '.join(f'{key!r}: ***' for key in self.store_options)}}}",
+        ]
+        parts += (f"{key}={value!r}" for key, value in shown.items())
+        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -71,8 +82,9 @@ class AdminConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProducerConfig(ClientConfig):
-    """The configuration of a producer. 0 means no limit in `queue_buffering_max_messages` and `message_timeout_ms`;
-    `deltaq_group_commit` is `auto`, `true` or `false`."""
+    """The configuration of a producer. 0 means no limit in `queue_buffering_max_messages` and
+    `message_timeout_ms`; `deltaq_group_commit` is `auto`, `true` or `false`.
+    """
 
     kind = "producer"
 
@@ -124,13 +136,15 @@ ConfigT = TypeVar("ConfigT", bound=ClientConfig)
 
 
 def parse_client_config(
-    config: type[ConfigT], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = MappingProxyType({})
+    config: type[ConfigT],
+    conf: Mapping[str, object] | None,
+    kwargs: Mapping[str, object] = MappingProxyType({}),
 ) -> ConfigT:
     """A `config` from a client's arguments, which are not modified.
 
-    `kwargs` take precedence over `conf` and may be spelled `linger_ms` or `linger.ms`. InvalidConfig for an unknown
-    key, an invalid value, or settings that contradict each other; ValueError for a consumer without `group.id`;
-    TypeError if `conf` is not a mapping.
+    `kwargs` take precedence over `conf` and may be spelled `linger_ms` or `linger.ms`.
+    InvalidConfig for an unknown key, an invalid value, or settings that contradict each other;
+    ValueError for a consumer without `group.id`; TypeError if `conf` is not a mapping.
     """
     if conf is None and kwargs:
         conf = {}
@@ -142,7 +156,9 @@ def parse_client_config(
         if key.startswith(STORE_PREFIX) and key != STORE_PREFIX:
             store_options[key.removeprefix(STORE_PREFIX)] = store_option(key, value)
         elif key in _SETTING_OF:
-            given[_SETTING_OF[key].name] = None if value is None else _checked(_SETTING_OF[key], key, value)
+            given[_SETTING_OF[key].name] = (
+                None if value is None else _checked(_SETTING_OF[key], key, value)
+            )
         else:
             raise unknown_setting(key, _SETTING_OF)
     # None selects the default, and overrides an earlier value.
@@ -150,18 +166,26 @@ def parse_client_config(
     options = {name: value for name, value in store_options.items() if value is not None}
     _check_required(config.kind, given)
     _warn_of_no_effect(config.kind, given)
-    values: dict[str, Any] = {name: given.get(name, setting.default) for name, setting in CLIENT_SETTINGS.items()}
+    values: dict[str, Any] = {
+        name: given.get(name, setting.default) for name, setting in CLIENT_SETTINGS.items()
+    }
     if config is ProducerConfig:
         _fit_producer(values, frozenset(given))
     elif config is ConsumerConfig:
         _fit_consumer(values, frozenset(given))
     wanted = {f.name for f in fields(config)}
-    attributes = {s.attribute: values[s.name] for s in CLIENT_SETTINGS.values() if s.attribute in wanted}
+    attributes = {
+        s.attribute: values[s.name] for s in CLIENT_SETTINGS.values() if s.attribute in wanted
+    }
     return config(root=values["bootstrap.servers"], store_options=options, **attributes)
 
 
-def _merged(conf: Mapping[Any, object], kwargs: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """All (key, value) pairs with Kafka's spelling; a later pair overrides an earlier one of the same key."""
+def _merged(
+    conf: Mapping[Any, object], kwargs: Mapping[str, object]
+) -> Iterator[tuple[str, object]]:
+    """All (key, value) pairs with Kafka's spelling; a later pair overrides an earlier one of the
+    same key.
+    """
     pairs = [(str(key), value) for key, value in conf.items()]
     pairs += [(_key_of_keyword(keyword), value) for keyword, value in kwargs.items()]
     yield from (pair for pair in pairs if pair[0] != _LEGACY_TOPIC_CONFIG)
@@ -203,7 +227,9 @@ def store_option(key: str, value: object) -> str | None:
         return str(value)
     if isinstance(value, os.PathLike):
         return str(os.fspath(value))
-    raise InvalidConfig(f'Invalid value for "{key}": expected a string, got {type(value).__name__}', key=key)
+    raise InvalidConfig(
+        f'Invalid value for "{key}": expected a string, got {type(value).__name__}', key=key
+    )
 
 
 def _check_required(kind: str, values: Mapping[str, object]) -> None:
@@ -211,11 +237,15 @@ def _check_required(kind: str, values: Mapping[str, object]) -> None:
         # confluent-kafka raises a ValueError with this text.
         raise ValueError("Failed to create consumer: group.id must be set")
     root = values.get("bootstrap.servers")
-    remedy = "set it to the root of the topics, e.g. /data/events, s3://bucket/prefix or memory://test"
+    remedy = (
+        "set it to the root of the topics, e.g. /data/events, s3://bucket/prefix or memory://test"
+    )
     if not root:
         raise InvalidConfig(f"bootstrap.servers is missing: {remedy}", key="bootstrap.servers")
     if _BROKER_LIST.fullmatch(str(root)):
-        raise InvalidConfig(f"bootstrap.servers {root!r} is a list of brokers: {remedy}", key="bootstrap.servers")
+        raise InvalidConfig(
+            f"bootstrap.servers {root!r} is a list of brokers: {remedy}", key="bootstrap.servers"
+        )
 
 
 def _warn_of_no_effect(kind: str, values: Mapping[str, SettingValue]) -> None:
@@ -228,7 +258,8 @@ def _warn_of_no_effect(kind: str, values: Mapping[str, SettingValue]) -> None:
             _LOG.warning("Configuration property %s has no effect in deltaq. %s", name, setting.doc)
         elif setting.clients not in ("both", kind):
             _LOG.warning(
-                "Configuration property %s is a %s property and will be ignored by this %s instance",
+                "Configuration property %s is a %s property and will be ignored by this %s "
+                "instance",
                 name,
                 setting.clients,
                 kind,
@@ -242,24 +273,30 @@ def _fit_producer(values: dict[str, Any], given: frozenset[str]) -> None:
     """Reject contradictory settings and derive unset ones, by librdkafka's rules."""
     if values["transactional.id"] is not None:
         if not values["enable.idempotence"] and "enable.idempotence" in given:
-            raise InvalidConfig("`transactional.id` requires `enable.idempotence=true`", key="enable.idempotence")
+            raise InvalidConfig(
+                "`transactional.id` requires `enable.idempotence=true`", key="enable.idempotence"
+            )
         values["enable.idempotence"] = True
         if "message.timeout.ms" not in given:
             values["message.timeout.ms"] = values["transaction.timeout.ms"]
         elif values["message.timeout.ms"] > values["transaction.timeout.ms"]:
             raise InvalidConfig(
-                "`message.timeout.ms` must be set <= `transaction.timeout.ms`", key="message.timeout.ms"
+                "`message.timeout.ms` must be set <= `transaction.timeout.ms`",
+                key="message.timeout.ms",
             )
     if values["enable.idempotence"]:
         _check_idempotent(values, given)
     elif values["enable.gapless.guarantee"]:
         raise InvalidConfig(
-            "`enable.gapless.guarantee` requires `enable.idempotence` to be enabled", key="enable.gapless.guarantee"
+            "`enable.gapless.guarantee` requires `enable.idempotence` to be enabled",
+            key="enable.gapless.guarantee",
         )
     timeout_ms = values["message.timeout.ms"]
     if 0 < timeout_ms <= values["linger.ms"]:
         if "linger.ms" in given:
-            raise InvalidConfig("`message.timeout.ms` must be greater than `linger.ms`", key="linger.ms")
+            raise InvalidConfig(
+                "`message.timeout.ms` must be greater than `linger.ms`", key="linger.ms"
+            )
         values["linger.ms"] = timeout_ms / 2
     if "allow.auto.create.topics" in given and not values["allow.auto.create.topics"]:
         values["auto.create.topics.enable"] = False
@@ -277,26 +314,37 @@ def _check_idempotent(values: Mapping[str, Any], given: frozenset[str]) -> None:
     if values["retries"] < 1:
         raise InvalidConfig(f"`retries` must be set >= 1 {when}", key="retries")
     if values["queuing.strategy"] != "fifo":
-        raise InvalidConfig(f"`queuing.strategy` must be set to `fifo` {when}", key="queuing.strategy")
+        raise InvalidConfig(
+            f"`queuing.strategy` must be set to `fifo` {when}", key="queuing.strategy"
+        )
 
 
 def _fit_consumer(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Reject contradictory settings and derive unset ones, by librdkafka's rules and one more (heartbeat interval)."""
+    """Reject contradictory settings and derive unset ones, by librdkafka's rules and one more
+    (heartbeat interval).
+    """
     session_ms = values["session.timeout.ms"]
     if values["max.poll.interval.ms"] < session_ms:
-        raise InvalidConfig("`max.poll.interval.ms` must be >= `session.timeout.ms`", key="max.poll.interval.ms")
-    # librdkafka leaves this check to the broker. Here, such a member would be removed from its group again and again.
+        raise InvalidConfig(
+            "`max.poll.interval.ms` must be >= `session.timeout.ms`", key="max.poll.interval.ms"
+        )
+    # librdkafka leaves this check to the broker. Here, such a member would be removed from its
+    # group again and again.
     if values["heartbeat.interval.ms"] >= session_ms:
-        raise InvalidConfig("`heartbeat.interval.ms` must be < `session.timeout.ms`", key="heartbeat.interval.ms")
+        raise InvalidConfig(
+            "`heartbeat.interval.ms` must be < `session.timeout.ms`", key="heartbeat.interval.ms"
+        )
     strategy = values["partition.assignment.strategy"]
     if "cooperative-sticky" in strategy and len(strategy) > 1:
         shown = ",".join(str(getattr(assignor, "__name__", assignor)) for assignor in strategy)
         raise InvalidConfig(
-            f"All partition.assignment.strategy ({shown}) assignors must have the same protocol type: "
-            "use `cooperative-sticky` alone, or leave it out",
+            f"All partition.assignment.strategy ({shown}) assignors must have the same protocol "
+            "type: use `cooperative-sticky` alone, or leave it out",
             key="partition.assignment.strategy",
         )
     if values["fetch.max.bytes"] < values["message.max.bytes"]:
         if "fetch.max.bytes" in given:
-            raise InvalidConfig("`fetch.max.bytes` must be >= `message.max.bytes`", key="fetch.max.bytes")
+            raise InvalidConfig(
+                "`fetch.max.bytes` must be >= `message.max.bytes`", key="fetch.max.bytes"
+            )
         values["fetch.max.bytes"] = values["message.max.bytes"]

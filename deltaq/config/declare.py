@@ -1,4 +1,6 @@
-"""Short constructors for the rows of the tables of settings. `Setting.means` adds the description."""
+"""Short constructors for the rows of the tables of settings. `Setting.means` adds the
+description.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,16 @@ def boolean(name: str, clients: Clients, default: bool, *aliases: str) -> Settin
     return Setting(name, clients, "boolean", default, choices=("true", "false"), aliases=aliases)
 
 
-def integer(name: str, clients: Clients, default: int, low: int, high: int, *aliases: str, **words: str) -> Setting:
+def integer(
+    name: str, clients: Clients, default: int, low: int, high: int, *aliases: str, **words: str
+) -> Setting:
     """A whole number from `low` to `high`, or one of `words` for one."""
     return Setting(name, clients, "integer", default, low, high, aliases=aliases, synonyms=words)
 
 
-def number(name: str, clients: Clients, default: float, low: float, high: float, *aliases: str) -> Setting:
+def number(
+    name: str, clients: Clients, default: float, low: float, high: float, *aliases: str
+) -> Setting:
     """A number from `low` to `high`."""
     return Setting(name, clients, "float", default, low, high, aliases=aliases)
 
@@ -30,9 +36,13 @@ def string(name: str, clients: Clients, default: str | None = None, *aliases: st
     return Setting(name, clients, "string", default, aliases=aliases)
 
 
-def choice(name: str, clients: Clients, default: str, choices: tuple[str, ...], *aliases: str, **words: str) -> Setting:
+def choice(
+    name: str, clients: Clients, default: str, choices: tuple[str, ...], *aliases: str, **words: str
+) -> Setting:
     """One of `choices`; `words` are other spellings."""
-    return Setting(name, clients, "choice", default, choices=choices, aliases=aliases, synonyms=words)
+    return Setting(
+        name, clients, "choice", default, choices=choices, aliases=aliases, synonyms=words
+    )
 
 
 def several(
@@ -45,7 +55,15 @@ def several(
     may_be_empty: bool = False,
 ) -> Setting:
     """A list of `choices`, and of functions if these are allowed."""
-    return Setting(name, clients, "list", default, choices=choices, functions=functions, may_be_empty=may_be_empty)
+    return Setting(
+        name,
+        clients,
+        "list",
+        default,
+        choices=choices,
+        functions=functions,
+        may_be_empty=may_be_empty,
+    )
 
 
 def strings(clients: Clients, names: str) -> tuple[Setting, ...]:

@@ -1,8 +1,20 @@
-"""Settings without effect: accepted and checked, so that one configuration works for Kafka and for deltaq."""
+"""Settings without effect: accepted and checked, so that one configuration works for Kafka and for
+deltaq.
+"""
 
 from __future__ import annotations
 
-from deltaq.config.declare import DAY_MS, INT32_MAX, boolean, callback, choice, integer, string, strings, without_effect
+from deltaq.config.declare import (
+    DAY_MS,
+    INT32_MAX,
+    boolean,
+    callback,
+    choice,
+    integer,
+    string,
+    strings,
+    without_effect,
+)
 from deltaq.config.setting import Setting
 
 NO_EFFECT: tuple[Setting, ...] = (
@@ -39,13 +51,18 @@ NO_EFFECT: tuple[Setting, ...] = (
         integer("request.timeout.ms", "producer", 30_000, 1, 900_000),
         callback("throttle_cb", "both"),
         # TLS
-        choice("security.protocol", "both", "plaintext", ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")),
+        choice(
+            "security.protocol",
+            "both",
+            "plaintext",
+            ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"),
+        ),
         *strings(
             "both",
-            "ssl.cipher.suites ssl.curves.list ssl.sigalgs.list ssl.key.location ssl.key.password ssl.key.pem "
-            "ssl.certificate.location ssl.certificate.pem ssl.ca.location ssl.ca.pem ssl.crl.location "
-            "ssl.keystore.location ssl.keystore.password ssl.providers ssl.engine.location https.ca.location "
-            "https.ca.pem",
+            "ssl.cipher.suites ssl.curves.list ssl.sigalgs.list ssl.key.location ssl.key.password "
+            "ssl.key.pem ssl.certificate.location ssl.certificate.pem ssl.ca.location ssl.ca.pem "
+            "ssl.crl.location ssl.keystore.location ssl.keystore.password ssl.providers "
+            "ssl.engine.location https.ca.location https.ca.pem",
         ),
         string("ssl.ca.certificate.stores", "both", "Root"),
         string("ssl.engine.id", "both", "dynamic"),
@@ -58,8 +75,18 @@ NO_EFFECT: tuple[Setting, ...] = (
         integer("sasl.kerberos.min.time.before.relogin", "both", 60_000, 0, DAY_MS),
         boolean("enable.sasl.oauthbearer.unsecure.jwt", "both", False),
         choice("sasl.oauthbearer.method", "both", "default", ("default", "oidc")),
-        string("sasl.oauthbearer.client.id", "both", None, "sasl.oauthbearer.client.credentials.client.id"),
-        string("sasl.oauthbearer.client.secret", "both", None, "sasl.oauthbearer.client.credentials.client.secret"),
+        string(
+            "sasl.oauthbearer.client.id",
+            "both",
+            None,
+            "sasl.oauthbearer.client.credentials.client.id",
+        ),
+        string(
+            "sasl.oauthbearer.client.secret",
+            "both",
+            None,
+            "sasl.oauthbearer.client.credentials.client.secret",
+        ),
         string("sasl.oauthbearer.sub.claim.name", "both", "sub"),
         choice(
             "sasl.oauthbearer.grant.type",
@@ -70,9 +97,10 @@ NO_EFFECT: tuple[Setting, ...] = (
         choice("sasl.oauthbearer.assertion.algorithm", "both", "RS256", ("RS256", "ES256")),
         *strings(
             "both",
-            "sasl.username sasl.password sasl.kerberos.kinit.cmd sasl.kerberos.keytab sasl.oauthbearer.config "
-            "sasl.oauthbearer.scope sasl.oauthbearer.extensions sasl.oauthbearer.token.endpoint.url "
-            "sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase "
+            "sasl.username sasl.password sasl.kerberos.kinit.cmd sasl.kerberos.keytab "
+            "sasl.oauthbearer.config sasl.oauthbearer.scope sasl.oauthbearer.extensions "
+            "sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.assertion.private.key.file "
+            "sasl.oauthbearer.assertion.private.key.passphrase "
             "sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.assertion.file "
             "sasl.oauthbearer.assertion.jwt.template.file sasl.oauthbearer.assertion.claim.aud "
             "sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.sub",
@@ -80,7 +108,12 @@ NO_EFFECT: tuple[Setting, ...] = (
         integer("sasl.oauthbearer.assertion.claim.exp.seconds", "both", 300, 1, INT32_MAX),
         integer("sasl.oauthbearer.assertion.claim.nbf.seconds", "both", 60, 0, INT32_MAX),
         boolean("sasl.oauthbearer.assertion.claim.jti.include", "both", False),
-        choice("sasl.oauthbearer.metadata.authentication.type", "both", "none", ("none", "azure_imds", "aws_iam")),
+        choice(
+            "sasl.oauthbearer.metadata.authentication.type",
+            "both",
+            "none",
+            ("none", "azure_imds", "aws_iam"),
+        ),
         callback("oauth_cb", "both"),
     ),
     *without_effect(
@@ -104,7 +137,8 @@ NO_EFFECT: tuple[Setting, ...] = (
         boolean("log.connection.close", "both", True),
     ),
     *without_effect(
-        "This version has no transactions.", integer("transaction.timeout.ms", "producer", 60_000, 1_000, INT32_MAX)
+        "This version has no transactions.",
+        integer("transaction.timeout.ms", "producer", 60_000, 1_000, INT32_MAX),
     ),
     *without_effect(
         "Specific to the implementation of librdkafka.",
@@ -123,12 +157,19 @@ NO_EFFECT: tuple[Setting, ...] = (
         integer("retries", "producer", INT32_MAX, 0, INT32_MAX, "message.send.max.retries"),
         integer("retry.backoff.ms", "both", 100, 1, 300_000),
         integer("retry.backoff.max.ms", "both", 1_000, 1, 300_000),
-        integer("max.in.flight.requests.per.connection", "both", 1_000_000, 1, 1_000_000, "max.in.flight"),
+        integer(
+            "max.in.flight.requests.per.connection",
+            "both",
+            1_000_000,
+            1,
+            1_000_000,
+            "max.in.flight",
+        ),
         integer("queue.buffering.backpressure.threshold", "producer", 1, 1, 1_000_000),
     ),
     *without_effect(
-        "Messages keep the order of `produce()`; a failed message does not reorder the others. As with Kafka, a "
-        "gapless guarantee requires `enable.idempotence`, and that requires `fifo`.",
+        "Messages keep the order of `produce()`; a failed message does not reorder the others. As "
+        "with Kafka, a gapless guarantee requires `enable.idempotence`, and that requires `fifo`.",
         choice("queuing.strategy", "producer", "fifo", ("fifo", "lifo")),
         boolean("enable.gapless.guarantee", "producer", False),
     ),
@@ -136,7 +177,14 @@ NO_EFFECT: tuple[Setting, ...] = (
         "`fetch.max.bytes` and `queued.max.messages.kbytes` control fetching.",
         integer("fetch.min.bytes", "consumer", 1, 0, INT32_MAX),
         integer("queued.min.messages", "consumer", 100_000, 1, 10_000_000),
-        integer("fetch.message.max.bytes", "consumer", 1_048_576, 1, 1_000_000_000, "max.partition.fetch.bytes"),
+        integer(
+            "fetch.message.max.bytes",
+            "consumer",
+            1_048_576,
+            1,
+            1_000_000_000,
+            "max.partition.fetch.bytes",
+        ),
         integer("fetch.queue.backoff.ms", "consumer", 1_000, 0, 300_000),
         integer("fetch.error.backoff.ms", "consumer", 500, 0, 300_000),
         integer("max.poll.records", "consumer", 500, 1, INT32_MAX),

@@ -13,7 +13,9 @@ from typing import Any, Literal, TypeAlias
 
 from deltaq.errors import InvalidConfig, KafkaError
 
-Kind: TypeAlias = Literal["boolean", "integer", "float", "string", "choice", "list", "callable", "logger"]
+Kind: TypeAlias = Literal[
+    "boolean", "integer", "float", "string", "choice", "list", "callable", "logger"
+]
 Clients: TypeAlias = Literal["both", "producer", "consumer", "topic"]
 Effect: TypeAlias = Literal["honoured", "always", "none"]
 SettingValue: TypeAlias = "bool | int | float | str | tuple[str | Callable[..., Any], ...] | None"
@@ -28,13 +30,14 @@ _WORDS_OF_TRUTH = {"true": True, "t": True, "1": True, "false": False, "f": Fals
 class Setting:
     """A row of the configuration tables.
 
-    `name` is Kafka's, with the unit last. `low` and `high` are inclusive bounds of numbers. `choices` are the allowed
-    words. `synonyms` maps alternative spellings of a value to the canonical one. With `functions` a list may contain
-    functions besides the choices; with `may_be_empty` the empty string is the empty list.
+    `name` is Kafka's, with the unit last. `low` and `high` are inclusive bounds of numbers.
+    `choices` are the allowed words. `synonyms` maps alternative spellings of a value to the
+    canonical one. With `functions` a list may contain functions besides the choices; with
+    `may_be_empty` the empty string is the empty list.
 
-    `effect` is `honoured` for a setting that the code reads; `always` if deltaq provides the setting's strongest
-    guarantee whatever the value; `none` for a setting that is accepted only so that programs can share a
-    configuration with Kafka clients. `doc` gives the reason.
+    `effect` is `honoured` for a setting that the code reads; `always` if deltaq provides the
+    setting's strongest guarantee whatever the value; `none` for a setting that is accepted only so
+    that programs can share a configuration with Kafka clients. `doc` gives the reason.
     """
 
     name: str
@@ -65,18 +68,23 @@ class Setting:
         """The allowed values as text: `0..900000`, `none, gzip`, or empty."""
         return f"{self.low}..{self.high}" if self.high != math.inf else ", ".join(self.choices)
 
-    def parse(self, value: object, key: str | None = None, code: int = KafkaError._INVALID_ARG) -> SettingValue:
-        """The typed value of a user's input: the value itself, or a string or number that denotes it.
+    def parse(
+        self, value: object, key: str | None = None, code: int = KafkaError._INVALID_ARG
+    ) -> SettingValue:
+        """The typed value of a user's input: the value itself, or a string or number that denotes
+        it.
 
-        `key` is the user's spelling of the name. None, and for strings the empty string, select the default. Raises
-        InvalidConfig.
+        `key` is the user's spelling of the name. None, and for strings the empty string, select the
+        default. Raises InvalidConfig.
         """
         if value is None:
             return self.default
         key = key or self.name
         try:
             if self.functions and (callable(value) or isinstance(value, list | tuple)):
-                return self._chosen_or_functions(value if isinstance(value, list | tuple) else [value], key)
+                return self._chosen_or_functions(
+                    value if isinstance(value, list | tuple) else [value], key
+                )
             text = self._text(value, key)
             return self._typed(self.synonyms.get(text.lower(), text), key)
         except ValueError as error:
@@ -104,22 +112,39 @@ class Setting:
         if self.kind in ("integer", "float"):
             number = _integer(text, key) if self.kind == "integer" else _float(text, key)
             if not self.low <= number <= self.high:
-                raise ValueError(f'Configuration property "{key}" value {number} is outside allowed range {self.range}')
+                raise ValueError(
+                    f'Configuration property "{key}" value {number} is outside allowed range'
+                    f" {self.range}"
+                )
             return number
         return (text or self.default) if self.kind == "string" else self._chosen(text, key)
 
     def _chosen(self, text: str, key: str) -> str | tuple[str, ...]:
-        """The choice, or the list of choices without duplicates, in the spelling of the table. Raises ValueError."""
+        """The choice, or the list of choices without duplicates, in the spelling of the table.
+        Raises ValueError.
+        """
         known = {choice.lower(): choice for choice in self.choices}
-        words = [word.strip().lower() for word in text.split(",")] if self.kind == "list" else [text.lower()]
+        words = (
+            [word.strip().lower() for word in text.split(",")]
+            if self.kind == "list"
+            else [text.lower()]
+        )
         if self.may_be_empty and not text:
             words = []
         if not known.keys() >= set(words):
             raise ValueError(_refusal(key, f"use {', '.join(self.choices)}", text))
-        return tuple(dict.fromkeys(known[word] for word in words)) if self.kind == "list" else known[words[0]]
+        return (
+            tuple(dict.fromkeys(known[word] for word in words))
+            if self.kind == "list"
+            else known[words[0]]
+        )
 
-    def _chosen_or_functions(self, items: Iterable[object], key: str) -> tuple[str | Callable[..., Any], ...]:
-        """The choices that the items name, and the functions among them, without duplicates. Raises ValueError."""
+    def _chosen_or_functions(
+        self, items: Iterable[object], key: str
+    ) -> tuple[str | Callable[..., Any], ...]:
+        """The choices that the items name, and the functions among them, without duplicates. Raises
+        ValueError.
+        """
         found: list[str | Callable[..., Any]] = []
         for item in items:
             if callable(item):
@@ -127,18 +152,24 @@ class Setting:
             elif isinstance(item, str):
                 found += self._chosen(item, key)
             else:
-                raise ValueError(_refusal(key, f"expected names and functions, got {type(item).__name__}"))
+                raise ValueError(
+                    _refusal(key, f"expected names and functions, got {type(item).__name__}")
+                )
         if not found:
             raise ValueError(_refusal(key, f"use {', '.join(self.choices)}, or a function", ""))
         return tuple(dict.fromkeys(found))
 
     def check_callable(self, value: object) -> object:
-        """Return a valid callback or logger, or None. The exception types are those of confluent-kafka."""
+        """Return a valid callback or logger, or None. The exception types are those of
+        confluent-kafka.
+        """
         if value is None:
             return None
         if self.kind == "logger":
             if not isinstance(value, logging.Logger | logging.LoggerAdapter):
-                raise TypeError(f"expected {self.name} property as a logging.Logger, not {type(value).__name__}")
+                raise TypeError(
+                    f"expected {self.name} property as a logging.Logger, not {type(value).__name__}"
+                )
         elif not callable(value):
             if self.name.startswith("on_"):
                 raise InvalidConfig(f"{self.name} requires a callable object", key=self.name)
@@ -173,11 +204,15 @@ def _shown(text: str) -> str:
     return f'"{ascii(text[:60])[1:-1]}"'
 
 
-def unknown_setting(key: object, known: Iterable[str], code: int = KafkaError._INVALID_ARG) -> InvalidConfig:
+def unknown_setting(
+    key: object, known: Iterable[str], code: int = KafkaError._INVALID_ARG
+) -> InvalidConfig:
     """The error for an unknown key, with the most similar known key as a hint."""
     text = str(key)
     names = sorted(known)
     dotted = text.replace("_", ".")
     near = [dotted] if dotted in names else get_close_matches(text, names, n=1, cutoff=0.75)
     hint = f'; did you mean "{near[0]}"?' if near else ""
-    return InvalidConfig(f"No such configuration property: {_shown(text)}{hint}", key=text, code=code)
+    return InvalidConfig(
+        f"No such configuration property: {_shown(text)}{hint}", key=text, code=code
+    )

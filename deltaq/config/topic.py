@@ -1,4 +1,6 @@
-"""Topic settings: validated when set, stored as table properties `deltaq.<name>`, read back as typed values."""
+"""Topic settings: validated when set, stored as table properties `deltaq.<name>`, read back as
+typed values.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,12 @@ PROPERTY_PREFIX = "deltaq."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """The settings of a topic that have an effect, by Kafka's names with `_` for `.`; units are in the names.
+    """The settings of a topic that have an effect, by Kafka's names with `_` for `.`; units are in
+    the names.
 
-    -1 means no limit in `retention_ms` and `retention_bytes`. `cleanup_policy` holds `delete`, `compact`, both or
-    neither;
-    `compression_type` is a codec or `producer`; `message_timestamp_type` is `CreateTime` or `LogAppendTime`.
+    -1 means no limit in `retention_ms` and `retention_bytes`. `cleanup_policy` holds `delete`,
+    `compact`, both or neither; `compression_type` is a codec or `producer`;
+    `message_timestamp_type` is `CreateTime` or `LogAppendTime`.
     """
 
     partitions: int
@@ -40,16 +43,18 @@ class TopicSettings:
 
     @property
     def files_kept_ms(self) -> int:
-        """Milliseconds for which a file is kept after it has left the topic: no log entry names a file that is gone,
-        and a reader of a day ago finds its files, also where `file.delete.delay.ms` is that of a Kafka broker."""
+        """Milliseconds for which a file is kept after it has left the topic: no log entry names a
+        file that is gone, and a reader of a day ago finds its files, also where
+        `file.delete.delay.ms` is that of a Kafka broker.
+        """
         return max(self.file_delete_delay_ms, self.metadata_max_retention_ms, DAY_MS)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TopicSettings:
         """The settings from a table's properties, with defaults for settings that have no property.
 
-        Properties of other software, and settings of a later deltaq, are ignored. Raises InvalidConfig
-        (INVALID_CONFIG) for an invalid value.
+        Properties of other software, and settings of a later deltaq, are ignored. Raises
+        InvalidConfig (INVALID_CONFIG) for an invalid value.
         """
         wanted = {f.name for f in fields(cls)}
         values: dict[str, Any] = {
@@ -61,10 +66,11 @@ class TopicSettings:
 
 
 def topic_properties(config: Mapping[str, object]) -> dict[str, str]:
-    """The table properties for the topic settings in `config`, with values validated and in canonical spelling.
+    """The table properties for the topic settings in `config`, with values validated and in
+    canonical spelling.
 
-    A value of None selects the default and gives no property. Raises InvalidConfig (INVALID_CONFIG) for an unknown
-    setting or an invalid value.
+    A value of None selects the default and gives no property. Raises InvalidConfig (INVALID_CONFIG)
+    for an unknown setting or an invalid value.
     """
     properties = {}
     for key, value in config.items():
@@ -81,20 +87,24 @@ def check_topic_properties(properties: Mapping[str, str]) -> None:
     settings = TopicSettings.from_properties(properties)
     if settings.max_compaction_lag_ms < settings.min_compaction_lag_ms:
         raise InvalidConfig(
-            f"max.compaction.lag.ms {settings.max_compaction_lag_ms} is below min.compaction.lag.ms "
-            f"{settings.min_compaction_lag_ms}",
+            f"max.compaction.lag.ms {settings.max_compaction_lag_ms} is below min.compaction.lag.ms"
+            f" {settings.min_compaction_lag_ms}",
             key="max.compaction.lag.ms",
             code=KafkaError.INVALID_CONFIG,
         )
 
 
 def topic_config(properties: Mapping[str, str]) -> dict[str, str]:
-    """Every topic setting with its effective value, as Kafka's admin client shows it. Raises InvalidConfig."""
+    """Every topic setting with its effective value, as Kafka's admin client shows it. Raises
+    InvalidConfig.
+    """
     return {name: _text(_value(name, properties)) for name in TOPIC_SETTINGS}
 
 
 def _value(name: str, properties: Mapping[str, str]) -> SettingValue:
-    return TOPIC_SETTINGS[name].parse(properties.get(PROPERTY_PREFIX + name), code=KafkaError.INVALID_CONFIG)
+    return TOPIC_SETTINGS[name].parse(
+        properties.get(PROPERTY_PREFIX + name), code=KafkaError.INVALID_CONFIG
+    )
 
 
 def _text(value: SettingValue) -> str:

@@ -21,7 +21,9 @@ from deltaq.config.declare import (
 from deltaq.config.setting import Setting
 
 _TOPIC_ROWS = (
-    integer("partitions", "topic", 1, 1, PARTITIONS_MAX).means("Number of partitions. It can grow, but not shrink."),
+    integer("partitions", "topic", 1, 1, PARTITIONS_MAX).means(
+        "Number of partitions. It can grow, but not shrink."
+    ),
     integer("retention.ms", "topic", 604_800_000, -1, INT64_MAX).means(
         "Age at which messages are removed; -1 is never."
     ),
@@ -29,39 +31,44 @@ _TOPIC_ROWS = (
         "Size of a partition above which its oldest messages are removed; -1 is no limit."
     ),
     several("cleanup.policy", "topic", ("delete",), ("delete", "compact"), may_be_empty=True).means(
-        "`delete` applies retention; `compact` keeps only the newest message of each key; both can be combined. "
-        "Without either, all messages are kept."
+        "`delete` applies retention; `compact` keeps only the newest message of each key; both can "
+        "be combined. Without either, all messages are kept."
     ),
     integer("delete.retention.ms", "topic", DAY_MS, 0, INT64_MAX).means(
         "Time for which key compaction keeps a tombstone."
     ),
-    integer("min.compaction.lag.ms", "topic", 0, 0, INT64_MAX).means("Minimum age of a message for key compaction."),
+    integer("min.compaction.lag.ms", "topic", 0, 0, INT64_MAX).means(
+        "Minimum age of a message for key compaction."
+    ),
     number("min.cleanable.dirty.ratio", "topic", 0.5, 0, 1).means(
         "Share of uncompacted data in a topic at which key compaction starts."
     ),
     integer("max.compaction.lag.ms", "topic", INT64_MAX, 1, INT64_MAX).means(
-        "Age of a message at which key compaction starts, regardless of `min.cleanable.dirty.ratio`."
+        "Age of a message at which key compaction starts, regardless of "
+        "`min.cleanable.dirty.ratio`."
     ),
     integer("segment.bytes", "topic", 134_217_728, 1_048_576, INT32_MAX).means(
-        "Approximate size of the data files that compaction writes. The default is below Kafka's 1 GiB because files "
-        "are built in memory."
+        "Approximate size of the data files that compaction writes. The default is below Kafka's 1 "
+        "GiB because files are built in memory."
     ),
     integer("file.delete.delay.ms", "topic", DAY_MS, 0, INT64_MAX).means(
-        "Time for which a data file is kept after it has left the topic, for readers with an older state of the log. "
-        "A value below a day, as Kafka's 60000, counts as a day, and one below `metadata.max.retention.ms` as that."
+        "Time for which a data file is kept after it has left the topic, for readers with an older "
+        "state of the log. A value below a day, as Kafka's 60000, counts as a day, and one below "
+        "`metadata.max.retention.ms` as that."
     ),
     integer("metadata.max.retention.ms", "topic", DAY_MS, DAY_MS, INT64_MAX).means(
-        "Age at which log entries that a checkpoint replaces are removed. In a log of more than 100,000 entries, the "
-        "oldest are removed sooner; the newest 1,000 are always kept."
+        "Age at which log entries that a checkpoint replaces are removed. In a log of more than "
+        "100,000 entries, the oldest are removed sooner; the newest 1,000 are always kept."
     ),
     integer("max.message.bytes", "topic", 1_048_588, 0, INT32_MAX).means(
         "Maximum size of a message with key and headers."
     ),
-    choice("compression.type", "topic", "producer", ("producer", *CODECS), uncompressed="none").means(
-        "Codec of the data files; `producer` keeps the codec of the producer."
-    ),
+    choice(
+        "compression.type", "topic", "producer", ("producer", *CODECS), uncompressed="none"
+    ).means("Codec of the data files; `producer` keeps the codec of the producer."),
     choice("message.timestamp.type", "topic", "CreateTime", ("CreateTime", "LogAppendTime")).means(
-        "Timestamp of a message: `CreateTime` is set by the producer, `LogAppendTime` is the time of the commit."
+        "Timestamp of a message: `CreateTime` is set by the producer, `LogAppendTime` is the time "
+        "of the commit."
     ),
     *without_effect(
         "Files are rolled and merged by size: see `segment.bytes`.",

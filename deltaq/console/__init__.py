@@ -1,1 +1,3 @@
-"""The console: a live web page of roots, topics, messages and groups. Needs the extra `[console]`."""
+"""The console: a live web page of roots, topics, messages and groups. Needs the extra
+`[console]`.
+"""

@@ -1,4 +1,6 @@
-"""The web application: addresses, checks of each request, and live updates. Starlette is known only here."""
+"""The web application: addresses, checks of each request, and live updates. Starlette is known only
+here.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,26 +40,34 @@ from deltaq.metrics import CONTENT_TYPE, Totals, prometheus_text
 _log = logging.getLogger("deltaq.console")
 
 KEEP_ALIVE_S = 15.0
-"""Seconds after which a stream of events sends a comment, so that a browser that is gone is noticed."""
+"""Seconds after which a stream of events sends a comment, so that a browser that is gone is
+noticed.
+"""
 
 STREAMS_MAX = 500
 """Streams of events at one time."""
 
 READING_MAX = 2
-"""Pages that read messages, or plan maintenance, at one time: each takes memory. More of them wait."""
+"""Pages that read messages, or plan maintenance, at one time: each takes memory. More of them
+wait.
+"""
 
 WAITING_MAX = 20
 """Pages that read, or wait to do so."""
 
 _STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
-_NOT_FOUND = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND, KafkaError._UNKNOWN_TOPIC}
+_NOT_FOUND = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.GROUP_ID_NOT_FOUND,
+    KafkaError._UNKNOWN_TOPIC,
+}
 
 
 class Console:
     """What the application serves: roots, who may change them, and the metrics of this process.
 
-    `hosts` are the names under which browsers reach it. With `is_open`, pages are shown without a token, as is right on
-    loopback only.
+    `hosts` are the names under which browsers reach it. With `is_open`, pages are shown without a
+    token, as is right on loopback only.
     """
 
     def __init__(
@@ -72,14 +88,17 @@ class Console:
         self.is_open = is_open
         self.hosts = hosts
         self.streams_max = streams_max
-        self.streams: set[asyncio.Event] = set()  # of pages that are open; set when there may be something to do
+        # Of pages that are open; set when there may be something to do.
+        self.streams: set[asyncio.Event] = set()
         self.is_ending = False
         self._live: dict[tuple[int, str], tuple[int, str]] = {}
         self._reading = asyncio.Semaphore(READING_MAX)
         self._waiting = 0
 
     def end_streams(self) -> None:
-        """End the answers that go on for as long as a page is open: the server waits for them when it ends."""
+        """End the answers that go on for as long as a page is open: the server waits for them when
+        it ends.
+        """
         self.is_ending = True
         self._wake_streams()
 
@@ -119,7 +138,9 @@ class Console:
         }
 
     def live_html(self, root: Root, path: str, view: RootView) -> str:
-        """The live part of a page for a view; the same text for all browsers that show this page."""
+        """The live part of a page for a view; the same text for all browsers that show this
+        page.
+        """
         key = root.number, path
         number, html = self._live.get(key, (-1, ""))
         if number != view.number:
@@ -146,7 +167,9 @@ def live_page(path: str) -> tuple[Callable[[Visit], Page], Mapping[str, str]]:
         if len(wanted) == len(parts):
             pairs = list(zip(wanted, parts, strict=True))
             if all(want == part or (want.startswith("{") and part) for want, part in pairs):
-                return show, {want.strip("{}"): part for want, part in pairs if want.startswith("{")}
+                return show, {
+                    want.strip("{}"): part for want, part in pairs if want.startswith("{")
+                }
     raise KeyError(path)
 
 
@@ -159,14 +182,22 @@ def application(console: Console) -> ASGIApp:
             visit = Visit(root, request.path_params, dict(request.query_params))
             if show in SLOW:
                 async with console.reading():
-                    return await run_in_threadpool(lambda: _shown(console, root, session, lambda: show(visit)))
-            return await run_in_threadpool(lambda: _shown(console, root, session, lambda: show(visit)))
+                    return await run_in_threadpool(
+                        lambda: _shown(console, root, session, lambda: show(visit))
+                    )
+            return await run_in_threadpool(
+                lambda: _shown(console, root, session, lambda: show(visit))
+            )
 
         return answer
 
     def change(act: Callable[[Visit], Moved]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            root, session, form = _root_of(console, request), _session_of(console, request), await _form(request)
+            root, session, form = (
+                _root_of(console, request),
+                _session_of(console, request),
+                await _form(request),
+            )
             if not console.may_write:
                 raise HTTPException(403, "this console changes nothing: start it with --write")
             if session is None or not security.may_change(session, form.get("csrf", "")):
@@ -180,20 +211,42 @@ def application(console: Console) -> ASGIApp:
         if len(console.roots) == 1:
             return RedirectResponse(console.roots[0].home)
         session = _session_of(console, request)
-        return await run_in_threadpool(lambda: _shown(console, None, session, lambda: roots_page(console.roots)))
-
-    async def static(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in _STATIC:
-            raise HTTPException(404, "there is no such file")
-        content = files("deltaq.console").joinpath("static", name).read_bytes()
-        return Response(content, media_type=_STATIC[name])
+        return await run_in_threadpool(
+            lambda: _shown(console, None, session, lambda: roots_page(console.roots))
+        )
 
     async def metrics(_: Request) -> Response:
         def text() -> str:
             return prometheus_text([*console.totals.samples(), *root_samples(console.roots)])
 
         return Response(await run_in_threadpool(text), media_type=CONTENT_TYPE)
+
+    routes = [Route("/", home), Route("/static/{name}", _static), Route("/metrics", metrics)]
+    routes += [Route("/sign-in", _sign_in(console), methods=["GET", "POST"])]
+    routes += [Route("/sign-out", _sign_out(console), methods=["POST"])]
+    routes += [Route("/roots/{root}/events", _live(console))]
+    routes += [Route(f"/roots/{{root}}{path}", page(show)) for path, show in PAGES.items()]
+    routes += [
+        Route(f"/roots/{{root}}{path}", change(act), methods=["POST"])
+        for path, act in CHANGES.items()
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _refused(console)})
+    return _Guard(app, console)
+
+
+# --- answers ---
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in _STATIC:
+        raise HTTPException(404, "there is no such file")
+    content = files("deltaq.console").joinpath("static", name).read_bytes()
+    return Response(content, media_type=_STATIC[name])
+
+
+def _live(console: Console) -> Callable[[Request], Awaitable[Response]]:
+    """The events of the pages that change while they are open."""
 
     async def events(request: Request) -> Response:
         root, path = _root_of(console, request), request.query_params.get("page", "")
@@ -206,22 +259,14 @@ def application(console: Console) -> ASGIApp:
         stream = _events(console, root, path, _session_of(console, request))
         return StreamingResponse(stream, media_type="text/event-stream")
 
-    routes = [Route("/", home), Route("/static/{name}", static), Route("/metrics", metrics)]
-    routes += [Route("/sign-in", _sign_in(console), methods=["GET", "POST"])]
-    routes += [Route("/sign-out", _sign_out(console), methods=["POST"])]
-    routes += [Route("/roots/{root}/events", events)]
-    routes += [Route(f"/roots/{{root}}{path}", page(show)) for path, show in PAGES.items()]
-    routes += [Route(f"/roots/{{root}}{path}", change(act), methods=["POST"]) for path, act in CHANGES.items()]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _refused(console)})
-    return _Guard(app, console)
-
-
-# --- answers ---
+    return events
 
 
 def _root_of(console: Console, request: Request) -> Root:
     # Compared as text: Python refuses to parse a number of some thousand digits.
-    found = next((root for root in console.roots if str(root.number) == request.path_params["root"]), None)
+    found = next(
+        (root for root in console.roots if str(root.number) == request.path_params["root"]), None
+    )
     if found is None:
         raise HTTPException(404, "there is no such root")
     return found
@@ -231,7 +276,9 @@ def _session_of(console: Console, request: Request) -> ConsoleSession | None:
     return console.sessions.find(request.headers.get("cookie", ""))
 
 
-def _shown(console: Console, root: Root | None, session: ConsoleSession | None, show: Callable[[], Page]) -> Response:
+def _shown(
+    console: Console, root: Root | None, session: ConsoleSession | None, show: Callable[[], Page]
+) -> Response:
     try:
         page = show()
     except KafkaException as error:
@@ -239,7 +286,9 @@ def _shown(console: Console, root: Root | None, session: ConsoleSession | None, 
     return HTMLResponse(render(page, console.common(root, session)), page.status)
 
 
-def _changed(console: Console, visit: Visit, session: ConsoleSession, act: Callable[[Visit], Moved]) -> Response:
+def _changed(
+    console: Console, visit: Visit, session: ConsoleSession, act: Callable[[Visit], Moved]
+) -> Response:
     try:
         moved = act(visit)
     except (KafkaException, TypeError, ValueError) as error:
@@ -263,7 +312,11 @@ def _error_page(error: Exception) -> Page:
 
 def _refused(console: Console) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(_: Request, error: Exception) -> Response:
-        status, reason = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "failed")
+        status, reason = (
+            (error.status_code, error.detail)
+            if isinstance(error, HTTPException)
+            else (500, "failed")
+        )
         page = Page("error.html", {"reason": reason}, status=status)
         return HTMLResponse(render(page, console.common(None, None)), status)
 
@@ -272,7 +325,10 @@ def _refused(console: Console) -> Callable[[Request, Exception], Awaitable[Respo
 
 async def _form(request: Request) -> dict[str, str]:
     """The fields of a form. Raises HTTPException for a body that is too large or no form."""
-    if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
+    if (
+        request.headers.get("content-type", "").partition(";")[0]
+        != "application/x-www-form-urlencoded"
+    ):
         raise HTTPException(415, "send a form")
     body = bytearray()
     try:
@@ -296,7 +352,9 @@ def _sign_in(console: Console) -> Callable[[Request], Awaitable[Response]]:
             return HTMLResponse(render(page, console.common(None, None)), page.status)
         moved = RedirectResponse("/", 303)
         is_https = request.url.scheme == "https"
-        moved.set_cookie(COOKIE, session.id, int(SESSION_S), httponly=True, samesite="strict", secure=is_https)
+        moved.set_cookie(
+            COOKIE, session.id, int(SESSION_S), httponly=True, samesite="strict", secure=is_https
+        )
         return moved
 
     return answer
@@ -319,9 +377,12 @@ def _sign_out(console: Console) -> Callable[[Request], Awaitable[Response]]:
 _SIGNED_OUT = "event: signed-out\ndata:\n\n"
 
 
-async def _events(console: Console, root: Root, path: str, session: ConsoleSession | None) -> AsyncIterator[str]:
-    """The live part of a page as server-sent events: one with each view, while the browser listens, and until the
-    session ends in which it asked."""
+async def _events(
+    console: Console, root: Root, path: str, session: ConsoleSession | None
+) -> AsyncIterator[str]:
+    """The live part of a page as server-sent events: one with each view, while the browser listens,
+    and until the session ends in which it asked.
+    """
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
     newest: list[RootView] = []
 
@@ -366,7 +427,9 @@ async def _is_set_within(changed: asyncio.Event, seconds: float) -> bool:
 
 
 class _Guard:
-    """Refuses requests that are not for this server or not by its pages, and adds the headers of every answer."""
+    """Refuses requests that are not for this server or not by its pages, and adds the headers of
+    every answer.
+    """
 
     def __init__(self, app: ASGIApp, console: Console) -> None:
         self._app = app
@@ -390,12 +453,18 @@ class _Guard:
         if not security.is_known_host(host, self._console.hosts):
             return PlainTextResponse("this host name is not known here: see --allow-host\n", 421)
         if security.is_of_another_site(request.headers):
-            page = Page("error.html", {"reason": "another site has led here: go on with the link below"}, status=403)
+            page = Page(
+                "error.html",
+                {"reason": "another site has led here: go on with the link below"},
+                status=403,
+            )
             return HTMLResponse(render(page, self._console.common(None, None)), page.status)
         if len(request.scope["query_string"]) > security.QUERY_MAX:
             return PlainTextResponse("the address is too long\n", 414)
         is_post = request.method == "POST"
-        if is_post and not security.is_own_origin(request.headers.get("origin"), host, request.url.scheme):
+        if is_post and not security.is_own_origin(
+            request.headers.get("origin"), host, request.url.scheme
+        ):
             return PlainTextResponse("this form is not of a page of the console\n", 403)
         return None if self._console.is_open else self._refusal_without_token(request)
 

@@ -1,10 +1,19 @@
-"""What signed-in people may change: create, alter and delete topics, and reset the offsets of groups."""
+"""What signed-in people may change: create, alter and delete topics, and reset the offsets of
+groups.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
+from deltaq.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 from deltaq.console.visits import Moved, Visit
 from deltaq.errors import InvalidConfig, printable
 from deltaq.tools.offset_resets import Shift, commit_resets, committed_offsets, plan_resets
@@ -19,21 +28,29 @@ def create_topic(visit: Visit) -> Moved:
     config = _settings(visit.given.get("settings", ""))
     visit.root.admin.create_topics([NewTopic(name, partitions, config=config)])[name].result()
     return Moved(
-        f"{visit.root.home}/topics/{name}", f"Topic {name} was created with {counted(partitions, 'partition')}."
+        f"{visit.root.home}/topics/{name}",
+        f"Topic {name} was created with {counted(partitions, 'partition')}.",
     )
 
 
 def alter_topic(visit: Visit) -> Moved:
     """Set a setting of a topic, return it to its default, or add partitions."""
     name, admin = visit.names["topic"], visit.root.admin
-    setting, partitions = visit.given.get("setting", "").strip(), visit.given.get("partitions", "").strip()
+    setting, partitions = (
+        visit.given.get("setting", "").strip(),
+        visit.given.get("partitions", "").strip(),
+    )
     if not setting and not partitions:
-        raise InvalidConfig("nothing to change: choose a setting or a number of partitions", key="setting")
+        raise InvalidConfig(
+            "nothing to change: choose a setting or a number of partitions", key="setting"
+        )
     if setting:
         value = visit.given.get("value", "").strip()
         operation = AlterConfigOpType.SET if value else AlterConfigOpType.DELETE
         resource = ConfigResource(ResourceType.TOPIC, name)
-        resource.add_incremental_config(ConfigEntry(setting, value or None, incremental_operation=operation))
+        resource.add_incremental_config(
+            ConfigEntry(setting, value or None, incremental_operation=operation)
+        )
         admin.incremental_alter_configs([resource])[resource].result()
     if partitions:
         more = NewPartitions(name, _whole(partitions, "partitions"))
@@ -58,8 +75,14 @@ def reset_offsets(visit: Visit) -> Moved:
     topic = visit.given.get("topic", "").strip()
     if bool(text) == bool(shift):
         raise InvalidConfig("say where to: a place or a shift", key="to")
-    to = Shift(_whole(shift, "shift", signed=True)) if shift else parse_place(text, root.clock.time_ms())
-    resets = plan_resets(root.store, root.clock, committed_offsets(root.admin, group), to, [topic] if topic else ())
+    to = (
+        Shift(_whole(shift, "shift", signed=True))
+        if shift
+        else parse_place(text, root.clock.time_ms())
+    )
+    resets = plan_resets(
+        root.store, root.clock, committed_offsets(root.admin, group), to, [topic] if topic else ()
+    )
     if not resets:
         raise InvalidConfig(f"group {group!r} has no committed offsets: name a topic", key="topic")
     commit_resets(root.admin, group, resets)
@@ -74,7 +97,9 @@ def reset_offsets(visit: Visit) -> Moved:
 def _whole(text: str, name: str, *, signed: bool = False) -> int:
     digits = text.strip().removeprefix("-") if signed else text.strip()
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18):
-        raise InvalidConfig(f"{name} must be a whole number, not {printable(text[:20])!r}", key=name)
+        raise InvalidConfig(
+            f"{name} must be a whole number, not {printable(text[:20])!r}", key=name
+        )
     return int(text)
 
 

@@ -1,8 +1,9 @@
 """Connections of browsers, each with deadlines, and not too many of them.
 
-A connection that owes something costs as much as one that is of use: half a request, or an answer that is not taken.
-So each has a deadline for its next request, head and body, and one for taking what was sent. When there are too many,
-a new one takes the place of the one that has owed a request for longest. Uvicorn is known here and in `server` only.
+A connection that owes something costs as much as one that is of use: half a request, or an answer
+that is not taken. So each has a deadline for its next request, head and body, and one for taking
+what was sent. When there are too many, a new one takes the place of the one that has owed a request
+for longest. Uvicorn is known here and in `server` only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ CONNECTIONS_MAX = 1_000
 """Connections at one time; fewer where the process may open fewer than twice as many files."""
 
 REQUEST_S = 20.0
-"""Seconds in which a connection sends a whole request, counted from its opening or from the answer before."""
+"""Seconds in which a connection sends a whole request, counted from its opening or from the answer
+before.
+"""
 
 ANSWER_S = 60.0
 """Seconds in which a client takes all that was sent to it so far."""
@@ -29,7 +32,9 @@ _BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: c
 
 
 def connections_max() -> int:
-    """How many connections this process has at one time: half of the files that it may open are for other things."""
+    """How many connections this process has at one time: half of the files that it may open are for
+    other things.
+    """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return CONNECTIONS_MAX if files == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, files // 2)
 
@@ -52,8 +57,9 @@ class LimitedState(ServerState):
 
 
 class HttpConnection(H11Protocol):
-    """A connection with deadlines. `free_since` is when it was opened or its last request was answered, as the time of
-    the event loop."""
+    """A connection with deadlines. `free_since` is when it was opened or its last request was
+    answered, as the time of the event loop.
+    """
 
     server_state: LimitedState
     free_since = 0.0
@@ -73,7 +79,11 @@ class HttpConnection(H11Protocol):
         self.free_since = self.loop.time()
         self._check_later()
         if len(others) > limits.connections:
-            owing = [found for found in others if isinstance(found, HttpConnection) and found.owes_request]
+            owing = [
+                found
+                for found in others
+                if isinstance(found, HttpConnection) and found.owes_request
+            ]
             longest = min(owing, key=_free_since)
             if longest is self:  # all others are being answered
                 transport.write(_BUSY)
@@ -123,7 +133,9 @@ class HttpConnection(H11Protocol):
 
     def _check_later(self) -> None:
         limits = self.server_state.limits
-        self._check = self.loop.call_later(min(1.0, limits.request_s, limits.answer_s), self._check_deadlines)
+        self._check = self.loop.call_later(
+            min(1.0, limits.request_s, limits.answer_s), self._check_deadlines
+        )
 
     def _check_deadlines(self) -> None:
         now, limits = self.loop.time(), self.server_state.limits

@@ -1,8 +1,9 @@
 """The process that decodes values for the console: `python -m deltaq.console.decoder_process`.
 
-Values and schemas come from elsewhere, and a decoder that one of them crashes, freezes or fills takes its process with
-it. This process has limits of memory and time, no store and no secrets: it is sent a value and its schema, and answers
-with the text to show. Its console ends it when it takes too long.
+Values and schemas come from elsewhere, and a decoder that one of them crashes, freezes or fills
+takes its process with it. This process has limits of memory and time, no store and no secrets: it
+is sent a value and its schema, and answers with the text to show. Its console ends it when it takes
+too long.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class GivenSchemas(SchemaRegistryClient):
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer each request until there are no more. A request is a line of JSON, and the bytes of a value."""
+    """Answer each request until there are no more. A request is a line of JSON, and the bytes of a
+    value.
+    """
     client = GivenSchemas()
     decoder = RegistryDecoder(client)
     answers.write(b"{}\n")  # ready

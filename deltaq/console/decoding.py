@@ -63,14 +63,23 @@ class DecoderProcess:
         self._sent: set[int] = set()  # ids of schemas that the process has
         self._rest = b""
 
-    def ask(self, schema_id: int, schema: Mapping[str, Any], value: bytes, chars: int) -> dict[str, Any]:
-        """The answer for a value with this schema: at most `chars` characters of its text, or an error. Raises
-        ProcessFailed; the next value gets a new process."""
+    def ask(
+        self, schema_id: int, schema: Mapping[str, Any], value: bytes, chars: int
+    ) -> dict[str, Any]:
+        """The answer for a value with this schema: at most `chars` characters of its text, or an
+        error. Raises ProcessFailed; the next value gets a new process.
+        """
         try:
             if self._process is None:
                 self._start(schema["type"])
             about = {} if schema_id in self._sent else schema
-            request = {"id": schema_id, "bytes": len(value), "chars": chars, "type": schema["type"], **about}
+            request = {
+                "id": schema_id,
+                "bytes": len(value),
+                "chars": chars,
+                "type": schema["type"],
+                **about,
+            }
             self._write(json.dumps(request).encode() + b"\n" + value)
             self._sent.add(schema_id)
             return self._answer(VALUE_S)
@@ -88,7 +97,8 @@ class DecoderProcess:
                 pass
 
     def _start(self, schema_type: str) -> None:
-        env = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}  # no token, no keys of a store
+        # No token, no keys of a store.
+        env = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             [*_COMMAND, schema_type],
             stdin=subprocess.PIPE,
@@ -128,7 +138,8 @@ class DecoderProcess:
 
 
 class ValueDecoder:
-    """Decodes values that begin with the id of a schema in the registry of the root: Avro, JSON Schema and Protobuf.
+    """Decodes values that begin with the id of a schema in the registry of the root: Avro, JSON
+    Schema and Protobuf.
 
     It is for one page, and raises nothing. Its process ends with the block.
     """
@@ -144,13 +155,17 @@ class ValueDecoder:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._process.end()
 
     def has_schema(self, value: bytes) -> bool:
-        """Whether a value begins with the id of a schema in the registry. After `UNKNOWN_MAX` ids that are not there,
-        no more are asked for: each costs a request."""
+        """Whether a value begins with the id of a schema in the registry. After `UNKNOWN_MAX` ids
+        that are not there, no more are asked for: each costs a request.
+        """
         return self._schema(value) is not None
 
     def __call__(self, value: bytes, chars: int) -> Decoded | Undecodable | None:
@@ -161,7 +176,10 @@ class ValueDecoder:
         number, schema = found
         if self._failures >= FAILURES_MAX:
             return Undecodable("other values of this page have ended their decoding")
-        if len(schema["schema"]) + sum(len(text) for _, text in schema["references"]) > SCHEMA_CHARS_MAX:
+        if (
+            len(schema["schema"]) + sum(len(text) for _, text in schema["references"])
+            > SCHEMA_CHARS_MAX
+        ):
             return Undecodable(f"its schema has more than {SCHEMA_CHARS_MAX:,} characters")
         try:
             answer = self._process.ask(number, schema, value, chars)
@@ -171,7 +189,9 @@ class ValueDecoder:
         if "error" in answer:
             return Undecodable(str(answer["error"]))
         kind = schema["type"]
-        return Decoded(answer["text"], f"{_KINDS.get(kind, kind)} schema {number}", answer["is_whole"])
+        return Decoded(
+            answer["text"], f"{_KINDS.get(kind, kind)} schema {number}", answer["is_whole"]
+        )
 
     def _schema(self, value: bytes) -> tuple[int, Mapping[str, Any]] | None:
         number = schema_id_of(value)
@@ -186,6 +206,9 @@ class ValueDecoder:
             except KafkaException:
                 self._unknown.add(number)
                 return None
-            about = {"schema": schema.schema_str, "references": [(name, text) for name, text in texts]}
+            about = {
+                "schema": schema.schema_str,
+                "references": [(name, text) for name, text in texts],
+            }
             self._schemas[number] = {"type": schema.schema_type or "AVRO", **about}
         return number, self._schemas[number]

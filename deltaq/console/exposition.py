@@ -28,7 +28,8 @@ def root_samples(roots: Sequence[Root]) -> Iterator[Sample]:
     for root in roots:
         view, at = root.poller.view(), {"root": root.url}
         if view.problem:
-            # Values of an earlier look would seem to be those of now, and no alert would see that a lag grows.
+            # Values of an earlier look would seem to be those of now, and no alert would see that a
+            # lag grows.
             yield Sample(UNREADABLE, at, 1)
             continue
         for name, topic in view.topics.items():
@@ -45,12 +46,16 @@ def root_samples(roots: Sequence[Root]) -> Iterator[Sample]:
             yield from _lag(GROUP_LAG, labels, group.lag)
             yield Sample(GROUP_MEMBERS, labels, len(group.members))
             for topic_name in group.topics:
-                yield from _lag(GROUP_TOPIC_LAG, {**labels, "topic": topic_name}, group.lag_in(topic_name))
+                yield from _lag(
+                    GROUP_TOPIC_LAG, {**labels, "topic": topic_name}, group.lag_in(topic_name)
+                )
         yield Sample(UNREADABLE, at, len(view.errors))
         yield Sample(COST_PER_DAY, at, view.cost.dollars)
 
 
 def _lag(metric: Gauge, labels: Mapping[str, str], lag: int | None) -> Iterator[Sample]:
-    """The sample of a lag; none for one that is not known, which an alert would take for a group that is not behind."""
+    """The sample of a lag; none for one that is not known, which an alert would take for a group
+    that is not behind.
+    """
     if lag is not None:
         yield Sample(metric, labels, lag)

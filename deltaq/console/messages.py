@@ -1,7 +1,8 @@
 """Messages as a page shows them: a few, of bounded size, decoded where their schema is known.
 
-Records are read one row group at a time. Of each that may be shown, only what is shown is kept, and of a value with a
-schema as much as is decoded, so that a page takes the memory of a row group whatever the records are.
+Records are read one row group at a time. Of each that may be shown, only what is shown is kept, and
+of a value with a schema as much as is decoded, so that a page takes the memory of a row group
+whatever the records are.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ _WIDER = 4
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A piece of a message: its text, how it was decoded, its size in bytes, and whether all of it is shown."""
+    """A piece of a message: its text, how it was decoded, its size in bytes, and whether all of it
+    is shown.
+    """
 
     text: str
     kind: str
@@ -71,7 +74,9 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A message on a page. `timestamp` is None where the stored time is none that a message can have."""
+    """A message on a page. `timestamp` is None where the stored time is none that a message can
+    have.
+    """
 
     partition: int
     offset: int
@@ -84,8 +89,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The messages of a page. `searched` counts those that were looked at, `is_all` says whether none is left.
-    `left_out` are records that are too large to be read here, and `is_late` says that the time was over."""
+    """The messages of a page. `searched` counts those that were looked at, `is_all` says whether
+    none is left. `left_out` are records that are too large to be read here, and `is_late` says that
+    the time was over.
+    """
 
     rows: Sequence[Row]
     searched: int
@@ -96,8 +103,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a page asks for: the partitions (None for all), where reading begins (None: the newest messages), and a
-    regular expression that keys or values match."""
+    """What a page asks for: the partitions (None for all), where reading begins (None: the newest
+    messages), and a regular expression that keys or values match.
+    """
 
     partition: int | None = None
     start: Place = None
@@ -121,7 +129,9 @@ class Head:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kept:
-    """What a page keeps of a record, ordered by time. A typed value is a batch of one row; None if it is too large."""
+    """What a page keeps of a record, ordered by time. A typed value is a batch of one row; None if
+    it is too large.
+    """
 
     timestamp_us: int
     partition: int
@@ -137,7 +147,9 @@ Decode: TypeAlias = Callable[[bytes, int], "Decoded | Undecodable | None"]
 
 
 def find(store: Store, clock: Clock, topic: str, wanted: Wanted) -> Found:
-    """The messages that a page wants. Raises UnknownTopic, InvalidConfig, Corrupt, Incompatible, Unavailable."""
+    """The messages that a page wants. Raises UnknownTopic, InvalidConfig, Corrupt, Incompatible,
+    Unavailable.
+    """
     handle = Topic(topic, store=store, clock=clock)
     partitions = None if wanted.partition is None else [wanted.partition]
     count = max(1, min(wanted.count, MESSAGES_MAX))
@@ -151,7 +163,12 @@ def find(store: Store, clock: Clock, topic: str, wanted: Wanted) -> Found:
             search.oldest(ranges)
         elif wanted.pattern:
             each = max(1, SEARCHED_MAX // max(1, len(ranges)))
-            search.newest({partition: (max(start, end - each), end) for partition, (start, end) in ranges.items()})
+            search.newest(
+                {
+                    partition: (max(start, end - each), end)
+                    for partition, (start, end) in ranges.items()
+                }
+            )
         else:
             search.last(ranges)
         rows = [row(kept, definition_of(log).schema, decode) for kept in search.found()]
@@ -168,7 +185,13 @@ class _Search:
     """Looks at records piece by piece and keeps those that a page shows."""
 
     def __init__(
-        self, store: Store, log: TopicLog, clock: Clock, count: int, wanted: Wanted, decode: ValueDecoder
+        self,
+        store: Store,
+        log: TopicLog,
+        clock: Clock,
+        count: int,
+        wanted: Wanted,
+        decode: ValueDecoder,
     ) -> None:
         self._store = store
         self._log = log
@@ -193,8 +216,12 @@ class _Search:
         self._is_by_offset = len(ranges) == 1
         window = SEARCHED_MAX if self._pattern else self._count
         while any(start < end for start, end in ranges.values()) and not self._is_done():
-            until = {partition: min(start + window, end) for partition, (start, end) in ranges.items()}
-            for rows in self._pieces({partition: (ranges[partition][0], until[partition]) for partition in ranges}):
+            until = {
+                partition: min(start + window, end) for partition, (start, end) in ranges.items()
+            }
+            for rows in self._pieces(
+                {partition: (ranges[partition][0], until[partition]) for partition in ranges}
+            ):
                 chosen = range(rows.num_rows)[: self._count - len(self._kept)]
                 self._kept += [self._keep(rows, row) for row in chosen]
                 if self._is_done():
@@ -206,9 +233,13 @@ class _Search:
         """Find the newest records in `ranges`, which gaps may precede."""
         window = self._count
         while True:
-            starts = {partition: max(start, end - window) for partition, (start, end) in ranges.items()}
+            starts = {
+                partition: max(start, end - window) for partition, (start, end) in ranges.items()
+            }
             self._kept, self.searched, self.left_out = [], 0, []
-            self.newest({partition: (starts[partition], end) for partition, (_, end) in ranges.items()})
+            self.newest(
+                {partition: (starts[partition], end) for partition, (_, end) in ranges.items()}
+            )
             is_all = all(starts[partition] == ranges[partition][0] for partition in ranges)
             if len(self._kept) >= self._count or is_all or self.left_out or self.late:
                 return
@@ -217,12 +248,20 @@ class _Search:
     def newest(self, ranges: Ranges) -> None:
         """Find the newest records in `ranges` by their timestamps."""
         for rows in self._pieces(ranges):
-            places = pa.table([rows.column(name) for name, _ in BY_TIME], names=[name for name, _ in BY_TIME])
+            places = pa.table(
+                [rows.column(name) for name, _ in BY_TIME], names=[name for name, _ in BY_TIME]
+            )
             latest = pc.sort_indices(places, sort_keys=BY_TIME)[-self._count :].to_pylist()
-            self._kept = heapq.nlargest(self._count, [*self._kept, *(self._keep(rows, row) for row in latest)])
+            self._kept = heapq.nlargest(
+                self._count, [*self._kept, *(self._keep(rows, row) for row in latest)]
+            )
 
     def _is_done(self) -> bool:
-        return self.late or len(self._kept) >= self._count or (bool(self._pattern) and self.searched >= SEARCHED_MAX)
+        return (
+            self.late
+            or len(self._kept) >= self._count
+            or (bool(self._pattern) and self.searched >= SEARCHED_MAX)
+        )
 
     def _pieces(self, ranges: Ranges) -> Iterator[pa.RecordBatch]:
         """The records in `ranges` that match, in small batches, until the time is over."""
@@ -250,11 +289,15 @@ class _Search:
                 return
 
     def _hits(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that match. Typed ones become Python's values for it: of those that cannot, and of large ones, no
-        other row suffers."""
+        """The rows that match. Typed ones become Python's values for it: of those that cannot, and
+        of large ones, no other row suffers.
+        """
         is_typed = definition_of(self._log).schema is not None
         if is_typed and rows.num_rows == 1 and rows.nbytes > _SEARCHED_BYTES:
-            partition, offset = rows.column("_partition")[0].as_py(), rows.column("_offset")[0].as_py()
+            partition, offset = (
+                rows.column("_partition")[0].as_py(),
+                rows.column("_offset")[0].as_py(),
+            )
             self.left_out.append(TooLarge(partition, offset, offset + 1, rows.nbytes))
             return rows.slice(0, 0)
         try:
@@ -265,7 +308,9 @@ class _Search:
             if rows.num_rows < 2:
                 return rows.slice(0, 0)
             half = rows.num_rows // 2
-            return pa.concat_batches([self._hits(rows.slice(0, half)), self._hits(rows.slice(half))])
+            return pa.concat_batches(
+                [self._hits(rows.slice(0, half)), self._hits(rows.slice(half))]
+            )
 
     def _keep(self, rows: pa.RecordBatch, number: int) -> Kept:
         """What is shown of a record, copied: a slice would keep the whole piece in memory."""
@@ -279,12 +324,18 @@ class _Search:
                 value = head_of(one.column("value")[0], VALUE_BYTES_MAX)
         headers = one.column("_headers")[0].values or ()
         shown_headers = [
-            (head_of(pair["key"], 4 * HEADER_CHARS) or Head(b"", 0), head_of(pair["value"], 4 * HEADER_CHARS))
+            (
+                head_of(pair["key"], 4 * HEADER_CHARS) or Head(b"", 0),
+                head_of(pair["value"], 4 * HEADER_CHARS),
+            )
             for pair in (headers[at] for at in range(min(len(headers), HEADERS_MAX)))
         ]
         time = one.column("_timestamp").cast(pa.int64())[0].as_py()
         partition, offset = one.column("_partition")[0].as_py(), one.column("_offset")[0].as_py()
-        key, left_out = head_of(one.column("_key")[0], 4 * KEY_CHARS), len(headers) - len(shown_headers)
+        key, left_out = (
+            head_of(one.column("_key")[0], 4 * KEY_CHARS),
+            len(headers) - len(shown_headers),
+        )
         return Kept(time, partition, offset, key, value, shown_headers, left_out, one.nbytes)
 
 
@@ -299,7 +350,9 @@ def halved(rows: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
 
 
 def head_of(scalar: pa.Scalar, bytes_max: int) -> Head | None:
-    """The beginning of bytes or of a text; None for null. A character of UTF-8 has four bytes at most."""
+    """The beginning of bytes or of a text; None for null. A character of UTF-8 has four bytes at
+    most.
+    """
     if not scalar.is_valid:
         return None
     content = scalar.as_buffer()
@@ -309,13 +362,24 @@ def head_of(scalar: pa.Scalar, bytes_max: int) -> Head | None:
 def row(kept: Kept, schema: TopicSchema | None, decode: Decode) -> Row:
     """A record as a row, with limits for each part."""
     headers = [
-        (printable(name.content.decode(errors="replace")[:HEADER_CHARS]), shown(value, HEADER_CHARS))
+        (
+            printable(name.content.decode(errors="replace")[:HEADER_CHARS]),
+            shown(value, HEADER_CHARS),
+        )
         for name, value in kept.headers
     ]
     value = _value(kept.value, decode) if schema is None else _typed(kept, schema)
     time_ms = kept.timestamp_us // 1000
     stamp = time_ms if 0 <= time_ms <= TIMESTAMP_MS_MAX else None
-    return Row(kept.partition, kept.offset, stamp, shown(kept.key, KEY_CHARS), value, headers, kept.headers_left_out)
+    return Row(
+        kept.partition,
+        kept.offset,
+        stamp,
+        shown(kept.key, KEY_CHARS),
+        value,
+        headers,
+        kept.headers_left_out,
+    )
 
 
 def _value(value: Head | None, decode: Decode) -> Shown:
@@ -331,10 +395,22 @@ def _value(value: Head | None, decode: Decode) -> Shown:
 
 def _typed(kept: Kept, schema: TopicSchema) -> Shown:
     if kept.value is None:
-        return Shown("", f"too large to be shown here: more than {VALUE_BYTES_MAX // 1024} KiB", kept.row_bytes, False)
+        return Shown(
+            "",
+            f"too large to be shown here: more than {VALUE_BYTES_MAX // 1024} KiB",
+            kept.row_bytes,
+            False,
+        )
     try:
         (value,) = schema.to_python(kept.value)
-    except (KafkaException, ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException) as error:
+    except (
+        KafkaException,
+        ValueError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+        pa.ArrowException,
+    ) as error:
         return Shown("", f"cannot be shown: {printable(str(error)[:200])}", kept.row_bytes, False)
     if value is None:
         return Shown("", "null")

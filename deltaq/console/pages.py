@@ -43,7 +43,9 @@ def topic(visit: Visit) -> Page:
         "topic": view,
         "chart": chart(view.rates, lambda value: f"{as_rate(value) or 0}"),
         "schema": None if entries is None else _columns(visit, view.name),
-        "settings": sorted((entries or {}).values(), key=lambda entry: (entry.is_default, entry.name)),
+        "settings": sorted(
+            (entries or {}).values(), key=lambda entry: (entry.is_default, entry.name)
+        ),
         "names": sorted(TOPIC_SETTINGS),
         "readers": [group for group in visit.view().groups.values() if view.name in group.topics],
     }
@@ -95,7 +97,9 @@ def messages(visit: Visit) -> Page:
 
 def _following(rows: Sequence[Row]) -> int | None:
     """The offset behind the rows of one partition; None for rows of several, and without rows."""
-    return max(row.offset for row in rows) + 1 if len({row.partition for row in rows}) == 1 else None
+    return (
+        max(row.offset for row in rows) + 1 if len({row.partition for row in rows}) == 1 else None
+    )
 
 
 def _number(text: str, name: str, most: int) -> int | None:
@@ -108,7 +112,9 @@ def _number(text: str, name: str, most: int) -> int | None:
 
 def _checked_pattern(pattern: str) -> str:
     if len(pattern) > PATTERN_CHARS:
-        raise InvalidConfig(f"the search has {len(pattern)} characters; use {PATTERN_CHARS} at most", key="search")
+        raise InvalidConfig(
+            f"the search has {len(pattern)} characters; use {PATTERN_CHARS} at most", key="search"
+        )
     return pattern
 
 
@@ -140,7 +146,12 @@ def maintenance(visit: Visit) -> Page:
     view = visit.view()
     waiting = [topic for topic in view.topics.values() if topic.files_to_compact]
     waiting.sort(key=lambda topic: -topic.files_to_compact)
-    values = {"lines": lines, "failures": counts[FAILURES], "planned": counts["actions planned"], "waiting": waiting}
+    values = {
+        "lines": lines,
+        "failures": counts[FAILURES],
+        "planned": counts["actions planned"],
+        "waiting": waiting,
+    }
     return Page("maintenance.html", values)
 
 
@@ -149,7 +160,10 @@ def cost(visit: Visit) -> Page:
     view = visit.view()
     values = {
         "view": view,
-        "kinds": [(kind, view.cost.requests_per_s[kind], view.cost.dollars_by_kind()[kind]) for kind in REQUEST_KINDS],
+        "kinds": [
+            (kind, view.cost.requests_per_s[kind], view.cost.dollars_by_kind()[kind])
+            for kind in REQUEST_KINDS
+        ],
         "chart": chart(view.dollars, lambda value: f"${value:,.2f}"),
     }
     return Page("cost.html", values, live="_cost.html")

@@ -35,10 +35,16 @@ class _Histories:
 
 
 class Poller:
-    """The newest view of a root. A thread looks at the root while there are listeners. Thread-safe."""
+    """The newest view of a root. A thread looks at the root while there are listeners.
+    Thread-safe.
+    """
 
     def __init__(
-        self, store: Store, clock: Clock = SYSTEM_CLOCK, interval_s: float = INTERVAL_S, totals: Totals | None = None
+        self,
+        store: Store,
+        clock: Clock = SYSTEM_CLOCK,
+        interval_s: float = INTERVAL_S,
+        totals: Totals | None = None,
     ) -> None:
         self._clock = clock
         self._interval_s = interval_s
@@ -68,12 +74,15 @@ class Poller:
 
     @contextmanager
     def subscribed(self, listener: Listener) -> Iterator[None]:
-        """Call `listener` with each new view, on the thread of the poller, until the end of the block."""
+        """Call `listener` with each new view, on the thread of the poller, until the end of the
+        block.
+        """
         key = object()
         with self._changed:
             self._listeners[key] = listener
             if self._thread is None:
-                self._histories = _Histories()  # the last looks were some time ago, or at long intervals
+                # The last looks were some time ago, or at long intervals.
+                self._histories = _Histories()
                 self._thread = self._clock.start_thread(self._run, "deltaq-console")
         try:
             yield
@@ -97,14 +106,22 @@ class Poller:
                     return
 
     def _look(self) -> RootView:
-        """Look at the root. A failure is a view with a problem: the pages show it, and the next look tries again."""
+        """Look at the root. A failure is a view with a problem: the pages show it, and the next
+        look tries again.
+        """
         try:
             now = self._watch.sample()
         except KafkaException as error:
-            self._view = replace(self._view, number=self._view.number + 1, problem=error.error.str())
+            self._view = replace(
+                self._view, number=self._view.number + 1, problem=error.error.str()
+            )
         except Exception as error:  # noqa: BLE001 - a defect must not end the thread that all pages wait for
             _log.exception("a look at the root failed")
-            self._view = replace(self._view, number=self._view.number + 1, problem=f"unexpected {type(error).__name__}")
+            self._view = replace(
+                self._view,
+                number=self._view.number + 1,
+                problem=f"unexpected {type(error).__name__}",
+            )
         else:
             self._view, self._before = self._seen(now), now
         return self._view

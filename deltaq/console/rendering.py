@@ -1,4 +1,6 @@
-"""Templates as HTML. Every value is escaped: there is no way to mark one as safe. Jinja is known only here."""
+"""Templates as HTML. Every value is escaped: there is no way to mark one as safe. Jinja is known
+only here.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ def as_dollars(value: float) -> str:
 
 
 def _visible(value: Any) -> Any:
-    """Text of a page, from wherever: characters that would turn the direction of what follows, or that a terminal would
-    act on, are escaped. Markup is what templates have made."""
+    """Text of a page, from wherever: characters that would turn the direction of what follows, or
+    that a terminal would act on, are escaped. Markup is what templates have made.
+    """
     if type(value) is not str or value.isprintable():
         return value
     return "\n".join(map(printable, value.split("\n")))
@@ -55,7 +58,9 @@ _ENVIRONMENT = _environment()
 
 def render(page: Page, common: Mapping[str, object]) -> str:
     """A page with the values that all pages have."""
-    return _ENVIRONMENT.get_template(page.template).render({**common, **page.values, "live": page.live})
+    return _ENVIRONMENT.get_template(page.template).render(
+        {**common, **page.values, "live": page.live}
+    )
 
 
 def render_live(page: Page, common: Mapping[str, object]) -> str:

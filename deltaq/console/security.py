@@ -1,4 +1,6 @@
-"""Who may see and change what: hosts, origins, the token, sessions, and what browsers are told. No I/O."""
+"""Who may see and change what: hosts, origins, the token, sessions, and what browsers are told. No
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from deltaq.clock import Clock
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src "
+        "'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -22,7 +24,9 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of every answer. A browser loads nothing from elsewhere, and runs no script that stands in a page."""
+"""Of every answer. A browser loads nothing from elsewhere, and runs no script that stands in a
+page.
+"""
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -51,7 +55,9 @@ class ConsoleSession:
 
 
 class Sessions:
-    """Browsers that have shown the token. `token` is None where nothing may be changed and nothing is protected."""
+    """Browsers that have shown the token. `token` is None where nothing may be changed and nothing
+    is protected.
+    """
 
     def __init__(self, token: str | None, clock: Clock) -> None:
         self._token = token
@@ -67,7 +73,9 @@ class Sessions:
             return None
         while len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
-        session = ConsoleSession(new_secret(self._clock), new_secret(self._clock), self._clock.monotonic() + SESSION_S)
+        session = ConsoleSession(
+            new_secret(self._clock), new_secret(self._clock), self._clock.monotonic() + SESSION_S
+        )
         self._sessions[session.id] = session
         return session
 
@@ -77,7 +85,8 @@ class Sessions:
 
     def find(self, cookies: str) -> ConsoleSession | None:
         """The session that a `Cookie` header names."""
-        # Not by Python's parser: it stops at a value that is no token, as other programs on this host may have set.
+        # Not by Python's parser: it stops at a value that is no token, as other programs on this
+        # host may have set.
         pairs = (pair.strip().partition("=") for pair in cookies.split(";"))
         named = (self._sessions.get(value) for name, _, value in pairs if name == COOKIE)
         session = next(filter(None, named), None)
@@ -105,7 +114,9 @@ def new_secret(clock: Clock) -> str:
 
 
 def is_known_host(header: str, hosts: frozenset[str]) -> bool:
-    """Whether a `Host` header names this server, and not a site whose name was made to lead here."""
+    """Whether a `Host` header names this server, and not a site whose name was made to lead
+    here.
+    """
     try:
         return "@" not in header and urlsplit(f"//{header}").hostname in hosts
     except ValueError:
@@ -118,9 +129,11 @@ def is_own_origin(origin: str | None, host: str, scheme: str) -> bool:
 
 
 def is_of_another_site(headers: Mapping[str, str]) -> bool:
-    """Whether a browser sends this request for a page of another origin: an image, a frame, a form or a link there.
+    """Whether a browser sends this request for a page of another origin: an image, a frame, a form
+    or a link there.
 
-    Another port of the same host is another origin. Programs that are no browsers send no `Sec-Fetch-Site`.
+    Another port of the same host is another origin. Programs that are no browsers send no
+    `Sec-Fetch-Site`.
     """
     return headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
 

@@ -16,7 +16,12 @@ from deltaq.admin import AdminClient
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import AdminConfig, parse_client_config
 from deltaq.console.app import STREAMS_MAX, Console, application
-from deltaq.console.connections import ConnectionLimits, HttpConnection, LimitedState, connections_max
+from deltaq.console.connections import (
+    ConnectionLimits,
+    HttpConnection,
+    LimitedState,
+    connections_max,
+)
 from deltaq.console.poller import INTERVAL_S, Poller
 from deltaq.console.security import LOOPBACK, Sessions, new_secret
 from deltaq.console.visits import Root
@@ -35,8 +40,10 @@ CLOSING_S = 2
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How to serve. `token` is that of people who may write, and of all where `host` is not loopback; one is made if
-    it is needed and not given. `hosts` are more names under which browsers reach the server."""
+    """How to serve. `token` is that of people who may write, and of all where `host` is not
+    loopback; one is made if it is needed and not given. `hosts` are more names under which browsers
+    reach the server.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8090
@@ -57,13 +64,16 @@ def console_of(
     clock: Clock = SYSTEM_CLOCK,
     notify_token: Callable[[str], object] = lambda _: None,
 ) -> Console:
-    """The console of these roots. `notify_token` is called with a token that was made, and never with a given one.
-    Raises InvalidConfig for a root or a setting that cannot be used."""
+    """The console of these roots. `notify_token` is called with a token that was made, and never
+    with a given one. Raises InvalidConfig for a root or a setting that cannot be used.
+    """
     if not settings.is_loopback and settings.host in ("0.0.0.0", "::", "") and not settings.hosts:  # noqa: S104
         raise InvalidConfig("name the host names that lead to the server: --allow-host", key="host")
     token = settings.token
     if token is not None and (len(token) < TOKEN_CHARS_MIN or not token.isascii()):
-        raise InvalidConfig(f"the token must have {TOKEN_CHARS_MIN} ASCII characters at least", key="token")
+        raise InvalidConfig(
+            f"the token must have {TOKEN_CHARS_MIN} ASCII characters at least", key="token"
+        )
     if token is None and (settings.may_write or not settings.is_loopback):
         token = new_secret(clock)
         notify_token(token)
@@ -81,14 +91,18 @@ def console_of(
     )
 
 
-def _root(number: int, conf: Mapping[str, Any], settings: ServerSettings, clock: Clock, totals: Totals) -> Root:
+def _root(
+    number: int, conf: Mapping[str, Any], settings: ServerSettings, clock: Clock, totals: Totals
+) -> Root:
     store = open_root(parse_client_config(AdminConfig, conf), clock)
     admin = AdminClient(conf, store=store, clock=clock)
     return Root(number, store, admin, Poller(store, clock, settings.interval_s, totals), clock)
 
 
 def serve(console: Console, settings: ServerSettings, notify: Callable[[str], object]) -> None:
-    """Serve until SIGINT or SIGTERM. `notify` is called with the address. Raises InvalidConfig for a port in use."""
+    """Serve until SIGINT or SIGTERM. `notify` is called with the address. Raises InvalidConfig for
+    a port in use.
+    """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -97,10 +111,13 @@ def serve(console: Console, settings: ServerSettings, notify: Callable[[str], ob
             listener.bind((settings.host, settings.port))
             listener.listen()  # from now on, connections wait for the server
         except OSError as error:
-            raise InvalidConfig(f"{settings.host}:{settings.port}: {error.strerror}", key="port") from None
+            raise InvalidConfig(
+                f"{settings.host}:{settings.port}: {error.strerror}", key="port"
+            ) from None
         host, port = listener.getsockname()[:2]
         notify(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
-        with listening(console.totals), suppress(KeyboardInterrupt):  # uvicorn ends cleanly, then signals again
+        # Uvicorn ends cleanly, then signals again.
+        with listening(console.totals), suppress(KeyboardInterrupt):
             http_server(console).run([listener])
 
 
@@ -121,7 +138,9 @@ def http_server(console: Console, limits: ConnectionLimits | None = None) -> uvi
 
 
 class _Server(uvicorn.Server):
-    """A server that does not wait for pages which stay open: it would cancel their streams, with a traceback each."""
+    """A server that does not wait for pages which stay open: it would cancel their streams, with a
+    traceback each.
+    """
 
     def __init__(self, config: uvicorn.Config, console: Console, limits: ConnectionLimits) -> None:
         super().__init__(config)
@@ -138,7 +157,9 @@ class _Server(uvicorn.Server):
 
 
 def _log_shortly(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what a connection raises in one line: clients can make it happen as often as they like."""
+    """Log what a connection raises in one line: clients can make it happen as often as they
+    like.
+    """
     error = context.get("exception")
     if isinstance(error, OSError):
         _log.warning("%s: %s", context.get("message", "a connection failed"), error)

@@ -16,7 +16,9 @@ NO_POINTS: tuple[float, ...] = ()
 
 @dataclass(frozen=True, slots=True)
 class TopicPage:
-    """A topic. Rates are None after the first look; `rates` are those of the last looks, the newest last."""
+    """A topic. Rates are None after the first look; `rates` are those of the last looks, the newest
+    last.
+    """
 
     name: str
     messages: int
@@ -34,7 +36,9 @@ class TopicPage:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Bytes of files a second, by the average size of a message in the files that there are; None if unknown."""
+        """Bytes of files a second, by the average size of a message in the files that there are;
+        None if unknown.
+        """
         if not self.messages_per_s:
             return self.messages_per_s
         return self.messages_per_s * self.bytes / self.messages if self.messages else None
@@ -84,7 +88,9 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True)
 class RootView:
-    """A root at one time. `number` counts looks. `problem` says why the last one failed; the rest is older then."""
+    """A root at one time. `number` counts looks. `problem` says why the last one failed; the rest
+    is older then.
+    """
 
     number: int
     topics: Mapping[str, TopicPage]
@@ -100,7 +106,11 @@ class RootView:
     @property
     def messages_per_s(self) -> float | None:
         """Of all topics; None after the first look."""
-        known = [topic.messages_per_s for topic in self.topics.values() if topic.messages_per_s is not None]
+        known = [
+            topic.messages_per_s
+            for topic in self.topics.values()
+            if topic.messages_per_s is not None
+        ]
         return sum(known) if known else None
 
     @property
@@ -147,28 +157,42 @@ def topic_views(before: RootSample | None, now: RootSample) -> dict[str, TopicPa
     for rate in topic_rates(before, now):
         count = now.topics[rate.topic]
         if count.settings is not None:
-            found[rate.topic] = _topic_view(rate.topic, count, rate.messages_per_s, rate.commits_per_s, count.settings)
+            found[rate.topic] = _topic_view(
+                rate.topic, count, rate.messages_per_s, rate.commits_per_s, count.settings
+            )
     return dict(sorted(found.items()))
 
 
 def _topic_view(
-    name: str, count: TopicCount, messages: float | None, commits: float | None, settings: TopicSettings
+    name: str,
+    count: TopicCount,
+    messages: float | None,
+    commits: float | None,
+    settings: TopicSettings,
 ) -> TopicPage:
     size = count.bytes, count.files, count.files_to_compact
     about = count.ranges, settings, count.is_typed
-    return TopicPage(name, count.messages, *size, count.version, *about, messages, commits, count.produced)
+    return TopicPage(
+        name, count.messages, *size, count.version, *about, messages, commits, count.produced
+    )
 
 
 def group_views(before: RootSample | None, now: RootSample) -> dict[str, GroupPage]:
     """The groups of a sample, by name."""
-    return {name: _group_view(name, count, before, now) for name, count in sorted(now.groups.items())}
+    return {
+        name: _group_view(name, count, before, now) for name, count in sorted(now.groups.items())
+    }
 
 
-def _group_view(name: str, count: GroupCount, before: RootSample | None, now: RootSample) -> GroupPage:
+def _group_view(
+    name: str, count: GroupCount, before: RootSample | None, now: RootSample
+) -> GroupPage:
     earlier = None if before is None else before.groups.get(name)
     rate, lag, lag_before = None, count.lag.lag, None if earlier is None else earlier.lag.lag
     if before is not None and lag is not None and lag_before is not None and now.at_s > before.at_s:
         rate = (lag - lag_before) / (now.at_s - before.at_s)
     about = count.about
     state = about.state.name.lower().replace("_", " ")
-    return GroupPage(name, state, about.partition_assignor, about.members, count.lag.partitions, lag, rate)
+    return GroupPage(
+        name, state, about.partition_assignor, about.members, count.lag.partitions, lag, rate
+    )

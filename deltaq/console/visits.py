@@ -35,8 +35,9 @@ class Root:
 
 @dataclass(frozen=True)
 class Visit:
-    """A request for a page of a root. `names` are those in its address, `given` its query or form. `view_now` is the
-    view to show; None for the newest."""
+    """A request for a page of a root. `names` are those in its address, `given` its query or form.
+    `view_now` is the view to show; None for the newest.
+    """
 
     root: Root
     names: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +51,9 @@ class Visit:
 
 @dataclass(frozen=True)
 class Page:
-    """An answer: a template with its values. A live page has a part that is sent again with each view."""
+    """An answer: a template with its values. A live page has a part that is sent again with each
+    view.
+    """
 
     template: str
     values: Mapping[str, object]

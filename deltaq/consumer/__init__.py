@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from deltaq.consumer.consumer import Consumer
 from deltaq.consumer.deserializing import DeserializingConsumer
-from deltaq.consumer.health import ConsumerHealth, MembershipState, Ownership, PartitionHealth, ReadState
+from deltaq.consumer.health import (
+    ConsumerHealth,
+    MembershipState,
+    Ownership,
+    PartitionHealth,
+    ReadState,
+)
 
 __all__ = [
     "Consumer",

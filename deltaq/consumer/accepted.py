@@ -1,10 +1,11 @@
 """The batches that a consumer has accepted from the fetcher, and what calls have returned of them.
 
-A signal handler may end any call with an exception between any two steps. No record is skipped even then:
+A signal handler may end any call with an exception between any two steps. No record is skipped even
+then:
 
 * A batch is accepted from the fetcher before the fetcher removes it.
-* A call marks what it returns by one assignment to one attribute (`row` of a batch, `returned` of a `Taking`), just
-  before it returns. Everything else is derived from these attributes.
+* A call marks what it returns by one assignment to one attribute (`row` of a batch, `returned` of a
+  `Taking`), just before it returns. Everything else is derived from these attributes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ Place: TypeAlias = tuple[int, str | None]
 class Held:
     """An assigned partition.
 
-    `assigned_at` is the offset that `assign` was given, OFFSET_STORED by default. `place` follows the last record that
-    a call has returned, without the batches that are still accepted: see `AcceptedBatches.places`. `stored` is the
-    offset that the application or an earlier position has stored, with metadata.
+    `assigned_at` is the offset that `assign` was given, OFFSET_STORED by default. `place` follows
+    the last record that a call has returned, without the batches that are still accepted: see
+    `AcceptedBatches.places`. `stored` is the offset that the application or an earlier position has
+    stored, with metadata.
     """
 
     epoch: int
@@ -45,9 +47,11 @@ class Held:
 
 @dataclass(slots=True, eq=False)
 class AcceptedBatch(ABC):
-    """`count` accepted messages from the fetcher's `item`. `row` is the first one that no `poll` has returned.
+    """`count` accepted messages from the fetcher's `item`. `row` is the first one that no `poll`
+    has returned.
 
-    `taken` is the last `consume` that took messages, and the row after them. They are returned once that call returns.
+    `taken` is the last `consume` that took messages, and the row after them. They are returned once
+    that call returns.
     """
 
     item: object
@@ -146,18 +150,25 @@ class Taking:
     returned: bool = False
     count: int = 0
     parts: list[tuple[AcceptedBatch, list[Message]]] = field(default_factory=list)
-    drops: int = 0  # `AcceptedBatches._drops` when `parts` was last compared with the accepted batches
-    passed: int = 0  # number of accepted batches, from the first, that this call has taken completely
+    # `AcceptedBatches._drops` when `parts` was last compared with the accepted batches.
+    drops: int = 0
+    # Number of accepted batches, from the first, that this call has taken completely.
+    passed: int = 0
 
     def messages(self) -> list[Message]:
         """All messages taken, in order."""
-        return self.parts[0][1] if len(self.parts) == 1 else list(chain.from_iterable(part for _, part in self.parts))
+        return (
+            self.parts[0][1]
+            if len(self.parts) == 1
+            else list(chain.from_iterable(part for _, part in self.parts))
+        )
 
 
 class AcceptedBatches:
     """The batches accepted from the fetcher's `queue`, in order. For the application's thread.
 
-    `batch` is the batch that `poll` may return from, starting at its `row`, without a call of `first`.
+    `batch` is the batch that `poll` may return from, starting at its `row`, without a call of
+    `first`.
     """
 
     def __init__(self, queue: FetchBuffer) -> None:
@@ -169,7 +180,8 @@ class AcceptedBatches:
     def append(self, *batches: AcceptedBatch) -> None:
         """Accept all batches of one item, unless it is accepted already."""
         if batches and (not self._batches or self._batches[-1].item is not batches[0].item):
-            self._batches.extend(batches)  # one step, which no exception of a signal handler can split
+            # One step, which no exception of a signal handler can split.
+            self._batches.extend(batches)
 
     def put_first(self, event: Message) -> None:
         """Have an event returned before all accepted batches."""
@@ -186,7 +198,9 @@ class AcceptedBatches:
         self._batches = [batch for batch in self._batches if not is_dropped(batch)]
 
     def places(self) -> dict[int, Place]:
-        """The places of partitions, by the `id` of their `Held`, that follow from accepted batches."""
+        """The places of partitions, by the `id` of their `Held`, that follow from accepted
+        batches.
+        """
         found = {}
         for batch in tuple(self._batches):
             if isinstance(batch, PlacedBatch) and (place := batch.place()) is not None:
@@ -194,7 +208,9 @@ class AcceptedBatches:
         return found
 
     def first_offsets(self) -> dict[Key, int]:
-        """The offset of each partition's first accepted record that no call has returned. For any thread."""
+        """The offset of each partition's first accepted record that no call has returned. For any
+        thread.
+        """
         found: dict[Key, int] = {}
         for batch in tuple(self._batches):
             row = batch.rows_returned()
@@ -211,7 +227,9 @@ class AcceptedBatches:
         return None
 
     def first(self) -> AcceptedBatch | None:
-        """The batch whose `row` is to be returned next. The caller increments `row` to mark it as returned."""
+        """The batch whose `row` is to be returned next. The caller increments `row` to mark it as
+        returned.
+        """
         self._forget_returned()
         if not self._batches:
             return None
@@ -223,7 +241,8 @@ class AcceptedBatches:
         """Drop batches that calls have returned completely."""
         if not self._batches:
             return
-        # An interrupted call may have left the item in the fetcher's queue, where it would be accepted again.
+        # An interrupted call may have left the item in the fetcher's queue, where it would be
+        # accepted again.
         self._queue.remove(self._batches[-1].item)
         self.batch = None
         for batch in self._batches:
@@ -243,7 +262,9 @@ class AcceptedBatches:
         return True
 
     def take_arrow(self, count: int, taking: Taking) -> tuple[str, Any] | Message | None:
-        """Take the next records of one partition, at most `count`, as (topic, record batch); or an event."""
+        """Take the next records of one partition, at most `count`, as (topic, record batch); or an
+        event.
+        """
         batch = self._untaken(taking)
         if batch is None:
             return None
@@ -271,9 +292,11 @@ class AcceptedBatches:
         return None
 
     def drop_stale(self, taking: Taking) -> None:
-        """Drop messages that were taken from partitions that have been revoked, moved or paused since.
+        """Drop messages that were taken from partitions that have been revoked, moved or paused
+        since.
 
-        They are not committed. The consumer that owns the partition later reads them, unless a seek has skipped them.
+        They are not committed. The consumer that owns the partition later reads them, unless a seek
+        has skipped them.
         """
         if taking.drops != self._drops:
             accepted = set(map(id, self._batches))

@@ -1,7 +1,8 @@
 """The assignment of a consumer: its partitions and their positions.
 
-A change for the fetcher is recorded first (`_to_assign`, `_to_set`), then applied (`apply_changes`). The next call
-applies what was left by a call that an exception of a signal handler has ended: see `accepted`.
+A change for the fetcher is recorded first (`_to_assign`, `_to_set`), then applied
+(`apply_changes`). The next call applies what was left by a call that an exception of a signal
+handler has ended: see `accepted`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, Held, Place, PlacedEvent, RecordBatch
+from deltaq.consumer.accepted import (
+    AcceptedBatch,
+    AcceptedBatches,
+    Held,
+    Place,
+    PlacedEvent,
+    RecordBatch,
+)
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.consumer.fetch_buffer import PartitionRecords
 from deltaq.consumer.fetcher import Fetcher
@@ -23,8 +31,10 @@ from deltaq.serde.schema import TopicSchema
 
 @dataclass(frozen=True, slots=True)
 class HeldProgress:
-    """How far the application has come in a partition: the place after the last record that a call has returned, and
-    the offset of the first accepted record that none has; each None if there is none."""
+    """How far the application has come in a partition: the place after the last record that a call
+    has returned, and the offset of the first accepted record that none has; each None if there is
+    none.
+    """
 
     place: Place | None
     first_accepted: int | None
@@ -33,7 +43,9 @@ class HeldProgress:
 
 
 class Assignment:
-    """The partitions of one consumer. For the application's thread; the offset committer also calls `stored`."""
+    """The partitions of one consumer. For the application's thread; the offset committer also calls
+    `stored`.
+    """
 
     def __init__(
         self,
@@ -50,7 +62,8 @@ class Assignment:
         self._join_bytes_max = join_bytes_max
         self._held: dict[Key, Held] = {}
         self._to_assign: Mapping[Key, int] | None = None
-        # Partitions to set in the fetcher, and where; None for the first record that was not returned.
+        # Partitions to set in the fetcher, and where; None for the first record that was not
+        # returned.
         self._to_set: dict[Key, Place | None] = {}
         self._paused: set[Key] = set()  # also partitions that are not assigned now
         self._had: set[str] = set()  # topics of which a partition was ever assigned
@@ -58,14 +71,18 @@ class Assignment:
     # --- which partitions ---
 
     def partitions(self) -> list[TopicPartition]:
-        """The assigned partitions, sorted, each with the offset that `assign` was given, as in `confluent_kafka`."""
+        """The assigned partitions, sorted, each with the offset that `assign` was given, as in
+        `confluent_kafka`.
+        """
         given = self._to_assign
         if given is None:
             given = {key: held.assigned_at for key, held in self._held.items()}
         return [TopicPartition(*key, _assigned_at(given[key])) for key in sorted(given)]
 
     def set(self, wanted: Iterable[TopicPartition]) -> None:
-        """Assign exactly these partitions, each from its offset: a number or an OFFSET_ constant."""
+        """Assign exactly these partitions, each from its offset: a number or an OFFSET_
+        constant.
+        """
         to_assign = {(tp.topic, tp.partition): tp.offset for tp in wanted}
         self._had.update(topic for topic, _ in to_assign)
         self._accepted.batch = None
@@ -78,7 +95,9 @@ class Assignment:
         for tp in wanted:
             key = tp.topic, tp.partition
             self._had.add(tp.topic)
-            self._start(key, tp.offset, Held(-1, _assigned_at(tp.offset), paused=key in self._paused))
+            self._start(
+                key, tp.offset, Held(-1, _assigned_at(tp.offset), paused=key in self._paused)
+            )
 
     def remove(self, unwanted: Iterable[TopicPartition]) -> None:
         """Remove partitions."""
@@ -90,8 +109,11 @@ class Assignment:
             self._held.pop(key, None)
             self.apply_changes()
 
-    def follow(self, named: Set[str], matched: Set[str] = frozenset(), more: Iterable[str] = ()) -> None:
-        """Follow the logs of these topics, of assigned topics, and of `more` topics that are about to be assigned.
+    def follow(
+        self, named: Set[str], matched: Set[str] = frozenset(), more: Iterable[str] = ()
+    ) -> None:
+        """Follow the logs of these topics, of assigned topics, and of `more` topics that are about
+        to be assigned.
 
         A topic that is only `matched` is never created.
         """
@@ -105,7 +127,9 @@ class Assignment:
         return (topic, partition) in self._held
 
     def not_assigned(self, topic: str, partition: int) -> KafkaException:
-        """The error about a partition whose offset cannot be stored, with the code that Kafka's client has for it."""
+        """The error about a partition whose offset cannot be stored, with the code that Kafka's
+        client has for it.
+        """
         reason = f"store_offsets: {topic}[{partition}] is not assigned to this consumer"
         if topic in self._had:
             return WrongState(reason)
@@ -122,18 +146,25 @@ class Assignment:
         """Raise InvalidConfig for a partition that is not assigned."""
         for tp in unwanted:
             if not self.holds(tp.topic, tp.partition):
-                reason = f"{tp.topic} [{tp.partition}] can't be unassigned since it is not in the current assignment"
+                reason = (
+                    f"{tp.topic} [{tp.partition}] can't be unassigned since it is not in the "
+                    "current assignment"
+                )
                 raise InvalidConfig(reason, key="partitions")
 
     # --- positions ---
 
     def position(self, topic: str, partition: int) -> int:
-        """The offset after the last record that a call has returned; OFFSET_INVALID if none was returned."""
+        """The offset after the last record that a call has returned; OFFSET_INVALID if none was
+        returned.
+        """
         place = self._place((topic, partition))
         return OFFSET_INVALID if place is None else place[0]
 
     def topic_id(self, topic: str, partition: int) -> str | None:
-        """The id of the topic whose record the partition returned last; None if none was returned."""
+        """The id of the topic whose record the partition returned last; None if none was
+        returned.
+        """
         place = self._place((topic, partition))
         return None if place is None else place[1]
 
@@ -144,21 +175,28 @@ class Assignment:
     def progress(self) -> dict[Key, HeldProgress]:
         """How far the application has come in each partition. For any thread; does no I/O."""
         held_now, first = tuple(self._held.items()), self._accepted.first_offsets()
-        places = self._accepted.places()  # before `place` is read: dropping a batch moves its place there
+        # Before `place` is read: dropping a batch moves its place there.
+        places = self._accepted.places()
         return {
-            key: HeldProgress(places.get(id(held), held.place), first.get(key), held.paused, held.epoch)
+            key: HeldProgress(
+                places.get(id(held), held.place), first.get(key), held.paused, held.epoch
+            )
             for key, held in held_now
         }
 
     def store(self, entry: ToCommit) -> None:
         """Store an offset to commit for an assigned partition."""
         wanted = entry.wanted
-        self._held[wanted.topic, wanted.partition].stored = (wanted.offset, entry.topic_id), wanted.metadata
+        self._held[wanted.topic, wanted.partition].stored = (
+            (wanted.offset, entry.topic_id),
+            wanted.metadata,
+        )
 
     def stored(self) -> list[ToCommit]:
         """The offsets that may be committed."""
         held_now = tuple(self._held.items())
-        places = self._accepted.places()  # before `place` is read: dropping a batch moves its place there
+        # Before `place` is read: dropping a batch moves its place there.
+        places = self._accepted.places()
         return [
             ToCommit(TopicPartition(topic, partition, offset, metadata), topic_id)
             for (topic, partition), held in held_now
@@ -171,12 +209,16 @@ class Assignment:
         return held.stored if place is None else (place, None)
 
     def with_others(self, committed: list[TopicPartition]) -> list[TopicPartition]:
-        """The results of a commit, and the other assigned partitions with OFFSET_INVALID, sorted."""
+        """The results of a commit, and the other assigned partitions with OFFSET_INVALID,
+        sorted.
+        """
         others = set(self._held) - {(tp.topic, tp.partition) for tp in committed}
         return sorted([*committed, *(TopicPartition(*key, OFFSET_INVALID) for key in others)])
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Continue at another offset: a number or an OFFSET_ constant. Raises WrongState if it is not assigned."""
+        """Continue at another offset: a number or an OFFSET_ constant. Raises WrongState if it is
+        not assigned.
+        """
         self.apply_changes()
         key = topic, partition
         old = self._held.get(key)
@@ -187,8 +229,9 @@ class Assignment:
         self._start(key, offset, Held(-1, old.assigned_at, None, stored, old.paused))
 
     def pause(self, topic: str, partition: int) -> None:
-        """Return nothing from a partition until it is resumed, not even accepted records, nor after it was assigned
-        again: a rebalance must not undo what the application has paused."""
+        """Return nothing from a partition until it is resumed, not even accepted records, nor after
+        it was assigned again: a rebalance must not undo what the application has paused.
+        """
         self.apply_changes()
         held = self._held.get((topic, partition))
         if held is not None:
@@ -219,15 +262,19 @@ class Assignment:
     # --- changes for the fetcher ---
 
     def apply_changes(self) -> None:
-        """Apply the recorded changes to the fetcher. Every step is idempotent: an interrupted one is repeated."""
+        """Apply the recorded changes to the fetcher. Every step is idempotent: an interrupted one
+        is repeated.
+        """
         if self._to_assign is not None:
             given = self._to_assign
             epochs = self._fetcher.assign(given)
-            self._accepted.drop(lambda batch: batch.key[1] >= 0)  # events of a topic or of the group are kept
+            # Events of a topic or of the group are kept.
+            self._accepted.drop(lambda batch: batch.key[1] >= 0)
             paused = self._paused & given.keys()
             self._to_set = dict.fromkeys(paused)
             self._held = {
-                key: Held(epoch, _assigned_at(given[key]), paused=key in paused) for key, epoch in epochs.items()
+                key: Held(epoch, _assigned_at(given[key]), paused=key in paused)
+                for key, epoch in epochs.items()
             }
             self._to_assign = None
         while self._to_set:
@@ -252,7 +299,9 @@ class Assignment:
     # --- fetched records ---
 
     def is_current(self, topic: str, partition: int, epoch: int) -> bool:
-        """Whether `epoch` is the current epoch of the partition, so that items of it are not stale."""
+        """Whether `epoch` is the current epoch of the partition, so that items of it are not
+        stale.
+        """
         held = self._held.get((topic, partition))
         return held is not None and held.epoch == epoch
 
@@ -273,8 +322,12 @@ class Assignment:
         else:
             self._accept_joined(item, held, records, self._join_bytes_max)
 
-    def _accept_joined(self, item: PartitionRecords, held: Held, records: DecodedRecords, bytes_max: int) -> None:
-        """Accept records with the pieces of large messages joined. Idempotent: an interrupted call is repeated."""
+    def _accept_joined(
+        self, item: PartitionRecords, held: Held, records: DecodedRecords, bytes_max: int
+    ) -> None:
+        """Accept records with the pieces of large messages joined. Idempotent: an interrupted call
+        is repeated.
+        """
         key, state = (item.topic, item.partition), held.joining or FRESH
         if state.position is not None and item.fetched.next_offset <= state.position:
             return
@@ -291,9 +344,11 @@ class Assignment:
             assert not isinstance(found, BeginEarlier)  # noqa: S101 - the state says so
         after, parts = found
         batches: list[AcceptedBatch] = [
-            RecordBatch(item, key, part.count, held, part)
-            if isinstance(part, JoinedRecords)
-            else PlacedEvent(item, key, 1, held, part.event, (part.position, records.topic_id))
+            (
+                RecordBatch(item, key, part.count, held, part)
+                if isinstance(part, JoinedRecords)
+                else PlacedEvent(item, key, 1, held, part.event, (part.position, records.topic_id))
+            )
             for part in parts
         ]
         self._accepted.append(*batches)
@@ -301,5 +356,7 @@ class Assignment:
 
 
 def _assigned_at(offset: int) -> int:
-    """The offset that `partitions` shows for one given to `assign`: the default means the committed offset."""
+    """The offset that `partitions` shows for one given to `assign`: the default means the committed
+    offset.
+    """
     return OFFSET_STORED if offset == OFFSET_INVALID else offset

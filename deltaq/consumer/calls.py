@@ -18,14 +18,16 @@ R = TypeVar("R")
 
 
 class CallGuard:
-    """Refuses calls of a closed consumer, and calls that a signal handler makes inside another one on the same thread:
-    a nested call could deadlock on the locks of the first."""
+    """Refuses calls of a closed consumer, and calls that a signal handler makes inside another one
+    on the same thread: a nested call could deadlock on the locks of the first.
+    """
 
     def __init__(self) -> None:
         self.is_closed = False
         self.is_close_delayed = False
         self._why_closed = "Consumer closed"
-        self._inside: set[int] = set()  # ids of the threads that are inside a method, but not in a callback
+        # Ids of the threads that are inside a method, but not in a callback.
+        self._inside: set[int] = set()
 
     def refuse_all(self, why: str) -> None:
         """Close for this reason."""
@@ -43,11 +45,13 @@ class CallGuard:
             raise RuntimeError(self._why_closed)
 
     def check_not_inside(self) -> None:
-        """Raise WrongState if a signal handler makes this call inside another one on the same thread."""
+        """Raise WrongState if a signal handler makes this call inside another one on the same
+        thread.
+        """
         if self._inside and this_thread() in self._inside:
             raise WrongState(
-                "a signal handler called this consumer inside another of its calls; set a flag in the handler, "
-                "and handle it after that call has returned"
+                "a signal handler called this consumer inside another of its calls; set a flag in "
+                "the handler, and handle it after that call has returned"
             )
 
     def run(self, call: Callable[[], R]) -> R:
@@ -60,7 +64,9 @@ class CallGuard:
             self._inside.discard(thread)
 
     def run_close(self, close: Callable[[], None]) -> None:
-        """Run `close` once, or delay it until the call ends inside which a signal handler calls it."""
+        """Run `close` once, or delay it until the call ends inside which a signal handler calls
+        it.
+        """
         if self.is_closed:
             return
         if this_thread() in self._inside:
@@ -94,8 +100,8 @@ C = TypeVar("C", bound=Guarded)
 def exclusive(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
     """Decorate a method that must not be re-entered on the same thread.
 
-    Only a signal handler can nest calls. A nested `close` is delayed until this call ends; other methods raise
-    WrongState.
+    Only a signal handler can nest calls. A nested `close` is delayed until this call ends; other
+    methods raise WrongState.
     """
 
     @wraps(method)
@@ -113,7 +119,9 @@ def exclusive(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C,
 
 
 class PendingEvents:
-    """Callbacks about events (`on_commit`, `error_cb`) that wait for the next call of the application. Thread-safe."""
+    """Callbacks about events (`on_commit`, `error_cb`) that wait for the next call of the
+    application. Thread-safe.
+    """
 
     def __init__(self, config: ConsumerConfig, calls: CallGuard, clock: Clock) -> None:
         self._on_commit = config.on_commit

@@ -11,7 +11,13 @@ import pyarrow as pa
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import ConsumerConfig, parse_client_config
 from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, RecordBatch, Taking
-from deltaq.consumer.arguments import assignable, check_count, check_place, partition_list, topic_name
+from deltaq.consumer.arguments import (
+    assignable,
+    check_count,
+    check_place,
+    partition_list,
+    topic_name,
+)
 from deltaq.consumer.calls import CallGuard, PendingEvents, exclusive
 from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health
 from deltaq.consumer.lifecycle import ConsumerLifecycle
@@ -50,11 +56,13 @@ _NOTHING_WANTED = SubscriptionTopics(())
 
 
 class Consumer(Generic[K, V]):
-    """Reads messages from topics as a member of a group. Mirrors `confluent_kafka.Consumer`; for one thread at a time.
+    """Reads messages from topics as a member of a group. Mirrors `confluent_kafka.Consumer`; for
+    one thread at a time.
 
-    `bootstrap.servers` is the root URL. The configuration is a dict, keywords (`group_id="g"`), or both. `topics` are
-    `Topic` handles whose models decode the values of topics that are read through `assign`. `store` and `clock`
-    replace the built-in components. The constructor does no I/O.
+    `bootstrap.servers` is the root URL. The configuration is a dict, keywords (`group_id="g"`), or
+    both. `topics` are `Topic` handles whose models decode the values of topics that are read
+    through `assign`. `store` and `clock` replace the built-in components. The constructor does no
+    I/O.
     """
 
     _deserializes: ClassVar[bool] = False
@@ -105,25 +113,30 @@ class Consumer(Generic[K, V]):
     ) -> None:
         """Read these topics as a member of the group. Replaces the previous subscription.
 
-        A subscribed consumer stays a member. With cooperative-sticky it keeps the partitions that stay; with other
-        strategies all are revoked, and assigned anew. Either happens in the next calls of `poll`.
+        A subscribed consumer stays a member. With cooperative-sticky it keeps the partitions that
+        stay; with other strategies all are revoked, and assigned anew. Either happens in the next
+        calls of `poll`.
 
-        A name that starts with `^` is a regular expression. Values of a `Topic` with a model are decoded to instances
-        of the model. The callbacks get (consumer, partitions) and run inside `poll`, `consume`, `unsubscribe` and
-        `close`.
+        A name that starts with `^` is a regular expression. Values of a `Topic` with a model are
+        decoded to instances of the model. The callbacks get (consumer, partitions) and run inside
+        `poll`, `consume`, `unsubscribe` and `close`.
         """
         if not isinstance(topics, list):
             raise TypeError(f"topics must be a list, not {type(topics).__name__}")
         callbacks = rebalance_callbacks(assign=on_assign, revoke=on_revoke, lost=on_lost)
         if not topics:
-            raise InvalidConfig("subscribe() needs at least one topic; unsubscribe() ends a subscription", key="topics")
+            raise InvalidConfig(
+                "subscribe() needs at least one topic; unsubscribe() ends a subscription",
+                key="topics",
+            )
         names, current = [self._name(topic) for topic in topics], self._subscription
         if current is not None and not current.is_ending:
             current.change(SubscriptionTopics(names, current.wanted.subscription + 1), callbacks)
             self._follow()
             return
         wanted = SubscriptionTopics(names)
-        while self._subscription is not None:  # a callback of the subscription that ends subscribes anew
+        # A callback of the subscription that ends subscribes anew.
+        while self._subscription is not None:
             self._unsubscribe(keeps_place=True)
         self._calls.check_open()  # a callback may have closed the consumer
         reader = self._running()
@@ -131,7 +144,15 @@ class Consumer(Generic[K, V]):
         reader.held.follow(wanted.named)
         group_log, call_out = self._queries.group_log, self._calls.call_out
         subscription = Subscription(
-            wanted, callbacks, call_out, group_log, self._strategies, reader, self._config, self._store, self._clock
+            wanted,
+            callbacks,
+            call_out,
+            group_log,
+            self._strategies,
+            reader,
+            self._config,
+            self._store,
+            self._clock,
         )
         self._life.add(subscription.membership)
         self._subscription = subscription
@@ -139,7 +160,9 @@ class Consumer(Generic[K, V]):
 
     @exclusive
     def unsubscribe(self) -> None:
-        """End the subscription and leave the group. The partitions are revoked before this returns."""
+        """End the subscription and leave the group. The partitions are revoked before this
+        returns.
+        """
         self._unsubscribe(keeps_place=False)
 
     def _unsubscribe(self, *, keeps_place: bool, is_closing: bool = False) -> None:
@@ -161,10 +184,13 @@ class Consumer(Generic[K, V]):
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these partitions, each from its `offset`: a number or an OFFSET_ constant.
 
-        The default is the committed offset. A partition without one starts where `auto.offset.reset` says.
+        The default is the committed offset. A partition without one starts where
+        `auto.offset.reset` says.
         """
         if self._subscription is not None and self._strategies.is_cooperative:
-            raise WrongState("assign() cannot be used with cooperative-sticky: call incremental_assign()")
+            raise WrongState(
+                "assign() cannot be used with cooperative-sticky: call incremental_assign()"
+            )
         wanted = assignable(partitions)
         self._follow(tp.topic for tp in wanted)
         self._running().held.set(wanted)
@@ -180,7 +206,9 @@ class Consumer(Generic[K, V]):
 
     @exclusive
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Add partitions to the assignment. Raises KafkaException (_CONFLICT) for one that is assigned already."""
+        """Add partitions to the assignment. Raises KafkaException (_CONFLICT) for one that is
+        assigned already.
+        """
         if self._subscription is not None:
             self._subscription.check_incremental("assign")
         wanted = assignable(partitions)
@@ -192,7 +220,9 @@ class Consumer(Generic[K, V]):
 
     @exclusive
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Remove partitions from the assignment. Raises InvalidConfig for one that is not assigned."""
+        """Remove partitions from the assignment. Raises InvalidConfig for one that is not
+        assigned.
+        """
         if self._subscription is not None:
             self._subscription.check_incremental("unassign")
         unwanted = assignable(partitions)
@@ -208,14 +238,17 @@ class Consumer(Generic[K, V]):
             self._subscription.was_assigned()
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are assigned, sorted by topic and number, each with the offset given to `assign`."""
+        """The partitions that are assigned, sorted by topic and number, each with the offset given
+        to `assign`.
+        """
         self._calls.check_open()
         return [] if self._reader is None else self._reader.held.partitions()
 
     # --- reading ---
 
     def poll(self, timeout: float | None = -1) -> Message[K, V] | None:
-        """The next message, or None if none arrives within `timeout` seconds (-1 or None: no limit).
+        """The next message, or None if none arrives within `timeout` seconds (-1 or None: no
+        limit).
 
         A message with an `error()` is an event, not a record: `_FATAL` if another consumer
         has taken over the `group.instance.id`. Raises what a callback raises.
@@ -238,7 +271,8 @@ class Consumer(Generic[K, V]):
         return first
 
     def _current_batch(self) -> RecordBatch | None:
-        """The batch that `poll` may return from directly; None if callbacks or group changes have to be handled first.
+        """The batch that `poll` may return from directly; None if callbacks or group changes have
+        to be handled first.
 
         Takes no lock.
         """
@@ -253,11 +287,15 @@ class Consumer(Generic[K, V]):
 
     @exclusive
     def _wait_for_one(self, timeout: float | None) -> AcceptedBatch | None:
-        """The batch whose `row` is the next message. The caller increments `row` to mark the message as returned."""
+        """The batch whose `row` is the next message. The caller increments `row` to mark the
+        message as returned.
+        """
         return self._wait_for(AcceptedBatches.first, self._deadline(timeout))
 
     def _wait_for(self, take: Callable[[AcceptedBatches], R], deadline: float) -> R | None:
-        """What `take` finds in the accepted batches; None if the deadline passes or the consumer is about to close."""
+        """What `take` finds in the accepted batches; None if the deadline passes or the consumer is
+        about to close.
+        """
         while True:
             self._serve()
             if self._calls.is_ending:
@@ -267,10 +305,11 @@ class Consumer(Generic[K, V]):
                 return found
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message[K, V]]:
-        """Up to `num_messages` messages; fewer only if `timeout` seconds pass first (-1 or None: no limit).
+        """Up to `num_messages` messages; fewer only if `timeout` seconds pass first (-1 or None: no
+        limit).
 
-        If the call ends early (Ctrl-C, an exception in a callback, a lost membership), the messages that it had
-        already taken are not committed, and are returned again later.
+        If the call ends early (Ctrl-C, an exception in a callback, a lost membership), the messages
+        that it had already taken are not committed, and are returned again later.
         """
         self._calls.check_open()
         check_count(num_messages)
@@ -294,13 +333,15 @@ class Consumer(Generic[K, V]):
         while self._wait_for(take, deadline):
             pass  # not complete: callbacks may run, and withdraw messages that were taken
 
-    def consume_arrow(self, num_rows: int = 65_536, timeout: float | None = -1) -> pa.RecordBatch | None:
-        """The next records of one partition as Arrow, at most `num_rows`; None if none arrive within `timeout`
-        seconds.
+    def consume_arrow(
+        self, num_rows: int = 65_536, timeout: float | None = -1
+    ) -> pa.RecordBatch | None:
+        """The next records of one partition as Arrow, at most `num_rows`; None if none arrive
+        within `timeout` seconds.
 
-        The columns are `_topic`, then those of the topic's table: `_partition`, `_offset`, `_timestamp`, `_key`,
-        `_headers`, and the columns of the value. An event that `poll` would return as a message with an error is
-        raised as a KafkaException.
+        The columns are `_topic`, then those of the topic's table: `_partition`, `_offset`,
+        `_timestamp`, `_key`, `_headers`, and the columns of the value. An event that `poll` would
+        return as a message with an error is raised as a KafkaException.
         """
         self._calls.check_open()
         if num_rows < 1:
@@ -318,15 +359,18 @@ class Consumer(Generic[K, V]):
         return found
 
     @exclusive
-    def _wait_for_rows(self, num_rows: int, timeout: float | None, taking: Taking) -> tuple[str, Any] | Message | None:
+    def _wait_for_rows(
+        self, num_rows: int, timeout: float | None, taking: Taking
+    ) -> tuple[str, Any] | Message | None:
         def take(accepted: AcceptedBatches) -> tuple[str, Any] | Message | None:
             return accepted.take_arrow(num_rows, taking)
 
         return self._wait_for(take, self._deadline(timeout))
 
     def __iter__(self) -> Iterator[Message[K, V]]:
-        """Yield messages until the consumer is closed. An event other than the end of a partition is raised as a
-        KafkaException."""
+        """Yield messages until the consumer is closed. An event other than the end of a partition
+        is raised as a KafkaException.
+        """
         while not self._calls.is_closed:
             found: AcceptedBatch | None = self._current_batch()
             if found is None or found.row >= found.count:
@@ -354,15 +398,24 @@ class Consumer(Generic[K, V]):
         self._built().held.seek(wanted.topic, wanted.partition, wanted.offset)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """For each partition, the offset after the last message returned; OFFSET_INVALID if none was returned."""
+        """For each partition, the offset after the last message returned; OFFSET_INVALID if none
+        was returned.
+        """
         self._calls.check_open()
-        position = (lambda *_: OFFSET_INVALID) if self._reader is None else self._reader.held.position
+        position = (
+            (lambda *_: OFFSET_INVALID) if self._reader is None else self._reader.held.position
+        )
         listed = partition_list(partitions)
-        return [TopicPartition(tp.topic, tp.partition, position(tp.topic, tp.partition)) for tp in listed]
+        return [
+            TopicPartition(tp.topic, tp.partition, position(tp.topic, tp.partition))
+            for tp in listed
+        ]
 
     @exclusive
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Return no messages from these assigned partitions until `resume`, also if they are revoked and come back."""
+        """Return no messages from these assigned partitions until `resume`, also if they are
+        revoked and come back.
+        """
         for tp in partition_list(partitions):
             self._running().held.pause(tp.topic, tp.partition)
 
@@ -378,9 +431,10 @@ class Consumer(Generic[K, V]):
     ) -> tuple[int, int]:
         """(first offset, next offset) of a partition.
 
-        With `cached` the store is not read: the result is what the consumer last saw of the topic, or OFFSET_INVALID
-        twice for a topic that it does not read. Raises UnknownTopic, InvalidConfig for a negative partition number,
-        and KafkaException (_TIMED_OUT) if the store does not answer within `timeout` seconds.
+        With `cached` the store is not read: the result is what the consumer last saw of the topic,
+        or OFFSET_INVALID twice for a topic that it does not read. Raises UnknownTopic,
+        InvalidConfig for a negative partition number, and KafkaException (_TIMED_OUT) if the store
+        does not answer within `timeout` seconds.
         """
         check_place(partition_list([partition])[0])
         if not cached:
@@ -389,14 +443,18 @@ class Consumer(Generic[K, V]):
         return known_watermarks(None if seen is None else seen.head, partition.partition)
 
     @exclusive
-    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
-        """For each partition, the first offset whose timestamp is at or after `.offset`, in milliseconds since 1970.
+    def offsets_for_times(
+        self, partitions: list[TopicPartition], timeout: float | None = -1
+    ) -> list[TopicPartition]:
+        """For each partition, the first offset whose timestamp is at or after `.offset`, in
+        milliseconds since 1970.
 
-        The result is OFFSET_END if there is no such record. OFFSET_BEGINNING and OFFSET_END in place of a time give
-        the partition's first and next offset.
+        The result is OFFSET_END if there is no such record. OFFSET_BEGINNING and OFFSET_END in
+        place of a time give the partition's first and next offset.
 
-        A partition that does not exist has its `error` set. Raises UnknownTopic if none of the partitions exists, and
-        KafkaException (_TIMED_OUT) if the store does not answer within `timeout` seconds.
+        A partition that does not exist has its `error` set. Raises UnknownTopic if none of the
+        partitions exists, and KafkaException (_TIMED_OUT) if the store does not answer within
+        `timeout` seconds.
         """
         return self._queries.offsets_for_times(partitions, timeout)
 
@@ -427,12 +485,14 @@ class Consumer(Generic[K, V]):
         asynchronous: bool = True,
         **keywords: Any,
     ) -> list[TopicPartition] | None:
-        """Commit the offset after `message`, the given `offsets`, or by default all stored offsets not committed yet.
+        """Commit the offset after `message`, the given `offsets`, or by default all stored offsets
+        not committed yet.
 
-        Asynchronous (the default): returns None immediately, and `on_commit` gets the result: _NO_OFFSET if there is
-        nothing to commit. Synchronous: returns the partitions, each with an `error` if its topic or partition does not
-        exist; without arguments also the other assigned partitions, with OFFSET_INVALID. Raises KafkaException
-        (_NO_OFFSET), UnknownTopic if none of the partitions exists, Fenced, Unavailable, OutcomeUnknown.
+        Asynchronous (the default): returns None immediately, and `on_commit` gets the result:
+        _NO_OFFSET if there is nothing to commit. Synchronous: returns the partitions, each with an
+        `error` if its topic or partition does not exist; without arguments also the other assigned
+        partitions, with OFFSET_INVALID. Raises KafkaException (_NO_OFFSET), UnknownTopic if none of
+        the partitions exists, Fenced, Unavailable, OutcomeUnknown.
         """
         self._calls.check_open()
         if unknown := set(keywords) - {"async"}:
@@ -451,39 +511,52 @@ class Consumer(Generic[K, V]):
         return self._built().commit(message, offsets)
 
     @exclusive
-    def committed(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
+    def committed(
+        self, partitions: list[TopicPartition], timeout: float | None = -1
+    ) -> list[TopicPartition]:
         """The committed offset of each partition; OFFSET_INVALID if there is none.
 
-        A partition that its topic does not have has its `error` set. Raises KafkaException (_TIMED_OUT) if the store
-        does not answer within `timeout` seconds.
+        A partition that its topic does not have has its `error` set. Raises KafkaException
+        (_TIMED_OUT) if the store does not answer within `timeout` seconds.
         """
         return self._queries.committed(partitions, timeout)
 
-    def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+    def store_offsets(
+        self, message: Message | None = None, offsets: list[TopicPartition] | None = None
+    ) -> None:
         """Store offsets for the next commit. Requires `enable.auto.offset.store=false`.
 
-        Negative offsets are ignored, as in `commit`: `position` returns one before the first message.
+        Negative offsets are ignored, as in `commit`: `position` returns one before the first
+        message.
         """
         self._calls.check_open()
         self._calls.check_not_inside()
         if self._config.enable_auto_offset_store:
-            raise InvalidConfig("store_offsets() needs enable.auto.offset.store=false", key="enable.auto.offset.store")
+            raise InvalidConfig(
+                "store_offsets() needs enable.auto.offset.store=false",
+                key="enable.auto.offset.store",
+            )
         self._built().store(message, offsets)
 
     # --- the rest ---
 
     def health(self) -> ConsumerHealth:
-        """What this consumer knows of its membership and its partitions, their lag, and why nothing comes.
+        """What this consumer knows of its membership and its partitions, their lag, and why nothing
+        comes.
 
         Does no I/O. May be called in any thread, also while another one polls, and after `close`.
         """
         if self._calls.is_closed:
             return closed_health(self._group)
         known = self._queries.group_log.last_read()
-        return HealthCheck(self._group, self._reader, self._subscription, known, self._clock).health()
+        return HealthCheck(
+            self._group, self._reader, self._subscription, known, self._clock
+        ).health()
 
     def memberid(self) -> str | None:
-        """This consumer's id in the group; None while it is not a member. Each join makes a new id."""
+        """This consumer's id in the group; None while it is not a member. Each join makes a new
+        id.
+        """
         view = self._view()
         return None if view is None else view.member_id
 
@@ -497,7 +570,9 @@ class Consumer(Generic[K, V]):
 
     @exclusive
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
-        """All topics, or only `topic`, with their partitions. `timeout` is in seconds; -1 or None is no limit."""
+        """All topics, or only `topic`, with their partitions. `timeout` is in seconds; -1 or None
+        is no limit.
+        """
         return list_topics(self._store, self._clock, topic, timeout)
 
     @exclusive
@@ -506,14 +581,18 @@ class Consumer(Generic[K, V]):
         return cluster_id(self._store)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
-        """Has no effect: a store takes its credentials from the `store.*` settings or from the environment."""
+        """Has no effect: a store takes its credentials from the `store.*` settings or from the
+        environment.
+        """
         self._calls.check_open()
 
     def close(self) -> None:
-        """Commit the stored offsets (with auto-commit), revoke the partitions and leave the group. Idempotent.
+        """Commit the stored offsets (with auto-commit), revoke the partitions and leave the group.
+        Idempotent.
 
-        An exception of a callback is raised after everything is closed. If a signal handler calls `close` inside
-        another call of this consumer on the same thread, that call ends soon, and closes the consumer as it ends.
+        An exception of a callback is raised after everything is closed. If a signal handler calls
+        `close` inside another call of this consumer on the same thread, that call ends soon, and
+        closes the consumer as it ends.
         """
         self._calls.run_close(self._close)
 
@@ -547,7 +626,13 @@ class Consumer(Generic[K, V]):
         if self._reader is None:
             claim = weakly(self._claim, NO_MEMBER)
             self._reader = open_reader(
-                self._config, self._store, self._clock, self._queries, self._events, self._schemas.get, claim
+                self._config,
+                self._store,
+                self._clock,
+                self._queries,
+                self._events,
+                self._schemas.get,
+                claim,
             )
         for part in (self._maintenance, self._reader.fetcher, self._reader.committer):
             if part is not None:
@@ -560,7 +645,9 @@ class Consumer(Generic[K, V]):
         return reader
 
     def _claim(self) -> Claim | None:
-        """On whose behalf to commit; None for a consumer that uses `assign`. A former member cannot commit."""
+        """On whose behalf to commit; None for a consumer that uses `assign`. A former member cannot
+        commit.
+        """
         outside = NO_MEMBER if self._has_left else None
         return outside if self._subscription is None else self._subscription.claim()
 
@@ -574,7 +661,9 @@ class Consumer(Generic[K, V]):
         return name
 
     def _follow(self, more: Iterable[str] = ()) -> None:
-        """Follow the logs of topics that are subscribed to, matched, assigned, or (`more`) about to be assigned."""
+        """Follow the logs of topics that are subscribed to, matched, assigned, or (`more`) about to
+        be assigned.
+        """
         wanted = self._wanted
         self._running().held.follow(wanted.named, wanted.matched, more)
 
@@ -585,7 +674,9 @@ class Consumer(Generic[K, V]):
     # --- work between two messages ---
 
     def _serve(self) -> None:
-        """Do the work that belongs to the application's thread: callbacks and changes of the assignment."""
+        """Do the work that belongs to the application's thread: callbacks and changes of the
+        assignment.
+        """
         if self._events.pending:
             self._events.run()
         if self._subscription is not None and self._reader is not None:
@@ -594,7 +685,9 @@ class Consumer(Generic[K, V]):
                 self._reader.accepted.put_first(raised)
 
     def _accept_next(self, deadline: float) -> bool:
-        """Accept the fetcher's next item, waiting for it until `deadline`. False if the deadline has passed."""
+        """Accept the fetcher's next item, waiting for it until `deadline`. False if the deadline
+        has passed.
+        """
         left = min(_SLICE_S, deadline - self._clock.monotonic())
         if self._reader is None:
             self._clock.sleep(max(0.0, left))

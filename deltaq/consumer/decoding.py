@@ -20,10 +20,11 @@ _VALUE = VALUE_SCHEMA.names[0]
 
 
 class DecodedRecords:
-    """The records of one `Fetched`. The first access to a column decodes all its rows: a reader usually needs them
-    all.
+    """The records of one `Fetched`. The first access to a column decodes all its rows: a reader
+    usually needs them all.
 
-    Values are bytes without a `schema`, instances of the model if the schema has one, and otherwise dicts.
+    Values are bytes without a `schema`, instances of the model if the schema has one, and otherwise
+    dicts.
     """
 
     __slots__ = (
@@ -41,14 +42,18 @@ class DecodedRecords:
         "topic_id",
     )
 
-    def __init__(self, topic: str, topic_id: str, fetched: Fetched, schema: TopicSchema | None) -> None:
+    def __init__(
+        self, topic: str, topic_id: str, fetched: Fetched, schema: TopicSchema | None
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = fetched.partition
         self.count = len(fetched)
         self._fetched = fetched
         self._schema = schema
-        self._offsets: list[int] | None = fetched.rows.column("_offset").to_pylist() if fetched.sparse else None
+        self._offsets: list[int] | None = (
+            fetched.rows.column("_offset").to_pylist() if fetched.sparse else None
+        )
         self._values: list[Any] | None = None
         self.plain_values: list[Any] | None = None
         self._keys: list[bytes | None] | None = None
@@ -78,8 +83,9 @@ class DecodedRecords:
         return self._fetched.next_offset if row + 1 >= self.count else self.offset_at(row) + 1
 
     def value_at(self, row: int) -> Any:
-        """The value of a row. Raises KafkaException (_VALUE_DESERIALIZATION), naming the record, for one that cannot
-        be returned or that the model rejects."""
+        """The value of a row. Raises KafkaException (_VALUE_DESERIALIZATION), naming the record,
+        for one that cannot be returned or that the model rejects.
+        """
         values = self._values
         if values is None:
             rows = self._fetched.rows
@@ -93,7 +99,8 @@ class DecodedRecords:
             return value
         if isinstance(value, Unreadable):
             raise unreadable(
-                f"{value} (topic {self.topic!r}, partition {self.partition}, offset {self.offset_at(row)})"
+                f"{value} (topic {self.topic!r}, partition {self.partition}, offset "
+                f"{self.offset_at(row)})"
             )
         return self._schema.restore(value)
 
@@ -110,15 +117,20 @@ class DecodedRecords:
         return self._headers[row]
 
     def timestamp_at(self, row: int) -> tuple[int, int]:
-        """The timestamp of a row: its type (TIMESTAMP_ constant) and milliseconds since 1970 UTC. A stored time that no
-        message can have is TIMESTAMP_NOT_AVAILABLE and -1, as for a message of Kafka without one."""
+        """The timestamp of a row: its type (TIMESTAMP_ constant) and milliseconds since 1970 UTC. A
+        stored time that no message can have is TIMESTAMP_NOT_AVAILABLE and -1, as for a message of
+        Kafka without one.
+        """
         if self._timestamps is None:
             stamps = self._fetched.rows.column("_timestamp").cast("int64")
             self._timestamps = [stamp // 1000 for stamp in stamps.to_pylist()]
         time_ms = self._timestamps[row]
         if not 0 <= time_ms <= TIMESTAMP_MS_MAX:
             return TIMESTAMP_NOT_AVAILABLE, -1
-        return TIMESTAMP_LOG_APPEND_TIME if self._fetched.log_append_time else TIMESTAMP_CREATE_TIME, time_ms
+        return (
+            TIMESTAMP_LOG_APPEND_TIME if self._fetched.log_append_time else TIMESTAMP_CREATE_TIME,
+            time_ms,
+        )
 
     def arrow(self, first: int, count: int) -> Any:
         """`count` rows from row `first` as a record batch with the columns of the topic's table."""

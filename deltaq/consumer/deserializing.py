@@ -16,11 +16,12 @@ from deltaq.topic import Topic
 
 
 class DeserializingConsumer(Consumer[K, V]):
-    """A `Consumer` with the settings `key.deserializer` and `value.deserializer`: callables `(bytes, context) ->
-    object`.
+    """A `Consumer` with the settings `key.deserializer` and `value.deserializer`: callables
+    `(bytes, context) -> object`.
 
-    Deserializers of a `Topic` handle take precedence. Mirrors `confluent_kafka.DeserializingConsumer`. `consume_arrow`
-    returns the columns as they are stored, without deserializers.
+    Deserializers of a `Topic` handle take precedence. Mirrors
+    `confluent_kafka.DeserializingConsumer`. `consume_arrow` returns the columns as they are stored,
+    without deserializers.
     """
 
     _deserializes: ClassVar[bool] = True
@@ -41,11 +42,12 @@ class DeserializingConsumer(Consumer[K, V]):
         super().__init__(rest, topics=topics, store=store, clock=clock, **others)
 
     def poll(self, timeout: float | None = -1) -> Message[K, V] | None:
-        """The next message with its key and value deserialized, or None if none arrives within `timeout` seconds.
+        """The next message with its key and value deserialized, or None if none arrives within
+        `timeout` seconds.
 
-        Raises KeyDeserializationError and ValueDeserializationError for a record that cannot be deserialized, and
-        ConsumeError for an event such as _PARTITION_EOF. `kafka_message` has the message as it was read, and the next
-        call continues after it.
+        Raises KeyDeserializationError and ValueDeserializationError for a record that cannot be
+        deserialized, and ConsumeError for an event such as _PARTITION_EOF. `kafka_message` has the
+        message as it was read, and the next call continues after it.
         """
         message = super().poll(timeout)
         if message is None:
@@ -58,8 +60,9 @@ class DeserializingConsumer(Consumer[K, V]):
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message[K, V]]:
         """Up to `num_messages` messages with their keys and values deserialized.
 
-        A record that cannot be deserialized raises nothing here, because the records after it would be lost. It has an
-        `error()` of code _KEY_DESERIALIZATION or _VALUE_DESERIALIZATION, and the key and value that were read.
+        A record that cannot be deserialized raises nothing here, because the records after it would
+        be lost. It has an `error()` of code _KEY_DESERIALIZATION or _VALUE_DESERIALIZATION, and the
+        key and value that were read.
         """
         messages = super().consume(num_messages, timeout)
         for message in messages:
@@ -71,8 +74,9 @@ class DeserializingConsumer(Consumer[K, V]):
         return messages
 
     def __iter__(self) -> Iterator[Message[K, V]]:
-        """Yield messages as `poll` returns them until the consumer is closed. The end of a partition is skipped. After
-        an error, a new loop continues with the next message."""
+        """Yield messages as `poll` returns them until the consumer is closed. The end of a
+        partition is skipped. After an error, a new loop continues with the next message.
+        """
         while not self._calls.is_closed:
             try:
                 message = self.poll(1.0)

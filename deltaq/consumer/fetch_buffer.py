@@ -39,7 +39,9 @@ class PartitionEnd:
 
 @dataclass(frozen=True, slots=True)
 class PartitionError:
-    """An error to report to the application about a partition; with partition -1, about the topic."""
+    """An error to report to the application about a partition; with partition -1, about the
+    topic.
+    """
 
     topic: str
     partition: int
@@ -61,7 +63,9 @@ FetchItem: TypeAlias = PartitionRecords | PartitionEnd | PartitionError | StoreO
 
 @dataclass(frozen=True, slots=True)
 class _Queued:
-    """An item of the queue, with the total bytes of records ever queued before it, and including it."""
+    """An item of the queue, with the total bytes of records ever queued before it, and including
+    it.
+    """
 
     item: FetchItem
     bytes_before: int
@@ -69,11 +73,11 @@ class _Queued:
 
 
 class FetchBuffer:
-    """Items in the order in which the fetch thread found them. Thread-safe, but `first` and `remove` are for one thread
-    at a time.
+    """Items in the order in which the fetch thread found them. Thread-safe, but `first` and
+    `remove` are for one thread at a time.
 
-    `changed` is the lock of the whole fetcher; it is notified of every change that a thread may wait for. `lease` is
-    what a subscribed consumer polls by; `wake` ends it.
+    `changed` is the lock of the whole fetcher; it is notified of every change that a thread may
+    wait for. `lease` is what a subscribed consumer polls by; `wake` ends it.
     """
 
     def __init__(self, bytes_max: int, changed: Condition) -> None:
@@ -96,26 +100,34 @@ class FetchBuffer:
             self._changed.notify_all()
 
     def put_until_fixed(self, report: PartitionError) -> None:
-        """Append an error that needs intervention, unless the same error is still queued. So `poll` returns it again
-        and again until it is fixed."""
+        """Append an error that needs intervention, unless the same error is still queued. So `poll`
+        returns it again and again until it is fixed.
+        """
         with self._changed:
             waiting = (
                 queued.item
                 for queued in self._items
                 if isinstance(queued.item, PartitionError) and queued.item.topic == report.topic
             )
-            if all(item.partition >= 0 or item.error.error.code() != report.error.error.code() for item in waiting):
+            if all(
+                item.partition >= 0 or item.error.error.code() != report.error.error.code()
+                for item in waiting
+            ):
                 self.put(report)
 
     def put_outage(self, report: StoreOutage) -> None:
         """Append an outage, unless one of its topic is still queued."""
         with self._changed:
-            waiting = {queued.item.topic for queued in self._items if isinstance(queued.item, StoreOutage)}
+            waiting = {
+                queued.item.topic for queued in self._items if isinstance(queued.item, StoreOutage)
+            }
             if report.topic not in waiting:
                 self.put(report)
 
     def first(self, timeout_s: float) -> FetchItem | None:
-        """The first item, waiting up to `timeout_s` seconds for one. It stays queued until `remove`."""
+        """The first item, waiting up to `timeout_s` seconds for one. It stays queued until
+        `remove`.
+        """
         if not self._items and timeout_s > 0:
             with self._changed:
                 if not self._items:
@@ -137,8 +149,12 @@ class FetchBuffer:
         """The offset of the first queued record of each (topic, partition, epoch)."""
         with self._changed:
             queued = tuple(self._items)
-        found = [entry.item for entry in reversed(queued) if isinstance(entry.item, PartitionRecords)]
-        return {(item.topic, item.partition, item.epoch): item.fetched.first_offset for item in found}
+        found = [
+            entry.item for entry in reversed(queued) if isinstance(entry.item, PartitionRecords)
+        ]
+        return {
+            (item.topic, item.partition, item.epoch): item.fetched.first_offset for item in found
+        }
 
     def totals(self) -> tuple[int, int]:
         """The number of records ever queued, and their bytes."""
@@ -146,7 +162,9 @@ class FetchBuffer:
             return self._put_records, self._put_bytes
 
     def wake(self) -> None:
-        """Wake a thread that waits in `first`: there is something else to do for it. Call it after that has changed."""
+        """Wake a thread that waits in `first`: there is something else to do for it. Call it after
+        that has changed.
+        """
         self.lease.end()
         with self._changed:
             self._changed.notify_all()
@@ -154,7 +172,8 @@ class FetchBuffer:
     @property
     def room(self) -> int:
         """Bytes of the budget that are left; the last item put may have exceeded it."""
-        # Derived from the queue: an interrupted `remove` would leave a separate counter wrong for good.
+        # Derived from the queue: an interrupted `remove` would leave a separate counter wrong for
+        # good.
         with self._changed:
             queued = self._items[-1].bytes_after - self._items[0].bytes_before if self._items else 0
         return self._bytes_max - queued

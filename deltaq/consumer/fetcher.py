@@ -1,9 +1,11 @@
-"""The fetcher: a thread that follows the topics of one consumer and keeps a byte budget of records ready.
+"""The fetcher: a thread that follows the topics of one consumer and keeps a byte budget of records
+ready.
 
-It polls the log of each topic for the next entry; the store's watch only shortens the wait between polls. The records
-of a partition are delivered strictly in offset order. Each change of a partition's position (`assign`, `seek`) starts
-a new *epoch*; the consumer drops records and events of an earlier epoch. A pause changes no position, so it starts
-none; the consumer seeks as well if it has already accepted records of the partition.
+It polls the log of each topic for the next entry; the store's watch only shortens the wait between
+polls. The records of a partition are delivered strictly in offset order. Each change of a
+partition's position (`assign`, `seek`) starts a new *epoch*; the consumer drops records and events
+of an earlier epoch. A pause changes no position, so it starts none; the consumer seeks as well if
+it has already accepted records of the partition.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ from deltaq.topics.metadata import NewTopicPlan
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Kafka's `queued.max.messages.kbytes` (in bytes), `fetch.max.bytes`, `auto.offset.reset`, `fetch.wait.max.ms` (in
-    seconds), `enable.partition.eof`; and how to create missing topics, or None not to create them."""
+    """Kafka's `queued.max.messages.kbytes` (in bytes), `fetch.max.bytes`, `auto.offset.reset`,
+    `fetch.wait.max.ms` (in seconds), `enable.partition.eof`; and how to create missing topics, or
+    None not to create them.
+    """
 
     bytes_max: int
     read_bytes_max: int
@@ -41,7 +45,9 @@ class FetchSettings:
 
 
 class PollTimer:
-    """Waits between two reads of the logs: briefly while they are busy, longer each time while they are idle."""
+    """Waits between two reads of the logs: briefly while they are busy, longer each time while they
+    are idle.
+    """
 
     def __init__(self, store: Store, watch: Watch, wait_max_s: float, clock: Clock) -> None:
         self._store = store
@@ -52,17 +58,20 @@ class PollTimer:
         self._found_at = clock.monotonic()
 
     def wait(self, found: bool, rested_s: float = 0.0) -> bool:
-        """Wait for new entries; not at all after a read that `found` some. Returns whether the wait was ended early.
+        """Wait for new entries; not at all after a read that `found` some. Returns whether the wait
+        was ended early.
 
-        `rested_s`: how long ago other readers of this process read the log. The wait is shorter by as much, so that the
-        readers poll together.
+        `rested_s`: how long ago other readers of this process read the log. The wait is shorter by
+        as much, so that the readers poll together.
         """
         interval, now = self._store.poll_interval, self._clock.monotonic()
         if found:
             self._idle_s, self._found_at = interval.busy_s, now
             return True
         is_steady = now - self._found_at < interval.steady_s
-        was_woken = self._watch.wait(max(interval.busy_s, min(self._idle_s, self._wait_max_s) - rested_s))
+        was_woken = self._watch.wait(
+            max(interval.busy_s, min(self._idle_s, self._wait_max_s) - rested_s)
+        )
         if not was_woken and not is_steady:
             self._idle_s = min(self._idle_s * 1.5, max(interval.busy_s, interval.idle_s))
         return was_woken
@@ -71,8 +80,8 @@ class PollTimer:
 class Fetcher:
     """Fetches for one consumer. Thread-safe; see `FetchBuffer` for `queue`.
 
-    `changes` increases whenever a followed topic is created, deleted or gets more partitions. `lookup` has the
-    cache of footers.
+    `changes` increases whenever a followed topic is created, deleted or gets more partitions.
+    `lookup` has the cache of footers.
     """
 
     def __init__(
@@ -109,8 +118,8 @@ class Fetcher:
     def begin(self) -> None:
         """Start the fetch thread unless it is running.
 
-        Call this after the consumer holds a reference to the fetcher: otherwise an interrupted start leaves a thread
-        that nothing ends.
+        Call this after the consumer holds a reference to the fetcher: otherwise an interrupted
+        start leaves a thread that nothing ends.
         """
         if self._thread is None:
             self._watch.wake()  # opens it, before two threads use it
@@ -134,12 +143,15 @@ class Fetcher:
     def _follow(self, wanted: set[str], may_create: Container[str]) -> None:
         if wanted == self._topics.keys():
             return
-        self._count_change()  # first: after an interrupt, a repeated call may find nothing left to do
+        # First: after an interrupt, a repeated call may find nothing left to do.
+        self._count_change()
         for topic in set(self._topics) - wanted:
             del self._topics[topic]
         for topic in wanted - set(self._topics):
             self._watch.add(names.topic_log(topic))
-            self._topics[topic] = self._topic_fetcher(topic, self._settings.plan if topic in may_create else None)
+            self._topics[topic] = self._topic_fetcher(
+                topic, self._settings.plan if topic in may_create else None
+            )
 
     def _topic_fetcher(self, topic: str, plan: NewTopicPlan | None) -> TopicFetcher:
         store, clock, settings = self._store, self._clock, self._settings
@@ -166,7 +178,9 @@ class Fetcher:
                 topic.tail.ask_anew()
 
     def assign(self, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Fetch exactly these partitions of followed topics from the given offsets. Returns their new epochs."""
+        """Fetch exactly these partitions of followed topics from the given offsets. Returns their
+        new epochs.
+        """
         with self._changed:
             for followed in self._topics.values():
                 followed.cursors.clear()
@@ -180,8 +194,8 @@ class Fetcher:
     def seek(self, topic: str, partition: int, offset: int, topic_id: str | None = None) -> int:
         """Continue at `offset`. Returns the partition's new epoch.
 
-        `topic_id` is the topic that the offset is from. If the name now belongs to another topic, that topic is read
-        from its beginning.
+        `topic_id` is the topic that the offset is from. If the name now belongs to another topic,
+        that topic is read from its beginning.
         """
         with self._changed:
             live = self.seen(topic)
@@ -214,13 +228,17 @@ class Fetcher:
                 followed.cursors.pop(partition, None)
 
     def seen(self, topic: str) -> LiveTopic | None:
-        """A followed topic as last read by the thread; None if it does not exist or has not been read yet."""
+        """A followed topic as last read by the thread; None if it does not exist or has not been
+        read yet.
+        """
         with self._changed:
             followed = self._topics.get(topic)
             return None if followed is None else followed.tail.live
 
     def sizes(self) -> dict[str, TopicSize | None]:
-        """The size of every followed topic: 0 partitions for one that does not exist, None before it was read."""
+        """The size of every followed topic: 0 partitions for one that does not exist, None before
+        it was read.
+        """
         with self._changed:
             return {topic: followed.size for topic, followed in self._topics.items()}
 
@@ -237,8 +255,9 @@ class Fetcher:
             thread.join()
 
     def abandon(self) -> Thread | None:
-        """Let the thread end soon, and return it. Does not wake its watch: a finalizer may call this in that very
-        thread while it waits there."""
+        """Let the thread end soon, and return it. Does not wake its watch: a finalizer may call
+        this in that very thread while it waits there.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()

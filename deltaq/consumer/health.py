@@ -1,4 +1,6 @@
-"""What a consumer knows of itself: its membership, how far it has come in each partition, and why nothing comes."""
+"""What a consumer knows of itself: its membership, how far it has come in each partition, and why
+nothing comes.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Ownership(StrEnum):
     RELEASING = "releasing"
     """This member owns it, and is to release it."""
     LOST = "lost"
-    """It was this member's, and the session has ended: its records may be read by another member."""
+    """It was this member's, and the session has ended: its records may be read by another
+    member.
+    """
     MANUAL = "manual"
     """`assign` was called for it."""
 
@@ -85,9 +89,9 @@ class ReadState(StrEnum):
 class PartitionHealth:
     """A partition as a consumer knows it.
 
-    `position` is the next offset that a call returns, `committed` the group's committed offset, `end_offset` the offset
-    of the next record that will be written, each as last read and None if it is not known. `lag` is
-    `end_offset - position`.
+    `position` is the next offset that a call returns, `committed` the group's committed offset,
+    `end_offset` the offset of the next record that will be written, each as last read and None if
+    it is not known. `lag` is `end_offset - position`.
     """
 
     topic: str
@@ -102,12 +106,13 @@ class PartitionHealth:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHealth:
-    """What a consumer knows of itself. All values can be written as JSON: `json.dumps(dataclasses.asdict(health))`.
+    """What a consumer knows of itself. All values can be written as JSON:
+    `json.dumps(dataclasses.asdict(health))`.
 
-    `problem` says why the consumer is not a member, or soon will not be. `why_idle` says why `poll` returns nothing; it
-    is empty if records are ready. The times are in seconds since the last success, and None before the first: of a
-    `poll`, of a heartbeat, of reading the group's log, of reading the logs of the topics (the oldest), and of fetching
-    records.
+    `problem` says why the consumer is not a member, or soon will not be. `why_idle` says why `poll`
+    returns nothing; it is empty if records are ready. The times are in seconds since the last
+    success, and None before the first: of a `poll`, of a heartbeat, of reading the group's log, of
+    reading the logs of the topics (the oldest), and of fetching records.
     """
 
     group_id: str
@@ -133,13 +138,16 @@ class ConsumerHealth:
 def closed_health(group: str) -> ConsumerHealth:
     """The health of a closed consumer."""
     why = "the consumer is closed"
-    return ConsumerHealth(group, MembershipState.CLOSED, None, None, "", why, (), None, None, None, None, None)
+    return ConsumerHealth(
+        group, MembershipState.CLOSED, None, None, "", why, (), None, None, None, None, None
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _PartitionProgress:
-    """A partition in the parts of a consumer that its records pass: the fetcher, its queue (the offset of the first
-    queued record), and the assignment, which is None before `poll` has made it."""
+    """A partition in the parts of a consumer that its records pass: the fetcher, its queue (the
+    offset of the first queued record), and the assignment, which is None before `poll` has made it.
+    """
 
     number: int
     topic: TopicProgress | None
@@ -199,7 +207,13 @@ class _PartitionProgress:
         if topic is None or topic.failure is not None:
             failure = None if topic is None else topic.failure
             is_outage = isinstance(failure, Unavailable)
-            return ReadState.UNAVAILABLE if is_outage else ReadState.STOPPED if failure else ReadState.STARTING
+            return (
+                ReadState.UNAVAILABLE
+                if is_outage
+                else ReadState.STOPPED
+                if failure
+                else ReadState.STARTING
+            )
         if end is None:
             return ReadState.MISSING if topic.is_read else ReadState.STARTING
         if cursor is CursorState.STOPPED or offset < 0 or position is None:
@@ -209,10 +223,11 @@ class _PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """Looks at the parts of a consumer, in any thread. Does no I/O, and takes no lock that is held during I/O.
+    """Looks at the parts of a consumer, in any thread. Does no I/O, and takes no lock that is held
+    during I/O.
 
-    The parts are looked at one after the other, in the order in which records pass them, so that no record is missed.
-    `committed` is the group's table as the consumer's commits have read it.
+    The parts are looked at one after the other, in the order in which records pass them, so that no
+    record is missed. `committed` is the group's table as the consumer's commits have read it.
     """
 
     group: str
@@ -243,24 +258,33 @@ class HealthCheck:
             None if session is None else _since(session.heartbeat_s_ago()),
             None if session is None else _since(session.read_s_ago()),
             _since(now - min((topic.read_at for topic in topics.values()), default=float("-inf"))),
-            _since(now - max((topic.fetched_at for topic in topics.values()), default=float("-inf"))),
+            _since(
+                now - max((topic.fetched_at for topic in topics.values()), default=float("-inf"))
+            ),
         )
 
     def _partitions(
-        self, membership: Membership | None, view: GroupView | None, topics: Mapping[str, TopicProgress]
+        self,
+        membership: Membership | None,
+        view: GroupView | None,
+        topics: Mapping[str, TopicProgress],
     ) -> tuple[PartitionHealth, ...]:
         if self.reader is None:
             return ()
         queued, held = self.reader.fetcher.queue.first_offsets(), self.reader.held.progress()
         keys = held.keys() if view is None else held.keys() | view.assigned | view.owned
-        tables = [self.committed] if membership is None else [self.committed, membership.last_read()]
+        tables = (
+            [self.committed] if membership is None else [self.committed, membership.last_read()]
+        )
         group = max(tables, key=lambda table: table.version)
         found = []
         for topic, partition in sorted(keys):
             mine = held.get((topic, partition))
             first_queued = None if mine is None else queued.get((topic, partition, mine.epoch))
             progress = _PartitionProgress(partition, topics.get(topic), first_queued, mine)
-            ownership = Ownership.MANUAL if membership is None else _ownership((topic, partition), view)
+            ownership = (
+                Ownership.MANUAL if membership is None else _ownership((topic, partition), view)
+            )
             found.append(_partition_health(topic, progress, ownership, group))
         return tuple(found)
 
@@ -277,18 +301,27 @@ class HealthCheck:
             return ""
         if wanted is None and not states:
             return "nothing is subscribed or assigned"
-        reasons = [f"topic {name!r}: {failure}" for name, topic in topics.items() if (failure := _failure(topic))]
+        reasons = [
+            f"topic {name!r}: {failure}"
+            for name, topic in topics.items()
+            if (failure := _failure(topic))
+        ]
         if state in (MembershipState.JOINING, MembershipState.NOT_A_MEMBER):
             reasons.insert(0, problem or "the consumer is joining its group")
         elif wanted is not None and not wanted.topics:
             reasons.append("no topic matches the subscription")
         elif not states and not reasons:
             reasons.append("no partition is assigned to this member: others have them all")
-        reasons += [f"{which.value}: {count} of {states.total()} partitions" for which, count in sorted(states.items())]
+        reasons += [
+            f"{which.value}: {count} of {states.total()} partitions"
+            for which, count in sorted(states.items())
+        ]
         return "; ".join(reasons)
 
 
-def _membership_state(membership: Membership | None, view: GroupView | None, problem: str) -> MembershipState:
+def _membership_state(
+    membership: Membership | None, view: GroupView | None, problem: str
+) -> MembershipState:
     if membership is None:
         return MembershipState.NONE
     if view is None:

@@ -1,4 +1,6 @@
-"""Joining the pieces of large messages (`large.message.enabled`): what a partition's records are as messages. Pure."""
+"""Joining the pieces of large messages (`large.message.enabled`): what a partition's records are as
+messages. Pure.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,12 @@ _VALUE = VALUE_SCHEMA.names[0]
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """The state between two fetched batches of a partition: the message that is not complete, if there is one.
+    """The state between two fetched batches of a partition: the message that is not complete, if
+    there is one.
 
-    `last` is its last piece so far, `offset` that of its first one, and `parts` what they contain; None if it has been
-    reported as lost. `position` is the next offset to be joined; None at the start. `moved_back`: reading began inside
-    of a message, and was begun again at its first piece.
+    `last` is its last piece so far, `offset` that of its first one, and `parts` what they contain;
+    None if it has been reported as lost. `position` is the next offset to be joined; None at the
+    start. `moved_back`: reading began inside of a message, and was begun again at its first piece.
     """
 
     last: Piece | None = None
@@ -40,21 +43,36 @@ FRESH = Joining()
 
 @dataclass(frozen=True, slots=True)
 class BeginEarlier:
-    """The records begin inside of a message, whose first piece is at `offset`: read again from there."""
+    """The records begin inside of a message, whose first piece is at `offset`: read again from
+    there.
+    """
 
     offset: int
 
 
 class JoinedRecords:
-    """Some of the records of one `Fetched` as messages: `rows` are their row numbers, the last one of a large message,
-    and `values` the values of large messages. `plain_values` is None: see `FetchedRecords`.
+    """Some of the records of one `Fetched` as messages: `rows` are their row numbers, the last one
+    of a large message, and `values` the values of large messages. `plain_values` is None: see
+    `FetchedRecords`.
 
     `position` is where to continue after the last of them.
     """
 
-    __slots__ = ("_inner", "_position", "_rows", "_values", "count", "partition", "plain_values", "topic", "topic_id")
+    __slots__ = (
+        "_inner",
+        "_position",
+        "_rows",
+        "_values",
+        "count",
+        "partition",
+        "plain_values",
+        "topic",
+        "topic_id",
+    )
 
-    def __init__(self, inner: DecodedRecords, rows: Sequence[int], values: dict[int, bytes], position: int) -> None:
+    def __init__(
+        self, inner: DecodedRecords, rows: Sequence[int], values: dict[int, bytes], position: int
+    ) -> None:
         self.topic = inner.topic
         self.topic_id = inner.topic_id
         self.partition = inner.partition
@@ -96,11 +114,15 @@ class JoinedRecords:
     def arrow(self, first: int, count: int) -> pa.RecordBatch:
         """`count` messages from `first` on as rows of the topic's table."""
         chosen = range(first, first + count)
-        rows: pa.RecordBatch = self._inner.arrow(0, self._inner.count).take(pa.array([self._rows[at] for at in chosen]))
+        rows: pa.RecordBatch = self._inner.arrow(0, self._inner.count).take(
+            pa.array([self._rows[at] for at in chosen])
+        )
         if self._values.keys().isdisjoint(self._rows[first : first + count]):
             return rows
         headers = [self.headers_at(at) or () for at in chosen]
-        pairs = [[{"key": name, "value": content} for name, content in each] or None for each in headers]
+        pairs = [
+            [{"key": name, "value": content} for name, content in each] or None for each in headers
+        ]
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         columns[_VALUE] = pa.array([self.value_at(at) for at in chosen], pa.binary())
         columns["_headers"] = pa.array(pairs, rows.schema.field("_headers").type)
@@ -109,7 +131,9 @@ class JoinedRecords:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A message of which pieces are missing, as an event. Reading continues at `position` after it."""
+    """A message of which pieces are missing, as an event. Reading continues at `position` after
+    it.
+    """
 
     event: Message
     position: int
@@ -118,11 +142,13 @@ class Lost:
 Found: TypeAlias = "JoinedRecords | Lost"
 
 
-def joined(state: Joining, records: DecodedRecords, bytes_max: int) -> tuple[Joining, list[Found]] | BeginEarlier:
+def joined(
+    state: Joining, records: DecodedRecords, bytes_max: int
+) -> tuple[Joining, list[Found]] | BeginEarlier:
     """The records as messages and events in order, and the state after them.
 
-    A message larger than `bytes_max` is lost. The result is BeginEarlier if the first record that is read of a
-    partition is a piece, but not the first one of its message.
+    A message larger than `bytes_max` is lost. The result is BeginEarlier if the first record that
+    is read of a partition is a piece, but not the first one of its message.
     """
     if state.last is None and not _may_be_pieces(records.column("_headers")):
         after = replace(state, position=records.next_offset)
@@ -130,11 +156,19 @@ def joined(state: Joining, records: DecodedRecords, bytes_max: int) -> tuple[Joi
     first = _piece(records.headers_at(0)) if records.count else None
     if first is not None and first.index and state.position is None and not state.moved_back:
         return BeginEarlier(records.offset_at(0) - first.index)
-    join = _Join(records, bytes_max, state.last, state.offset, None if state.parts is None else [*state.parts])
+    join = _Join(
+        records,
+        bytes_max,
+        state.last,
+        state.offset,
+        None if state.parts is None else [*state.parts],
+    )
     for row in range(records.count):
         join.add(row, _piece(records.headers_at(row)))
     parts = None if join.parts is None else tuple(join.parts)
-    return Joining(join.last, join.offset, parts, records.next_offset, state.moved_back), join.finished()
+    return Joining(
+        join.last, join.offset, parts, records.next_offset, state.moved_back
+    ), join.finished()
 
 
 @dataclass(slots=True)
@@ -162,9 +196,13 @@ class _Join:
         if self.last is None:
             self.offset, self.parts = offset, []
             if piece.index:
-                self._lose(f"the first {piece.index} of {piece.count} pieces are missing", offset + 1)
+                self._lose(
+                    f"the first {piece.index} of {piece.count} pieces are missing", offset + 1
+                )
             elif piece.size > self.bytes_max:
-                limit = f"the consumer joins up to {self.bytes_max} bytes (queued.max.messages.kbytes)"
+                limit = (
+                    f"the consumer joins up to {self.bytes_max} bytes (queued.max.messages.kbytes)"
+                )
                 self._lose(f"it has {piece.size} bytes, and {limit}", offset + 1)
         self.last = piece
         if self.parts is not None:
@@ -179,7 +217,9 @@ class _Join:
                 self._rows.append(row)
                 self._values[row] = value
             else:
-                self._lose(f"its pieces have {len(value)} instead of {piece.size} bytes", offset + 1)
+                self._lose(
+                    f"its pieces have {len(value)} instead of {piece.size} bytes", offset + 1
+                )
         self.last, self.parts = None, []
 
     def _lose(self, reason: str, position: int) -> None:
@@ -190,7 +230,9 @@ class _Join:
         self._flush(None)
         records = self.records
         error = KafkaError(KafkaError._PARTIAL, f"a large message cannot be read: {reason}")
-        self._found.append(Lost(event(error, records.topic, records.partition, self.offset), position))
+        self._found.append(
+            Lost(event(error, records.topic, records.partition, self.offset), position)
+        )
 
     def _flush(self, position: int | None) -> None:
         if self._rows:
@@ -213,4 +255,6 @@ def _may_be_pieces(headers: pa.Array) -> bool:
 def _piece(headers: list[tuple[str, bytes | None]] | None) -> Piece | None:
     if headers is None:
         return None
-    return next((Piece.parsed(content) for name, content in reversed(headers) if name == PIECE_HEADER), None)
+    return next(
+        (Piece.parsed(content) for name, content in reversed(headers) if name == PIECE_HEADER), None
+    )

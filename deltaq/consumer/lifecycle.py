@@ -1,4 +1,6 @@
-"""How a consumer ends: by `close`, at the exit of the process, by garbage collection, and in a forked child."""
+"""How a consumer ends: by `close`, at the exit of the process, by garbage collection, and in a
+forked child.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ class ThreadOwner(Protocol):
 
 
 class ConsumerLifecycle:
-    """The parts of one consumer that have threads, which end with the consumer. It holds no reference to that one."""
+    """The parts of one consumer that have threads, which end with the consumer. It holds no
+    reference to that one.
+    """
 
-    def __init__(self, consumer: object, group: str, calls: CallGuard, logger: logging.Logger | None = None) -> None:
+    def __init__(
+        self, consumer: object, group: str, calls: CallGuard, logger: logging.Logger | None = None
+    ) -> None:
         self._calls = calls
         self._forwarding = forward_logs(logger, consumer)
         self._parts: list[ThreadOwner] = []
@@ -55,11 +61,16 @@ class ConsumerLifecycle:
             part.close()
         if self._forwarding is not None:
             self._forwarding()
-        _OPEN.discard(self)  # last: after an interrupted close, the exit of the process ends the threads
+        # Last: after an interrupted close, the exit of the process ends the threads.
+        _OPEN.discard(self)
 
     def refuse_in_child(self) -> None:
-        """Make the consumer unusable in a forked child: its threads and its membership stay in the parent."""
-        self._calls.refuse_all("this Consumer was created before the process forked: create one in the child")
+        """Make the consumer unusable in a forked child: its threads and its membership stay in the
+        parent.
+        """
+        self._calls.refuse_all(
+            "this Consumer was created before the process forked: create one in the child"
+        )
         self._dropped.detach()
 
 
@@ -69,7 +80,10 @@ def _abandon(group: str, parts: Sequence[ThreadOwner]) -> None:
     This may run in any thread, including one of the consumer's own.
     """
     if parts:
-        text = "a Consumer of group %r was garbage-collected without close(): it leaves the group and commits nothing"
+        text = (
+            "a Consumer of group %r was garbage-collected without close(): it leaves the group and "
+            "commits nothing"
+        )
         _log.warning(text, group)
     _ENDING.difference_update([thread for thread in tuple(_ENDING) if not thread.is_alive()])
     _ENDING.update([thread for part in tuple(parts) if (thread := part.abandon()) is not None])
@@ -94,8 +108,9 @@ if hasattr(os, "register_at_fork"):
 def _end_all() -> None:
     """At exit, end the threads of consumers that were not closed.
 
-    Python must not finalize while such a thread reads. As if the process had died, nothing is committed and no
-    callback runs; but the consumer leaves its group, so the next member need not wait for the session time-out.
+    Python must not finalize while such a thread reads. As if the process had died, nothing is
+    committed and no callback runs; but the consumer leaves its group, so the next member need not
+    wait for the session time-out.
     """
     for lifecycle in tuple(_OPEN):
         lifecycle.end()

@@ -30,9 +30,11 @@ def known_watermarks(head: TopicHead | None, partition: int) -> tuple[int, int]:
 
 
 class OffsetQueries:
-    """Answers the offset queries of one consumer; their semantics are those of the methods of `Consumer`.
+    """Answers the offset queries of one consumer; their semantics are those of the methods of
+    `Consumer`.
 
-    Thread-safe. Raises KafkaException (_TIMED_OUT) if the store does not answer within `timeout` seconds.
+    Thread-safe. Raises KafkaException (_TIMED_OUT) if the store does not answer within `timeout`
+    seconds.
     """
 
     def __init__(self, lookup: TopicLookup, group_log: GroupLog, clock: Clock) -> None:
@@ -62,12 +64,18 @@ class OffsetQueries:
         asked: dict[str, list[TopicPartition]] = {}
         for tp in listed:
             if tp.offset < 0 and tp.offset not in (OFFSET_END, OFFSET_BEGINNING):
-                raise InvalidConfig(f"{tp.offset} is not a time in milliseconds since 1970", key="partitions")
+                raise InvalidConfig(
+                    f"{tp.offset} is not a time in milliseconds since 1970", key="partitions"
+                )
             asked.setdefault(tp.topic, []).append(tp)
         answers = self._within(
             timeout,
             lambda: {
-                topic: iter(self.lookup.offsets_for_times(topic, [(tp.partition, tp.offset) for tp in places]))
+                topic: iter(
+                    self.lookup.offsets_for_times(
+                        topic, [(tp.partition, tp.offset) for tp in places]
+                    )
+                )
                 for topic, places in asked.items()
             },
         )
@@ -89,7 +97,9 @@ class OffsetQueries:
         return self._within(timeout, lambda: self._fill_committed(results))
 
     def _fill_committed(self, results: list[TopicPartition]) -> list[TopicPartition]:
-        heads = {topic: self.head(topic) for topic in dict.fromkeys(result.topic for result in results)}
+        heads = {
+            topic: self.head(topic) for topic in dict.fromkeys(result.topic for result in results)
+        }
         known: list[tuple[TopicPartition, str]] = []
         for result in results:
             head = heads[result.topic]
@@ -97,7 +107,9 @@ class OffsetQueries:
                 known.append((result, head.topic_id))
             elif head is not None:
                 result.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        found = self.group_log.committed([(result.topic, id_, result.partition) for result, id_ in known])
+        found = self.group_log.committed(
+            [(result.topic, id_, result.partition) for result, id_ in known]
+        )
         for (result, _), committed in zip(known, found, strict=True):
             if committed is not None:
                 result.offset, result.metadata = committed.offset, committed.metadata

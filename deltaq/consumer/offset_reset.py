@@ -10,7 +10,13 @@ from typing import TypeAlias
 from deltaq.consumer.fetch_buffer import PartitionError
 from deltaq.consumer.read_ahead import Cursor, CursorState
 from deltaq.errors import KafkaError, KafkaException, OffsetOutOfRange, UnknownTopic
-from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, OFFSET_TAIL_BASE
+from deltaq.message import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    OFFSET_TAIL_BASE,
+)
 from deltaq.topics.state import TopicHead
 
 _log = logging.getLogger("deltaq.consumer")
@@ -23,8 +29,9 @@ StoredOffsets: TypeAlias = Callable[[str, str, Sequence[int]], Sequence[int | No
 class LogEnd:
     """What the reader of a log knows of its end.
 
-    `poll` is the number of the poll that found the end, 0 if none has; `polls` is the number of polls begun so far.
-    `is_open`: the end may be a gap. `is_known`: it was proven by a poll that began after the position was set.
+    `poll` is the number of the poll that found the end, 0 if none has; `polls` is the number of
+    polls begun so far. `is_open`: the end may be a gap. `is_known`: it was proven by a poll that
+    began after the position was set.
     """
 
     poll: int
@@ -37,28 +44,46 @@ class OffsetReset:
     """Resolves the positions of one topic's partitions. `policy` is Kafka's `auto.offset.reset`."""
 
     def __init__(
-        self, topic: str, policy: str, stored_offsets: StoredOffsets, report: Callable[[PartitionError], None]
+        self,
+        topic: str,
+        policy: str,
+        stored_offsets: StoredOffsets,
+        report: Callable[[PartitionError], None],
     ) -> None:
         self._topic = topic
         self._policy = policy
         self._stored_offsets = stored_offsets
         self._report = report
 
-    def resolve(self, cursors: Mapping[int, Cursor], head: TopicHead, end: LogEnd, new_from: int) -> None:
-        """Resolve OFFSET_ constants, and apply `auto.offset.reset` to offsets that are not in the log.
+    def resolve(
+        self, cursors: Mapping[int, Cursor], head: TopicHead, end: LogEnd, new_from: int
+    ) -> None:
+        """Resolve OFFSET_ constants, and apply `auto.offset.reset` to offsets that are not in the
+        log.
 
-        Partitions from `new_from` on were added after the consumer began to follow the topic, so they hold only new
-        records. A position that depends on the end of the log waits until that is known.
+        Partitions from `new_from` on were added after the consumer began to follow the topic, so
+        they hold only new records. A position that depends on the end of the log waits until that
+        is known.
         """
-        cursors = {p: cursor for p, cursor in cursors.items() if cursor.state is not CursorState.STOPPED}
+        cursors = {
+            p: cursor for p, cursor in cursors.items() if cursor.state is not CursorState.STOPPED
+        }
         for partition in [partition for partition in cursors if partition >= head.partitions]:
             self._report_missing(partition, cursors.pop(partition))
-        asked = [partition for partition, cursor in cursors.items() if cursor.offset in (OFFSET_STORED, OFFSET_INVALID)]
+        asked = [
+            partition
+            for partition, cursor in cursors.items()
+            if cursor.offset in (OFFSET_STORED, OFFSET_INVALID)
+        ]
         found = self._stored_offsets(self._topic, head.topic_id, asked) if asked else ()
         stored = dict(zip(asked, found, strict=True))
         for partition, cursor in cursors.items():
             wanted = stored.get(partition, cursor.offset)
-            if wanted is not None and wanted > head.next_offsets[partition] and _is_new_doubt(cursor, end):
+            if (
+                wanted is not None
+                and wanted > head.next_offsets[partition]
+                and _is_new_doubt(cursor, end)
+            ):
                 continue
             if not end.is_known and self._depends_on_end(wanted):
                 continue  # the known part of the log may be far from its end
@@ -68,7 +93,9 @@ class OffsetReset:
             else:
                 self.stop(partition, cursor, start, wanted)
 
-    def stop(self, partition: int, cursor: Cursor, error: KafkaException, offset: int | None = None) -> None:
+    def stop(
+        self, partition: int, cursor: Cursor, error: KafkaException, offset: int | None = None
+    ) -> None:
         """Report an error, and fetch nothing from the partition until its position is set again."""
         if cursor.state is not CursorState.STOPPED:
             cursor.state = CursorState.STOPPED
@@ -86,7 +113,9 @@ class OffsetReset:
             return self._policy == "latest"
         return wanted == OFFSET_END or wanted <= OFFSET_TAIL_BASE
 
-    def _start(self, partition: int, wanted: int | None, head: TopicHead, *, is_new: bool) -> int | KafkaException:
+    def _start(
+        self, partition: int, wanted: int | None, head: TopicHead, *, is_new: bool
+    ) -> int | KafkaException:
         """Resolve `wanted` (None: nothing is committed) to an offset."""
         earliest, latest = head.start_offsets[partition], head.next_offsets[partition]
         if wanted is None:
@@ -94,17 +123,29 @@ class OffsetReset:
         if wanted <= OFFSET_TAIL_BASE:
             return max(earliest, latest - (OFFSET_TAIL_BASE - wanted))
         offset = {OFFSET_BEGINNING: earliest, OFFSET_END: latest}.get(wanted, wanted)
-        return offset if earliest <= offset <= latest else self._out_of_range(partition, offset, earliest, latest)
+        return (
+            offset
+            if earliest <= offset <= latest
+            else self._out_of_range(partition, offset, earliest, latest)
+        )
 
-    def _uncommitted_start(self, earliest: int, latest: int, *, is_new: bool) -> int | KafkaException:
+    def _uncommitted_start(
+        self, earliest: int, latest: int, *, is_new: bool
+    ) -> int | KafkaException:
         if self._policy == "error":
             reason = "no committed offset, and auto.offset.reset is error"
             return KafkaException(KafkaError(KafkaError._AUTO_OFFSET_RESET, reason))
         return earliest if self._policy == "earliest" or is_new else latest
 
-    def _out_of_range(self, partition: int, offset: int, earliest: int, latest: int) -> int | KafkaException:
+    def _out_of_range(
+        self, partition: int, offset: int, earliest: int, latest: int
+    ) -> int | KafkaException:
         error = OffsetOutOfRange(
-            topic=self._topic, partition=partition, requested=offset, earliest=earliest, latest=latest
+            topic=self._topic,
+            partition=partition,
+            requested=offset,
+            earliest=earliest,
+            latest=latest,
         )
         if self._policy == "error":
             return KafkaException(KafkaError(KafkaError._AUTO_OFFSET_RESET, error.error.str()))
@@ -113,9 +154,11 @@ class OffsetReset:
 
 
 def _is_new_doubt(cursor: Cursor, end: LogEnd) -> bool:
-    """Whether to wait for another read of the log's end before treating an offset beyond the end as out of range.
+    """Whether to wait for another read of the log's end before treating an offset beyond the end as
+    out of range.
 
-    A producer may have written the record, and the application may have asked for it, after the last read began.
+    A producer may have written the record, and the application may have asked for it, after the
+    last read began.
     """
     if cursor.doubted_at is None or end.is_open:
         cursor.doubted_at = end.polls

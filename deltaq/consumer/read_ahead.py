@@ -1,4 +1,6 @@
-"""Reading ahead: which files the partitions of a topic need next, and how much of each is fetched at a time."""
+"""Reading ahead: which files the partitions of a topic need next, and how much of each is fetched
+at a time.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.scan import Fetched, FileGone, FileRead, first_parts, next_read, read_file
 
 FIRST_READ_BYTES = 512 * 1024
-"""How much of a large file the first read from a new position fetches. It is less than an uncompressed row group of a
-compacted file, so such a read fetches one row group. The size doubles with each read up to `fetch.max.bytes`: the
-first record comes soon, and a long scan needs few requests."""
+"""How much of a large file the first read from a new position fetches. It is less than an
+uncompressed row group of a compacted file, so such a read fetches one row group. The size doubles
+with each read up to `fetch.max.bytes`: the first record comes soon, and a long scan needs few
+requests.
+"""
 
 ReadOutcome: TypeAlias = list[Fetched] | FileGone | Corrupt
 
@@ -36,7 +40,9 @@ class CursorState(Enum):
 
 @dataclass(slots=True)
 class Cursor:
-    """The fetch position of a partition. `offset` may be an OFFSET_ constant until it is resolved."""
+    """The fetch position of a partition. `offset` may be an OFFSET_ constant until it is
+    resolved.
+    """
 
     offset: int
     epoch: int
@@ -44,18 +50,22 @@ class Cursor:
     state: CursorState = CursorState.READING
     read_bytes: int = FIRST_READ_BYTES
     reported_end: int = -1
-    doubted_at: int | None = None  # the number of polls begun when `offset` was found beyond the log's end
+    # The number of polls begun when `offset` was found beyond the log's end.
+    doubted_at: int | None = None
 
 
 class ReadAhead:
     """Plans and does the reads of one topic's data files. For the fetch thread."""
 
-    def __init__(self, store: Store, clock: Clock, layouts: LayoutCache, read_bytes_max: int) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, layouts: LayoutCache, read_bytes_max: int
+    ) -> None:
         self._store = store
         self._clock = clock
         self._layout_cache = layouts
         self._read_bytes_max = read_bytes_max
-        self._layouts: dict[str, SegmentLayout] = {}  # of the large files that are being read, by path
+        # Of the large files that are being read, by path.
+        self._layouts: dict[str, SegmentLayout] = {}
 
     def plan(self, index: OffsetIndex, cursors: Mapping[int, Cursor], room: int) -> list[FileRead]:
         """The reads to do now for at most `room` bytes: one file, or several of a remote store."""
@@ -71,12 +81,18 @@ class ReadAhead:
             positions |= {batch.partition: end for batch, _, end in read.wanted}
         self._layouts = {read.file.path: read.layout for read in reads if read.layout is not None}
         for partition in {batch.partition for read in reads for batch, _, _ in read.wanted}:
-            cursors[partition].read_bytes = min(2 * cursors[partition].read_bytes, self._read_bytes_max)
+            cursors[partition].read_bytes = min(
+                2 * cursors[partition].read_bytes, self._read_bytes_max
+            )
         return reads
 
     def _cut(self, cursors: Mapping[int, Cursor], read: FileRead) -> FileRead:
-        """Limit the read of a large file to the bytes allowed at a time; partitions read least so far come first."""
-        read_bytes = {batch.partition: cursors[batch.partition].read_bytes for batch, _, _ in read.wanted}
+        """Limit the read of a large file to the bytes allowed at a time; partitions read least so
+        far come first.
+        """
+        read_bytes = {
+            batch.partition: cursors[batch.partition].read_bytes for batch, _, _ in read.wanted
+        }
         bytes_max = min(self._read_bytes_max, *read_bytes.values())
         path = read.file.path
         if read.file.segment.size <= bytes_max:
@@ -91,9 +107,15 @@ class ReadAhead:
         wanted = sorted(read.wanted, key=lambda want: read_bytes[want[0].partition])
         return first_parts(replace(read, wanted=tuple(wanted)), layout, bytes_max)
 
-    def read(self, reads: list[FileRead], columns: pa.Schema) -> Iterator[tuple[FileRead, ReadOutcome]]:
+    def read(
+        self, reads: list[FileRead], columns: pa.Schema
+    ) -> Iterator[tuple[FileRead, ReadOutcome]]:
         """Do the reads in parallel. Raises Unavailable."""
-        return zip(reads, in_parallel(self._clock, lambda read: self._outcome(read, columns), reads), strict=True)
+        return zip(
+            reads,
+            in_parallel(self._clock, lambda read: self._outcome(read, columns), reads),
+            strict=True,
+        )
 
     def _outcome(self, read: FileRead, columns: pa.Schema) -> ReadOutcome:
         try:

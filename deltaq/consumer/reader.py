@@ -1,4 +1,6 @@
-"""What a consumer reads and commits with: fetcher, accepted batches, assignment and offset committer."""
+"""What a consumer reads and commits with: fetcher, accepted batches, assignment and offset
+committer.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Built as a whole at the first use; each part knows only those before it. For the application's thread."""
+    """Built as a whole at the first use; each part knows only those before it. For the
+    application's thread.
+    """
 
     fetcher: Fetcher
     accepted: AcceptedBatches
@@ -45,10 +49,11 @@ class Reader:
         self.committer.begin()
 
     def accept_next(self, timeout_s: float, is_only_matched: Callable[[str], bool]) -> bool:
-        """Accept the fetcher's next item, waiting up to `timeout_s` seconds for it. Returns whether there was one.
+        """Accept the fetcher's next item, waiting up to `timeout_s` seconds for it. Returns whether
+        there was one.
 
-        `is_only_matched(topic)` is whether only a pattern matched the topic: its deletion is no error then, because it
-        no longer matches.
+        `is_only_matched(topic)` is whether only a pattern matched the topic: its deletion is no
+        error then, because it no longer matches.
         """
         item = self.fetcher.queue.first(timeout_s)
         if item is None:
@@ -61,9 +66,17 @@ class Reader:
                 self._accept_event(item, _end_of_partition(item))
         elif isinstance(item, PartitionError):
             is_about_topic = item.partition < 0
-            is_deletion = is_about_topic and isinstance(item.error, UnknownTopic) and is_only_matched(item.topic)
-            if not is_deletion and (is_about_topic or held.is_current(item.topic, item.partition, item.epoch)):
-                self._accept_event(item, event(item.error.error, item.topic, item.partition, item.offset))
+            is_deletion = (
+                is_about_topic
+                and isinstance(item.error, UnknownTopic)
+                and is_only_matched(item.topic)
+            )
+            if not is_deletion and (
+                is_about_topic or held.is_current(item.topic, item.partition, item.epoch)
+            ):
+                self._accept_event(
+                    item, event(item.error.error, item.topic, item.partition, item.offset)
+                )
         else:
             self.events.store_unavailable(item.error)
         self.fetcher.queue.remove(item)
@@ -78,8 +91,9 @@ class Reader:
         return self.accepted
 
     def commit(self, message: Message | None, offsets: object) -> list[TopicPartition]:
-        """Commit synchronously what a call of `Consumer.commit` asks for. Raises KafkaException (_NO_OFFSET) if that is
-        nothing, and what `OffsetCommitter.commit` raises."""
+        """Commit synchronously what a call of `Consumer.commit` asks for. Raises KafkaException
+        (_NO_OFFSET) if that is nothing, and what `OffsetCommitter.commit` raises.
+        """
         wanted = self._to_commit(message, offsets)
         if not wanted:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
@@ -88,8 +102,9 @@ class Reader:
         return results if message or offsets is not None else self.held.with_others(results)
 
     def commit_later(self, message: Message | None, offsets: object) -> None:
-        """Queue a commit. `on_commit` gets the result, also if there is nothing to commit: an idle consumer may commit
-        without arguments after each poll."""
+        """Queue a commit. `on_commit` gets the result, also if there is nothing to commit: an idle
+        consumer may commit without arguments after each poll.
+        """
         wanted = self._to_commit(message, offsets)
         if wanted:
             self.begin()
@@ -111,8 +126,9 @@ class Reader:
         return [self._with_topic_id(tp) for tp in listed if tp.offset >= 0]
 
     def store(self, message: Message | None, offsets: object) -> None:
-        """Store offsets to commit. Raises KafkaException if none of the partitions is assigned: _STATE, or
-        _UNKNOWN_PARTITION for a topic that this consumer never had."""
+        """Store offsets to commit. Raises KafkaException if none of the partitions is assigned:
+        _STATE, or _UNKNOWN_PARTITION for a topic that this consumer never had.
+        """
         if (message is None) == (offsets is None):
             raise ValueError("expected either message or offsets")
         if message is None:
@@ -133,9 +149,16 @@ class Reader:
         """The offset to commit so that reading continues after `message`."""
         if not isinstance(message, Message):
             raise TypeError(f"message must be a Message, not {type(message).__name__}")
-        topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
+        topic, partition, offset, error = (
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            message.error(),
+        )
         if error is not None or topic is None or partition is None or offset is None:
-            reason = "the message is an event or has no offset; only a consumed record can be committed"
+            reason = (
+                "the message is an event or has no offset; only a consumed record can be committed"
+            )
             raise InvalidConfig(reason, key="message")
         after = TopicPartition(topic, partition, offset + 1)
         if isinstance(message, FetchedMessage) and message.topic_id is not None:
@@ -148,7 +171,9 @@ class Reader:
         return ToCommit(copy, self.held.topic_id(tp.topic, tp.partition))
 
 
-def group_maintenance(config: ConsumerConfig, store: Store, clock: Clock) -> BackgroundGroupMaintenance | None:
+def group_maintenance(
+    config: ConsumerConfig, store: Store, clock: Clock
+) -> BackgroundGroupMaintenance | None:
     """The maintenance of the group's log beside a consumer, unless it is switched off."""
     if not config.maintenance_enable:
         return None
@@ -178,7 +203,9 @@ def open_reader(
     )
     fetcher = Fetcher(store, settings, queries.stored, clock, config.group_id, queries.lookup)
     accepted = AcceptedBatches(fetcher.queue)
-    join_bytes_max = config.queued_max_messages_kbytes * 1024 if config.large_message_enabled else None
+    join_bytes_max = (
+        config.queued_max_messages_kbytes * 1024 if config.large_message_enabled else None
+    )
     held = Assignment(fetcher, accepted, schema_of, config.enable_auto_offset_store, join_bytes_max)
 
     def topic_now(topic: str) -> tuple[str, int] | None:
@@ -202,4 +229,6 @@ def open_reader(
 
 def _end_of_partition(end: PartitionEnd) -> Message:
     reason = f"Reached the end of {end.topic} [{end.partition}] at offset {end.offset}"
-    return event(KafkaError(KafkaError._PARTITION_EOF, reason), end.topic, end.partition, end.offset)
+    return event(
+        KafkaError(KafkaError._PARTITION_EOF, reason), end.topic, end.partition, end.offset
+    )

@@ -1,4 +1,5 @@
-"""Reconciles the partitions of a subscription with what the group assigns, through the rebalance callbacks.
+"""Reconciles the partitions of a subscription with what the group assigns, through the rebalance
+callbacks.
 
 The state of the assignment is one value:
 
@@ -8,9 +9,9 @@ The state of the assignment is one value:
         |                              v
         +---------- Revoked <------ Revoking               from each: ---> Ended
 
-In `Assigning`, `Releasing` and `Revoking` a callback runs, which may itself change the assignment or end the
-subscription. `Reconciler.finish` does what is left to do after a callback. If a signal handler interrupts that, the
-state stays, and the next poll finishes it.
+In `Assigning`, `Releasing` and `Revoking` a callback runs, which may itself change the assignment
+or end the subscription. `Reconciler.finish` does what is left to do after a callback. If a signal
+handler interrupts that, the state stays, and the next poll finishes it.
 """
 
 from __future__ import annotations
@@ -39,11 +40,15 @@ RebalanceCallback: TypeAlias = Callable[[C, list[TopicPartition]], object]
 
 
 def no_callback(consumer: object, partitions: list[TopicPartition]) -> None:
-    """The default of a rebalance callback: does nothing. Passing None is a TypeError, as in Kafka."""
+    """The default of a rebalance callback: does nothing. Passing None is a TypeError, as in
+    Kafka.
+    """
 
 
 def rebalance_callbacks(**given: RebalanceCallback[C]) -> dict[str, RebalanceCallback[C]]:
-    """The callbacks that the application gave, by name. Raises TypeError for one that cannot be called."""
+    """The callbacks that the application gave, by name. Raises TypeError for one that cannot be
+    called.
+    """
     for kind, callback in given.items():
         if not callable(callback):
             raise TypeError(f"on_{kind} must be callable, not {type(callback).__name__}")
@@ -55,10 +60,11 @@ def rebalance_callbacks(**given: RebalanceCallback[C]) -> dict[str, RebalanceCal
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The partitions of this member, maybe none. It gives them up only after it has released them in the group's log.
+    """The partitions of this member, maybe none. It gives them up only after it has released them
+    in the group's log.
 
-    `view` is the group as the assignment follows it. `is_announced` is whether `on_assign` was called: not while none
-    of the topics exists.
+    `view` is the group as the assignment follows it. `is_announced` is whether `on_assign` was
+    called: not while none of the topics exists.
     """
 
     view: GroupView
@@ -85,23 +91,27 @@ class Assigning(Assigned):
 
 @dataclass(frozen=True, slots=True)
 class Releasing(Assigned):
-    """`on_revoke` runs for those of the partitions that are `gone`, under a cooperative assignor: the group assigns
-    them to others, or another subscription leaves their topics out. The others stay."""
+    """`on_revoke` runs for those of the partitions that are `gone`, under a cooperative assignor:
+    the group assigns them to others, or another subscription leaves their topics out. The others
+    stay.
+    """
 
     gone: frozenset[Key]
 
 
 @dataclass(frozen=True, slots=True)
 class Revoking(Assigned):
-    """`on_revoke` or `on_lost` runs for all partitions. The assignment follows no change of the group."""
+    """`on_revoke` or `on_lost` runs for all partitions. The assignment follows no change of the
+    group.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Unassigned:
     """The consumer is not a member, or others have not released its partitions yet.
 
-    `claim` is that of the assignment before. `released` is the last view for which this member has released what it
-    owns of the partitions of others.
+    `claim` is that of the assignment before. `released` is the last view for which this member has
+    released what it owns of the partitions of others.
     """
 
     claim: Claim = NO_MEMBER
@@ -111,7 +121,9 @@ class Unassigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The partitions are released or lost, and are still to be dropped. `claim` is that of the assignment."""
+    """The partitions are released or lost, and are still to be dropped. `claim` is that of the
+    assignment.
+    """
 
     claim: Claim
 
@@ -129,8 +141,8 @@ State: TypeAlias = "Unassigned | Stable | Assigning | Releasing | Revoking | Rev
 class Reconciler(Generic[C]):
     """The assignment of one subscription. For the application's thread; others may read `claim`.
 
-    The consumer `C` is passed to each call, so that this object does not keep it alive. `callbacks` holds the
-    application's callbacks by name: "assign", "revoke", "lost". `call_out` runs them.
+    The consumer `C` is passed to each call, so that this object does not keep it alive. `callbacks`
+    holds the application's callbacks by name: "assign", "revoke", "lost". `call_out` runs them.
     """
 
     def __init__(
@@ -175,21 +187,28 @@ class Reconciler(Generic[C]):
         return isinstance(self._state, Ended)
 
     def is_lost(self, view: GroupView | None) -> bool:
-        """Whether the session in which the partitions were assigned has ended. `view` is the current one."""
+        """Whether the session in which the partitions were assigned has ended. `view` is the
+        current one.
+        """
         state = self._state
-        return isinstance(state, Assigned) and (view is None or view.member_id != state.view.member_id)
+        return isinstance(state, Assigned) and (
+            view is None or view.member_id != state.view.member_id
+        )
 
     # --- transitions ---
 
-    def change(self, wanted: SubscriptionTopics, callbacks: Mapping[str, RebalanceCallback[C]]) -> None:
+    def change(
+        self, wanted: SubscriptionTopics, callbacks: Mapping[str, RebalanceCallback[C]]
+    ) -> None:
         """Go over to another subscription. No partition is added before the group knows of it."""
         self._wanted, self._callbacks = wanted, callbacks
 
     def give_up(self, consumer: C) -> bool:
-        """Revoke the partitions that a changed subscription leaves out, or all under an eager assignor.
+        """Revoke the partitions that a changed subscription leaves out, or all under an eager
+        assignor.
 
-        Returns whether the group may learn of the subscription: not while a callback runs, because another member would
-        own what is still held here.
+        Returns whether the group may learn of the subscription: not while a callback runs, because
+        another member would own what is still held here.
         """
         state = self._state
         if isinstance(state, Stable) and not self._is_current(state.view):
@@ -219,8 +238,10 @@ class Reconciler(Generic[C]):
             self._state = Ended(self._state.claim)
 
     def was_assigned(self) -> None:
-        """The application has assigned partitions itself, so the new ones are not assigned to it again. What the group
-        takes away is released nevertheless: otherwise it would never have another owner."""
+        """The application has assigned partitions itself, so the new ones are not assigned to it
+        again. What the group takes away is released nevertheless: otherwise it would never have
+        another owner.
+        """
         state = self._state
         if isinstance(state, Assigning):
             self._enter(Stable(state.view, state.partitions, state.is_announced))
@@ -243,12 +264,16 @@ class Reconciler(Generic[C]):
             self._enter(Unassigned(state.claim))
 
     def _follow_eagerly(self, consumer: C, view: GroupView) -> None:
-        """In each new generation revoke all partitions, and assign the new ones once this member owns all of them."""
+        """In each new generation revoke all partitions, and assign the new ones once this member
+        owns all of them.
+        """
         state, unassigned = self._state, view.owned - view.assigned
         if isinstance(state, Stable) and state.view.generation == view.generation:
             self._enter(replace(state, view=view))  # only what others own has changed
         elif isinstance(state, Stable):
-            self._revoke_all(consumer, lambda: self._release(unassigned) if unassigned else self._commit_stored())
+            self._revoke_all(
+                consumer, lambda: self._release(unassigned) if unassigned else self._commit_stored()
+            )
         elif isinstance(state, Unassigned) and state.released is not view and unassigned:
             self._release(unassigned)
         state = self._state
@@ -258,7 +283,9 @@ class Reconciler(Generic[C]):
             self._enter(Unassigned(state.claim, released=view))
 
     def _follow_incrementally(self, consumer: C, view: GroupView) -> None:
-        """Revoke what is no longer assigned, then assign what is new. What stays is not interrupted."""
+        """Revoke what is no longer assigned, then assign what is new. What stays is not
+        interrupted.
+        """
         state, is_current = self._state, self._is_current(view)
         if not isinstance(state, Stable) and not (isinstance(state, Unassigned) and is_current):
             return
@@ -271,14 +298,18 @@ class Reconciler(Generic[C]):
         if not isinstance(state, Unassigned | Stable):
             return  # the callback has ended the subscription
         new = (view.assigned & view.owned) - state.partitions
-        if is_current and (new or isinstance(state, Unassigned) or state.view.generation != view.generation):
+        if is_current and (
+            new or isinstance(state, Unassigned) or state.view.generation != view.generation
+        ):
             self._assign(consumer, state, view, new)
         elif isinstance(state, Stable):
             self._enter(replace(state, view=view))
 
     def _is_current(self, view: GroupView) -> bool:
-        """Whether the group knows the present subscription. If not, the view may have partitions that the group is
-        about to take from this member, because an earlier subscription leaves them out."""
+        """Whether the group knows the present subscription. If not, the view may have partitions
+        that the group is about to take from this member, because an earlier subscription leaves
+        them out.
+        """
         return view.subscription >= self._wanted.subscription
 
     def _fitting(self, keys: frozenset[Key]) -> frozenset[Key]:
@@ -292,8 +323,12 @@ class Reconciler(Generic[C]):
         self._enter(Releasing(state.view, state.partitions, state.is_announced, gone))
         self._call(consumer, "revoke", gone)
 
-    def _assign(self, consumer: C, before: Unassigned | Stable, view: GroupView, new: frozenset[Key]) -> None:
-        """Add partitions. While none of the topics exists, `on_assign` is not called: the next poll finishes this."""
+    def _assign(
+        self, consumer: C, before: Unassigned | Stable, view: GroupView, new: frozenset[Key]
+    ) -> None:
+        """Add partitions. While none of the topics exists, `on_assign` is not called: the next poll
+        finishes this.
+        """
         is_announced = (
             bool(new)
             or isinstance(before, Stable)
@@ -312,21 +347,27 @@ class Reconciler(Generic[C]):
             self._commit_before_callback("revoke")
             try:
                 is_eager = not self._strategies.is_cooperative
-                if revoking.partitions or (is_eager and revoking.is_announced):  # as librdkafka, in pairs
+                # As librdkafka, in pairs.
+                if revoking.partitions or (is_eager and revoking.is_announced):
                     self._call(consumer, "revoke", revoking.partitions)
             finally:
-                if self._state is revoking:  # else the callback has ended the subscription, and left the group
+                # Else the callback has ended the subscription, and left the group.
+                if self._state is revoking:
                     hand_over()
 
         self._end_assignment(revoke)
 
     def _end_assignment(self, call: Callable[[Revoking], None]) -> None:
-        """Run `call`, which runs the callback, and drop all partitions. Does nothing inside that callback, which may
-        end the subscription or close the consumer."""
+        """Run `call`, which runs the callback, and drop all partitions. Does nothing inside that
+        callback, which may end the subscription or close the consumer.
+        """
         state = self._state
         if not isinstance(state, Stable | Assigning | Releasing):
             return
-        revoking, revoked = Revoking(state.view, state.partitions, state.is_announced), Revoked(state.claim)
+        revoking, revoked = (
+            Revoking(state.view, state.partitions, state.is_announced),
+            Revoked(state.claim),
+        )
         self._state = revoking
         try:
             call(revoking)
@@ -344,7 +385,9 @@ class Reconciler(Generic[C]):
     # --- what callbacks and transitions do ---
 
     def _call(self, consumer: C, name: str, keys: frozenset[Key]) -> None:
-        """Run a callback of the application, if there is one, and do what is left to do after it."""
+        """Run a callback of the application, if there is one, and do what is left to do after
+        it.
+        """
         callback = self._callbacks.get(name)
         try:
             if callback is not None:
@@ -368,7 +411,9 @@ class Reconciler(Generic[C]):
         held.follow(self._wanted.named, self._wanted.matched)
 
     def _commit_before_callback(self, name: str) -> None:
-        """Commit what is stored: the callback may end the assignment, and the stored offsets with it."""
+        """Commit what is stored: the callback may end the assignment, and the stored offsets with
+        it.
+        """
         if name in self._callbacks and self._auto_commit:
             self._reader.committer.commit_stored()
 

@@ -17,7 +17,11 @@ from deltaq.message import OFFSET_INVALID
 from deltaq.statistics import ClientFields, StatisticsTimer
 
 _UNKNOWN_LAG = -1
-_STATES = {MembershipState.JOINING: "init", MembershipState.NOT_A_MEMBER: "init", MembershipState.CLOSED: "term"}
+_STATES = {
+    MembershipState.JOINING: "init",
+    MembershipState.NOT_A_MEMBER: "init",
+    MembershipState.CLOSED: "term",
+}
 _JOIN_STATES = {MembershipState.STABLE: "steady", MembershipState.REBALANCING: "wait-sync"}
 _FETCH_STATES = {
     ReadState.STARTING: "offset-query",
@@ -38,12 +42,14 @@ class MeasuredConsumer(Protocol):
 
 
 class ConsumerStatistics:
-    """Queues a call of `stats_cb` every `statistics.interval.ms`. A call that the application is late for is replaced
-    by a newer one. Does not keep the consumer alive."""
+    """Queues a call of `stats_cb` every `statistics.interval.ms`. A call that the application is
+    late for is replaced by a newer one. Does not keep the consumer alive.
+    """
 
     def __init__(self, consumer: MeasuredConsumer, client_id: str, clock: Clock) -> None:
         self._fields = ClientFields("consumer", client_id, clock)
-        self._consumer = ref(consumer)  # nor a reference to its events: a callback may be a method of its owner
+        # Nor a reference to its events: a callback may be a method of its owner.
+        self._consumer = ref(consumer)
         self._first_generation: int | None = None
 
     def emit(self) -> bool:
@@ -119,8 +125,14 @@ def _lag(end: int | None, offset: int | None) -> int:
     return _UNKNOWN_LAG if end is None or offset is None else max(0, end - offset)
 
 
-def start_statistics(consumer: MeasuredConsumer, config: ConsumerConfig, clock: Clock, life: ConsumerLifecycle) -> None:
+def start_statistics(
+    consumer: MeasuredConsumer, config: ConsumerConfig, clock: Clock, life: ConsumerLifecycle
+) -> None:
     """Emit statistics until the consumer ends, if its settings ask for them."""
     if config.stats_cb is not None and config.statistics_interval_ms:
         statistics = ConsumerStatistics(consumer, config.client_id, clock)
-        life.add(StatisticsTimer(clock, config.statistics_interval_ms / 1000, statistics.emit, config.group_id))
+        life.add(
+            StatisticsTimer(
+                clock, config.statistics_interval_ms / 1000, statistics.emit, config.group_id
+            )
+        )

@@ -1,4 +1,6 @@
-"""A subscription of a consumer, from `subscribe` to `unsubscribe`: what it does between two polls."""
+"""A subscription of a consumer, from `subscribe` to `unsubscribe`: what it does between two
+polls.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,11 @@ C = TypeVar("C")
 
 
 class Subscription(Generic[C]):
-    """One subscription. For the application's thread. The consumer `C` is passed to each call, so that the
-    subscription does not keep it alive.
+    """One subscription. For the application's thread. The consumer `C` is passed to each call, so
+    that the subscription does not keep it alive.
 
-    The consumer joins its group after `membership.begin`. `is_ending` is whether `end` was called. While `lease` lasts,
-    `serve` would do nothing; a poll that goes by it sets its `polled_at`.
+    The consumer joins its group after `membership.begin`. `is_ending` is whether `end` was called.
+    While `lease` lasts, `serve` would do nothing; a poll that goes by it sets its `polled_at`.
     """
 
     def __init__(
@@ -47,17 +49,25 @@ class Subscription(Generic[C]):
         store: Store,
         clock: Clock,
     ) -> None:
-        first_topics = weakly(self._first_topics, None)  # the callbacks may hold the consumer, and a thread this
+        # The callbacks may hold the consumer, and a thread this.
+        first_topics = weakly(self._first_topics, None)
         membership = _membership(group_log, strategies, reader, config, store, clock, first_topics)
         self.wanted = wanted
         self.membership = membership
         self.lease = membership.lease
         self.is_ending = False
         self._refresh_of = partial(
-            TopicRefresh, membership=membership, reader=reader, config=config, store=store, clock=clock
+            TopicRefresh,
+            membership=membership,
+            reader=reader,
+            config=config,
+            store=store,
+            clock=clock,
         )
         self._topics = self._refresh_of(wanted)
-        self._reconciler = Reconciler(wanted, callbacks, call_out, membership, strategies, reader, config)
+        self._reconciler = Reconciler(
+            wanted, callbacks, call_out, membership, strategies, reader, config
+        )
         self._is_cooperative = strategies.is_cooperative
         self._queue = reader.fetcher.queue
         self._events = reader.events
@@ -75,46 +85,65 @@ class Subscription(Generic[C]):
         return self.membership.view
 
     def claim(self) -> Claim:
-        """On whose behalf to commit: the member that got the partitions, even if it has joined again since. For any
-        thread."""
+        """On whose behalf to commit: the member that got the partitions, even if it has joined
+        again since. For any thread.
+        """
         view = self.view
         return self._reconciler.claim if self.has_joined or view is None else view.claim
 
     @property
     def has_joined(self) -> bool:
-        """Whether partitions were assigned to the consumer as a member, so that it may have read records."""
+        """Whether partitions were assigned to the consumer as a member, so that it may have read
+        records.
+        """
         return self._reconciler.claim is not NO_MEMBER
 
     def check_not_replaced(self) -> None:
-        """Raise Fenced (_FATAL) if another consumer has taken the place of this one, which can only be closed: two
-        consumers that subscribe again whenever they are replaced would replace each other for ever."""
+        """Raise Fenced (_FATAL) if another consumer has taken the place of this one, which can only
+        be closed: two consumers that subscribe again whenever they are replaced would replace each
+        other for ever.
+        """
         if self.membership.is_replaced:
             reason = (
-                f"another consumer has joined group {self._group!r} with the same group.instance.id: close this one"
+                f"another consumer has joined group {self._group!r} with the same "
+                "group.instance.id: close this one"
             )
-            raise Fenced(reason, code=KafkaError._FATAL, fatal=False)  # as Kafka's client, whose code says it
+            # As Kafka's client, whose code says it.
+            raise Fenced(reason, code=KafkaError._FATAL, fatal=False)
 
     def check_not_lost(self) -> None:
-        """Raise Fenced if the session in which the partitions were assigned has ended: its offsets must not be
-        committed, because another member may have read on from there."""
+        """Raise Fenced if the session in which the partitions were assigned has ended: its offsets
+        must not be committed, because another member may have read on from there.
+        """
         self.check_not_replaced()
         if self._reconciler.is_lost(self.view):
-            reason = f"this consumer is no longer the member of group {self._group!r} that got the partitions"
+            reason = (
+                f"this consumer is no longer the member of group {self._group!r} that got the "
+                "partitions"
+            )
             raise Fenced(reason, code=KafkaError._ASSIGNMENT_LOST, fatal=False)
 
     def check_incremental(self, what: str) -> None:
-        """Raise WrongState if the partitions are assigned all at once: `what` is "assign" or "unassign"."""
+        """Raise WrongState if the partitions are assigned all at once: `what` is "assign" or
+        "unassign".
+        """
         if not self._is_cooperative:
-            reason = f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call {what}()"
+            reason = (
+                f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call"
+                f" {what}()"
+            )
             raise WrongState(reason)
 
     def was_assigned(self) -> None:
         """The application has changed the assignment itself, maybe in a callback."""
         self._reconciler.was_assigned()
 
-    def change(self, wanted: SubscriptionTopics, callbacks: Mapping[str, RebalanceCallback[C]]) -> None:
-        """Read the topics of another call of `subscribe`, as the same member. The next polls revoke and assign what
-        differs. `wanted.subscription` follows that of `self.wanted`."""
+    def change(
+        self, wanted: SubscriptionTopics, callbacks: Mapping[str, RebalanceCallback[C]]
+    ) -> None:
+        """Read the topics of another call of `subscribe`, as the same member. The next polls revoke
+        and assign what differs. `wanted.subscription` follows that of `self.wanted`.
+        """
         self.check_not_replaced()
         wanted.match(self.wanted.topics)  # until the next poll lists all topics
         self._topics = self._refresh_of(wanted)
@@ -123,8 +152,9 @@ class Subscription(Generic[C]):
         self.lease.end()
 
     def end(self, consumer: C, *, keeps_place: bool) -> None:
-        """Revoke the partitions and leave the group; with `keeps_place`, a member with a `group.instance.id` stays in
-        it. Then raises what a callback has raised."""
+        """Revoke the partitions and leave the group; with `keeps_place`, a member with a
+        `group.instance.id` stays in it. Then raises what a callback has raised.
+        """
         self.is_ending = True
         self.membership.keeps_place &= keeps_place
         try:
@@ -135,17 +165,22 @@ class Subscription(Generic[C]):
     # --- work between two polls ---
 
     def serve(self, consumer: C) -> Message | None:
-        """Do the work that belongs to the application's thread: callbacks and changes of the assignment.
+        """Do the work that belongs to the application's thread: callbacks and changes of the
+        assignment.
 
-        Returns an event for the application, or None. Raises what a callback raises, Corrupt, Incompatible, and an
-        Unavailable that is not retriable.
+        Returns an event for the application, or None. Raises what a callback raises, Corrupt,
+        Incompatible, and an Unavailable that is not retriable.
         """
         self.lease.end()
         session = self.membership.session
         lease = PollLease(min(session.heartbeat.silent_at, self._topics.match_at), self._uptime())
         self.membership.lease = self._queue.lease = lease
         raised = self._serve(consumer)
-        if raised is None and self._topics.are_sizes_written and self._reconciler.is_stable_in(session.view):
+        if (
+            raised is None
+            and self._topics.are_sizes_written
+            and self._reconciler.is_stable_in(session.view)
+        ):
             self.lease = lease
         return raised
 
@@ -175,10 +210,12 @@ class Subscription(Generic[C]):
         return None
 
     def _why_not_a_member(self) -> Message | None:
-        """Report or raise the reason why the consumer is not a member, or lost its session, if it is new.
+        """Report or raise the reason why the consumer is not a member, or lost its session, if it
+        is new.
 
-        As in Kafka, a consumer that was removed joins again, which `on_lost` tells the application. An event says that
-        the group refuses it: by INCONSISTENT_GROUP_PROTOCOL, or for good by _FATAL.
+        As in Kafka, a consumer that was removed joins again, which `on_lost` tells the application.
+        An event says that the group refuses it: by INCONSISTENT_GROUP_PROTOCOL, or for good by
+        _FATAL.
         """
         error = self.membership.take_error()
         if error is None:
@@ -215,6 +252,9 @@ def _membership(
     )
     # A client of its own: an offset commit that waits for the store must not delay heartbeats.
     log, interval_s = group_log.sibling(), config.heartbeat_interval_ms / 1000
-    sharing = reader.committer if store.is_remote else None  # on local disk an entry of each member costs little
+    # On local disk an entry of each member costs little.
+    sharing = reader.committer if store.is_remote else None
     candidate = JoiningMember(store, log, member, strategies, interval_s, clock, sharing)
-    return Membership(candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake, first_topics)
+    return Membership(
+        candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake, first_topics
+    )

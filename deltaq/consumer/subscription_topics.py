@@ -21,8 +21,10 @@ _MATCH_AGAIN_S = 1.0
 
 
 class SubscriptionTopics:
-    """The topics of a subscription: those `named`, and those that its regular expressions have `matched`. `names` are
-    the names and expressions as they were given, sorted. `subscription` counts the calls of `subscribe`."""
+    """The topics of a subscription: those `named`, and those that its regular expressions have
+    `matched`. `names` are the names and expressions as they were given, sorted. `subscription`
+    counts the calls of `subscribe`.
+    """
 
     def __init__(self, names: Iterable[str], subscription: int = 0) -> None:
         """Raises InvalidConfig for an invalid topic name and for an invalid regular expression."""
@@ -52,7 +54,8 @@ class SubscriptionTopics:
 
 
 class TopicRefresh:
-    """Keeps the topics of one subscription up to date, and their sizes in the group. For the application's thread.
+    """Keeps the topics of one subscription up to date, and their sizes in the group. For the
+    application's thread.
 
     `match_at` is when the regular expressions are matched next, a time of `Clock.uptime`.
     """
@@ -83,8 +86,10 @@ class TopicRefresh:
         self._changes_written = -1  # `Fetcher.changes` when the membership got the sizes
 
     def match(self) -> Message | None:
-        """Match the regular expressions if that is due: every `topic.metadata.refresh.interval.ms`, or only once if
-        that is -1. Returns an event, once, if there is no such topic. Raises an Unavailable that is not retriable."""
+        """Match the regular expressions if that is due: every `topic.metadata.refresh.interval.ms`,
+        or only once if that is -1. Returns an event, once, if there is no such topic. Raises an
+        Unavailable that is not retriable.
+        """
         if self._uptime() < self.match_at:
             return None
         try:
@@ -104,8 +109,9 @@ class TopicRefresh:
         return event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self._wanted.patterns[0].pattern)
 
     def first_topics(self) -> MemberTopics | None:
-        """What to join the group with before the first poll; None while the sizes are not known. For the membership's
-        thread. Raises Unavailable."""
+        """What to join the group with before the first poll; None while the sizes are not known.
+        For the membership's thread. Raises Unavailable.
+        """
         topics = self._wanted.named
         if self._wanted.patterns:
             with self._listing_lock:
@@ -118,8 +124,9 @@ class TopicRefresh:
         return self._with_sizes(topics)
 
     def _listing(self) -> tuple[list[str], float]:
-        """The names of all topics, and when they were listed. The first poll takes what was listed before it, unless
-        that is old."""
+        """The names of all topics, and when they were listed. The first poll takes what was listed
+        before it, unless that is old.
+        """
         with self._listing_lock:
             self._has_matched, listed, self._first_listed = True, self._first_listed, None
         if listed is not None and self._uptime() < listed[1] + self._refresh_s:
@@ -132,8 +139,9 @@ class TopicRefresh:
         return self._fetcher.changes == self._changes_written
 
     def write_sizes(self) -> None:
-        """Let the membership have the topics with their sizes, once all were looked at. The consumer must have given up
-        the partitions of topics that the subscription leaves out."""
+        """Let the membership have the topics with their sizes, once all were looked at. The
+        consumer must have given up the partitions of topics that the subscription leaves out.
+        """
         changes = self._fetcher.changes
         known = self._with_sizes(self._wanted.topics)
         if known is not None:
@@ -148,14 +156,21 @@ class TopicRefresh:
 
 
 _POSIX_CLASS = re.compile(r"\[:\w+:\]")
-"""Such as `[[:digit:]]`, which librdkafka knows. For Python it is a set of characters that no topic's name has."""
+"""Such as `[[:digit:]]`, which librdkafka knows. For Python it is a set of characters that no
+topic's name has.
+"""
 
 
 def _pattern(name: str) -> re.Pattern[str]:
     if _POSIX_CLASS.search(name):
-        reason = f"{name!r} has a POSIX class: it must be a regular expression of Python, such as [0-9] for [[:digit:]]"
+        reason = (
+            f"{name!r} has a POSIX class: it must be a regular expression of Python, such as [0-9] "
+            "for [[:digit:]]"
+        )
         raise InvalidConfig(reason, key="topics")
     try:
         return re.compile(name)
     except re.error as error:
-        raise InvalidConfig(f"{name!r} is not a regular expression: {error}", key="topics") from error
+        raise InvalidConfig(
+            f"{name!r} is not a regular expression: {error}", key="topics"
+        ) from error

@@ -16,15 +16,20 @@ from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, 
 from deltaq.topics.state import TopicHead
 
 ENTRIES_AT_ONCE = 256
-"""Most log entries to read before records are fetched, so that a long log does not delay records already found."""
+"""Most log entries to read before records are fetched, so that a long log does not delay records
+already found.
+"""
 
 KEEPING_UP_READS = 2
-"""Log reads in a row that may return all the entries they ask for while the consumer still counts as keeping up.
-Asking for entries that do not exist yet can block on some stores and delays records already found."""
+"""Log reads in a row that may return all the entries they ask for while the consumer still counts
+as keeping up. Asking for entries that do not exist yet can block on some stores and delays records
+already found.
+"""
 
 FAR_BEHIND_READS = 6
-"""Log reads in a row that return all the (increasingly many) entries they ask for, after which the consumer counts as
-far behind."""
+"""Log reads in a row that return all the (increasingly many) entries they ask for, after which the
+consumer counts as far behind.
+"""
 
 CREATE_TIMEOUT_S = 30.0
 
@@ -41,9 +46,9 @@ class LiveTopic:
 class TopicTail:
     """Follows the log of one topic for one consumer. For the fetch thread, except `ask_anew`.
 
-    `live` is the topic in version `published`; None if it does not exist or has not been read yet. `log` is its log as
-    read so far, by this consumer or another reader in the process. `rested_s`: how long before the last `advance` the
-    log was read.
+    `live` is the topic in version `published`; None if it does not exist or has not been read yet.
+    `log` is its log as read so far, by this consumer or another reader in the process. `rested_s`:
+    how long before the last `advance` the log was read.
     """
 
     def __init__(self, log: TopicReader, store: Store, clock: Clock) -> None:
@@ -55,9 +60,11 @@ class TopicTail:
         self._clock = clock
         self._is_open = False
         self._table: Metadata | None = None  # of `live`
-        self._asked_at = log.polls  # the number of the newest poll that had begun when the current wait began
+        # The number of the newest poll that had begun when the current wait began.
+        self._asked_at = log.polls
         self._entries_ahead = 1  # number of entries to request in parallel
-        self._full_reads = 0  # number of log reads in a row that returned all the entries they asked for
+        # Number of log reads in a row that returned all the entries they asked for.
+        self._full_reads = 0
 
     @property
     def end(self) -> LogEnd:
@@ -67,14 +74,17 @@ class TopicTail:
         return LogEnd(end_poll, log.polls, is_open, end_poll > self._asked_at and not is_open)
 
     def ask_anew(self) -> None:
-        """From now on, what was read before does not count as the end of the log. The caller holds a lock."""
+        """From now on, what was read before does not count as the end of the log. The caller holds
+        a lock.
+        """
         self._asked_at = self.log.polls
 
     def advance(self, needs_end: Callable[[], bool]) -> bool:
-        """Take over new log entries, and check a quiet log for gaps. Returns whether there is something to publish.
+        """Take over new log entries, and check a quiet log for gaps. Returns whether there is
+        something to publish.
 
-        Unless `needs_end()`, records may be fetched before the end of the log is known. Raises what `TopicLog.load`
-        raises.
+        Unless `needs_end()`, records may be fetched before the end of the log is known. Raises what
+        `TopicLog.load` raises.
         """
         self.rested_s = 0.0
         if not self._is_open:
@@ -104,7 +114,9 @@ class TopicTail:
         self.published = self.log.version
 
     def _definition(self, head: TopicHead, table: Metadata) -> TopicDefinition:
-        """The topic's definition. It is parsed only after a change: most entries only append records."""
+        """The topic's definition. It is parsed only after a change: most entries only append
+        records.
+        """
         if (live := self.live) is not None and table is self._table:
             known = live.definition
             if known.topic_id == head.topic_id and known.partitions == head.partitions:
@@ -114,12 +126,14 @@ class TopicTail:
     def _read_entries(self, needs_end: Callable[[], bool]) -> None:
         """Take over new log entries.
 
-        Requests to a remote store are slow, so entries are requested in parallel: first as many as the last call
-        found, then one, because more may not exist yet, then twice as many each time while there are more.
+        Requests to a remote store are slow, so entries are requested in parallel: first as many as
+        the last call found, then one, because more may not exist yet, then twice as many each time
+        while there are more.
 
-        One log read is enough if records can be fetched without knowing the end of the log. A consumer that is far
-        behind reads on first, because the files that it would fetch may have been merged since. So does one that finds
-        the topic deleted, because it may have been created again.
+        One log read is enough if records can be fetched without knowing the end of the log. A
+        consumer that is far behind reads on first, because the files that it would fetch may have
+        been merged since. So does one that finds the topic deleted, because it may have been
+        created again.
         """
         found, at_once = 0, self._entries_ahead
         is_remote = self._store.is_remote

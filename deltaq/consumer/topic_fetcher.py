@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from deltaq import metrics
 from deltaq.clock import Clock, Condition
-from deltaq.consumer.fetch_buffer import FetchBuffer, PartitionEnd, PartitionError, PartitionRecords, StoreOutage
+from deltaq.consumer.fetch_buffer import (
+    FetchBuffer,
+    PartitionEnd,
+    PartitionError,
+    PartitionRecords,
+    StoreOutage,
+)
 from deltaq.consumer.offset_reset import OffsetReset
 from deltaq.consumer.read_ahead import Cursor, CursorState, ReadAhead
 from deltaq.consumer.tail import LiveTopic, TopicTail
@@ -24,8 +30,10 @@ _log = logging.getLogger("deltaq.consumer")
 
 @dataclass(frozen=True, slots=True)
 class TopicProgress:
-    """How far fetching a topic has come: the topic as read last, the offset and state of each cursor, the error of the
-    last attempt, and when (`Clock.monotonic`) the log was read and records were found last."""
+    """How far fetching a topic has come: the topic as read last, the offset and state of each
+    cursor, the error of the last attempt, and when (`Clock.monotonic`) the log was read and records
+    were found last.
+    """
 
     live: LiveTopic | None
     is_read: bool
@@ -36,10 +44,12 @@ class TopicProgress:
 
 
 class TopicFetcher:
-    """Fetches one followed topic. `advance` is for the fetch thread; `cursors` are guarded by `changed`.
+    """Fetches one followed topic. `advance` is for the fetch thread; `cursors` are guarded by
+    `changed`.
 
-    A missing topic is created if there is a `plan`. With `report_end`, the ends of partitions are reported
-    (`enable.partition.eof`). `grown` is called when the topic is created, deleted or gets more partitions.
+    A missing topic is created if there is a `plan`. With `report_end`, the ends of partitions are
+    reported (`enable.partition.eof`). `grown` is called when the topic is created, deleted or gets
+    more partitions.
     """
 
     def __init__(
@@ -66,7 +76,8 @@ class TopicFetcher:
         self._grown = grown
         self._plan = plan
         self._report_end = report_end
-        self._new_from: int | None = None  # partitions from this one on were added after following began
+        # Partitions from this one on were added after following began.
+        self._new_from: int | None = None
         self._missing_reported = False
         self._is_unreadable = False
         self._failures = 0
@@ -76,7 +87,9 @@ class TopicFetcher:
 
     @property
     def size(self) -> TopicSize | None:
-        """The topic's size, with 0 partitions if it does not exist or cannot be read; None if it is not known yet."""
+        """The topic's size, with 0 partitions if it does not exist or cannot be read; None if it is
+        not known yet.
+        """
         live, version = self.tail.live, self.tail.published
         if live is not None and version is not None:
             return TopicSize(live.head.partitions, version, live.created_ms)
@@ -87,12 +100,18 @@ class TopicFetcher:
     def progress(self) -> TopicProgress:
         """How far fetching has come. The caller holds the lock."""
         tail = self.tail
-        cursors = {partition: (cursor.offset, cursor.state) for partition, cursor in self.cursors.items()}
+        cursors = {
+            partition: (cursor.offset, cursor.state) for partition, cursor in self.cursors.items()
+        }
         is_read = tail.published is not None
-        return TopicProgress(tail.live, is_read, cursors, self._failure, tail.log.read_at, self._fetched_at)
+        return TopicProgress(
+            tail.live, is_read, cursors, self._failure, tail.log.read_at, self._fetched_at
+        )
 
     def advance(self) -> bool:
-        """Read new log entries and fetch from the next files. Returns whether anything was found."""
+        """Read new log entries and fetch from the next files. Returns whether anything was
+        found.
+        """
         self.tail.rested_s = 0.0
         if self._clock.monotonic() < self._retry_at:
             return False
@@ -132,7 +151,9 @@ class TopicFetcher:
         """Report an error to the application, and retry with back-off."""
         self._failures += 1
         self._failure = error
-        self._retry_at = self._clock.monotonic() + error_pause_s(self._failures + 3, self._clock.random())
+        self._retry_at = self._clock.monotonic() + error_pause_s(
+            self._failures + 3, self._clock.random()
+        )
         _log.warning("reading failed topic=%r error=%s", self._topic, error)
         if not isinstance(error, Unavailable) or not error.error.retriable():
             self._is_unreadable = True
@@ -153,8 +174,8 @@ class TopicFetcher:
             if before is not None and (live is None or live.head.topic_id != before.head.topic_id):
                 self._missing_reported = False
                 self._new_from = 0
-                # The old topic's offsets have no meaning in the new topic. A position that was set meanwhile and not
-                # resolved yet applies to the new topic.
+                # The old topic's offsets have no meaning in the new topic. A position that was set
+                # meanwhile and not resolved yet applies to the new topic.
                 for partition, cursor in self.cursors.items():
                     is_unresolved = cursor.offset < 0 and cursor.state is not CursorState.STOPPED
                     offset = cursor.offset if is_unresolved else OFFSET_BEGINNING
@@ -173,19 +194,23 @@ class TopicFetcher:
     def _needs_end(self) -> bool:
         """Whether nothing can be fetched before the end of the log is known.
 
-        Fetching does not wait for it if the ends of partitions are not reported and every position is an offset within
-        the known part of the log.
+        Fetching does not wait for it if the ends of partitions are not reported and every position
+        is an offset within the known part of the log.
         """
         live = self.tail.live
         if self._report_end or live is None:
             return True
         ends = dict(enumerate(live.head.next_offsets))
-        return any(not 0 <= c.offset <= ends[p] for p, c in self._copied_cursors().items() if p in ends)
+        return any(
+            not 0 <= c.offset <= ends[p] for p, c in self._copied_cursors().items() if p in ends
+        )
 
     def _is_end_awaited(self, live: LiveTopic) -> bool:
         """Whether some position depends on the end of the log, or has reached it."""
         ends = dict(enumerate(live.head.next_offsets))
-        return any(not 0 <= cursor.offset < ends.get(p, 0) for p, cursor in self._copied_cursors().items())
+        return any(
+            not 0 <= cursor.offset < ends.get(p, 0) for p, cursor in self._copied_cursors().items()
+        )
 
     def _copied_cursors(self) -> dict[int, Cursor]:
         with self._changed:
@@ -219,22 +244,30 @@ class TopicFetcher:
                 self._report_end_of(partition, cursor, ends[partition])
         return bool(reads)
 
-    def _hand_over(self, live: LiveTopic, cursors: Mapping[int, Cursor], parts: list[Fetched]) -> None:
+    def _hand_over(
+        self, live: LiveTopic, cursors: Mapping[int, Cursor], parts: list[Fetched]
+    ) -> None:
         found = []
         for fetched in parts:
             cursor = cursors[fetched.partition]
             if cursor.state is not CursorState.STOPPED:
                 cursor.offset = fetched.next_offset
                 if len(fetched):
-                    found.append(PartitionRecords(self._topic, cursor.epoch, fetched, live.definition))
+                    found.append(
+                        PartitionRecords(self._topic, cursor.epoch, fetched, live.definition)
+                    )
         if found:
             self._fetched_at = self._clock.monotonic()
-            metrics.RECORDS_CONSUMED.add(sum(len(item.fetched) for item in found), topic=self._topic)
+            metrics.RECORDS_CONSUMED.add(
+                sum(len(item.fetched) for item in found), topic=self._topic
+            )
             metrics.BYTES_CONSUMED.add(sum(item.fetched.bytes for item in found), topic=self._topic)
             self._queue.put(*found)
 
     def _gone(self, cursors: Mapping[int, Cursor], read: FileRead) -> None:
-        """Handle a missing file. If it was compacted, the newest snapshot has its records; otherwise it is lost."""
+        """Handle a missing file. If it was compacted, the newest snapshot has its records;
+        otherwise it is lost.
+        """
         metrics.MISSING_FILES.add(topic=self._topic)
         self.tail.log.load()
         self._publish()
@@ -244,7 +277,9 @@ class TopicFetcher:
             self._damaged(cursors, read, damage)
 
     def _damaged(self, cursors: Mapping[int, Cursor], read: FileRead, damage: Corrupt) -> None:
-        """Stop only the partitions that need a damaged file, so that none of their records is skipped."""
+        """Stop only the partitions that need a damaged file, so that none of their records is
+        skipped.
+        """
         for batch, _, _ in read.wanted:
             self._resets.stop(batch.partition, cursors[batch.partition], damage)
 

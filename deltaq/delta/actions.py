@@ -1,11 +1,13 @@
 """Delta log actions as typed values, and log entries as bytes.
 
-Source: the Delta transaction protocol, "Actions". Only the actions that deltaq writes or must understand are typed; an
-action of an unknown kind is ignored, as the protocol requires. Parsing is strict, because a log entry decides offsets:
-a partial line, a repeated key or an invalid number is `Corrupt`.
+Source: the Delta transaction protocol, "Actions". Only the actions that deltaq writes or must
+understand are typed; an action of an unknown kind is ignored, as the protocol requires. Parsing is
+strict, because a log entry decides offsets: a partial line, a repeated key or an invalid number is
+`Corrupt`.
 
-Entries written by deltaq start with a `commitInfo` that ends with a CRC-32 of the rest of the entry. Delta defines no
-checksum for entries; this one detects flipped bits and a cut at a line boundary.
+Entries written by deltaq start with a `commitInfo` that ends with a CRC-32 of the rest of the
+entry. Delta defines no checksum for entries; this one detects flipped bits and a cut at a line
+boundary.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ JsonObject: TypeAlias = "dict[str, object]"
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """The writer and the operation of an entry. `txn_id` is the token by which a writer recognises its own commit."""
+    """The writer and the operation of an entry. `txn_id` is the token by which a writer recognises
+    its own commit.
+    """
 
     txn_id: str
     timestamp: int
@@ -79,7 +83,9 @@ class Txn:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Adds a data file to the table. `path` is relative to the table's folder, `stats` is Delta's JSON text."""
+    """Adds a data file to the table. `path` is relative to the table's folder, `stats` is Delta's
+    JSON text.
+    """
 
     path: str
     size: int
@@ -114,15 +120,16 @@ class Entry:
         return None if self.info is None else self.info.txn_id
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
+# --- writing
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Actions that were encoded, and verified by parsing, before the commit of their entry begins.
 
-    Encoding an entry that removes a hundred files takes a few milliseconds, and other commits of the process would wait
-    for them.
+    Encoding an entry that removes a hundred files takes a few milliseconds, and other commits of
+    the process would wait for them.
     """
 
     actions: tuple[Action, ...] = ()
@@ -136,7 +143,9 @@ NOTHING_PREPARED = Prepared()
 
 
 def prepared(actions: Sequence[Action]) -> Prepared:
-    """Encode the first actions of a future entry. ValueError if an encoded action does not parse to the same action."""
+    """Encode the first actions of a future entry. ValueError if an encoded action does not parse to
+    the same action.
+    """
     lines = []
     for action in actions:
         lines.append(line := _line(action))
@@ -145,9 +154,12 @@ def prepared(actions: Sequence[Action]) -> Prepared:
     return Prepared(tuple(actions), b"".join(lines))
 
 
-def encode_entry(info: CommitInfo, actions: Iterable[Action], before: Prepared = NOTHING_PREPARED) -> bytes:
-    """The entry as Delta JSON lines. `commitInfo` comes first and ends with the checksum of the rest of the entry. The
-    actions prepared in `before` precede `actions`."""
+def encode_entry(
+    info: CommitInfo, actions: Iterable[Action], before: Prepared = NOTHING_PREPARED
+) -> bytes:
+    """The entry as Delta JSON lines. `commitInfo` comes first and ends with the checksum of the
+    rest of the entry. The actions prepared in `before` precede `actions`.
+    """
     rest = before.lines + b"".join(_line(action) for action in actions)
     sealed = _commit_info(info).removesuffix(_AFTER_FIELDS)
     return sealed + _checksum(sealed, rest) + b"\n" + rest
@@ -158,7 +170,9 @@ _AFTER_FIELDS = b"}}}"
 
 
 def _checksum(sealed: bytes, rest: bytes) -> bytes:
-    """The end of the first line, after `sealed`. The checksum covers the token too, which identifies the writer."""
+    """The end of the first line, after `sealed`. The checksum covers the token too, which
+    identifies the writer.
+    """
     return _CHECKSUM + b"%d" % zlib.crc32(rest, zlib.crc32(sealed)) + _AFTER_FIELDS
 
 
@@ -238,22 +252,28 @@ def as_json(action: Action) -> tuple[str, JsonObject]:
             raise ValueError("an entry has one commitInfo, and encode_entry writes it")
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- reading
+# --------------------------------------------------------------------------------------------------
 
 
 def parse_entry(data: bytes, version: int, path: str, before: Prepared = NOTHING_PREPARED) -> Entry:
-    """Parse the bytes of log entry `version`, read from `path`. Its actions begin with those prepared in `before`.
+    """Parse the bytes of log entry `version`, read from `path`. Its actions begin with those
+    prepared in `before`.
 
     Raises Corrupt (truncated, damaged or empty entry) and Incompatible (newer deltaq format).
     """
     if not data.strip():
         raise Corrupt("log entry is empty", path=path, version=version)
     try:
-        lines = [strict_json(line) for line in _without(before.lines, data).splitlines() if line.strip()]
+        lines = [
+            strict_json(line) for line in _without(before.lines, data).splitlines() if line.strip()
+        ]
         actions = [action for line in lines if (action := parse_action(line)) is not None]
         actions[1:1] = before.actions
     except (ValueError, KeyError, TypeError) as error:
-        raise Corrupt(f"log entry cannot be parsed: {_reason(error)}", path=path, version=version) from error
+        raise Corrupt(
+            f"log entry cannot be parsed: {_reason(error)}", path=path, version=version
+        ) from error
     infos = [action for action in actions if isinstance(action, CommitInfo)]
     if len(infos) > 1:
         raise Corrupt("log entry has two commitInfo actions", path=path, version=version)
@@ -264,7 +284,9 @@ def parse_entry(data: bytes, version: int, path: str, before: Prepared = NOTHING
 
 
 def _without(prepared_lines: bytes, data: bytes) -> bytes:
-    """An entry without its prepared lines, which follow the first line. ValueError if they do not."""
+    """An entry without its prepared lines, which follow the first line. ValueError if they do
+    not.
+    """
     if not prepared_lines:
         return data
     first, newline, rest = data.partition(b"\n")
@@ -289,7 +311,11 @@ def _check_seal(data: bytes, first: object, version: int, path: str) -> bool:
     first_line, newline, rest = data.partition(b"\n")
     sealed, _, _ = first_line.rpartition(_CHECKSUM)
     if not newline or first_line != sealed + _checksum(sealed, rest):
-        raise Corrupt("log entry is cut or damaged: it does not match its checksum", path=path, version=version)
+        raise Corrupt(
+            "log entry is cut or damaged: it does not match its checksum",
+            path=path,
+            version=version,
+        )
     return True
 
 
@@ -302,7 +328,9 @@ def _seal(first: object) -> JsonObject | None:
 
 def _check_one_action_per_key(actions: Iterable[Action], version: int, path: str) -> None:
     keys = [
-        (kind, _RECONCILIATION_KEYS[kind](action)) for action in actions if (kind := type(action)) is not CommitInfo
+        (kind, _RECONCILIATION_KEYS[kind](action))
+        for action in actions
+        if (kind := type(action)) is not CommitInfo
     ]
     if len(set(keys)) != len(keys):
         raise Corrupt("log entry has two actions for one key", path=path, version=version)
@@ -319,7 +347,9 @@ _RECONCILIATION_KEYS: Mapping[type[Action], Callable[[Action], object]] = {
 
 
 def parse_action(line: object) -> Action | None:
-    """The action of one line, `{"add": {...}}`; None for an unknown kind. Raises ValueError, KeyError, TypeError."""
+    """The action of one line, `{"add": {...}}`; None for an unknown kind. Raises ValueError,
+    KeyError, TypeError.
+    """
     body = _object(line)
     if len(body) != 1:
         raise ValueError(f"a line must hold one action, found {sorted(body)}")
@@ -380,7 +410,9 @@ def _parse_commit_info(body: JsonObject) -> CommitInfo | None:
         client_id=_text(seal.get("client", "")) if isinstance(seal, dict) else "",
         engine=_optional_text(body.get("engineInfo")) or "",
         is_blind_append=body.get("isBlindAppend") is True,
-        parameters={key: str(value) for key, value in _object(body.get("operationParameters") or {}).items()},
+        parameters={
+            key: str(value) for key, value in _object(body.get("operationParameters") or {}).items()
+        },
     )
 
 
@@ -404,12 +436,18 @@ def _parse_metadata(body: JsonObject) -> Metadata:
 
 
 def _parse_domain(body: JsonObject) -> DomainMetadata:
-    return DomainMetadata(_text(body["domain"]), _text(body["configuration"]), _flag(body["removed"]))
+    return DomainMetadata(
+        _text(body["domain"]), _text(body["configuration"]), _flag(body["removed"])
+    )
 
 
 def _parse_txn(body: JsonObject) -> Txn:
     updated = body.get("lastUpdated")
-    return Txn(_text(body["appId"]), _number(body["version"]), None if updated is None else _number(updated))
+    return Txn(
+        _text(body["appId"]),
+        _number(body["version"]),
+        None if updated is None else _number(updated),
+    )
 
 
 def _parse_add(body: JsonObject) -> Add:
@@ -426,7 +464,9 @@ def _parse_add(body: JsonObject) -> Add:
 
 
 def _parse_remove(body: JsonObject) -> Remove:
-    return Remove(_text(body["path"]), _number(body.get("deletionTimestamp") or 0), _flag(body["dataChange"]))
+    return Remove(
+        _text(body["path"]), _number(body.get("deletionTimestamp") or 0), _flag(body["dataChange"])
+    )
 
 
 _PARSERS = {

@@ -2,8 +2,9 @@
 
 Source: the Delta protocol, "Checkpoint Schema". Each row is one action, in the column of its kind.
 
-When they are read, files and transactions, of which a table may have thousands, are read column by column. Row by row
-takes ten times as long, each time a table is opened. Arrow's functions are not used: they take 0.1 s to load.
+When they are read, files and transactions, of which a table may have thousands, are read column by
+column. Row by row takes ten times as long, each time a table is opened. Arrow's functions are not
+used: they take 0.1 s to load.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _TEXTS = pa.map_(_TEXT, _TEXT)
 _NAMES = pa.list_(pa.field("element", _TEXT))
 _FORMAT = pa.struct({"provider": _TEXT, "options": _TEXTS})
 
-# What deltaq's actions have, and each kind that readers look for. All of it is optional, as in checkpoints of Spark.
+# What deltaq's actions have, and each kind that readers look for. All of it is optional, as in
+# checkpoints of Spark.
 _COLUMNS = {
     "txn": {"appId": _TEXT, "version": _NUMBER, "lastUpdated": _NUMBER},
     "add": {
@@ -64,17 +66,22 @@ _OF_V2 = ("checkpointMetadata", "sidecar")
 
 
 def encode_actions(actions: Iterable[Action]) -> bytes:
-    """The Parquet file of a checkpoint with these actions. Raises what Arrow raises for a value that is no text or
-    number of Delta's."""
+    """The Parquet file of a checkpoint with these actions. Raises what Arrow raises for a value
+    that is no text or number of Delta's.
+    """
     return encode_table(_batches(actions), _SCHEMA)
 
 
 def _batches(actions: Iterable[Action]) -> Iterator[pa.RecordBatch]:
-    """A few actions of one kind at once: Arrow converts Python's values without giving way to other threads."""
+    """A few actions of one kind at once: Arrow converts Python's values without giving way to other
+    threads.
+    """
     for kind, run in groupby(map(as_json, actions), itemgetter(0)):
         while bodies := [body for _, body in islice(run, FILES_AT_ONCE)]:
             columns = [
-                pa.array(bodies, field.type) if field.name == kind else pa.nulls(len(bodies), field.type)
+                pa.array(bodies, field.type)
+                if field.name == kind
+                else pa.nulls(len(bodies), field.type)
                 for field in _SCHEMA
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
@@ -83,13 +90,16 @@ def _batches(actions: Iterable[Action]) -> Iterator[pa.RecordBatch]:
 def actions_of(data: bytes, key: str, between: Callable[[], None]) -> Iterator[Action]:
     """The actions in the object `key`. `between` is called periodically.
 
-    Raises Corrupt, ValueError, KeyError or TypeError for a damaged checkpoint, and what `between` raises.
+    Raises Corrupt, ValueError, KeyError or TypeError for a damaged checkpoint, and what `between`
+    raises.
     """
     table = read_table(data, key)
     found = {name: rows for name in table.column_names if len(rows := _rows(table.column(name)))}
     for name in _OF_V2:
         if name in found:
-            raise ValueError(f"{name!r} belongs to V2 checkpoints, which keep actions in other files")
+            raise ValueError(
+                f"{name!r} belongs to V2 checkpoints, which keep actions in other files"
+            )
     for name in ("protocol", "metaData", "domainMetadata"):
         for body in found[name].to_pylist(maps_as_pydicts="strict") if name in found else ():
             if (action := parse_action({name: body})) is not None:
@@ -103,7 +113,9 @@ def actions_of(data: bytes, key: str, between: Callable[[], None]) -> Iterator[A
 
 
 def _rows(column: pa.ChunkedArray) -> pa.Array:
-    """The rows that hold an action of this kind. In other rows some writers put null, and some a struct of nulls."""
+    """The rows that hold an action of this kind. In other rows some writers put null, and some a
+    struct of nulls.
+    """
     if not pa.types.is_struct(column.type) or not column.type.num_fields:
         return column.slice(0, 0)
     rows = column.combine_chunks()
@@ -111,15 +123,22 @@ def _rows(column: pa.ChunkedArray) -> pa.Array:
     first, number = (valid & -valid).bit_length() - 1, valid.bit_count()
     if not valid or valid >> first == (1 << number) - 1:
         return rows.slice(max(first, 0), number)  # as writers order them
-    return rows.take(pa.array([at for at, bit in enumerate(_bits(valid, len(rows))) if bit], pa.int64()))
+    return rows.take(
+        pa.array([at for at, bit in enumerate(_bits(valid, len(rows))) if bit], pa.int64())
+    )
 
 
 def _valid(values: pa.Array) -> int:
     """The values that are not null, as bits from the lowest on."""
-    if values.null_count == len(values):  # also a column of the type null, whose bitmap is that of its struct
+    # Also a column of the type null, whose bitmap is that of its struct.
+    if values.null_count == len(values):
         return 0
     every, bitmap = (1 << len(values)) - 1, values.buffers()[0]
-    return every if bitmap is None else int.from_bytes(bitmap.to_pybytes(), "little") >> values.offset & every
+    return (
+        every
+        if bitmap is None
+        else int.from_bytes(bitmap.to_pybytes(), "little") >> values.offset & every
+    )
 
 
 def _bits(valid: int, length: int) -> Iterator[bool]:
@@ -128,7 +147,12 @@ def _bits(valid: int, length: int) -> Iterator[bool]:
 
 def _txns(rows: pa.StructArray) -> Iterator[Txn]:
     fields = _Fields(rows)
-    return map(Txn, fields.texts("appId"), fields.numbers("version"), fields.numbers("lastUpdated", is_optional=True))
+    return map(
+        Txn,
+        fields.texts("appId"),
+        fields.numbers("version"),
+        fields.numbers("lastUpdated", is_optional=True),
+    )
 
 
 def _adds(rows: pa.StructArray) -> Iterator[Add]:
@@ -149,7 +173,8 @@ def _adds(rows: pa.StructArray) -> Iterator[Add]:
 class _Fields:
     """The fields of the actions of one kind, each as a list with one value per action.
 
-    KeyError, TypeError or ValueError for a field that is missing, of the wrong type, or null where null is not allowed.
+    KeyError, TypeError or ValueError for a field that is missing, of the wrong type, or null where
+    null is not allowed.
     """
 
     def __init__(self, rows: pa.StructArray) -> None:
@@ -170,17 +195,27 @@ class _Fields:
         return self._values(name, pa.types.is_boolean, is_optional=False)
 
     def maps(self, name: str) -> Iterable[dict[str, str]]:
-        """A string map for each action, empty for null. A null value means the same as a missing one."""
+        """A string map for each action, empty for null. A null value means the same as a missing
+        one.
+        """
         if not self.has_any(name):
             return [{} for _ in range(len(self._rows))]
         maps = self._fields[name]
-        if not (pa.types.is_map(maps.type) and _is_text(maps.type.key_type) and _is_text(maps.type.item_type)):
+        if not (
+            pa.types.is_map(maps.type)
+            and _is_text(maps.type.key_type)
+            and _is_text(maps.type.item_type)
+        ):
             raise TypeError(f"the field {name!r} is of type {maps.type}")
         keys, texts, ends = maps.keys.to_pylist(), maps.items.to_pylist(), maps.offsets.to_pylist()
         spans = zip(ends, ends[1:], _bits(_valid(maps), len(maps)), strict=False)
-        return (_map(keys[start:end], texts[start:end]) if valid else {} for start, end, valid in spans)
+        return (
+            _map(keys[start:end], texts[start:end]) if valid else {} for start, end, valid in spans
+        )
 
-    def _values(self, name: str, is_right: Callable[[pa.DataType], bool], is_optional: bool) -> list[Any]:
+    def _values(
+        self, name: str, is_right: Callable[[pa.DataType], bool], is_optional: bool
+    ) -> list[Any]:
         if is_optional and not self.has_any(name):
             return [None] * len(self._rows)
         values = self._fields[name]

@@ -1,12 +1,13 @@
 """The seal of a checkpoint: its version and a checksum, stored in the checkpoint file.
 
-Delta defines no checksum for checkpoints, and those of Parquet pages do not cover the footer. A flipped bit could
-change an offset unnoticed, or crash the process, because Arrow trusts the footer. deltaq therefore seals its
-checkpoints and verifies the seal before it parses the file. The seal also detects a checkpoint under the wrong name,
-because no other part of a checkpoint names its version.
+Delta defines no checksum for checkpoints, and those of Parquet pages do not cover the footer. A
+flipped bit could change an offset unnoticed, or crash the process, because Arrow trusts the footer.
+deltaq therefore seals its checkpoints and verifies the seal before it parses the file. The seal
+also detects a checkpoint under the wrong name, because no other part of a checkpoint names its
+version.
 
-The seal lies between the last page and the footer. Parquet allows a gap there: readers use the positions in the footer,
-and the seal does not change those.
+The seal lies between the last page and the footer. Parquet allows a gap there: readers use the
+positions in the footer, and the seal does not change those.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Reads the objects of one Delta table log: entries, their tokens, and the markers of the log's start.
+"""Reads the objects of one Delta table log: entries, their tokens, and the markers of the log's
+start.
 
-On a local store maintenance moves older entries of a topic from `_delta_log/` into the log archive, `_deltaq/log/`
-(`maintenance/log_archive.py`). An entry is in the archive before it leaves `_delta_log/`. So each read looks in the
-archive after it has looked in `_delta_log/`, and an archived entry is the one that counts: what else is in its slot was
-created by a writer that found the slot empty after the move.
+On a local store maintenance moves older entries of a topic from `_delta_log/` into the log archive,
+`_deltaq/log/` (`maintenance/log_archive.py`). An entry is in the archive before it leaves
+`_delta_log/`. So each read looks in the archive after it has looked in `_delta_log/`, and an
+archived entry is the one that counts: what else is in its slot was created by a writer that found
+the slot empty after the move.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from deltaq.errors import Corrupt, Incompatible
 from deltaq.store import ObjectMissing, ObjectTooLarge, Store
 
 ENTRY_BYTES_MAX = 256 * 2**20
-"""A larger entry is refused before it is read, and is not written. The largest ends a topic: it removes all data files,
-with 115 bytes for each."""
+"""A larger entry is refused before it is read, and is not written. The largest ends a topic: it
+removes all data files, with 115 bytes for each.
+"""
 
 _TOKEN_BYTES = 1024
 """Bytes at the start of an entry that contain the token of its commit."""
@@ -47,13 +50,17 @@ class LogEntries:
         return None if found is None else found[0]
 
     def fetch(self, version: int) -> tuple[Entry, bytes] | None:
-        """An entry and its bytes; None if it is not there. Raises Corrupt, Incompatible, StoreError."""
+        """An entry and its bytes; None if it is not there. Raises Corrupt, Incompatible,
+        StoreError.
+        """
         found = self._fetch(self.key(version), version)
         archived = self._fetch(self._archived_key(version), version) if self._has_archive else None
         return found if archived is None else archived
 
     def is_archived(self, version: int) -> bool:
-        """Whether the entry of slot `version` has left the slot for the log archive. Raises StoreError."""
+        """Whether the entry of slot `version` has left the slot for the log archive. Raises
+        StoreError.
+        """
         if not self._has_archive:
             return False
         try:
@@ -75,7 +82,8 @@ class LogEntries:
             except (Corrupt, Incompatible):
                 entry = None
             if entry is None or entry.info is None:
-                # The data may have been damaged in transit, which can also make our entry look like a foreign one.
+                # The data may have been damaged in transit, which can also make our entry look like
+                # a foreign one.
                 data = self.store.get(key, ENTRY_BYTES_MAX)
                 entry = parse_entry(data, version, key)
             return entry, data
@@ -85,7 +93,9 @@ class LogEntries:
             raise Corrupt(error.reason, path=key, version=version) from None
 
     def token(self, version: int) -> str | None:
-        """The token in slot `version`, from the entry's first bytes; None if not found. Raises StoreError."""
+        """The token in slot `version`, from the entry's first bytes; None if not found. Raises
+        StoreError.
+        """
         found = _TXN_ID.search(self._beginning(version, _TOKEN_BYTES))
         return None if found is None else found[1].decode(errors="replace")
 
@@ -98,8 +108,9 @@ class LogEntries:
         return True
 
     def _beginning(self, version: int, length: int) -> bytes:
-        """The first bytes of an entry: of the one in `_delta_log/` if there is one, which no caller takes for proof
-        that the slot was free. Raises StoreError."""
+        """The first bytes of an entry: of the one in `_delta_log/` if there is one, which no caller
+        takes for proof that the slot was free. Raises StoreError.
+        """
         try:
             return self.store.get_range(self.key(version), 0, length)
         except ObjectMissing:

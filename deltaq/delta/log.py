@@ -1,16 +1,17 @@
 """The commit loop of a Delta table log.
 
-The log orders everything that happens to a table. Entry `v` is the object `_delta_log/<v>.json`. It is created only if
-absent, so exactly one writer decides the content of version `v`. These rules keep that true under crashes, retries and
-lost answers (`docs/internals/format.md`, "Committing"):
+The log orders everything that happens to a table. Entry `v` is the object `_delta_log/<v>.json`. It
+is created only if absent, so exactly one writer decides the content of version `v`. These rules
+keep that true under crashes, retries and lost answers (`docs/internals/format.md`, "Committing"):
 
-* A client passes a slot only after it has read the entry in it: a delayed write may still fill an empty slot.
+* A client passes a slot only after it has read the entry in it: a delayed write may still fill an
+  empty slot.
 * After any error the client reads the slot. The token (`txnId`) in the entry identifies its writer.
-* A commit counts only while the entry before it is in its slot. Otherwise the log's folder was removed or replaced
-  while this client used it, and no reader would find the commit.
-* Log clean-up frees old slots, so that they could be created again. It therefore first writes a marker to
-  `_deltaq/log_start/`. A client that has not read the log for `HEAD_PROOF_S` looks for a marker above the slot before
-  it trusts that slot, whether the slot is filled or empty.
+* A commit counts only while the entry before it is in its slot. Otherwise the log's folder was
+  removed or replaced while this client used it, and no reader would find the commit.
+* Log clean-up frees old slots, so that they could be created again. It therefore first writes a
+  marker to `_deltaq/log_start/`. A client that has not read the log for `HEAD_PROOF_S` looks for a
+  marker above the slot before it trusts that slot, whether the slot is filled or empty.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ _log = logging.getLogger("deltaq.delta")
 T = TypeVar("T")
 
 _REPLACED = (
-    "the log entry before this commit is gone or another one: the folder was removed or replaced while this client "
-    "used it, and what was written there is lost. To delete a topic, call AdminClient.delete_topics or Topic.delete; "
-    "remove or restore folders only while no client runs"
+    "the log entry before this commit is gone or another one: the folder was removed or replaced "
+    "while this client used it, and what was written there is lost. To delete a topic, call "
+    "AdminClient.delete_topics or Topic.delete; remove or restore folders only while no client "
+    "runs"
 )
 
 
@@ -68,13 +70,13 @@ class Draft:
 
     `before` are actions that were encoded in advance and precede `actions`.
 
-    `own` and `may_stand` resolve a commit whose slot was cleaned up before its outcome was known. `own` are the paths
-    of files that no other commit can add: if the table has one of them, the commit succeeded. None means all files of
-    the draft. `may_stand(state)` returns whether the table in `state` may have had the files and lost them since. None
-    means that it may.
+    `own` and `may_stand` resolve a commit whose slot was cleaned up before its outcome was known.
+    `own` are the paths of files that no other commit can add: if the table has one of them, the
+    commit succeeded. None means all files of the draft. `may_stand(state)` returns whether the
+    table in `state` may have had the files and lost them since. None means that it may.
 
-    An entry that cannot be read back must not be written, so the encoded entry is parsed first. `is_proven` saves that
-    for a draft of which each value is deltaq's own.
+    An entry that cannot be read back must not be written, so the encoded entry is parsed first.
+    `is_proven` saves that for a draft of which each value is deltaq's own.
     """
 
     info: CommitInfo
@@ -91,7 +93,9 @@ class Draft:
     @property
     def adds(self) -> tuple[Add, ...]:
         """The files that it adds."""
-        return tuple(action for action in (*self.before.actions, *self.actions) if isinstance(action, Add))
+        return tuple(
+            action for action in (*self.before.actions, *self.actions) if isinstance(action, Add)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +109,9 @@ class Abandoned(Generic[T]):
 class Committed:
     """A successful commit.
 
-    `entry` is the entry in the log. `lost_races` counts the slots that other writers took before it. `seconds` is the
-    total time in which other writers could take the slot, over all slots tried: from the last read of the log to the
-    answer of the store.
+    `entry` is the entry in the log. `lost_races` counts the slots that other writers took before
+    it. `seconds` is the total time in which other writers could take the slot, over all slots
+    tried: from the last read of the log to the answer of the store.
     """
 
     entry: Entry
@@ -117,8 +121,9 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class _SentEntry:
-    """An entry as it is sent to a slot: encoded once, so that a delayed write and its retry have the same bytes.
-    `after` is the key of the entry before, empty for the first one."""
+    """An entry as it is sent to a slot: encoded once, so that a delayed write and its retry have
+    the same bytes. `after` is the key of the entry before, empty for the first one.
+    """
 
     entry: Entry
     key: str
@@ -129,8 +134,9 @@ class _SentEntry:
 
 @dataclass(frozen=True, slots=True)
 class _SlotOpen:
-    """It is not known which entry the slot will hold, and `cause` is why. `maybe`: a create was sent that may have
-    filled it, or may still."""
+    """It is not known which entry the slot will hold, and `cause` is why. `maybe`: a create was
+    sent that may have filled it, or may still.
+    """
 
     cause: StoreError
     maybe: bool
@@ -138,8 +144,9 @@ class _SlotOpen:
 
 @dataclass(frozen=True, slots=True)
 class _SlotCleaned:
-    """The slot to be filled lies below the log's start. `maybe`: an earlier create may have filled it before the
-    clean-up."""
+    """The slot to be filled lies below the log's start. `maybe`: an earlier create may have filled
+    it before the clean-up.
+    """
 
     maybe: bool
 
@@ -148,14 +155,21 @@ class DeltaLog(LogReader):
     """A position in one log that commits entries. Not thread-safe: one owner at a time."""
 
     def __init__(
-        self, store: Store, folder: str, clock: Clock = SYSTEM_CLOCK, follower: Follower | None = None
+        self,
+        store: Store,
+        folder: str,
+        clock: Clock = SYSTEM_CLOCK,
+        follower: Follower | None = None,
     ) -> None:
         super().__init__(store, folder, clock, follower)
         self._read_at = 0.0  # start of the last read that found no further entry, `Clock.monotonic`
-        self.store_failed: Callable[[Unavailable], object] = lambda _: None  # called before a request is repeated
-        self._contended = False  # other writers committed between our last two commits, and probably have again
-        # The token of a create of the current commit that may have filled a slot which was cleaned up since. Without
-        # files, nothing in the table tells whether it did: it is tried again, and a failure is not certain.
+        # Called before a request is repeated.
+        self.store_failed: Callable[[Unavailable], object] = lambda _: None
+        # Other writers committed between our last two commits, and probably have again.
+        self._contended = False
+        # The token of a create of the current commit that may have filled a slot which was cleaned
+        # up since. Without files, nothing in the table tells whether it did: it is tried again, and
+        # a failure is not certain.
         self._untraced: str | None = None
 
     def token(self, version: int, txn_id: str) -> str:
@@ -163,17 +177,23 @@ class DeltaLog(LogReader):
         return commit_token(self.folder, version, txn_id)
 
     def commit(
-        self, write: Callable[[TableState], Draft | Abandoned[T]], deadline: float, *, takes_turns: bool = False
+        self,
+        write: Callable[[TableState], Draft | Abandoned[T]],
+        deadline: float,
+        *,
+        takes_turns: bool = False,
     ) -> Committed | T:
-        """Append one entry: `write(state)` is called for each slot that is tried, and the last draft is committed.
+        """Append one entry: `write(state)` is called for each slot that is tried, and the last
+        draft is committed.
 
-        `write` must use one unique `txn_id` per commit. It may extend the draft from slot to slot. It may also abandon
-        the commit, whose outcome is then returned, or raise; none of its drafts is in the log in both cases. `deadline`
-        is a time of `clock.monotonic()`. With `takes_turns` the writers of this log avoid races by an order of their
-        own, and the next try follows a lost race without a pause.
+        `write` must use one unique `txn_id` per commit. It may extend the draft from slot to slot.
+        It may also abandon the commit, whose outcome is then returned, or raise; none of its drafts
+        is in the log in both cases. `deadline` is a time of `clock.monotonic()`. With `takes_turns`
+        the writers of this log avoid races by an order of their own, and the next try follows a
+        lost race without a pause.
 
-        Raises OutcomeUnknown (the entry may exist now or later; see `delta/resolve.py`), Unavailable (it was not and
-        will not be committed), Corrupt, Incompatible.
+        Raises OutcomeUnknown (the entry may exist now or later; see `delta/resolve.py`),
+        Unavailable (it was not and will not be committed), Corrupt, Incompatible.
         """
         self._prove_store()
         if self._is_partial:
@@ -184,15 +204,25 @@ class DeltaLog(LogReader):
         except KafkaException as error:
             if self._untraced is None or isinstance(error, OutcomeUnknown):
                 raise
-            reason = f"an entry of this commit may have been in {self.folder!r} before the log was cleaned up"
-            raise OutcomeUnknown(f"{reason}; tried again, {error.error.str()}", token=self._untraced) from error
+            reason = (
+                f"an entry of this commit may have been in {self.folder!r} before the log was "
+                "cleaned up"
+            )
+            raise OutcomeUnknown(
+                f"{reason}; tried again, {error.error.str()}", token=self._untraced
+            ) from error
 
     def _commit(
-        self, write: Callable[[TableState], Draft | Abandoned[T]], deadline: float, *, takes_turns: bool
+        self,
+        write: Callable[[TableState], Draft | Abandoned[T]],
+        deadline: float,
+        *,
+        takes_turns: bool,
     ) -> Committed | T:
         lost_races = 0
         exposed_s = 0.0
-        # Under contention, a read of the next slot costs less than a create that will probably fail.
+        # Under contention, a read of the next slot costs less than a create that will probably
+        # fail.
         contended = self._contended and self._catch_up()
         started_at = self._read_at if self._contended else self.clock.monotonic()
         while True:
@@ -214,14 +244,17 @@ class DeltaLog(LogReader):
                 self._contended = contended or lost_races > 0
                 return Committed(entry, lost_races, exposed_s)
             lost_races += 1
-            # Without contention, the other writer is most likely maintenance, which rarely wants the next slot too.
+            # Without contention, the other writer is most likely maintenance, which rarely wants
+            # the next slot too.
             if not takes_turns and (self._contended or lost_races > 1):
                 self.clock.sleep(race_pause_s(lost_races, seconds, self.clock.random()))
             self._read_on(lost_races, deadline, at_once=takes_turns and lost_races > 1)
             started_at = self._read_at
 
     def _prove_store(self) -> None:
-        """Probe the store, once per process: without create-if-absent, writers would overwrite each other's entries."""
+        """Probe the store, once per process: without create-if-absent, writers would overwrite each
+        other's entries.
+        """
         try:
             probed(self.store, self.clock)
         except StoreUnsafe as error:
@@ -230,7 +263,9 @@ class DeltaLog(LogReader):
             raise unavailable(error) from error
 
     def _fill(self, draft: Draft, deadline: float) -> Entry | _SlotCleaned:
-        """Try to create the next slot until an entry in it is known; returns that entry, ours or another writer's."""
+        """Try to create the next slot until an entry in it is known; returns that entry, ours or
+        another writer's.
+        """
         sent = self._encoded(draft)
         if not self._is_in_place_before(sent.token):
             return _SlotCleaned(maybe=False)
@@ -255,31 +290,42 @@ class DeltaLog(LogReader):
         version = self.state.version + 1
         key = self.entries.key(version)
         body = encode_entry(draft.info, draft.actions, draft.before)
-        entry = draft.entry(version) if draft.is_proven else parse_entry(body, version, key, draft.before)
+        entry = (
+            draft.entry(version)
+            if draft.is_proven
+            else parse_entry(body, version, key, draft.before)
+        )
         after = self.entries.key(self.state.version) if version else ""
         return _SentEntry(entry, key, body, after, self.token(version, draft.info.txn_id))
 
     def _try_slot(self, sent: _SentEntry, *, maybe: bool) -> Entry | _SlotCleaned | _SlotOpen:
-        """Try once to create the slot. `maybe`: an earlier create may have filled it, or may still."""
+        """Try once to create the slot. `maybe`: an earlier create may have filled it, or may
+        still.
+        """
         version, tried_at = sent.entry.version, self.clock.uptime()
         refusal: StoreError | None = self._try_create(sent)
         maybe = maybe or isinstance(refusal, StoreUnavailable)
         may_exist = maybe or refusal is None
         try:
             if refusal is None and self.entries.is_archived(version):
-                # The slot may have been free only because its entry had been archived. Or ours was archived meanwhile.
-                refusal = ObjectExists("create", sent.key, "the entry of this slot is in the log archive")
+                # The slot may have been free only because its entry had been archived. Or ours was
+                # archived meanwhile.
+                refusal = ObjectExists(
+                    "create", sent.key, "the entry of this slot is in the log archive"
+                )
             entry = sent.entry if refusal is None else self._read_slot(sent, may_exist)
             if not self._proof.holds_for(version):
-                # The entry may have been created before the clean-up, and the answer delayed until after it.
+                # The entry may have been created before the clean-up, and the answer delayed until
+                # after it.
                 return _SlotCleaned(may_exist)
             if not self.store.is_remote and not self._is_in_place(sent.token, may_exist):
                 return _SlotCleaned(may_exist)
             if entry is not None and entry.txn_id == sent.entry.txn_id and refusal is not None:
-                self.store.sync(self.entries.folder)  # it exists, but its create did not confirm that it is durable
+                # It exists, but its create did not confirm that it is durable.
+                self.store.sync(self.entries.folder)
         except StoreError as error:
-            # The slot refused our create and cannot be read. It may hold our own entry: the refusal may be the answer
-            # to a retry inside the network.
+            # The slot refused our create and cannot be read. It may hold our own entry: the refusal
+            # may be the answer to a retry inside the network.
             return _SlotOpen(error, may_exist or isinstance(refusal, ObjectExists))
         if refusal is None:
             return sent.entry
@@ -291,13 +337,17 @@ class DeltaLog(LogReader):
     def _try_create(self, sent: _SentEntry) -> StoreError | None:
         """Create the entry. Returns the error if the store did not confirm it, else None."""
         if len(sent.body) > ENTRY_BYTES_MAX:  # no client would read it, so the log would end here
-            return StoreRefused("create", sent.key, f"it has {len(sent.body)} bytes, more than {ENTRY_BYTES_MAX}")
+            return StoreRefused(
+                "create", sent.key, f"it has {len(sent.body)} bytes, more than {ENTRY_BYTES_MAX}"
+            )
         try:
             self.store.create(sent.key, sent.body, sent.after)
         except (ObjectExists, ObjectMissing, StoreRefused, StoreUnavailable) as error:
             return error
         except Exception as error:  # noqa: BLE001 - a defect of the store: the write may still happen
-            return StoreUnavailable("create", sent.key, f"unexpected {type(error).__name__}: {error}")
+            return StoreUnavailable(
+                "create", sent.key, f"unexpected {type(error).__name__}: {error}"
+            )
         return None
 
     def _is_in_place_before(self, token: str) -> bool:
@@ -314,7 +364,9 @@ class DeltaLog(LogReader):
             return True  # the create that follows handles the error
 
     def _read_slot(self, sent: _SentEntry, maybe: bool) -> Entry | None:
-        """The entry in the slot after an attempt that did not succeed; None if the slot is still empty."""
+        """The entry in the slot after an attempt that did not succeed; None if the slot is still
+        empty.
+        """
         version, token = sent.entry.version, sent.token
         try:
             found = self.entries.fetch(version)
@@ -326,10 +378,17 @@ class DeltaLog(LogReader):
             return None
         entry, seen = found
         if maybe and entry.info is None:
-            reason = f"the entry in slot {version} of {self.folder!r} has no token, so its writer is unknown"
+            reason = (
+                f"the entry in slot {version} of {self.folder!r} has no token, so its writer is "
+                "unknown"
+            )
             raise OutcomeUnknown(reason, token=token)
         if self.token(version, entry.txn_id or "") == token and seen != sent.body:
-            differs = Corrupt("the commit that was read back differs from the one sent", path=sent.key, version=version)
+            differs = Corrupt(
+                "the commit that was read back differs from the one sent",
+                path=sent.key,
+                version=version,
+            )
             raise OutcomeUnknown(differs.error.str(), token=token) from differs
         return entry
 
@@ -337,14 +396,17 @@ class DeltaLog(LogReader):
         reason = outcome.cause.reason
         if outcome.maybe:
             return OutcomeUnknown(
-                f"no answer about the commit to {self.folder!r} before the deadline: {reason}", token=token
+                f"no answer about the commit to {self.folder!r} before the deadline: {reason}",
+                token=token,
             )
         return Unavailable(f"commit to {self.folder!r} not possible before the deadline: {reason}")
 
     def _resolve_from_snapshot(self, draft: Draft, maybe: bool, deadline: float) -> Entry | None:
-        """Resolve a commit whose slot was cleaned up: the commit succeeded if the table has its files.
+        """Resolve a commit whose slot was cleaned up: the commit succeeded if the table has its
+        files.
 
-        If the table lacks them, the outcome may still be unknown: the files may have been rewritten or expired since.
+        If the table lacks them, the outcome may still be unknown: the files may have been rewritten
+        or expired since.
         """
         slot = self.state.version + 1
         self.load_until(deadline, self.token(slot, draft.info.txn_id), maybe)
@@ -360,8 +422,9 @@ class DeltaLog(LogReader):
         return None
 
     def load_until(self, deadline: float, token: str, maybe: bool) -> None:
-        """Load, with retries until the deadline. With `maybe`, a failure means that the outcome of a commit is unknown:
-        raises OutcomeUnknown instead of the error."""
+        """Load, with retries until the deadline. With `maybe`, a failure means that the outcome of
+        a commit is unknown: raises OutcomeUnknown instead of the error.
+        """
         failures = 0
         while True:
             try:
@@ -383,13 +446,15 @@ class DeltaLog(LogReader):
                 return
 
     def _read_on(self, lost_races: int, deadline: float, *, at_once: bool) -> None:
-        """Catch up, so that the next create is for a slot that is probably free. With `at_once` stop after one further
-        entry: the slot after an entry just found is free for longest, and one more read would use up that time. Raises
-        Unavailable at the deadline."""
+        """Catch up, so that the next create is for a slot that is probably free. With `at_once`
+        stop after one further entry: the slot after an entry just found is free for longest, and
+        one more read would use up that time. Raises Unavailable at the deadline.
+        """
         if self.clock.monotonic() >= deadline:
             raise Unavailable(
-                f"commit to {self.folder!r} lost {lost_races} races against other writers before its deadline; "
-                "raise message.timeout.ms, or linger.ms so that each writer commits less often"
+                f"commit to {self.folder!r} lost {lost_races} races against other writers before "
+                "its deadline; raise message.timeout.ms, or linger.ms so that each writer commits "
+                "less often"
             )
         if not at_once:
             self._catch_up()
@@ -397,7 +462,8 @@ class DeltaLog(LogReader):
             self._catch_up(entries_max=1)
 
     def _catch_up(self, entries_max: float = float("inf")) -> bool:
-        """Read to the end of the log, or so many entries; returns whether other writers had committed.
+        """Read to the end of the log, or so many entries; returns whether other writers had
+        committed.
 
         Only an optimisation, so errors are ignored: the create that follows decides the next slot.
         """
@@ -415,8 +481,8 @@ class DeltaLog(LogReader):
     def _is_in_place(self, token: str, maybe: bool) -> bool:
         """Whether the entry before a commit is still in its slot; False if clean-up has freed it.
 
-        If the log was removed or replaced, raises Corrupt, or OutcomeUnknown with `maybe`: the commit may have been
-        written already. Also raises StoreError.
+        If the log was removed or replaced, raises Corrupt, or OutcomeUnknown with `maybe`: the
+        commit may have been written already. Also raises StoreError.
         """
         asked_at = self.clock.uptime()
         version = self.state.version
@@ -434,7 +500,9 @@ class DeltaLog(LogReader):
         return True
 
     def sync_or_unknown(self, token: str) -> None:
-        """`sync` for a commit that is visible but perhaps not durable: raises OutcomeUnknown if it fails."""
+        """`sync` for a commit that is visible but perhaps not durable: raises OutcomeUnknown if it
+        fails.
+        """
         try:
             self.sync()
         except Unavailable as error:

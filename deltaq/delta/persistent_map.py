@@ -1,4 +1,6 @@
-"""A map whose copies share their parts, for the states of a log: many hold one, and each entry makes the next."""
+"""A map whose copies share their parts, for the states of a log: many hold one, and each entry
+makes the next.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ V = TypeVar("V")
 
 
 class _Bucket(dict[str, tuple[int, V]], Generic[V]):
-    """Values with their numbers, in a dict that one owner may change; for all others it is constant."""
+    """Values with their numbers, in a dict that one owner may change; for all others it is
+    constant.
+    """
 
     __slots__ = ("owner",)
 
@@ -25,17 +29,18 @@ class _Bucket(dict[str, tuple[int, V]], Generic[V]):
 
 
 def _bucket(items: Mapping[str, tuple[int, V]], owner: object) -> _Bucket[V]:
-    bucket = _Bucket(items)  # a constructor in Python would take longer than all else of a small change
+    # A constructor in Python would take longer than all else of a small change.
+    bucket = _Bucket(items)
     bucket.owner = owner
     return bucket
 
 
 class PersistentMap(Mapping[str, V]):
-    """Values by key, in the order in which the keys were added. Not thread-safe, but a map that is not changed any more
-    may be read by several threads.
+    """Values by key, in the order in which the keys were added. Not thread-safe, but a map that is
+    not changed any more may be read by several threads.
 
-    A caller that changes it names an owner: an object that stands for the right to change parts in place. It must not
-    be used for two maps that share parts.
+    A caller that changes it names an owner: an object that stands for the right to change parts in
+    place. It must not be used for two maps that share parts.
     """
 
     __slots__ = ("_buckets", "_next_number", "_owner", "_size")
@@ -71,7 +76,11 @@ class PersistentMap(Mapping[str, V]):
     def copy(self) -> PersistentMap[V]:
         """A map that shares its parts with this one."""
         copied: PersistentMap[V] = PersistentMap.__new__(PersistentMap)
-        copied._buckets, copied._size, copied._next_number = self._buckets, self._size, self._next_number
+        copied._buckets, copied._size, copied._next_number = (
+            self._buckets,
+            self._size,
+            self._next_number,
+        )
         copied._owner = self._owner = None
         return copied
 

@@ -1,4 +1,6 @@
-"""A position in one Delta table log: loading it, following it entry by entry, and checking that it is the end."""
+"""A position in one Delta table log: loading it, following it entry by entry, and checking that it
+is the end.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class LogCleaned(Exception):
 
 
 class Follower(Protocol):
-    """Keeps a typed view of the table in step with a `LogReader`. May raise Corrupt to refuse an entry."""
+    """Keeps a typed view of the table in step with a `LogReader`. May raise Corrupt to refuse an
+    entry.
+    """
 
     def restored(self, state: TableState) -> None:
         """The position was reset: `state` is empty, or the state of a checkpoint."""
@@ -42,11 +46,16 @@ class Follower(Protocol):
 class LogReader:
     """A position in one log, with the reads that move it. Not thread-safe: one owner at a time.
 
-    `state` is the table at that position. `folder` is the table's; it ends in `/` and is relative to the store's root.
+    `state` is the table at that position. `folder` is the table's; it ends in `/` and is relative
+    to the store's root.
     """
 
     def __init__(
-        self, store: Store, folder: str, clock: Clock = SYSTEM_CLOCK, follower: Follower | None = None
+        self,
+        store: Store,
+        folder: str,
+        clock: Clock = SYSTEM_CLOCK,
+        follower: Follower | None = None,
     ) -> None:
         self.folder = folder
         self.clock = clock
@@ -68,15 +77,21 @@ class LogReader:
 
     @property
     def is_end_open(self) -> bool:
-        """Whether the position may be a gap in the log instead of its end: `check_end` has not run yet."""
+        """Whether the position may be a gap in the log instead of its end: `check_end` has not run
+        yet.
+        """
         return self._is_end_open
 
     @property
     def proven_at(self) -> float:
-        """The latest time (`Clock.uptime`) at which clean-up had certainly not freed the slot after the position."""
+        """The latest time (`Clock.uptime`) at which clean-up had certainly not freed the slot after
+        the position.
+        """
         return self._proof.proven_at
 
-    def adopt(self, state: TableState, proven_at: float = float("-inf"), *, is_end_open: bool = False) -> None:
+    def adopt(
+        self, state: TableState, proven_at: float = float("-inf"), *, is_end_open: bool = False
+    ) -> None:
         """Take over the position of another reader of this table, with everything it has verified.
 
         A follower is not notified: its owner takes over the other's, too.
@@ -87,7 +102,8 @@ class LogReader:
         self._proof.restart(proven_at)
 
     def is_in_place(self) -> bool:
-        """Whether the log that `state` was read from is still there: the folder may have been removed or replaced.
+        """Whether the log that `state` was read from is still there: the folder may have been
+        removed or replaced.
 
         Reads the newest entry. Raises Unavailable.
         """
@@ -96,10 +112,11 @@ class LogReader:
     # --- loading ---
 
     def load(self, *, to_end: bool = True) -> bool:
-        """Move to the newest version, from the newest checkpoint or from version 0. False if the table does not exist.
+        """Move to the newest version, from the newest checkpoint or from version 0. False if the
+        table does not exist.
 
-        With `to_end=False` the end of the log may stay unchecked (`is_end_open`). That saves a listing for a reader
-        that needs only old entries. Raises Corrupt, Incompatible, Unavailable.
+        With `to_end=False` the end of the log may stay unchecked (`is_end_open`). That saves a
+        listing for a reader that needs only old entries. Raises Corrupt, Incompatible, Unavailable.
         """
         self._is_partial = True
         exists = self._load(to_end)
@@ -119,28 +136,37 @@ class LogReader:
             self._advance_to_end()
             self._learn_token()
             if listed is not None and self.state.version > max(listed, default=first - 1):
-                listed = None  # the log has grown since the listing, and the new entries may have a gap
+                # The log has grown since the listing, and the new entries may have a gap.
+                listed = None
             start = reading(self.entries.start)
             if self.state.version < 0:
                 if not has_entries(self.entries, start, is_last_attempt=attempt == _LOAD_ATTEMPTS):
                     return False
-                # The log was created or cleaned up between our read and the listing, or the store lists an object that
-                # it does not return yet.
+                # The log was created or cleaned up between our read and the listing, or the store
+                # lists an object that it does not return yet.
             elif start <= first and not to_end and listed is None:
                 self._is_end_open = True
                 return True
             elif start <= first and self._is_whole(listed):
                 return True
-            elif start > first and attempt == _LOAD_ATTEMPTS and is_unreadable_from(self.entries, start):
+            elif (
+                start > first
+                and attempt == _LOAD_ATTEMPTS
+                and is_unreadable_from(self.entries, start)
+            ):
                 reason = f"no checkpoint at or above the log's start {start} can be read"
                 raise Corrupt(reason, path=self.entries.folder, version=start)
-            # Entries were cleaned up during the read, and a writer that was paused may have filled their slots after
-            # that. The newer checkpoint contains the original entries.
+            # Entries were cleaned up during the read, and a writer that was paused may have filled
+            # their slots after that. The newer checkpoint contains the original entries.
             self._pause(attempt)
-        raise Unavailable(f"the log of {self.folder!r} changes faster than it can be read; try again")
+        raise Unavailable(
+            f"the log of {self.folder!r} changes faster than it can be read; try again"
+        )
 
     def _learn_token(self) -> None:
-        """On a local store, read the token of the newest entry if the state came from a checkpoint."""
+        """On a local store, read the token of the newest entry if the state came from a
+        checkpoint.
+        """
         if self.state.version >= 0 and self.state.txn_id is None and not self.store.is_remote:
             try:
                 self.state = replace(self.state, txn_id=self.entries.token(self.state.version))
@@ -148,7 +174,9 @@ class LogReader:
                 pass  # the token stays unknown
 
     def _is_whole(self, listed: set[int] | None) -> bool:
-        """Whether the position is the end of the log and no clean-up intervened. Raises what `check_end` raises."""
+        """Whether the position is the end of the log and no clean-up intervened. Raises what
+        `check_end` raises.
+        """
         try:
             self.check_end(listed)
         except LogCleaned:
@@ -164,13 +192,15 @@ class LogReader:
                     return
                 self._apply(entry)
             if self.store.is_remote:
-                window = min(window * 4, READ_AHEAD_MAX)  # reads a long log ahead; a short one costs one failed read
+                # Reads a long log ahead; a short one costs one failed read.
+                window = min(window * 4, READ_AHEAD_MAX)
 
     def check_end(self, listed: set[int] | None = None) -> None:
-        """Check that the position is the end of the log and not a gap, whose slot a writer would fill.
+        """Check that the position is the end of the log and not a gap, whose slot a writer would
+        fill.
 
-        Lists the log, or uses the earlier listing `listed`: then every version in it must be readable. Raises what
-        `read_next` raises.
+        Lists the log, or uses the earlier listing `listed`: then every version in it must be
+        readable. Raises what `read_next` raises.
         """
         first = self.state.version + 1
         versions = self.entries.versions(self.state.version) if listed is None else listed
@@ -189,7 +219,9 @@ class LogReader:
             if following not in versions and reading(self.entries.start) > following:
                 raise LogCleaned(self.folder)
             if following not in versions:
-                raise Corrupt("log entry is missing, and later ones exist", path=path, version=following)
+                raise Corrupt(
+                    "log entry is missing, and later ones exist", path=path, version=following
+                )
             self._pause(attempt)
         raise Unavailable(f"the store lists {path!r} and does not find it; try again")
 
@@ -209,26 +241,31 @@ class LogReader:
         return entry
 
     def read_following(self, count: int) -> int:
-        """Apply up to `count` next entries, read in parallel; returns their number. Raises what `read_next` raises.
+        """Apply up to `count` next entries, read in parallel; returns their number. Raises what
+        `read_next` raises.
 
-        A read of an entry that is being written at that moment can block on some stores, so `count` should not exceed
-        the number of entries that are likely to exist.
+        A read of an entry that is being written at that moment can block on some stores, so `count`
+        should not exceed the number of entries that are likely to exist.
         """
         if self._is_partial:
             raise LogCleaned(self.folder)
         first = self.state.version + 1
         versions = range(first, first + count)
         read_at = self.clock.uptime()
-        for version, entry in zip(versions, in_parallel(self.clock, self.entries.read, versions), strict=True):
+        for version, entry in zip(
+            versions, in_parallel(self.clock, self.entries.read, versions), strict=True
+        ):
             self._accept(version, entry, read_at)
             if entry is None:
                 return version - first
         return count
 
     def _accept(self, version: int, entry: Entry | None, read_at: float) -> None:
-        """Apply the result of a read of the next slot that began at `read_at` (`Clock.uptime`). Raises what
-        `read_next` raises."""
-        # Checked after the read: a process that was suspended during the read may have seen a freed slot.
+        """Apply the result of a read of the next slot that began at `read_at` (`Clock.uptime`).
+        Raises what `read_next` raises.
+        """
+        # Checked after the read: a process that was suspended during the read may have seen a freed
+        # slot.
         if not reading(lambda: self._proof.holds_for(version)):
             raise LogCleaned(self.folder)
         if entry is None:
@@ -237,10 +274,11 @@ class LogReader:
             self._apply(entry)
 
     def sync(self) -> None:
-        """Make the entries read so far durable, for a caller that is about to act on them durably. Raises Unavailable.
+        """Make the entries read so far durable, for a caller that is about to act on them durably.
+        Raises Unavailable.
 
-        The writer of an entry may not have synced it yet. A commit needs no such call: it syncs the folder, and with
-        it all earlier entries.
+        The writer of an entry may not have synced it yet. A commit needs no such call: it syncs the
+        folder, and with it all earlier entries.
         """
         for attempt in range(1, _SYNC_ATTEMPTS + 1):
             try:
@@ -251,7 +289,11 @@ class LogReader:
         raise unavailable(refusal) from refusal
 
     def _restore(self, checkpoint: Checkpoint | None) -> None:
-        self.state = TableState() if checkpoint is None else restored_state(checkpoint.version, checkpoint.actions)
+        self.state = (
+            TableState()
+            if checkpoint is None
+            else restored_state(checkpoint.version, checkpoint.actions)
+        )
         if self._follower is not None:
             self._follower.restored(self.state)
 

@@ -12,12 +12,14 @@ from deltaq.delta.tokens import parse_commit_token
 from deltaq.errors import OutcomeUnknown, Unavailable
 
 
-def resolve_commit(log: DeltaLog, token: str, write: Callable[[TableState], Draft], deadline: float) -> Entry | None:
+def resolve_commit(
+    log: DeltaLog, token: str, write: Callable[[TableState], Draft], deadline: float
+) -> Entry | None:
     """The entry of the commit with this token, or None if it was not and will not be committed.
 
-    `write` drafts an entry without effect. If the slot is still empty, that entry fills it, so that the delayed write
-    fails. Raises OutcomeUnknown with the same token if the outcome is not known by the deadline; Corrupt, Incompatible;
-    ValueError for a malformed token.
+    `write` drafts an entry without effect. If the slot is still empty, that entry fills it, so that
+    the delayed write fails. Raises OutcomeUnknown with the same token if the outcome is not known
+    by the deadline; Corrupt, Incompatible; ValueError for a malformed token.
     """
     version, txn_id = parse_commit_token(log.folder, token)
     try:
@@ -30,7 +32,8 @@ def resolve_commit(log: DeltaLog, token: str, write: Callable[[TableState], Draf
         start = reading(log.entries.start)
     except (Unavailable, OutcomeUnknown) as error:
         raise _unresolved(error, token) from error
-    # An entry in a slot below the log's start was written after clean-up, so it proves nothing, even if it is ours.
+    # An entry in a slot below the log's start was written after clean-up, so it proves nothing,
+    # even if it is ours.
     if entry is None or start > version:
         raise _cleaned(log, version, token)
     if entry.txn_id != txn_id:
@@ -47,11 +50,12 @@ def resolve_add(
     is_it: Callable[[Add], bool],
     deadline: float,
 ) -> Add | None:
-    """The shared file that `is_it` identifies, if any writer added it after version `as_of`; None if it was not added
-    and will not be.
+    """The shared file that `is_it` identifies, if any writer added it after version `as_of`; None
+    if it was not added and will not be.
 
-    `write` drafts an entry without effect after which no writer adds the file. Raises OutcomeUnknown with the same
-    token if the outcome is not known by the deadline; Corrupt, Incompatible.
+    `write` drafts an entry without effect after which no writer adds the file. Raises
+    OutcomeUnknown with the same token if the outcome is not known by the deadline; Corrupt,
+    Incompatible.
     """
     try:
         log.load_until(deadline, token, maybe=True)
@@ -66,14 +70,22 @@ def resolve_add(
         raise _unresolved(error, token) from error
 
 
-def _first_with(log: DeltaLog, is_it: Callable[[Add], bool], versions: range, token: str) -> Add | None:
-    """The first file in these entries that `is_it` accepts. Raises OutcomeUnknown if an entry was cleaned up."""
+def _first_with(
+    log: DeltaLog, is_it: Callable[[Add], bool], versions: range, token: str
+) -> Add | None:
+    """The first file in these entries that `is_it` accepts. Raises OutcomeUnknown if an entry was
+    cleaned up.
+    """
     found: Add | None = None
     missing = False
     for version in versions:
         entry = log.entries.read(version)
         missing = entry is None
-        adds = (action for action in entry.actions if isinstance(action, Add)) if entry is not None else ()
+        adds = (
+            (action for action in entry.actions if isinstance(action, Add))
+            if entry is not None
+            else ()
+        )
         found = next((add for add in adds if is_it(add)), None)
         if missing or found is not None:
             break
@@ -84,9 +96,13 @@ def _first_with(log: DeltaLog, is_it: Callable[[Add], bool], versions: range, to
 
 
 def _unresolved(error: Unavailable | OutcomeUnknown, token: str) -> OutcomeUnknown:
-    """Report the outcome of the commit asked about, not the failure of this lookup or of its own entry."""
+    """Report the outcome of the commit asked about, not the failure of this lookup or of its own
+    entry.
+    """
     return OutcomeUnknown(error.error.str().partition(" (token ")[0], token=token)
 
 
 def _cleaned(log: DeltaLog, version: int, token: str) -> OutcomeUnknown:
-    return OutcomeUnknown(f"version {version} of {log.folder!r} was cleaned up before it could be read", token=token)
+    return OutcomeUnknown(
+        f"version {version} of {log.folder!r} was cleaned up before it could be read", token=token
+    )

@@ -1,7 +1,8 @@
-"""Converts table schemas between Delta's `schemaString` and Arrow, without loss in either direction. Pure functions.
+"""Converts table schemas between Delta's `schemaString` and Arrow, without loss in either
+direction. Pure functions.
 
-Types, from the Delta protocol's section on schema serialisation: boolean, byte, short, integer, long, float, double,
-decimal(p,s), string, binary, date, timestamp; struct, array and map of these.
+Types, from the Delta protocol's section on schema serialisation: boolean, byte, short, integer,
+long, float, double, decimal(p,s), string, binary, date, timestamp; struct, array and map of these.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _PRIMITIVES: Mapping[str, pa.DataType] = {
     "string": pa.string(),
     "binary": pa.binary(),
     "date": pa.date32(),
-    # Delta's timestamp is a point in time. The type without a time zone needs a reader above version 1.
+    # Delta's timestamp is a point in time. The type without a time zone needs a reader above
+    # version 1.
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _NAME_OF = {arrow: name for name, arrow in _PRIMITIVES.items()}
@@ -37,15 +39,19 @@ _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 
 
 def delta_schema(schema: pa.Schema) -> str:
-    """The `schemaString` of a table with these columns. ValueError, with the column's name, for an unsupported column.
+    """The `schemaString` of a table with these columns. ValueError, with the column's name, for an
+    unsupported column.
 
-    Field metadata is kept as strings. Metadata of the schema as a whole is dropped: Delta has no place for it.
+    Field metadata is kept as strings. Metadata of the schema as a whole is dropped: Delta has no
+    place for it.
     """
     return compact_json(_struct_to_json(schema, ""))
 
 
 def arrow_schema(schema_string: str) -> pa.Schema:
-    """The columns of a table from its `schemaString`. ValueError if it is invalid, or has a type deltaq cannot read."""
+    """The columns of a table from its `schemaString`. ValueError if it is invalid, or has a type
+    deltaq cannot read.
+    """
     try:
         parsed = strict_json(schema_string)
         if not isinstance(parsed, dict) or parsed.get("type") != "struct":
@@ -120,7 +126,10 @@ def _field_of_json(field: object, path: str) -> pa.Field:
     metadata = field.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise ValueError(f"the metadata of column {path + name!r} is not an object")
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in metadata.items()}
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in metadata.items()
+    }
     nullable = _flag(field, "nullable", path + name)
     return pa.field(name, _type_of_json(field.get("type"), path + name), nullable, texts or None)
 

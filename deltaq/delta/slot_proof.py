@@ -1,8 +1,9 @@
-"""Proves that what a client knows of a log still holds: no clean-up freed its slots, and the log was not replaced.
+"""Proves that what a client knows of a log still holds: no clean-up freed its slots, and the log
+was not replaced.
 
-Log clean-up frees old slots, so that they could be created again. It therefore first writes a marker to
-`_deltaq/log_start/`. A client that has not read the log for `HEAD_PROOF_S` looks for a marker above the slot before it
-trusts that slot, whether the slot is filled or empty.
+Log clean-up frees old slots, so that they could be created again. It therefore first writes a
+marker to `_deltaq/log_start/`. A client that has not read the log for `HEAD_PROOF_S` looks for a
+marker above the slot before it trusts that slot, whether the slot is filled or empty.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from deltaq.errors import Corrupt, Incompatible
 from deltaq.store import ObjectMissing
 
 HEAD_PROOF_S = 30.0
-"""How long a position at the head of the log is trusted without reading the log-start markers, in seconds of uptime.
+"""How long a position at the head of the log is trusted without reading the log-start markers, in
+seconds of uptime.
 
 Far shorter than the time after which maintenance removes an entry, far longer than a normal commit.
 """
 
 CLEAN_UP_GRACE_S = 2 * HEAD_PROOF_S
-"""How long clean-up waits between writing its log-start marker and removing the entries below it, in seconds.
+"""How long clean-up waits between writing its log-start marker and removing the entries below it,
+in seconds.
 
 A client that still trusts a position from before the marker finds its slots unchanged.
 """
@@ -28,8 +31,9 @@ A client that still trusts a position from before the marker finds its slots unc
 class SlotProof:
     """When a position in a log was last verified. All times are of `Clock.uptime`.
 
-    `proven_at` is the latest time at which clean-up had certainly not freed the slot after the position: the slot was
-    empty then, or above the log's start. `in_place_at`: when the newest entry was last seen in its slot.
+    `proven_at` is the latest time at which clean-up had certainly not freed the slot after the
+    position: the slot was empty then, or above the log's start. `in_place_at`: when the newest
+    entry was last seen in its slot.
     """
 
     def __init__(self, entries: LogEntries) -> None:
@@ -44,8 +48,10 @@ class SlotProof:
         self._anchor = -1
 
     def trust(self, version: int) -> None:
-        """A write follows the entry `version` without a check. That entry must still be there at the next check:
-        otherwise the log may have been removed before the write, which then vouches for itself."""
+        """A write follows the entry `version` without a check. That entry must still be there at
+        the next check: otherwise the log may have been removed before the write, which then vouches
+        for itself.
+        """
         if self._anchor < 0:
             self._anchor = version
 
@@ -54,11 +60,12 @@ class SlotProof:
         self.proven_at = max(self.proven_at, at)
 
     def holds_for(self, version: int) -> bool:
-        """Whether everything read of slot `version` before this call was read before clean-up could free the slot.
+        """Whether everything read of slot `version` before this call was read before clean-up could
+        free the slot.
 
-        Clean-up waits `CLEAN_UP_GRACE_S` between writing its marker and removing entries, so a proof is valid for
-        `HEAD_PROOF_S`. An entry of another writer in a slot proves nothing about the next slot: it may itself have been
-        freed long ago. Raises StoreError.
+        Clean-up waits `CLEAN_UP_GRACE_S` between writing its marker and removing entries, so a
+        proof is valid for `HEAD_PROOF_S`. An entry of another writer in a slot proves nothing about
+        the next slot: it may itself have been freed long ago. Raises StoreError.
         """
         asked_at = self._clock.uptime()  # taken before the listing, which may only be newer
         if asked_at - self.proven_at > HEAD_PROOF_S:
@@ -68,11 +75,11 @@ class SlotProof:
         return True
 
     def is_in_place(self, state: TableState) -> bool:
-        """Whether the log that `state` was read from is still there: its newest entry, and one from the time when this
-        client began to write. Raises StoreError.
+        """Whether the log that `state` was read from is still there: its newest entry, and one from
+        the time when this client began to write. Raises StoreError.
 
-        `rm -rf` lists a folder and then removes what it has listed. Entries created in between survive, and each of
-        them would vouch for the next one.
+        `rm -rf` lists a folder and then removes what it has listed. Entries created in between
+        survive, and each of them would vouch for the next one.
         """
         return self._is_newest_in_place(state) and self._is_anchored(state.version)
 

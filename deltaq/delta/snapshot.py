@@ -1,4 +1,6 @@
-"""Finds where a log can be loaded from: the newest checkpoint, and whether it or the first entries are damaged."""
+"""Finds where a log can be loaded from: the newest checkpoint, and whether it or the first entries
+are damaged.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from deltaq.store.parallel import in_parallel
 class LoadStart:
     """Where to load a log from: the newest checkpoint, or version 0 if there is none.
 
-    `listed` are the versions above it as listed meanwhile, on a remote store whose `_last_checkpoint` names it.
+    `listed` are the versions above it as listed meanwhile, on a remote store whose
+    `_last_checkpoint` names it.
     """
 
     checkpoint: Checkpoint | None
@@ -31,8 +34,9 @@ class LoadStart:
 
 
 def find_load_start(entries: LogEntries) -> LoadStart:
-    """The newest readable checkpoint. On a remote store the listing runs in parallel with the read of the checkpoint
-    and takes about as long. Raises Unavailable."""
+    """The newest readable checkpoint. On a remote store the listing runs in parallel with the read
+    of the checkpoint and takes about as long. Raises Unavailable.
+    """
     return reading(lambda: _load_start(entries))
 
 
@@ -74,8 +78,12 @@ def has_entries(entries: LogEntries, log_start: int, *, is_last_attempt: bool) -
 
 
 def is_unreadable_from(entries: LogEntries, start: int) -> bool:
-    """Whether no checkpoint from `start` on exists undamaged. Unavailable if one disappears during the check."""
-    return reading(lambda: all(_is_damaged(entries, e.key, start) for e in entries.store.list(entries.folder)))
+    """Whether no checkpoint from `start` on exists undamaged. Unavailable if one disappears during
+    the check.
+    """
+    return reading(
+        lambda: all(_is_damaged(entries, e.key, start) for e in entries.store.list(entries.folder))
+    )
 
 
 def _is_damaged(entries: LogEntries, key: str, start: int) -> bool:

@@ -1,7 +1,7 @@
 """The state of a deltaq table at one version: the result of its log entries.
 
-Source: the Delta protocol, "Action reconciliation". The newest protocol, metadata, domain and transaction of a key
-apply; a file is in the table from its `add` until its `remove`.
+Source: the Delta protocol, "Action reconciliation". The newest protocol, metadata, domain and
+transaction of a key apply; a file is in the table from its `add` until its `remove`.
 """
 
 from __future__ import annotations
@@ -10,29 +10,45 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from deltaq.delta.actions import Action, Add, CommitInfo, DomainMetadata, Entry, Metadata, Protocol, Remove, Txn
+from deltaq.delta.actions import (
+    Action,
+    Add,
+    CommitInfo,
+    DomainMetadata,
+    Entry,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
 from deltaq.delta.persistent_map import PersistentMap
 from deltaq.errors import Corrupt, Incompatible
 
 DELTAQ_DOMAIN = "deltaq"
 
 FORGOTTEN_VERSION = -1
-"""A `txn` of this version deletes the application's transaction: the application has committed nothing."""
+"""A `txn` of this version deletes the application's transaction: the application has committed
+nothing.
+"""
 
 PROTOCOL = Protocol(1, 7, writer_features=("domainMetadata", "deltaq"))
-"""Every Delta reader can read the table; a writer that does not know the feature `deltaq` must refuse to write."""
+"""Every Delta reader can read the table; a writer that does not know the feature `deltaq` must
+refuse to write.
+"""
 
 _KNOWN_WRITER_FEATURES = {"appendOnly", "invariants", "domainMetadata", "deltaq"}
 
 
 @dataclass(slots=True)
 class TableState:
-    """A table at `version`, which is -1 before the first entry. Files are in the order in which they were added.
-    `txn_id` is the token of entry `version`; None if the state comes from a checkpoint. `txn_slots` has the version of
-    each application's last transaction, if that is newer than the checkpoint of `restored_version` from which the state
-    was read: a checkpoint does not say it.
+    """A table at `version`, which is -1 before the first entry. Files are in the order in which
+    they were added. `txn_id` is the token of entry `version`; None if the state comes from a
+    checkpoint. `txn_slots` has the version of each application's last transaction, if that is newer
+    than the checkpoint of `restored_version` from which the state was read: a checkpoint does not
+    say it.
 
-    A value: never changed. It is not frozen, because each entry makes one, and that would take ten times as long.
+    A value: never changed. It is not frozen, because each entry makes one, and that would take ten
+    times as long.
     """
 
     version: int = -1
@@ -46,7 +62,9 @@ class TableState:
     restored_version: int = field(default=-1, compare=False)
 
     def txn_slot_max(self, app_id: str) -> int:
-        """The version of the last entry with a transaction of this application, or a later one; -1 if there is none."""
+        """The version of the last entry with a transaction of this application, or a later one; -1
+        if there is none.
+        """
         return self.txn_slots.get(app_id, self.restored_version)
 
     def actions(self) -> list[Action]:
@@ -54,16 +72,22 @@ class TableState:
         table = (self.protocol, self.metadata)
         return [
             *(action for action in table if action is not None),
-            *(DomainMetadata(domain, configuration) for domain, configuration in self.domains.items()),
+            *(
+                DomainMetadata(domain, configuration)
+                for domain, configuration in self.domains.items()
+            ),
             *self.txns.values(),
             *self.files.values(),
         ]
 
     def check(self, entry: Entry, path: str) -> None:
-        """Raises Corrupt for an entry that is not the next version, Incompatible for one that deltaq did not write, or
-        with a protocol that deltaq does not support."""
+        """Raises Corrupt for an entry that is not the next version, Incompatible for one that
+        deltaq did not write, or with a protocol that deltaq does not support.
+        """
         if entry.version != self.version + 1:
-            raise Corrupt(f"expected version {self.version + 1} next", path=path, version=entry.version)
+            raise Corrupt(
+                f"expected version {self.version + 1} next", path=path, version=entry.version
+            )
         if entry.info is None:
             raise Incompatible(_foreign(entry.version, path))
         for action in entry.actions:
@@ -89,7 +113,9 @@ def restored_state(version: int, actions: Iterable[Action]) -> TableState:
 
 
 class _Change:
-    """The state after some actions, while they are applied. It owns the parts of maps that it makes."""
+    """The state after some actions, while they are applied. It owns the parts of maps that it
+    makes.
+    """
 
     def __init__(self, before: TableState) -> None:
         self._before = before
@@ -143,12 +169,12 @@ class _Change:
 def _foreign(version: int, path: str) -> str:
     if version == 0:
         return (
-            f"the Delta table that begins with {path!r} was made by another program, and deltaq leaves it alone. "
-            "Choose another name, or move that table elsewhere."
+            f"the Delta table that begins with {path!r} was made by another program, and deltaq "
+            "leaves it alone. Choose another name, or move that table elsewhere."
         )
     return (
-        f"log entry {version} at {path!r} was not written by deltaq. Only deltaq may write this table: "
-        "stop the other writer, and restore the table's log from before that entry."
+        f"log entry {version} at {path!r} was not written by deltaq. Only deltaq may write this "
+        "table: stop the other writer, and restore the table's log from before that entry."
     )
 
 
@@ -156,10 +182,10 @@ def _checked(protocol: Protocol, version: int) -> Protocol:
     unknown = sorted(set(protocol.writer_features) - _KNOWN_WRITER_FEATURES)
     if protocol.min_reader_version > 1 or unknown:
         raise Incompatible(
-            f"version {version} of the table asks for Delta reader version {protocol.min_reader_version} "
-            f"and writer features {unknown or 'as known'}; "
-            f"this deltaq supports reader version 1 and {sorted(_KNOWN_WRITER_FEATURES)}. "
-            "Upgrade deltaq, or undo the other tool's protocol change."
+            f"version {version} of the table asks for Delta reader version "
+            f"{protocol.min_reader_version} and writer features {unknown or 'as known'}; this "
+            f"deltaq supports reader version 1 and {sorted(_KNOWN_WRITER_FEATURES)}. Upgrade "
+            "deltaq, or undo the other tool's protocol change."
         )
     if "deltaq" not in protocol.writer_features:
         raise Incompatible(

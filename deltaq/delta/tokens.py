@@ -17,7 +17,9 @@ def commit_token(folder: str, version: int, txn_id: str) -> str:
 
 
 def parse_commit_token(folder: str, token: str) -> tuple[int, str]:
-    """Version and txnId of a token of this log. ValueError for any other text, TypeError if not a str."""
+    """Version and txnId of a token of this log. ValueError for any other text, TypeError if not a
+    str.
+    """
     if not isinstance(token, str):
         raise TypeError(f"token must be str, not {type(token).__name__}")
     parts = _TOKEN.fullmatch(token)
@@ -25,5 +27,7 @@ def parse_commit_token(folder: str, token: str) -> tuple[int, str]:
         raise ValueError(f"{token!r:.100} is not the token of an OutcomeUnknown error")
     version, txn_id = int(parts[1]), parts[2]
     if commit_token(folder, version, txn_id) != token:
-        raise ValueError(f"{token!r:.100} is the token of another topic's or group's commit than {folder!r}'s")
+        raise ValueError(
+            f"{token!r:.100} is the token of another topic's or group's commit than {folder!r}'s"
+        )
     return version, txn_id

@@ -27,8 +27,9 @@ COMMIT_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """Offsets to commit on behalf of a member, or of a consumer that uses `assign`: then `claim` is None. `wait` is
-    that of `GroupLog.commit`."""
+    """Offsets to commit on behalf of a member, or of a consumer that uses `assign`: then `claim` is
+    None. `wait` is that of `GroupLog.commit`.
+    """
 
     offsets: Sequence[ToCommit]
     claim: Claim | None
@@ -37,7 +38,8 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequestSender:
-    """Sends the requests of one consumer. One at a time: the offset committer decides on their order.
+    """Sends the requests of one consumer. One at a time: the offset committer decides on their
+    order.
 
     `topic(name)` returns a topic's id and number of partitions, or None if it does not exist.
     """
@@ -49,35 +51,47 @@ class CommitRequestSender:
     _clock: Clock
 
     def send(self, request: CommitRequest) -> list[TopicPartition]:
-        """Commit, and return the partitions, each with its `error` set if its topic or partition does not exist. Raises
-        UnknownTopic if none of them exists, Fenced, Unavailable, OutcomeUnknown."""
+        """Commit, and return the partitions, each with its `error` set if its topic or partition
+        does not exist. Raises UnknownTopic if none of them exists, Fenced, Unavailable,
+        OutcomeUnknown.
+        """
         results, located = self._located(request.offsets)
         self._log.commit(request.claim, located, self._deadline(), wait=request.wait)
         self._stored.note_committed(request.offsets, located)
         return results
 
     def send_and_report(self, request: CommitRequest) -> None:
-        """Commit, and report the result. Raises nothing but the exception of a bug or of a signal handler."""
+        """Commit, and report the result. Raises nothing but the exception of a bug or of a signal
+        handler.
+        """
         try:
             self._report(request.offsets, lambda: self.send(request))
         except KafkaException:
             pass  # reported
 
-    def hand_over(self, operation: str, plan: HandOver, claim: Claim, offsets: Sequence[ToCommit]) -> None:
-        """Change the membership, commit these offsets in the same entry, and report their result. Raises what
-        `GroupLog.change` raises."""
+    def hand_over(
+        self, operation: str, plan: HandOver, claim: Claim, offsets: Sequence[ToCommit]
+    ) -> None:
+        """Change the membership, commit these offsets in the same entry, and report their result.
+        Raises what `GroupLog.change` raises.
+        """
 
         def change() -> list[TopicPartition]:
             results, located = self._located(offsets) if offsets else ([], [])
-            self._log.change(operation, claim, lambda head: plan(head, claim), self._deadline(), located)
+            self._log.change(
+                operation, claim, lambda head: plan(head, claim), self._deadline(), located
+            )
             self._stored.note_committed(offsets, located)
             return results
 
         self._report(offsets, change)
 
-    def send_pending(self, claim: Claim, pending: Sequence[PendingOffsets], timeout_s: float) -> None:
-        """Commit what heartbeats show, as the leader that `claim` names. An error is only logged: the next heartbeats
-        show the offsets again."""
+    def send_pending(
+        self, claim: Claim, pending: Sequence[PendingOffsets], timeout_s: float
+    ) -> None:
+        """Commit what heartbeats show, as the leader that `claim` names. An error is only logged:
+        the next heartbeats show the offsets again.
+        """
         try:
             self._log.commit_pending(claim, pending, self._clock.monotonic() + timeout_s)
         except KafkaException as error:
@@ -85,8 +99,12 @@ class CommitRequestSender:
         except Exception:  # noqa: BLE001 - a bug must not end the committer's thread
             _log.exception("committing offsets of members failed group=%r", self._log.group)
 
-    def _located(self, offsets: Sequence[ToCommit]) -> tuple[list[TopicPartition], list[CommittedOffset]]:
-        """The results of a commit, and the offsets of the topics that exist. Raises UnknownTopic if none does."""
+    def _located(
+        self, offsets: Sequence[ToCommit]
+    ) -> tuple[list[TopicPartition], list[CommittedOffset]]:
+        """The results of a commit, and the offsets of the topics that exist. Raises UnknownTopic if
+        none does.
+        """
         results, known = [], []
         failure: UnknownTopic | None = None
         for entry in offsets:
@@ -112,7 +130,9 @@ class CommitRequestSender:
             raise UnknownTopic(wanted.topic, partition=wanted.partition)
         return topic_id
 
-    def _report(self, offsets: Sequence[ToCommit], commit: Callable[[], list[TopicPartition]]) -> None:
+    def _report(
+        self, offsets: Sequence[ToCommit], commit: Callable[[], list[TopicPartition]]
+    ) -> None:
         """Report the result of a commit to `on_result`, also if it raises."""
         try:
             results = commit()
@@ -127,7 +147,9 @@ class CommitRequestSender:
             raise
         except Exception as error:  # a bug, or an exception of a signal handler
             _log.exception("committing offsets failed group=%r", self._log.group)
-            self._on_result(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"), [])
+            self._on_result(
+                KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"), []
+            )
             raise
 
     def _deadline(self) -> float:

@@ -1,9 +1,10 @@
-"""Turns of members that commit offsets without rest: which of them leaves the next slot to others, and for how long.
+"""Turns of members that commit offsets without rest: which of them leaves the next slot to others,
+and for how long.
 
-On an object store the member that filled a slot knows at once that the next one is free. Each other member learns it
-one request later, and loses that slot, too. So a member that commits again leaves the slot to all members that do the
-same and have committed less recently. Only speed depends on it: create-if-absent decides who has a slot. No I/O; the
-caller reads and waits.
+On an object store the member that filled a slot knows at once that the next one is free. Each other
+member learns it one request later, and loses that slot, too. So a member that commits again leaves
+the slot to all members that do the same and have committed less recently. Only speed depends on it:
+create-if-absent decides who has a slot. No I/O; the caller reads and waits.
 """
 
 from __future__ import annotations
@@ -16,31 +17,41 @@ from deltaq.delta.actions import Entry
 from deltaq.delta.table_state import TableState
 
 REST_PARAMETER = "restMs"
-"""In `operationParameters` of an offset commit: milliseconds since the end of the member's commit before it, or 0 in
-its first commit if that lost a race."""
+"""In `operationParameters` of an offset commit: milliseconds since the end of the member's commit
+before it, or 0 in its first commit if that lost a race.
+"""
 
 REST_COMMITS = 5.0
 """A member takes turns if it rested at most this many commits before its newest one."""
 
 _NEXT_COMMITS = 4.0
-"""A member that takes turns and does not use its slot for this many commits has stopped: time for a read that finds
-the entry before, the create, and a read of it by the others, each of which may be a slow one."""
+"""A member that takes turns and does not use its slot for this many commits has stopped: time for a
+read that finds the entry before, the create, and a read of it by the others, each of which may be a
+slow one.
+"""
 _ORDER_COMMITS = 1.0
-"""Added for each further member that is to commit first, so that those that wait do not all give up together."""
+"""Added for each further member that is to commit first, so that those that wait do not all give up
+together.
+"""
 _LEAVE_MAX_S = 2.0
 """Longest wait for the same member, in seconds."""
 _EXTRA_EVERY = 4
-"""Every so many commits a member leaves its own slot, too, to members that do not take turns yet."""
+"""Every so many commits a member leaves its own slot, too, to members that do not take turns
+yet.
+"""
 _COMMIT_MAX_S = 1.0
 _INERTIA = 0.25
 
 
 @dataclass(eq=False)
 class CommitTurns:
-    """What one member has seen of the offset commits of its group. Thread-safe: several readers of the log share it."""
+    """What one member has seen of the offset commits of its group. Thread-safe: several readers of
+    the log share it.
+    """
 
     _clock: Clock
-    _newest: dict[str, int] = field(default_factory=dict)  # version of the newest commit of each that takes turns
+    # Version of the newest commit of each that takes turns.
+    _newest: dict[str, int] = field(default_factory=dict)
     _read_to: int = -1
     _own_version: int = -1
     _own_commits: int = 0
@@ -69,19 +80,27 @@ class CommitTurns:
 
     def rest_ms(self) -> int | None:
         """Milliseconds since the own newest commit; None without any."""
-        return None if self._ended_at is None else round((self._clock.monotonic() - self._ended_at) * 1000)
+        return (
+            None
+            if self._ended_at is None
+            else round((self._clock.monotonic() - self._ended_at) * 1000)
+        )
 
     def committed(self, version: int, seconds: float) -> None:
         """Learn of an own commit, each try of which took `seconds` in the mean."""
         with self._lock:
             known_s = self._commit_s or seconds
-            self._commit_s = min(_COMMIT_MAX_S, known_s + _INERTIA * (min(seconds, 2 * known_s) - known_s))
+            self._commit_s = min(
+                _COMMIT_MAX_S, known_s + _INERTIA * (min(seconds, 2 * known_s) - known_s)
+            )
             self._own_version = version
             self._own_commits += 1
             self._ended_at = self._clock.monotonic()
 
     def ahead(self, member_id: str) -> tuple[str, ...]:
-        """The other members that take turns and have not committed since this one, `member_id`, in their order."""
+        """The other members that take turns and have not committed since this one, `member_id`, in
+        their order.
+        """
         with self._lock:
             before = {
                 other: version
@@ -97,14 +116,17 @@ class CommitTurns:
                 self._newest.pop(member_id, None)
 
     def leave_s(self, ahead: int) -> float:
-        """Seconds for which a slot is left to `ahead` members, of which the first does not commit meanwhile."""
+        """Seconds for which a slot is left to `ahead` members, of which the first does not commit
+        meanwhile.
+        """
         return min(_LEAVE_MAX_S, self._commit_s * (_NEXT_COMMITS + _ORDER_COMMITS * (ahead - 1)))
 
     def extra_s(self, members: int) -> float:
-        """Seconds for which one of several own slots is left to members that do not take turns, if there are any among
-        the `members` of the group.
+        """Seconds for which one of several own slots is left to members that do not take turns, if
+        there are any among the `members` of the group.
 
-        Those that take turns know when the next slot is free. A member that begins would lose every race against them.
+        Those that take turns know when the next slot is free. A member that begins would lose every
+        race against them.
         """
         with self._lock:
             if self._own_commits % _EXTRA_EVERY or len(self._newest) >= members:

@@ -1,7 +1,8 @@
 """Failure detection for group members by their heartbeat objects.
 
-A member overwrites its heartbeat object with different content each time. It is dead once it has not done so for its
-`session.timeout.ms`, measured on the watcher's own monotonic clock. No clocks of two machines are compared.
+A member overwrites its heartbeat object with different content each time. It is dead once it has
+not done so for its `session.timeout.ms`, measured on the watcher's own monotonic clock. No clocks
+of two machines are compared.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from deltaq.store.parallel import in_parallel_if_remote
 _log = logging.getLogger("deltaq.groups")
 
 HEARTBEAT_BYTES_MAX = PENDING_BYTES_MAX + 30  # a 64-bit number and a checksum come first
-"""Bytes of a heartbeat object that a watcher reads. A member writes fewer; an object of another writer may be huge."""
+"""Bytes of a heartbeat object that a watcher reads. A member writes fewer; an object of another
+writer may be huge.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Members whose heartbeat has changed since the check before, and dead ones. Others have to be checked again."""
+    """Members whose heartbeat has changed since the check before, and dead ones. Others have to be
+    checked again.
+    """
 
     alive: frozenset[str]
     dead: frozenset[str]
@@ -34,7 +39,9 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A heartbeat object's content, None if it does not exist, and when the read began and ended."""
+    """A heartbeat object's content, None if it does not exist, and when the read began and
+    ended.
+    """
 
     content: bytes | None
     began_at: float
@@ -45,9 +52,9 @@ class _Read:
 class LivenessCheck:
     """What one watcher has seen of the heartbeats of one group. Not thread-safe.
 
-    A member's silence is measured from the end of the first check that found its object's present content to the
-    beginning of the last one, so neither a slow store nor a suspended watcher makes it longer. "Dead" is final: such a
-    member ends its own session (`Membership`).
+    A member's silence is measured from the end of the first check that found its object's present
+    content to the beginning of the last one, so neither a slow store nor a suspended watcher makes
+    it longer. "Dead" is final: such a member ends its own session (`Membership`).
     """
 
     _store: Store
@@ -73,17 +80,25 @@ class LivenessCheck:
                     alive.update(of_object)
             else:
                 silent_s = read.began_at - before[1]
-                dead.update(member_id for member_id in of_object if silent_s >= members[member_id].session_timeout_s)
+                dead.update(
+                    member_id
+                    for member_id in of_object
+                    if silent_s >= members[member_id].session_timeout_s
+                )
         return Sighting(frozenset(alive), frozenset(dead))
 
     def pending(self, members: Mapping[str, Member]) -> list[PendingOffsets]:
         """The offsets in the heartbeats of these members, as the last check has read them."""
-        found = ((name, self._seen.get(heartbeat_name(name, member))) for name, member in members.items())
+        found = (
+            (name, self._seen.get(heartbeat_name(name, member))) for name, member in members.items()
+        )
         parsed = (parse_pending(seen[0], name) for name, seen in found if seen is not None)
         return [pending for pending in parsed if pending is not None]
 
     def next_verdict_s(self, members: Mapping[str, Member]) -> float:
-        """Seconds until the first of these members is dead if it stays silent; infinite without a checked member."""
+        """Seconds until the first of these members is dead if it stays silent; infinite without a
+        checked member.
+        """
         now = self._clock.monotonic()
         left = [
             seen[1] + member.session_timeout_s - now
@@ -95,7 +110,9 @@ class LivenessCheck:
     def _read(self, name: str) -> _Read:
         began_at = self._clock.monotonic()
         try:
-            content = self._store.get_range(names.member_key(self._group, name), 0, HEARTBEAT_BYTES_MAX)
+            content = self._store.get_range(
+                names.member_key(self._group, name), 0, HEARTBEAT_BYTES_MAX
+            )
         except ObjectMissing:
             content = None
         except StoreError as error:
@@ -109,7 +126,9 @@ def heartbeat_name(member_id: str, member: Member) -> str:
 
 
 def remove_heartbeat(store: Store, group: str, member_id: str) -> None:
-    """Remove the heartbeat object of a former member. If that fails, maintenance removes it later."""
+    """Remove the heartbeat object of a former member. If that fails, maintenance removes it
+    later.
+    """
     try:
         store.delete(names.member_key(group, member_id))
     except StoreError as error:

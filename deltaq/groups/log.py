@@ -17,7 +17,14 @@ from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.errors import Fenced, KafkaException
 from deltaq.groups.commit_turns import REST_PARAMETER, CommitTurns
-from deltaq.groups.fencing import Claim, check_may_commit, check_no_members, check_not_in_use, check_there, subscribed
+from deltaq.groups.fencing import (
+    Claim,
+    check_may_commit,
+    check_no_members,
+    check_not_in_use,
+    check_there,
+    subscribed,
+)
 from deltaq.groups.liveness import LivenessCheck, remove_heartbeat
 from deltaq.groups.offsets import CommittedOffset, committed_offset, forget_actions, offset_actions
 from deltaq.groups.pending import PendingOffsets, acceptable
@@ -41,7 +48,10 @@ CHECK_INTERVAL_S = 1.0
 
 # A Delta table must have a column, though a group never has a row.
 _SCHEMA = json.dumps(
-    {"type": "struct", "fields": [{"name": "group", "type": "string", "nullable": True, "metadata": {}}]}
+    {
+        "type": "struct",
+        "fields": [{"name": "group", "type": "string", "nullable": True, "metadata": {}}],
+    }
 )
 
 
@@ -57,7 +67,9 @@ class GroupChanged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """A position in the log that a client has read; `proven_at` is that of `LogReader`. Never changed."""
+    """A position in the log that a client has read; `proven_at` is that of `LogReader`. Never
+    changed.
+    """
 
     state: TableState
     proven_at: float
@@ -65,7 +77,9 @@ class _Position:
 
 @dataclass(eq=False)
 class _Newest:
-    """The newest position that one of several clients of a log has read; replaced, and read without a lock."""
+    """The newest position that one of several clients of a log has read; replaced, and read without
+    a lock.
+    """
 
     position: _Position | None = None
 
@@ -80,7 +94,8 @@ class GroupLog:
     _client_id: str = ""
     _maintenance: GroupMaintenance | None = None  # notified of commits
     _newest: _Newest | None = None  # shared with siblings; None without any
-    _turns: CommitTurns | None = None  # shared with siblings; None on a local store, where a lost race costs little
+    # Shared with siblings; None on a local store, where a lost race costs little.
+    _turns: CommitTurns | None = None
     _loaded: bool = False
     _shared_version: int = -1  # of the position that was last shared or taken over
 
@@ -93,11 +108,14 @@ class GroupLog:
         self._lock = self._clock.lock()
 
     def sibling(self) -> GroupLog:
-        """Another client of this log. An operation of the one does not wait for an operation of the other, and what
-        one has read the other need not read again."""
+        """Another client of this log. An operation of the one does not wait for an operation of the
+        other, and what one has read the other need not read again.
+        """
         self._newest = self._newest or _Newest()
         shared = self._newest, self._turns
-        return GroupLog(self._store, self.group, self._clock, self._client_id, self._maintenance, *shared)
+        return GroupLog(
+            self._store, self.group, self._clock, self._client_id, self._maintenance, *shared
+        )
 
     def head(self) -> GroupHead:
         """Read the current head of the group. Raises Unavailable, Corrupt, Incompatible."""
@@ -116,23 +134,33 @@ class GroupLog:
         return self._log.state
 
     def newest_read(self) -> tuple[TableState, GroupHead] | None:
-        """The newest table that this client or a sibling has read, and its head; None before the first read, and
-        without a sibling. Does no I/O and takes no lock. Raises Corrupt, Incompatible."""
+        """The newest table that this client or a sibling has read, and its head; None before the
+        first read, and without a sibling. Does no I/O and takes no lock. Raises Corrupt,
+        Incompatible.
+        """
         position = None if self._newest is None else self._newest.position
         return None if position is None else (position.state, self._head(position.state))
 
     def committed(self, partitions: Sequence[tuple[str, str, int]]) -> list[CommittedOffset | None]:
-        """Read the committed offset, or None, of each (topic, topic id, partition). Raises as `head`."""
+        """Read the committed offset, or None, of each (topic, topic id, partition). Raises as
+        `head`.
+        """
         with self._lock:
             self._catch_up()
             return [committed_offset(self._log.state, *partition) for partition in partitions]
 
     def change(
-        self, operation: str, claim: Claim, plan: HeadPlan, deadline: float, offsets: Sequence[CommittedOffset] = ()
+        self,
+        operation: str,
+        claim: Claim,
+        plan: HeadPlan,
+        deadline: float,
+        offsets: Sequence[CommittedOffset] = (),
     ) -> GroupHead:
-        """Change the membership: `plan(head)` is the head to write, or None if it stays. `offsets` are committed
-        in the same entry, on behalf of `claim`. Returns the head. Raises Fenced, and what `plan` and
-        `DeltaLog.commit` raise."""
+        """Change the membership: `plan(head)` is the head to write, or None if it stays. `offsets`
+        are committed in the same entry, on behalf of `claim`. Returns the head. Raises Fenced, and
+        what `plan` and `DeltaLog.commit` raise.
+        """
         self._sync_topics(offsets)
         keys = [(offset.topic, offset.partition) for offset in offsets]
         with self._lock:
@@ -143,27 +171,40 @@ class GroupLog:
                 if keys:
                     check_may_commit(head, self.group, claim, keys)
                 after = plan(head)
-                changes = [*([] if after is None else [after.action()]), *offset_actions(state, offsets, now)]
+                changes = [
+                    *([] if after is None else [after.action()]),
+                    *offset_actions(state, offsets, now),
+                ]
                 return [*_table(state, self.group, now), *changes] if changes else []
 
             self._commit(operation, actions, deadline, claim)
             return self._head(self._log.state)
 
     def commit(
-        self, claim: Claim | None, offsets: Sequence[CommittedOffset], deadline: float, *, wait: bool = False
+        self,
+        claim: Claim | None,
+        offsets: Sequence[CommittedOffset],
+        deadline: float,
+        *,
+        wait: bool = False,
     ) -> None:
         """Commit offsets atomically. Raises Fenced, and what `DeltaLog.commit` raises.
 
-        Without a `claim` the commit is refused while the group has a living member. Each such call checks the
-        members' heartbeats once, and removes those seen dead, in the same entry. With `wait` it checks until one
-        member is seen to live or all are found dead: a program that commits once and ends gets past killed members.
+        Without a `claim` the commit is refused while the group has a living member. Each such call
+        checks the members' heartbeats once, and removes those seen dead, in the same entry. With
+        `wait` it checks until one member is seen to live or all are found dead: a program that
+        commits once and ends gets past killed members.
         """
         self._sync_topics(offsets)
         keys = [(offset.topic, offset.partition) for offset in offsets]
         rest_ms = None if self._turns is None else self._turns.rest_ms()
         with self._lock:
             self._catch_up_in_turn(claim, deadline)
-            dead = self._dead_members(deadline if wait else float("-inf")) if claim is None else frozenset()
+            dead = (
+                self._dead_members(deadline if wait else float("-inf"))
+                if claim is None
+                else frozenset()
+            )
 
             def actions(state: TableState, now: int) -> list[Action]:
                 head = self._head(state)
@@ -173,14 +214,21 @@ class GroupLog:
                     check_may_commit(head, self.group, claim, keys)
                 emptied = _emptied(head) if claim is None else []
                 table = _table(state, self.group, now)
-                return [*table, *(emptied or (table and [head.action()])), *offset_actions(state, offsets, now)]
+                return [
+                    *table,
+                    *(emptied or (table and [head.action()])),
+                    *offset_actions(state, offsets, now),
+                ]
 
             self._commit(OFFSET_COMMIT, actions, deadline, claim, rest_ms)
         self.clear_away(dead)
 
-    def commit_pending(self, claim: Claim, pending: Sequence[PendingOffsets], deadline: float) -> None:
-        """Commit those of the pending offsets that may be committed, on behalf of their members, as the leader that
-        `claim` names. Raises what `DeltaLog.commit` raises."""
+    def commit_pending(
+        self, claim: Claim, pending: Sequence[PendingOffsets], deadline: float
+    ) -> None:
+        """Commit those of the pending offsets that may be committed, on behalf of their members, as
+        the leader that `claim` names. Raises what `DeltaLog.commit` raises.
+        """
         self._sync_topics([offset for of_member in pending for offset in of_member.offsets])
         rest_ms = None if self._turns is None else self._turns.rest_ms()
         with self._lock:
@@ -192,19 +240,26 @@ class GroupLog:
             self._commit(OFFSET_COMMIT, actions, deadline, claim, rest_ms, {"pending": "true"})
 
     def _dead_members(self, wait_until: float) -> frozenset[str]:
-        """The dead members. Until `wait_until`, waits while no member is seen to live and not all are known dead."""
+        """The dead members. Until `wait_until`, waits while no member is seen to live and not all
+        are known dead.
+        """
         while True:
             members = self._head(self._log.state).members
             seen = self._watch.check(members)
             if seen.alive or seen.dead == members.keys() or self._clock.monotonic() >= wait_until:
                 return seen.dead
-            self._clock.sleep(min(CHECK_INTERVAL_S, *(member.session_timeout_s / 4 for member in members.values())))
+            self._clock.sleep(
+                min(
+                    CHECK_INTERVAL_S, *(member.session_timeout_s / 4 for member in members.values())
+                )
+            )
             self._catch_up()
 
     def delete(self, deadline: float) -> None:
-        """Delete the group: all committed offsets, and members that are found dead, which may take their session
-        time-out. Raises GroupInUse for other members, KafkaException (GROUP_ID_NOT_FOUND), and what `DeltaLog.commit`
-        raises."""
+        """Delete the group: all committed offsets, and members that are found dead, which may take
+        their session time-out. Raises GroupInUse for other members, KafkaException
+        (GROUP_ID_NOT_FOUND), and what `DeltaLog.commit` raises.
+        """
         with self._lock:
             self._catch_up()
             dead = self._dead_members(deadline)
@@ -219,8 +274,9 @@ class GroupLog:
         self.clear_away(dead)
 
     def delete_offsets(self, offsets: Sequence[CommittedOffset], deadline: float) -> frozenset[str]:
-        """Delete committed offsets. Returns the topics whose offsets stay, because members that are not found dead
-        subscribe to them. Raises as `delete`, but not GroupInUse."""
+        """Delete committed offsets. Returns the topics whose offsets stay, because members that are
+        not found dead subscribe to them. Raises as `delete`, but not GroupInUse.
+        """
         topics = {offset.topic for offset in offsets}
         kept: frozenset[str] = frozenset()
         removed: frozenset[str] = frozenset()
@@ -236,29 +292,43 @@ class GroupLog:
                 kept = subscribed(head, topics, dead)
                 removed = dead if head.members.keys() <= dead else frozenset()
                 forgotten = [offset.app_id for offset in offsets if offset.topic not in kept]
-                return [*(_emptied(head) if removed else ()), *forget_actions(state, forgotten, now)]
+                return [
+                    *(_emptied(head) if removed else ()),
+                    *forget_actions(state, forgotten, now),
+                ]
 
             self._commit("FORGET OFFSETS", actions, deadline)
         self.clear_away(removed)
         return kept
 
     def forget_offsets(
-        self, app_ids: Sequence[str] | None, deadline: float, dead: Sequence[str] = (), at_version: int | None = None
+        self,
+        app_ids: Sequence[str] | None,
+        deadline: float,
+        dead: Sequence[str] = (),
+        at_version: int | None = None,
     ) -> None:
-        """Delete committed offsets (all if `app_ids` is None), and remove the members in `dead`. Raises GroupInUse for
-        other members, GroupChanged if `at_version` is not the newest version, and what `DeltaLog.commit` raises."""
+        """Delete committed offsets (all if `app_ids` is None), and remove the members in `dead`.
+        Raises GroupInUse for other members, GroupChanged if `at_version` is not the newest version,
+        and what `DeltaLog.commit` raises.
+        """
 
         def plan(state: TableState, now: int) -> list[Action]:
             if at_version is not None and state.version != at_version:
                 raise GroupChanged(self.group)
             head = self._head(state)
             check_not_in_use(head, self.group, dead)
-            return [*_emptied(head), *forget_actions(state, state.txns if app_ids is None else app_ids, now)]
+            return [
+                *_emptied(head),
+                *forget_actions(state, state.txns if app_ids is None else app_ids, now),
+            ]
 
         self._forget(plan, deadline)
 
     def forget_over(self, app_ids: Sequence[str], deadline: float) -> None:
-        """Delete offsets of topic ids that no longer exist; the group may have members. Raises as `DeltaLog.commit`."""
+        """Delete offsets of topic ids that no longer exist; the group may have members. Raises as
+        `DeltaLog.commit`.
+        """
         self._forget(lambda state, now: forget_actions(state, app_ids, now), deadline)
 
     def _forget(self, plan: Plan, deadline: float) -> None:
@@ -274,8 +344,10 @@ class GroupLog:
             remove_heartbeat(self._store, self.group, member_id)
 
     def _sync_topics(self, offsets: Sequence[CommittedOffset]) -> None:
-        """Sync the log entries of the offsets' topics. Otherwise a power failure could undo a record that the group has
-        committed, and the group would skip the next record written at the same offset."""
+        """Sync the log entries of the offsets' topics. Otherwise a power failure could undo a
+        record that the group has committed, and the group would skip the next record written at the
+        same offset.
+        """
         for topic in sorted({offset.topic for offset in offsets}):
             self._sync(names.topic_log(topic))
 
@@ -296,11 +368,16 @@ class GroupLog:
         rest_ms: int | None = None,
         parameters: Mapping[str, str] | None = None,
     ) -> None:
-        """Commit what `plan` returns for the slot that is tried; nothing if that is no action. `rest_ms` is that of
-        `CommitTurns`."""
+        """Commit what `plan` returns for the slot that is tried; nothing if that is no action.
+        `rest_ms` is that of `CommitTurns`.
+        """
         txn_id = self._clock.unique_id()
         takes_turns = self._turns is not None and claim is not None and operation == OFFSET_COMMIT
-        by = {} if claim is None else {"member": claim.member_id, "generation": str(claim.generation)}
+        by = (
+            {}
+            if claim is None
+            else {"member": claim.member_id, "generation": str(claim.generation)}
+        )
         by |= parameters or {}
         tries = 0
 
@@ -310,12 +387,22 @@ class GroupLog:
             if takes_turns and (rest_ms is not None or tries > 1):
                 by[REST_PARAMETER] = str(rest_ms or 0)
             now = self._clock.time_ms()
-            info = CommitInfo(txn_id, now, operation, self._client_id, ENGINE, is_blind_append=False, parameters=by)
+            info = CommitInfo(
+                txn_id,
+                now,
+                operation,
+                self._client_id,
+                ENGINE,
+                is_blind_append=False,
+                parameters=by,
+            )
             actions = plan(state, now)
             return Draft(info, actions) if actions else Abandoned(None)
 
         try:
-            committed = self._moved(lambda: self._log.commit(write, deadline, takes_turns=takes_turns))
+            committed = self._moved(
+                lambda: self._log.commit(write, deadline, takes_turns=takes_turns)
+            )
         except Fenced as refused:
             metrics.COMMITS_REFUSED.add(group=self.group, reason=refused.error.name())
             raise
@@ -324,12 +411,16 @@ class GroupLog:
         if operation == OFFSET_COMMIT:
             metrics.OFFSET_COMMIT_LATENCY.observe(committed.seconds, group=self.group)
         if self._turns is not None and takes_turns:
-            self._turns.committed(committed.entry.version, committed.seconds / (committed.lost_races + 1))
+            self._turns.committed(
+                committed.entry.version, committed.seconds / (committed.lost_races + 1)
+            )
         if self._maintenance is not None and committed.entry.version == self._log.state.version:
             self._maintenance.committed(self._log.state)
 
     def _catch_up_in_turn(self, claim: Claim | None, deadline: float) -> None:
-        """Catch up. A member leaves the next slots to those that commit without rest too, and have waited longer."""
+        """Catch up. A member leaves the next slots to those that commit without rest too, and have
+        waited longer.
+        """
         turns = self._turns
         if turns is None or claim is None or not self._loaded or not turns.ahead(claim.member_id):
             self._catch_up()
@@ -337,10 +428,11 @@ class GroupLog:
             self._moved(lambda: self._await_turn(turns, claim.member_id, deadline))
 
     def _await_turn(self, turns: CommitTurns, member_id: str, deadline: float) -> None:
-        """Read until no member is ahead. The entry that ends the wait is the newest, so no read of the end follows.
+        """Read until no member is ahead. The entry that ends the wait is the newest, so no read of
+        the end follows.
 
-        Entries of members that have given up the first one do not prolong the wait: if it has died, a member that waits
-        longer than the others would wait for ever while they commit.
+        Entries of members that have given up the first one do not prolong the wait: if it has died,
+        a member that waits longer than the others would wait for ever while they commit.
         """
         self._take_over()
         read_at = waits_since = self._clock.monotonic()
@@ -375,8 +467,9 @@ class GroupLog:
             self._log.load()
 
     def _take_over(self) -> bool:
-        """Take over what another client has read, if it is newer. To begin from, it must have been read lately, because
-        a checkpoint may be nearer to the end."""
+        """Take over what another client has read, if it is newer. To begin from, it must have been
+        read lately, because a checkpoint may be nearer to the end.
+        """
         newest, log = None if self._newest is None else self._newest.position, self._log
         if newest is None or log.is_partial:
             return False
@@ -396,8 +489,9 @@ class GroupLog:
             self._shared_version = log.state.version
 
     def _moved(self, move: Callable[[], R]) -> R:
-        """Return `move()`. An exception that is not the log's, such as KeyboardInterrupt, may leave the state half
-        changed, so the next call loads the log again."""
+        """Return `move()`. An exception that is not the log's, such as KeyboardInterrupt, may leave
+        the state half changed, so the next call loads the log again.
+        """
         try:
             moved = move()
         except KafkaException:

@@ -1,9 +1,11 @@
-"""A consumer's membership in its group, on a thread: joining, heartbeats, watching other members, leaving.
+"""A consumer's membership in its group, on a thread: joining, heartbeats, watching other members,
+leaving.
 
-The thread keeps the consumer in its group and publishes what the group's log says of it (`GroupView`). The consumer's
-own thread follows the view: it runs the rebalance callbacks and releases partitions (`consumer/reconciliation.py`).
-A member that was silent for its `session.timeout.ms` ends its own session and joins again with a new id, so a watcher
-never removes a living member, however late it acts.
+The thread keeps the consumer in its group and publishes what the group's log says of it
+(`GroupView`). The consumer's own thread follows the view: it runs the rebalance callbacks and
+releases partitions (`consumer/reconciliation.py`). A member that was silent for its
+`session.timeout.ms` ends its own session and joins again with a new id, so a watcher never removes
+a living member, however late it acts.
 """
 
 from __future__ import annotations
@@ -25,14 +27,18 @@ from deltaq.groups.state import Key
 _log = logging.getLogger("deltaq.groups")
 
 _REST_S = 0.02
-"""Shortest time between two reads of the group's log: offset commits of all members wake this thread."""
+"""Shortest time between two reads of the group's log: offset commits of all members wake this
+thread.
+"""
 
 _SIZES_S = 0.1
 """Longest time between two looks at the sizes of topics while a consumer waits for them to join."""
 
 
 def group_metadata(group: str, view: GroupView | None) -> bytes:
-    """Opaque bytes that identify a membership, in librdkafka's layout; `view` is None for a non-member."""
+    """Opaque bytes that identify a membership, in librdkafka's layout; `view` is None for a
+    non-member.
+    """
     generation, member_id = (-1, "") if view is None else (view.generation, view.member_id)
     texts = b"".join(text.encode() + b"\0" for text in (group, member_id))
     return b"CGMDv2:" + struct.pack("<i", generation) + texts + b"\x01"
@@ -40,26 +46,31 @@ def group_metadata(group: str, view: GroupView | None) -> bytes:
 
 @dataclass(eq=False)
 class Membership:
-    """Keeps one consumer in its group, one session after the other. `on_change()` is called when `view` or the result
-    of `take_error` changes.
+    """Keeps one consumer in its group, one session after the other. `on_change()` is called when
+    `view` or the result of `take_error` changes.
 
-    `session` is the current one, which may not have joined yet. `lease` is the one that the consumer polls by, or
-    `on_change` has ended; the consumer sets it.
+    `session` is the current one, which may not have joined yet. `lease` is the one that the
+    consumer polls by, or `on_change` has ended; the consumer sets it.
     """
 
     _candidate: JoiningMember
     _max_poll_interval_s: float
     _on_change: Callable[[], None]
     _first_topics: Callable[[], MemberTopics | None] = lambda: None
-    """The topics to join with while the consumer has not set any: a consumer that has not polled yet is a member, as in
-    Kafka. None while their sizes are not known. For the thread; may raise KafkaException."""
+    """The topics to join with while the consumer has not set any: a consumer that has not polled
+    yet is a member, as in Kafka. None while their sizes are not known. For the thread; may raise
+    KafkaException.
+    """
     held: frozenset[Key] = frozenset()
-    """The partitions that the consumer holds, set by it. It releases what it gives up, and the membership what it could
-    not release."""
+    """The partitions that the consumer holds, set by it. It releases what it gives up, and the
+    membership what it could not release.
+    """
     is_replaced: bool = False
     """Whether another consumer has joined with this `group.instance.id`."""
     keeps_place: bool = field(init=False)
-    """Whether the consumer stays a member as it closes: with a `group.instance.id`, unless it unsubscribes."""
+    """Whether the consumer stays a member as it closes: with a `group.instance.id`, unless it
+    unsubscribes.
+    """
     _topics: MemberTopics | None = None  # as the consumer knows them
     _first: MemberTopics | None = None  # the same before the consumer has polled
     _error: KafkaException | None = None
@@ -69,7 +80,8 @@ class Membership:
     _poll_exceeded: bool = False
     _is_running: bool = False
     _thread: Thread | None = None
-    _ended: set[str] = field(default_factory=set)  # ids of ended sessions that may still be members in the log
+    # Ids of ended sessions that may still be members in the log.
+    _ended: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         candidate = self._candidate
@@ -85,22 +97,28 @@ class Membership:
     # --- what the consumer calls ---
 
     def begin(self) -> None:
-        """Start the thread, unless it runs. The consumer must hold the membership before, to end it in any case."""
+        """Start the thread, unless it runs. The consumer must hold the membership before, to end it
+        in any case.
+        """
         if self._thread is None:
             self._wakes.wake()  # opens it, before two threads use it
             self._thread = self._clock.start_thread(self._run, f"deltaq-group-{self._group}")
 
     @property
     def view(self) -> GroupView | None:
-        """What the consumer may deliver records of; None while it is not a member. Also None once its last heartbeat is
-        `session.timeout.ms` old, suspensions included: the group may have removed it."""
+        """What the consumer may deliver records of; None while it is not a member. Also None once
+        its last heartbeat is `session.timeout.ms` old, suspensions included: the group may have
+        removed it.
+        """
         session = self.session
         view = session.view
         return None if view is None or session.is_silent() else view
 
     @property
     def is_static(self) -> bool:
-        """Whether the consumer has a `group.instance.id`: then it keeps its partitions while it is away."""
+        """Whether the consumer has a `group.instance.id`: then it keeps its partitions while it is
+        away.
+        """
         return self._candidate.member.instance_id is not None
 
     def last_read(self) -> TableState:
@@ -110,16 +128,22 @@ class Membership:
     def problem(self) -> str:
         """Why the consumer is not a member, or soon will not be; empty if nothing is known."""
         if self._poll_exceeded:
-            return "poll() was not called for max.poll.interval.ms; the next call lets the consumer join again"
+            return (
+                "poll() was not called for max.poll.interval.ms; the next call lets the consumer "
+                "join again"
+            )
         return self._logged
 
     def polled_s_ago(self) -> float:
-        """Seconds since the last poll; below 0 before the first. `max.poll.interval.ms` counts from it, as in Kafka."""
+        """Seconds since the last poll; below 0 before the first. `max.poll.interval.ms` counts from
+        it, as in Kafka.
+        """
         return self._clock.uptime() - self.lease.polled_at
 
     def set_topics(self, topics: MemberTopics) -> None:
-        """Set what the consumer subscribes to. It joins once the sizes are known, and the log gets each change. The
-        consumer must have given up the partitions of topics that it leaves out."""
+        """Set what the consumer subscribes to. It joins once the sizes are known, and the log gets
+        each change. The consumer must have given up the partitions of topics that it leaves out.
+        """
         if self._topics != topics:
             self._topics = topics
             self._wakes.wake()
@@ -129,7 +153,9 @@ class Membership:
         self._is_leaving = True
 
     def polled(self) -> bool:
-        """Record a poll. True, once, if the consumer has left its group by `max.poll.interval.ms`."""
+        """Record a poll. True, once, if the consumer has left its group by
+        `max.poll.interval.ms`.
+        """
         self.lease.polled_at = self._clock.uptime()
         if not self._poll_exceeded:
             return False
@@ -138,16 +164,20 @@ class Membership:
         return True
 
     def take_error(self) -> KafkaException | None:
-        """The error that keeps the consumer out of the group, or ended its last session. Each is returned once."""
+        """The error that keeps the consumer out of the group, or ended its last session. Each is
+        returned once.
+        """
         error = self._error
         if error is not None:  # else an error that is set at this moment would be lost
             self._error = None
         return error
 
     def close(self) -> None:
-        """Leave the group and end the thread. During an outage, the group waits for the session time-out.
+        """Leave the group and end the thread. During an outage, the group waits for the session
+        time-out.
 
-        A member that `keeps_place` stays, so that it finds its partitions again if it returns in time.
+        A member that `keeps_place` stays, so that it finds its partitions again if it returns in
+        time.
         """
         if (thread := self.abandon()) is not None:
             with self._closes:
@@ -156,8 +186,9 @@ class Membership:
             thread.join()
 
     def abandon(self) -> Thread | None:
-        """Let the thread leave the group and end soon, and return it. Does not wake it: a finalizer may call this in
-        that very thread while it waits."""
+        """Let the thread leave the group and end soon, and return it. Does not wake it: a finalizer
+        may call this in that very thread while it waits.
+        """
         self._closing = True
         return self._thread
 
@@ -172,22 +203,35 @@ class Membership:
                 self._advance()
             except OutcomeUnknown as error:
                 # Each change is idempotent, so the loop retries.
-                _log.warning("change of the group has an unknown outcome, retrying group=%r: %s", self._group, error)
+                _log.warning(
+                    "change of the group has an unknown outcome, retrying group=%r: %s",
+                    self._group,
+                    error,
+                )
                 self._wait(self._candidate.heartbeat_interval_s)
             except SessionExpired:
                 silence = f"{self._candidate.member.session_timeout_s:g} s"
-                _log.warning("no heartbeat for %s, joining again with a new id group=%r", silence, self._group)
+                _log.warning(
+                    "no heartbeat for %s, joining again with a new id group=%r",
+                    silence,
+                    self._group,
+                )
                 self._end_session(KafkaError(KafkaError._TIMED_OUT))
             except KafkaException as error:
                 self._report_error(error)
             except Exception as error:  # noqa: BLE001 - a bug must not leave the application waiting forever
                 _log.exception("keeping the membership failed group=%r", self._group)
-                reason = f"keeping the membership of group {self._group!r} failed: {type(error).__name__}: {error}"
+                reason = (
+                    f"keeping the membership of group {self._group!r} failed: "
+                    f"{type(error).__name__}: {error}"
+                )
                 self._report_error(KafkaException(KafkaError(KafkaError._FAIL, reason)))
         try:
             self._leave()
         except Exception:  # noqa: BLE001 - the consumer is closing, so the error is only logged
-            _log.exception("leaving failed, the group waits for the session time-out group=%r", self._group)
+            _log.exception(
+                "leaving failed, the group waits for the session time-out group=%r", self._group
+            )
         self._wakes.close()
 
     def _advance(self) -> None:
@@ -204,14 +248,17 @@ class Membership:
             self._stay(topics)
         else:
             self.session.join(topics, self._ended, is_refused=bool(self._logged))
-            if not isinstance(self._error, Fenced):  # keep the error that ended the previous session
+            # Keep the error that ended the previous session.
+            if not isinstance(self._error, Fenced):
                 self._error = None
             self._ended.clear()
             self._logged = ""
 
     def _stay(self, topics: MemberTopics) -> None:
-        """One round of a member. Any error ends the session, except a store that is unavailable for less than the
-        session time-out: a consumer that can neither read nor prove its membership must not deliver records."""
+        """One round of a member. Any error ends the session, except a store that is unavailable for
+        less than the session time-out: a consumer that can neither read nor prove its membership
+        must not deliver records.
+        """
         try:
             self.session.keep_up(topics, self.held)
             self._logged = ""
@@ -225,7 +272,9 @@ class Membership:
         except (OutcomeUnknown, SessionExpired):
             raise
         except Exception as error:
-            self._end_session(error.error if isinstance(error, KafkaException) else KafkaError(KafkaError._FAIL))
+            self._end_session(
+                error.error if isinstance(error, KafkaException) else KafkaError(KafkaError._FAIL)
+            )
             raise
         if self.polled_s_ago() > self._max_poll_interval_s:
             if not self.is_static:
@@ -244,7 +293,8 @@ class Membership:
             _log.warning("not a member group=%r reason=%s", self._group, error.error.str())
         if is_new or error.error.code() != KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             self._error = error
-        self.is_replaced = self.is_replaced or error.error.fatal()  # joining again would put out the other one
+        # Joining again would put out the other one.
+        self.is_replaced = self.is_replaced or error.error.fatal()
         self._on_change()
         if isinstance(error, Unavailable):
             self._pause(self._candidate.heartbeat_interval_s)
@@ -274,17 +324,23 @@ class Membership:
     def _rest(self) -> None:
         """Wait until the group's log may have changed, or something else is due."""
         poll_due_in_s = self._max_poll_interval_s - self.polled_s_ago()
-        if self._wait(max(min(self.session.due_in_s(), poll_due_in_s), _REST_S)) and not self._closing:
+        if (
+            self._wait(max(min(self.session.due_in_s(), poll_due_in_s), _REST_S))
+            and not self._closing
+        ):
             rest_s = _REST_S - self.session.read_s_ago()
             if rest_s > 0:
                 self._pause(rest_s)
 
     def _pause(self, seconds: float) -> None:
-        """Wait until the consumer closes. Unlike `_wait`, not until something changes: a busy topic grows all the time,
-        and each growth would have a store that refuses asked again."""
+        """Wait until the consumer closes. Unlike `_wait`, not until something changes: a busy topic
+        grows all the time, and each growth would have a store that refuses asked again.
+        """
         with self._closes:
             if not self._closing:
                 self._closes.wait(seconds)
 
     def _wait(self, seconds: float) -> bool:
-        return not self._closing and self._wakes.wait(min(seconds, self._candidate.heartbeat_interval_s))
+        return not self._closing and self._wakes.wait(
+            min(seconds, self._candidate.heartbeat_interval_s)
+        )

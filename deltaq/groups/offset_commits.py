@@ -1,4 +1,6 @@
-"""The offset committer of a consumer: synchronous, asynchronous and periodic (`auto.commit.interval.ms`) commits."""
+"""The offset committer of a consumer: synchronous, asynchronous and periodic
+(`auto.commit.interval.ms`) commits.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,22 @@ from deltaq.message import TopicPartition
 R = TypeVar("R")
 
 WAIT_MAX_S = 60.0
-"""Longest uninterrupted wait. A finalizer that runs in the thread itself just before it waits cannot wake it."""
+"""Longest uninterrupted wait. A finalizer that runs in the thread itself just before it waits
+cannot wake it.
+"""
 
 
 class OffsetCommitter:
-    """Commits offsets for one consumer, in the order of the calls, and on its own thread what is queued or due.
+    """Commits offsets for one consumer, in the order of the calls, and on its own thread what is
+    queued or due.
 
-    `claim()` is None for a consumer that uses `assign`. `topic(name)` returns a topic's id and number of
-    partitions, or None if it does not exist. `on_result(error, partitions)` gets the result of every asynchronous and
-    periodic commit; `interval_s` is infinite without periodic commits.
+    `claim()` is None for a consumer that uses `assign`. `topic(name)` returns a topic's id and
+    number of partitions, or None if it does not exist. `on_result(error, partitions)` gets the
+    result of every asynchronous and periodic commit; `interval_s` is infinite without periodic
+    commits.
 
-    The membership's thread calls `pending` for each heartbeat, and `commit_pending` in the leader of a group, which
-    makes the periodic commits of all members.
+    The membership's thread calls `pending` for each heartbeat, and `commit_pending` in the leader
+    of a group, which makes the periodic commits of all members.
     """
 
     def __init__(
@@ -49,24 +55,36 @@ class OffsetCommitter:
         self._heartbeat_interval_s = heartbeat_interval_s
         self._clock = clock
         self._commit_lock = clock.lock()  # held while committing
-        self._changed = clock.condition()  # its lock guards what heartbeats show, and the flags and queues below
-        self._stored = StoredOffsets(log, stored, on_result, interval_s, heartbeat_interval_s, clock, self._changed)
+        # Its lock guards what heartbeats show, and the flags and queues below.
+        self._changed = clock.condition()
+        self._stored = StoredOffsets(
+            log, stored, on_result, interval_s, heartbeat_interval_s, clock, self._changed
+        )
         self._sender = CommitRequestSender(log, topic, on_result, self._stored, clock)
         self._queue: deque[CommitRequest] = deque()
-        self._to_lead: dict[str, PendingOffsets] | None = None  # by member; None if the leader has nothing to do
+        # By member; None if the leader has nothing to do.
+        self._to_lead: dict[str, PendingOffsets] | None = None
         self._is_committing = False
         self._closing = False
         self._is_running = False
         self._thread: Thread | None = None
 
     def begin(self) -> None:
-        """Start the thread, unless it runs. The consumer must hold the committer before, to end it in any case."""
+        """Start the thread, unless it runs. The consumer must hold the committer before, to end it
+        in any case.
+        """
         if self._thread is None:
-            self._thread = self._clock.start_thread(self._run, f"deltaq-commit-offsets-{self._group}")
+            self._thread = self._clock.start_thread(
+                self._run, f"deltaq-commit-offsets-{self._group}"
+            )
 
     def commit(self, offsets: Sequence[ToCommit]) -> list[TopicPartition]:
-        """Commit synchronously, after all queued commits. Returns and raises as `CommitRequestSender.send`."""
-        return self._in_turn(lambda: self._sender.send(CommitRequest(offsets, self._claim(), wait=True)))
+        """Commit synchronously, after all queued commits. Returns and raises as
+        `CommitRequestSender.send`.
+        """
+        return self._in_turn(
+            lambda: self._sender.send(CommitRequest(offsets, self._claim(), wait=True))
+        )
 
     def commit_later(self, offsets: Sequence[ToCommit]) -> None:
         """Queue a commit for the background thread."""
@@ -75,8 +93,9 @@ class OffsetCommitter:
             self._changed.notify_all()
 
     def commit_stored(self, *, wait: bool = False) -> None:
-        """Commit the stored offsets not committed yet, synchronously, and report to `on_result`. `wait` is that of
-        `GroupLog.commit`."""
+        """Commit the stored offsets not committed yet, synchronously, and report to `on_result`.
+        `wait` is that of `GroupLog.commit`.
+        """
 
         def commit() -> None:
             if new := self._stored.uncommitted():
@@ -85,8 +104,10 @@ class OffsetCommitter:
         self._in_turn(commit)
 
     def hand_over(self, operation: str, plan: HandOver, *, commit_stored: bool) -> None:
-        """Change the group's membership on behalf of the consumer, after all queued commits. With `commit_stored`, the
-        stored offsets not committed yet are in the same entry. Raises what `GroupLog.change` raises."""
+        """Change the group's membership on behalf of the consumer, after all queued commits. With
+        `commit_stored`, the stored offsets not committed yet are in the same entry. Raises what
+        `GroupLog.change` raises.
+        """
 
         def hand_over() -> None:
             if (claim := self._claim()) is not None:
@@ -104,7 +125,9 @@ class OffsetCommitter:
         return self._stored.uncommitted()
 
     def forget(self) -> None:
-        """Forget which offsets were committed: another consumer may now own the partitions and commit others."""
+        """Forget which offsets were committed: another consumer may now own the partitions and
+        commit others.
+        """
         self._stored.forget()
 
     def close(self) -> None:
@@ -122,20 +145,32 @@ class OffsetCommitter:
     # --- what the membership's thread calls ---
 
     def pending(self, member_id: str) -> PendingOffsets | None:
-        """The offsets that the next heartbeat of this member shows to the leader. None while an own commit is under
-        way: its order relative to theirs would be open."""
+        """The offsets that the next heartbeat of this member shows to the leader. None while an own
+        commit is under way: its order relative to theirs would be open.
+        """
         with self._changed:
             claim = self._claim()
-            if self._is_committing or self._queue or self._closing or claim is None or claim.member_id != member_id:
+            if (
+                self._is_committing
+                or self._queue
+                or self._closing
+                or claim is None
+                or claim.member_id != member_id
+            ):
                 return None
             if (pending := self._stored.to_show(claim)) is not None:
-                self._changed.notify_all()  # the thread has to commit in time what the leader does not
+                # The thread has to commit in time what the leader does not.
+                self._changed.notify_all()
             return pending
 
     def commit_pending(self, pending: Sequence[PendingOffsets]) -> None:
-        """Let the thread commit these offsets of other members, and those of this consumer, in one entry."""
+        """Let the thread commit these offsets of other members, and those of this consumer, in one
+        entry.
+        """
         with self._changed:
-            self._to_lead = (self._to_lead or {}) | {of_member.member_id: of_member for of_member in pending}
+            self._to_lead = (self._to_lead or {}) | {
+                of_member.member_id: of_member for of_member in pending
+            }
             self._changed.notify_all()
 
     # --- one commit after the other ---
@@ -143,8 +178,8 @@ class OffsetCommitter:
     def _in_turn(self, call: Callable[[], R]) -> R:
         """Run `call` after all queued commits, and no other commit beside it.
 
-        A context manager written in Python would keep the lock if a signal handler raised between its `__enter__` and
-        the block.
+        A context manager written in Python would keep the lock if a signal handler raised between
+        its `__enter__` and the block.
         """
         with self._commit_lock:
             try:
@@ -168,7 +203,9 @@ class OffsetCommitter:
     # --- the thread ---
 
     def _run(self) -> None:
-        """Commit what is queued or due. A bug, which was reported already, must not end the thread."""
+        """Commit what is queued or due. A bug, which was reported already, must not end the
+        thread.
+        """
         with self._changed:
             if self._is_running:
                 return  # an interrupted `begin` has already started a thread

@@ -1,8 +1,8 @@
 """Offsets that a member asks the group's leader to commit. They are part of its heartbeat object.
 
-The leader reads the heartbeats of all members anyway, and commits what it finds in one entry. So the commits of a large
-group neither compete for the slots of its log nor make each member read as many entries as there are members.
-`docs/decisions/0031-offsets-in-heartbeats.md` has the reasons.
+The leader reads the heartbeats of all members anyway, and commits what it finds in one entry. So
+the commits of a large group neither compete for the slots of its log nor make each member read as
+many entries as there are members. `docs/decisions/0031-offsets-in-heartbeats.md` has the reasons.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ from deltaq.groups.state import GroupHead
 from deltaq.serde.json_text import compact_json, strict_json
 
 PENDING_BYTES_MAX = 100_000
-"""Most bytes of offsets in one heartbeat object, those of a thousand partitions. A member with more commits itself."""
+"""Most bytes of offsets in one heartbeat object, those of a thousand partitions. A member with more
+commits itself.
+"""
 
 _DIGITS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class PendingOffsets:
-    """Offsets of a member that read the records in `generation`. They are void in any other generation, and each one
-    once the group's log has an offset of its partition in an entry after version `after`."""
+    """Offsets of a member that read the records in `generation`. They are void in any other
+    generation, and each one once the group's log has an offset of its partition in an entry after
+    version `after`.
+    """
 
     member_id: str
     generation: int
@@ -43,7 +47,9 @@ class PendingOffsets:
 
 
 class OffsetSharing(Protocol):
-    """Lets the leader of a group commit the offsets of all members. Called by the membership's thread."""
+    """Lets the leader of a group commit the offsets of all members. Called by the membership's
+    thread.
+    """
 
     def pending(self, member_id: str) -> PendingOffsets | None:
         """The offsets of this member that its next heartbeat shows to the leader."""
@@ -56,8 +62,9 @@ class OffsetSharing(Protocol):
 
 
 def heartbeat_content(beat: int, pending: PendingOffsets | None) -> bytes:
-    """The content of a heartbeat object: a number that differs each time; then pending offsets with their checksum, so
-    that a damaged one is not committed."""
+    """The content of a heartbeat object: a number that differs each time; then pending offsets with
+    their checksum, so that a damaged one is not committed.
+    """
     if pending is None:
         return b"%d" % beat
     text = pending.encoded()
@@ -65,14 +72,20 @@ def heartbeat_content(beat: int, pending: PendingOffsets | None) -> bytes:
 
 
 def parse_pending(content: bytes | None, member_id: str) -> PendingOffsets | None:
-    """The pending offsets of a member in the content of its heartbeat object; None if it cannot be parsed."""
+    """The pending offsets of a member in the content of its heartbeat object; None if it cannot be
+    parsed.
+    """
     _, _, offsets = (content or b"").partition(b" ")
     checksum, _, text = offsets.partition(b" ")
     if len(text) > PENDING_BYTES_MAX or checksum != b"%08x" % crc32(text):
         return None
     try:
         body = strict_json(text)
-        return _parsed(member_id, body[member_id]) if isinstance(body, dict) and member_id in body else None
+        return (
+            _parsed(member_id, body[member_id])
+            if isinstance(body, dict) and member_id in body
+            else None
+        )
     except (ValueError, KeyError, TypeError, InvalidConfig):
         return None
 
@@ -105,12 +118,15 @@ def _number(value: object) -> int:
 # --- the rule of the log ---
 
 
-def acceptable(state: TableState, head: GroupHead, pending: Iterable[PendingOffsets]) -> list[CommittedOffset]:
+def acceptable(
+    state: TableState, head: GroupHead, pending: Iterable[PendingOffsets]
+) -> list[CommittedOffset]:
     """Those of the pending offsets that may be committed after `state`, whose head is `head`.
 
-    The check is stricter than that of an own commit, because a leader may act late on an old heartbeat: the group must
-    not have begun another generation, in which the member may have started again from the committed offset, nor may it
-    have committed an offset of the partition that the member did not know of.
+    The check is stricter than that of an own commit, because a leader may act late on an old
+    heartbeat: the group must not have begun another generation, in which the member may have
+    started again from the committed offset, nor may it have committed an offset of the partition
+    that the member did not know of.
     """
     found: dict[str, CommittedOffset] = {}
     for of_member in pending:

@@ -1,4 +1,6 @@
-"""The lease of a member: for how long its `poll` may return accepted records without looking for other work."""
+"""The lease of a member: for how long its `poll` may return accepted records without looking for
+other work.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class PollLease:
-    """Lasts until `until`, or until another thread ends it after a change that the application's thread has to follow.
+    """Lasts until `until`, or until another thread ends it after a change that the application's
+    thread has to follow.
 
-    It is made known to the other threads before the application's thread looks for changes, so that none is missed.
-    `polled_at` is when `poll` was called last, infinite before the first time. Both are times of `Clock.uptime`.
+    It is made known to the other threads before the application's thread looks for changes, so that
+    none is missed. `polled_at` is when `poll` was called last, infinite before the first time. Both
+    are times of `Clock.uptime`.
     """
 
     until: float

@@ -1,9 +1,10 @@
 """How the membership of a group changes: pure functions from one `GroupHead` to the next.
 
-Each change of membership computes the assignment anew and is one entry of the group's log, so of two members that
-react to the same event one wins, and the other finds that nothing is left to do. A partition without an owner goes to
-the member that it is assigned to in the same entry. A partition that another member owns stays with that one until it
-releases the partition, leaves, or is removed because it died.
+Each change of membership computes the assignment anew and is one entry of the group's log, so of
+two members that react to the same event one wins, and the other finds that nothing is left to do. A
+partition without an owner goes to the member that it is assigned to in the same entry. A partition
+that another member owns stays with that one until it releases the partition, leaves, or is removed
+because it died.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ COOPERATIVE = "cooperative-sticky"
 
 @dataclass(frozen=True, slots=True)
 class Strategies:
-    """The assignors that a consumer supports, the preferred one first, and whether they are cooperative: then each
-    release of a partition is a new generation, in which the partition gets its next owner."""
+    """The assignors that a consumer supports, the preferred one first, and whether they are
+    cooperative: then each release of a partition is a new generation, in which the partition gets
+    its next owner.
+    """
 
     assignors: Mapping[str, Assignor]
     is_cooperative: bool
 
 
 def strategies(chosen: Iterable[str | Assignor]) -> Strategies:
-    """The strategies of `partition.assignment.strategy`: names of assignors, or functions, known by their names.
+    """The strategies of `partition.assignment.strategy`: names of assignors, or functions, known by
+    their names.
 
     Raises InvalidConfig for a function without a name of its own.
     """
@@ -42,8 +46,8 @@ def strategies(chosen: Iterable[str | Assignor]) -> Strategies:
         name = str(getattr(strategy, "__name__", type(strategy).__name__))
         if name in ASSIGNORS or name in assignors or not name.isidentifier():
             reason = (
-                f"the members of a group know an assignor by its name, so {name!r} cannot be the name of your "
-                "function: define it with `def` and a name of its own"
+                f"the members of a group know an assignor by its name, so {name!r} cannot be the "
+                "name of your function: define it with `def` and a name of its own"
             )
             raise InvalidConfig(reason, key="partition.assignment.strategy")
         assignors[name] = strategy
@@ -58,16 +62,24 @@ def joined(
     gone: Collection[str],
     strategies: Strategies,
 ) -> GroupHead:
-    """Add a member, and remove those in `gone`. `sizes` are those of the topics that the member subscribes to.
+    """Add a member, and remove those in `gone`. `sizes` are those of the topics that the member
+    subscribes to.
 
-    A member with the `group.instance.id` of another one takes that one's place. If nothing else changes, there is no
-    new generation. Raises KafkaException (INCONSISTENT_GROUP_PROTOCOL, or _FAIL for a failing assignor).
+    A member with the `group.instance.id` of another one takes that one's place. If nothing else
+    changes, there is no new generation. Raises KafkaException (INCONSISTENT_GROUP_PROTOCOL, or
+    _FAIL for a failing assignor).
     """
     replaced = head.instance(member.instance_id)
     if replaced is not None:
-        return _returned(head, replaced, member_id, member, sizes, set(gone) - {replaced}, strategies)
+        return _returned(
+            head, replaced, member_id, member, sizes, set(gone) - {replaced}, strategies
+        )
     # The clients of format 1 refuse format 2 and stop, so their members need not be waited for.
-    members = {} if head.format == 1 else {name: other for name, other in head.members.items() if name not in gone}
+    members = (
+        {}
+        if head.format == 1
+        else {name: other for name, other in head.members.items() if name not in gone}
+    )
     members[member_id] = replace(member, joined=head.generation + 1)
     return rebalanced(head, members, sizes, strategies)
 
@@ -93,12 +105,25 @@ def _returned(
 
 def left(head: GroupHead, gone: Collection[str], strategies: Strategies) -> GroupHead:
     """Remove members. What they own is free at once."""
-    return rebalanced(head, {name: member for name, member in head.members.items() if name not in gone}, {}, strategies)
+    return rebalanced(
+        head,
+        {name: member for name, member in head.members.items() if name not in gone},
+        {},
+        strategies,
+    )
 
 
-def released(head: GroupHead, member_id: str, keys: Collection[Key], strategies: Strategies) -> GroupHead:
-    """Take these partitions from a member that owns them, and hand each one to the member that it is assigned to."""
-    owners = {key: owner for key, owner in head.owners.items() if key not in keys or owner.member_id != member_id}
+def released(
+    head: GroupHead, member_id: str, keys: Collection[Key], strategies: Strategies
+) -> GroupHead:
+    """Take these partitions from a member that owns them, and hand each one to the member that it
+    is assigned to.
+    """
+    owners = {
+        key: owner
+        for key, owner in head.owners.items()
+        if key not in keys or owner.member_id != member_id
+    }
     free = replace(head, owners=owners)
     if strategies.is_cooperative:
         return rebalanced(free, head.members, {}, strategies)
@@ -111,9 +136,14 @@ def resized(head: GroupHead, sizes: Mapping[str, TopicSize], strategies: Strateg
 
 
 def resubscribed(
-    head: GroupHead, member_id: str, topics: tuple[str, ...], sizes: Mapping[str, TopicSize], strategies: Strategies
+    head: GroupHead,
+    member_id: str,
+    topics: tuple[str, ...],
+    sizes: Mapping[str, TopicSize],
+    strategies: Strategies,
 ) -> GroupHead | None:
-    """Let a member subscribe to these topics, and take over newer sizes of them. None if nothing changes.
+    """Let a member subscribe to these topics, and take over newer sizes of them. None if nothing
+    changes.
 
     The member no longer owns partitions of the topics that it leaves out, so it must not hold any.
     """
@@ -121,29 +151,45 @@ def resubscribed(
     if member is None or member.topics == topics:
         return resized(head, sizes, strategies) if needs_rebalance(head, sizes) else None
     stays = matching(topics, {topic for topic, _ in head.owned(member_id)})
-    owners = {key: owner for key, owner in head.owners.items() if owner.member_id != member_id or key[0] in stays}
+    owners = {
+        key: owner
+        for key, owner in head.owners.items()
+        if owner.member_id != member_id or key[0] in stays
+    }
     members = {**head.members, member_id: replace(member, topics=topics)}
     return rebalanced(replace(head, owners=owners), members, sizes, strategies)
 
 
 def needs_rebalance(head: GroupHead, sizes: Mapping[str, TopicSize]) -> bool:
-    """Whether these sizes are newer than the group's and differ in the number of partitions, or the group has no
-    assignment because the member that left last does not know the assignor."""
+    """Whether these sizes are newer than the group's and differ in the number of partitions, or the
+    group has no assignment because the member that left last does not know the assignor.
+    """
     is_unassigned = bool(head.members) and not head.protocol
-    before, after = head.partitions, {topic: size.partitions for topic, size in _newest(head, sizes).items()}
+    before, after = (
+        head.partitions,
+        {topic: size.partitions for topic, size in _newest(head, sizes).items()},
+    )
     return is_unassigned or any(before.get(topic, 0) != count for topic, count in after.items())
 
 
 def _newest(head: GroupHead, sizes: Mapping[str, TopicSize]) -> dict[str, TopicSize]:
-    """The newest known size of each topic. A member that has read a topic's log less far than others takes no
-    partitions from their owners."""
-    return dict(head.sizes) | {topic: size for topic, size in sizes.items() if size.is_newer(head.sizes.get(topic))}
+    """The newest known size of each topic. A member that has read a topic's log less far than
+    others takes no partitions from their owners.
+    """
+    return dict(head.sizes) | {
+        topic: size for topic, size in sizes.items() if size.is_newer(head.sizes.get(topic))
+    }
 
 
 def rebalanced(
-    head: GroupHead, members: Mapping[str, Member], sizes: Mapping[str, TopicSize], strategies: Strategies
+    head: GroupHead,
+    members: Mapping[str, Member],
+    sizes: Mapping[str, TopicSize],
+    strategies: Strategies,
 ) -> GroupHead:
-    """The next generation of a group, with these members and sizes of topics. Raises as `joined`."""
+    """The next generation of a group, with these members and sizes of topics. Raises as
+    `joined`.
+    """
     generation = head.generation + 1
     if not members:
         return GroupHead(generation)
@@ -151,7 +197,9 @@ def rebalanced(
     known = _newest(head, sizes)
     topics = {name: matching(member.topics, known) for name, member in members.items()}
     kept = {
-        topic: size for topic, size in known.items() if size.partitions and any(topic in of for of in topics.values())
+        topic: size
+        for topic, size in known.items()
+        if size.partitions and any(topic in of for of in topics.values())
     }
     counts = {topic: size.partitions for topic, size in kept.items()}
     owners = {
@@ -163,13 +211,17 @@ def rebalanced(
     for key, owner in owners.items():
         owned[owner.member_id].append(key)
     subscriptions = [
-        MemberSubscription(name, topics[name], tuple(sorted(owned[name])), head.generation, member.instance_id)
+        MemberSubscription(
+            name, topics[name], tuple(sorted(owned[name])), head.generation, member.instance_id
+        )
         for name, member in members.items()
     ]
     assignor = strategies.assignors.get(protocol) or ASSIGNORS.get(protocol)
     if assignor is None:  # a leaving member need not know what the others agree on
         assigned = {
-            name: frozenset(key for key in head.assigned.get(name, ()) if key[1] < counts.get(key[0], 0))
+            name: frozenset(
+                key for key in head.assigned.get(name, ()) if key[1] < counts.get(key[0], 0)
+            )
             for name in members
         }
         return GroupHead(generation, members, "", kept, assigned, owners)
@@ -182,8 +234,12 @@ def rebalanced(
     return replace(after, owners=_handed_out(after, assigned, generation))
 
 
-def _handed_out(head: GroupHead, assigned: Mapping[str, frozenset[Key]], generation: int) -> dict[Key, Owner]:
-    """The owners, with each partition without an owner given to the member that it is assigned to."""
+def _handed_out(
+    head: GroupHead, assigned: Mapping[str, frozenset[Key]], generation: int
+) -> dict[Key, Owner]:
+    """The owners, with each partition without an owner given to the member that it is assigned
+    to.
+    """
     owners = dict(head.owners)
     for member_id, keys in assigned.items():
         for key in keys:
@@ -196,21 +252,26 @@ def _renamed(head: GroupHead, before: str, after: str, member: Member) -> GroupH
     return replace(
         head,
         members={
-            after if name == before else name: member if name == before else m for name, m in head.members.items()
+            after if name == before else name: member if name == before else m
+            for name, m in head.members.items()
         },
         assigned={after if name == before else name: keys for name, keys in head.assigned.items()},
         owners={
-            key: Owner(after, owner.since) if owner.member_id == before else owner for key, owner in head.owners.items()
+            key: Owner(after, owner.since) if owner.member_id == before else owner
+            for key, owner in head.owners.items()
         },
     )
 
 
 def chosen_protocol(members: Mapping[str, Member]) -> str:
-    """The assignor that all members support and most of them prefer. Rule: Kafka's `ClassicGroup.selectProtocol`.
+    """The assignor that all members support and most of them prefer. Rule: Kafka's
+    `ClassicGroup.selectProtocol`.
 
     Raises KafkaException (INCONSISTENT_GROUP_PROTOCOL).
     """
-    supported = {name: [protocol for protocol, _ in member.protocols] for name, member in members.items()}
+    supported = {
+        name: [protocol for protocol, _ in member.protocols] for name, member in members.items()
+    }
     common = set.intersection(*map(set, supported.values()))
     types = {member.protocol_type for member in members.values()}
     if not common or len(types) > 1:
@@ -218,7 +279,9 @@ def chosen_protocol(members: Mapping[str, Member]) -> str:
             KafkaError(
                 KafkaError.INCONSISTENT_GROUP_PROTOCOL,
                 "the members of the group have no partition.assignment.strategy in common: "
-                + "; ".join(f"{name}: {','.join(protocols)}" for name, protocols in supported.items()),
+                + "; ".join(
+                    f"{name}: {','.join(protocols)}" for name, protocols in supported.items()
+                ),
             )
         )
     votes = Counter(next(name for name in names if name in common) for names in supported.values())
@@ -236,12 +299,19 @@ def _checked(
             key = topic, index(number)
             first = owner_of.setdefault(key, member_id)
             wrong = (
-                f"{member_id!r} is no member" if member_id not in topics
-                else f"{member_id!r} does not subscribe to {topic!r}" if topic not in topics[member_id]
-                else f"{topic!r} has no partition {number}" if not 0 <= key[1] < counts.get(topic, 0)
-                else f"{topic}[{number}] is assigned to {first!r} too" if first != member_id
+                f"{member_id!r} is no member"
+                if member_id not in topics
+                else f"{member_id!r} does not subscribe to {topic!r}"
+                if topic not in topics[member_id]
+                else f"{topic!r} has no partition {number}"
+                if not 0 <= key[1] < counts.get(topic, 0)
+                else f"{topic}[{number}] is assigned to {first!r} too"
+                if first != member_id
                 else ""
-            )  # fmt: skip
+            )
             if wrong:
                 raise ValueError(wrong)
-    return {name: frozenset((topic, index(number)) for topic, number in assignment.get(name, ())) for name in topics}
+    return {
+        name: frozenset((topic, index(number)) for topic, number in assignment.get(name, ()))
+        for name in topics
+    }

@@ -16,29 +16,40 @@ from deltaq.groups.heartbeat import Heartbeat, MemberWatch, SessionExpired
 from deltaq.groups.liveness import LivenessCheck, remove_heartbeat
 from deltaq.groups.log import GroupLog
 from deltaq.groups.pending import OffsetSharing, PendingOffsets
-from deltaq.groups.rebalance import Strategies, joined, left, needs_rebalance, released, resubscribed
+from deltaq.groups.rebalance import (
+    Strategies,
+    joined,
+    left,
+    needs_rebalance,
+    released,
+    resubscribed,
+)
 from deltaq.groups.state import GroupHead, Key, Member, TopicSize
 from deltaq.store import Store
 
 _log = logging.getLogger("deltaq.groups")
 
 POLL_S = 1.0
-"""Longest time between two reads of the group's log while no partition has to move. On local disk a change of the
-folder ends the wait."""
+"""Longest time between two reads of the group's log while no partition has to move. On local disk a
+change of the folder ends the wait.
+"""
 
 BUSY_POLL_S = 0.1
 """The same while partitions move."""
 
 RECENT_POLL_S = 0.25
 RECENT_S = 10.0
-"""So long after a rebalance the log is read each `RECENT_POLL_S`, because changes come together: members start one
-after the other, and a deployment restarts them in turn. 40 reads more for each rebalance."""
+"""So long after a rebalance the log is read each `RECENT_POLL_S`, because changes come together:
+members start one after the other, and a deployment restarts them in turn. 40 reads more for each
+rebalance.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberTopics:
-    """What a member subscribes to: `names` as in `Member.topics`, and the sizes of the topics. `subscription` counts
-    the calls of `subscribe`."""
+    """What a member subscribes to: `names` as in `Member.topics`, and the sizes of the topics.
+    `subscription` counts the calls of `subscribe`.
+    """
 
     subscription: int
     names: tuple[str, ...]
@@ -47,8 +58,9 @@ class MemberTopics:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """The group as one of its members sees it: the partitions that it shall have, and those that it owns. It has the
-    topics of this `subscription`, or those of a later one."""
+    """The group as one of its members sees it: the partitions that it shall have, and those that it
+    owns. It has the topics of this `subscription`, or those of a later one.
+    """
 
     member_id: str
     instance_id: str | None
@@ -65,8 +77,9 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class JoiningMember:
-    """What a consumer joins its group with; the topics of `member` are given to `Session.join`. `sharing` is None if
-    the consumer always commits its offsets itself."""
+    """What a consumer joins its group with; the topics of `member` are given to `Session.join`.
+    `sharing` is None if the consumer always commits its offsets itself.
+    """
 
     store: Store
     log: GroupLog
@@ -78,14 +91,17 @@ class JoiningMember:
 
     def session(self, on_change: Callable[[], None]) -> Session:
         """A new session, which has not joined yet."""
-        return Session(self, names.member_id(self.member.client_id, self.clock.unique_id()), on_change)
+        return Session(
+            self, names.member_id(self.member.client_id, self.clock.unique_id()), on_change
+        )
 
 
 @dataclass(eq=False)
 class Session:
-    """For the membership's thread; `view`, `is_silent` and `heartbeat.silent_at` may be read in any. `on_change()` is
-    called when `view` has changed. All methods that write the log raise what `GroupLog.change` raises; each change is
-    idempotent."""
+    """For the membership's thread; `view`, `is_silent` and `heartbeat.silent_at` may be read in
+    any. `on_change()` is called when `view` has changed. All methods that write the log raise what
+    `GroupLog.change` raises; each change is idempotent.
+    """
 
     _of: JoiningMember
     member_id: str
@@ -101,18 +117,25 @@ class Session:
     def __post_init__(self) -> None:
         of = self._of
         session_timeout_s = of.member.session_timeout_s
-        self.heartbeat = Heartbeat(of.store, of.log.group, of.clock, session_timeout_s, of.heartbeat_interval_s)
+        self.heartbeat = Heartbeat(
+            of.store, of.log.group, of.clock, session_timeout_s, of.heartbeat_interval_s
+        )
         watch = LivenessCheck(of.store, of.log.group, of.clock)
         self._members = MemberWatch(watch, of.clock, of.heartbeat_interval_s)
 
     def is_silent(self) -> bool:
-        """Whether the last heartbeat is `session.timeout.ms` old: the group may have removed this member."""
+        """Whether the last heartbeat is `session.timeout.ms` old: the group may have removed this
+        member.
+        """
         return self.heartbeat.is_silent()
 
     def join(self, topics: MemberTopics, gone: Collection[str], *, is_refused: bool) -> None:
-        """Join the group, and remove the members in `gone`. With `is_refused` those that are dead, too: the group may
-        have refused this member because of them. Raises SessionExpired, and what `joined` raises."""
-        if self.is_silent():  # an earlier try may have joined, and the group may have removed this member since
+        """Join the group, and remove the members in `gone`. With `is_refused` those that are dead,
+        too: the group may have refused this member because of them. Raises SessionExpired, and what
+        `joined` raises.
+        """
+        # An earlier try may have joined, and the group may have removed this member since.
+        if self.is_silent():
             raise SessionExpired
         head = self._of.log.head()  # first: a session may end while a long log is read
         self.heartbeat.beat(self.member_id)
@@ -122,26 +145,35 @@ class Session:
         def plan(head: GroupHead) -> GroupHead | None:
             if self.member_id in head.members:
                 return None
-            return joined(head, self.member_id, member, topics.sizes, dead | set(gone), self._of.strategies)
+            return joined(
+                head, self.member_id, member, topics.sizes, dead | set(gone), self._of.strategies
+            )
 
         head = self._change("JOIN", plan)
         metrics.JOINS.add(group=self._of.log.group)
         self._of.log.clear_away(dead)
         self.heartbeat.beat(self.member_id)
         self._written = topics
-        _log.info("joined group=%r member=%r generation=%d", self._of.log.group, self.member_id, head.generation)
+        _log.info(
+            "joined group=%r member=%r generation=%d",
+            self._of.log.group,
+            self.member_id,
+            head.generation,
+        )
         self._publish(head)
 
     def keep_up(self, topics: MemberTopics, held: frozenset[Key]) -> None:
-        """One round: send a heartbeat if one is due, read the log, write what the consumer subscribes to (`topics`)
-        and what it could not release (all but what it holds), and remove dead members. Raises Fenced if this consumer
-        is no longer a member, and SessionExpired."""
+        """One round: send a heartbeat if one is due, read the log, write what the consumer
+        subscribes to (`topics`) and what it could not release (all but what it holds), and remove
+        dead members. Raises Fenced if this consumer is no longer a member, and SessionExpired.
+        """
         head = self._show_life()
         self._publish(head)
         if topics is not self._written or needs_rebalance(head, {}):
             names, sizes, strategies = topics.names, topics.sizes, self._of.strategies
             changed = self._change(
-                "REBALANCE", lambda head: resubscribed(head, self.member_id, names, sizes, strategies)
+                "REBALANCE",
+                lambda head: resubscribed(head, self.member_id, names, sizes, strategies),
             )
             self._written = topics
             self._publish(changed)
@@ -152,7 +184,9 @@ class Session:
         """Remove members: this one, or others that are dead."""
 
         def plan(head: GroupHead) -> GroupHead | None:
-            return left(head, gone, self._of.strategies) if head.members.keys() & set(gone) else None
+            return (
+                left(head, gone, self._of.strategies) if head.members.keys() & set(gone) else None
+            )
 
         return self._change("LEAVE", plan)
 
@@ -202,7 +236,9 @@ class Session:
         assigned = head.assigned.get(self.member_id, frozenset())
         instance_id = self._of.member.instance_id
         owned = head.owned(self.member_id)
-        view = GroupView(self.member_id, instance_id, head.generation, assigned, owned, subscription)
+        view = GroupView(
+            self.member_id, instance_id, head.generation, assigned, owned, subscription
+        )
         if view != self.view:
             self.view = view
             self._on_change()
@@ -210,7 +246,9 @@ class Session:
     def _release_later(self, head: GroupHead, held: frozenset[Key]) -> None:
         """Release what the consumer does not hold and has not released for a heartbeat interval.
 
-        Nothing else: the plan may see a newer head, and the consumer may by now hold what that one takes away."""
+        Nothing else: the plan may see a newer head, and the consumer may by now hold what that one
+        takes away.
+        """
 
         def plan(head: GroupHead) -> GroupHead | None:
             mine = head.to_release(self.member_id) & unreleased
@@ -230,7 +268,11 @@ class Session:
             sharing.commit_pending(self._members.pending())
         if dead:
             self._publish(self.leave(dead))
-            _log.info("members removed group=%r members=%s", self._of.log.group, ", ".join(map(repr, sorted(dead))))
+            _log.info(
+                "members removed group=%r members=%s",
+                self._of.log.group,
+                ", ".join(map(repr, sorted(dead))),
+            )
             self._of.log.clear_away(dead)
 
     def _sharing(self, head: GroupHead) -> OffsetSharing | None:
@@ -245,5 +287,11 @@ class Session:
 
     def _change(self, operation: str, plan: Callable[[GroupHead], GroupHead | None]) -> GroupHead:
         of = self._of
-        claim = Claim(self.member_id, -1 if self._head is None else self._head.generation, of.member.instance_id)
-        return of.log.change(operation, claim, plan, of.clock.monotonic() + of.member.session_timeout_s)
+        claim = Claim(
+            self.member_id,
+            -1 if self._head is None else self._head.generation,
+            of.member.instance_id,
+        )
+        return of.log.change(
+            operation, claim, plan, of.clock.monotonic() + of.member.session_timeout_s
+        )

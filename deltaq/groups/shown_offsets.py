@@ -12,8 +12,10 @@ from deltaq.groups.pending import PendingOffsets
 from deltaq.groups.state import GroupHead
 
 SHARED_BEATS = 4
-"""Heartbeat intervals for which a member waits for the leader to commit its offsets: one until the next heartbeat, one
-until the leader reads it, one for the commit and the read of its entry, and one to spare."""
+"""Heartbeat intervals for which a member waits for the leader to commit its offsets: one until the
+next heartbeat, one until the leader reads it, one for the commit and the read of its entry, and one
+to spare.
+"""
 
 RETRY_SHARING_S = 30.0
 """How long a member then commits its offsets itself before it shows them to the leader again."""
@@ -21,8 +23,10 @@ RETRY_SHARING_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Heartbeats show offsets of a partition, the last of which is `newest`: the first one since `at`
-    (`Clock.monotonic`), of `generation`, when the member had read the log up to version `after`."""
+    """Heartbeats show offsets of a partition, the last of which is `newest`: the first one since
+    `at` (`Clock.monotonic`), of `generation`, when the member had read the log up to version
+    `after`.
+    """
 
     newest: CommittedOffset
     at: float
@@ -32,12 +36,15 @@ class _Shown:
 
 @dataclass(eq=False)
 class ShownOffsets:
-    """The partitions whose offsets heartbeats have shown and the log has not had since. Not thread-safe.
+    """The partitions whose offsets heartbeats have shown and the log has not had since. Not
+    thread-safe.
 
-    The leader may still commit one of these offsets, even after the member has gone back to the offset committed
-    before. So such a partition does not count as committed: the next offset in the log voids all that was shown.
+    The leader may still commit one of these offsets, even after the member has gone back to the
+    offset committed before. So such a partition does not count as committed: the next offset in the
+    log voids all that was shown.
 
-    Times are of `Clock.monotonic`, in seconds. `interval_s` is that of the periodic commits, infinite without any.
+    Times are of `Clock.monotonic`, in seconds. `interval_s` is that of the periodic commits,
+    infinite without any.
     """
 
     _interval_s: float
@@ -54,7 +61,9 @@ class ShownOffsets:
         return app_id in self._shown
 
     def is_possible(self, now: float) -> bool:
-        """Whether heartbeats are frequent enough for the periodic commits, and the leader has not failed lately."""
+        """Whether heartbeats are frequent enough for the periodic commits, and the leader has not
+        failed lately.
+        """
         return self._beat_s <= self._interval_s < float("inf") and now >= self._paused_until
 
     def is_relied_upon(self, now: float) -> bool:
@@ -62,7 +71,9 @@ class ShownOffsets:
         return now < self._relied_until
 
     def rest(self, now: float) -> None:
-        """The member's offsets are committed: heartbeats show the next ones shortly before these are due."""
+        """The member's offsets are committed: heartbeats show the next ones shortly before these
+        are due.
+        """
         self._show_from = now + self._interval_s - 2 * self._beat_s
 
     def show(self, pending: PendingOffsets, now: float) -> bool:
@@ -71,19 +82,28 @@ class ShownOffsets:
         if not pending.offsets or (not self._shown and now < self._show_from):
             return False
         for offset in pending.offsets:
-            first = self._shown.get(offset.app_id) or _Shown(offset, now, pending.generation, pending.after)
+            first = self._shown.get(offset.app_id) or _Shown(
+                offset, now, pending.generation, pending.after
+            )
             self._shown[offset.app_id] = replace(first, newest=offset)
         return True
 
     def overdue_at(self, app_ids: Iterable[str]) -> float:
-        """When the member has to commit these partitions itself; infinite if heartbeats show none of them."""
-        first = min((self._shown[app_id].at for app_id in app_ids if app_id in self._shown), default=float("inf"))
+        """When the member has to commit these partitions itself; infinite if heartbeats show none
+        of them.
+        """
+        first = min(
+            (self._shown[app_id].at for app_id in app_ids if app_id in self._shown),
+            default=float("inf"),
+        )
         return first + SHARED_BEATS * self._beat_s if self._shown else float("inf")
 
     def pause(self, now: float) -> None:
         """The leader does not commit what it is shown."""
         self._relied_until, self._paused_until = float("-inf"), now + RETRY_SHARING_S
-        self._shown = {app_id: replace(shown, at=self._paused_until) for app_id, shown in self._shown.items()}
+        self._shown = {
+            app_id: replace(shown, at=self._paused_until) for app_id, shown in self._shown.items()
+        }
 
     def drop(self, app_ids: Iterable[str]) -> None:
         """The member itself has committed these partitions."""
@@ -103,9 +123,10 @@ class ShownOffsets:
     ) -> list[CommittedOffset]:
         """Forget the partitions whose offsets the log has since, and return these offsets.
 
-        All of them are this member's: it still owns the partition, as it did in the generation that was shown. What was
-        shown of other partitions is void for ever, and forgotten too. `last` has the topic id and offset that this
-        member has last seen committed of each partition, which tells new from old offsets of a checkpoint.
+        All of them are this member's: it still owns the partition, as it did in the generation that
+        was shown. What was shown of other partitions is void for ever, and forgotten too. `last`
+        has the topic id and offset that this member has last seen committed of each partition,
+        which tells new from old offsets of a checkpoint.
         """
         found = []
         for app_id, shown in list(self._shown.items()):
@@ -113,7 +134,11 @@ class ShownOffsets:
             owner, txn = head.owners.get(key), state.txns.get(app_id)
             if state.version <= shown.after:
                 continue
-            if owner is None or owner.member_id != claim.member_id or owner.since > shown.generation:
+            if (
+                owner is None
+                or owner.member_id != claim.member_id
+                or owner.since > shown.generation
+            ):
                 del self._shown[app_id]
             elif txn is not None and _is_new(state, app_id, shown, last.get(key)):
                 del self._shown[app_id]
@@ -122,10 +147,16 @@ class ShownOffsets:
         return found
 
 
-def _is_new(state: TableState, app_id: str, shown: _Shown, last: tuple[str | None, int] | None) -> bool:
-    """Whether the committed offset of a partition is of an entry after `shown.after`. Of one that comes from a
-    checkpoint only the offset itself can say so, by not being the `last` one."""
+def _is_new(
+    state: TableState, app_id: str, shown: _Shown, last: tuple[str | None, int] | None
+) -> bool:
+    """Whether the committed offset of a partition is of an entry after `shown.after`. Of one that
+    comes from a checkpoint only the offset itself can say so, by not being the `last` one.
+    """
     slot = state.txn_slots.get(app_id)
     if slot is not None:
         return slot > shown.after
-    return state.restored_version > shown.after and last != (shown.newest.topic_id, state.txns[app_id].version)
+    return state.restored_version > shown.after and last != (
+        shown.newest.topic_id,
+        state.txns[app_id].version,
+    )

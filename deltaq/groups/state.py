@@ -1,7 +1,9 @@
-"""The membership of a group, as its log holds it: members, their assignment, and who owns each partition.
+"""The membership of a group, as its log holds it: members, their assignment, and who owns each
+partition.
 
-The specification is `docs/internals/format.md`, "Groups". The domain metadata `deltaq` of the group's table holds the
-whole membership. `groups/rebalance.py` computes how it changes, `groups/offsets.py` has the committed offsets.
+The specification is `docs/internals/format.md`, "Groups". The domain metadata `deltaq` of the
+group's table holds the whole membership. `groups/rebalance.py` computes how it changes,
+`groups/offsets.py` has the committed offsets.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from deltaq.names import check_id, check_topic
 from deltaq.serde.json_text import compact_json, strict_json
 
 GROUP_FORMAT = 2
-"""The format of a group's membership. Format 1 knew one member, which owned all partitions of its topics."""
+"""The format of a group's membership. Format 1 knew one member, which owned all partitions of its
+topics.
+"""
 
 PROTOCOL_TYPE = "consumer"
 
@@ -32,10 +36,11 @@ Key: TypeAlias = "tuple[str, int]"
 class Member:
     """A member of a group. It counts as dead after `session_timeout_ms` without a heartbeat.
 
-    `topics` are names and, with `^`, regular expressions. `protocols` are the assignors that the member supports, the
-    preferred one first, each with opaque metadata as base64 text. `assignment` is opaque too; only clients of another
-    `protocol_type` use it. `heartbeat` is the name of the heartbeat object, which several members of one process may
-    share. `joined` is the generation in which the member joined.
+    `topics` are names and, with `^`, regular expressions. `protocols` are the assignors that the
+    member supports, the preferred one first, each with opaque metadata as base64 text. `assignment`
+    is opaque too; only clients of another `protocol_type` use it. `heartbeat` is the name of the
+    heartbeat object, which several members of one process may share. `joined` is the generation in
+    which the member joined.
     """
 
     topics: tuple[str, ...]
@@ -65,10 +70,12 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class TopicSize:
-    """A topic's number of partitions, 0 if it does not exist, as a member read it at `version` of the topic's log.
+    """A topic's number of partitions, 0 if it does not exist, as a member read it at `version` of
+    the topic's log.
 
-    `created_ms` is when the topic's table was created. It orders the sizes of two tables if the folder of the first one
-    was removed by hand: then the versions of the second one begin at 0 again.
+    `created_ms` is when the topic's table was created. It orders the sizes of two tables if the
+    folder of the first one was removed by hand: then the versions of the second one begin at 0
+    again.
     """
 
     partitions: int
@@ -76,7 +83,9 @@ class TopicSize:
     created_ms: int = 0
 
     def is_newer(self, than: TopicSize | None) -> bool:
-        """Whether this size was read at a later time of the topic than the other one. False for the same version."""
+        """Whether this size was read at a later time of the topic than the other one. False for the
+        same version.
+        """
         return than is None or self.version > than.version or self.created_ms > than.created_ms
 
 
@@ -84,9 +93,10 @@ class TopicSize:
 class GroupHead:
     """A group at one version. `generation` counts rebalances.
 
-    `sizes` has the topics that exist and that a member subscribes to, `assigned` what each member shall have, and
-    `owners` what each has: only the owner of a partition may commit its offsets. A partition that is assigned to a
-    member and owned by another one moves as soon as the owner releases it.
+    `sizes` has the topics that exist and that a member subscribes to, `assigned` what each member
+    shall have, and `owners` what each has: only the owner of a partition may commit its offsets. A
+    partition that is assigned to a member and owned by another one moves as soon as the owner
+    releases it.
     """
 
     generation: int = 0
@@ -105,7 +115,11 @@ class GroupHead:
     @property
     def leader(self) -> str | None:
         """The oldest member, which watches the heartbeats of all others."""
-        return min(self.members, key=lambda member_id: (self.members[member_id].joined, member_id), default=None)
+        return min(
+            self.members,
+            key=lambda member_id: (self.members[member_id].joined, member_id),
+            default=None,
+        )
 
     def owned(self, member_id: str) -> frozenset[Key]:
         """The partitions that a member owns."""
@@ -116,7 +130,9 @@ class GroupHead:
         return self.owned(member_id) - self.assigned.get(member_id, frozenset())
 
     def is_stable(self) -> bool:
-        """Whether each partition that is assigned is owned by the member that it is assigned to, and no other is."""
+        """Whether each partition that is assigned is owned by the member that it is assigned to,
+        and no other is.
+        """
         assigned = {key: member_id for member_id, keys in self.assigned.items() for key in keys}
         return assigned == {key: owner.member_id for key, owner in self.owners.items()}
 
@@ -124,15 +140,22 @@ class GroupHead:
         """The member with this `group.instance.id`, if there is one."""
         if instance_id is None:
             return None
-        return next((name for name, member in self.members.items() if member.instance_id == instance_id), None)
+        return next(
+            (name for name, member in self.members.items() if member.instance_id == instance_id),
+            None,
+        )
 
     def action(self) -> DomainMetadata:
         """This head as domain metadata."""
         owned: dict[str, dict[str, list[list[int]]]] = {}
         for (topic, partition), owner in sorted(self.owners.items()):
-            owned.setdefault(owner.member_id, {}).setdefault(topic, []).append([partition, owner.since])
+            owned.setdefault(owner.member_id, {}).setdefault(topic, []).append(
+                [partition, owner.since]
+            )
         members = {
-            member_id: _member_body(member, self.assigned.get(member_id, frozenset()), owned.get(member_id, {}))
+            member_id: _member_body(
+                member, self.assigned.get(member_id, frozenset()), owned.get(member_id, {})
+            )
             for member_id, member in self.members.items()
         }
         body = {
@@ -142,7 +165,8 @@ class GroupHead:
             "protocol": self.protocol,
             "leader": self.leader,
             "partitions": {
-                topic: [size.partitions, size.version, size.created_ms] for topic, size in self.sizes.items()
+                topic: [size.partitions, size.version, size.created_ms]
+                for topic, size in self.sizes.items()
             },
             "members": members,
         }
@@ -178,26 +202,34 @@ def by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
 
 
 def group_head(state: TableState, path: str) -> GroupHead:
-    """The group's head in a table state; an empty one for a new group. Raises Corrupt, Incompatible."""
+    """The group's head in a table state; an empty one for a new group. Raises Corrupt,
+    Incompatible.
+    """
     configuration = state.domains.get(DELTAQ_DOMAIN)
     if configuration is None:
         return GroupHead()
     try:
         return parse_head(configuration, path)
     except (ValueError, KeyError, TypeError, AttributeError, InvalidConfig) as error:
-        raise Corrupt(f"the group's members cannot be parsed: {error}", path=path, version=state.version) from error
+        raise Corrupt(
+            f"the group's members cannot be parsed: {error}", path=path, version=state.version
+        ) from error
 
 
 @lru_cache(maxsize=64)
 def parse_head(configuration: str, path: str) -> GroupHead:
-    """Parse the domain metadata of a group. Raises Incompatible, ValueError, KeyError, TypeError, AttributeError, and
-    InvalidConfig for a name that would lead out of its folder."""
+    """Parse the domain metadata of a group. Raises Incompatible, ValueError, KeyError, TypeError,
+    AttributeError, and InvalidConfig for a name that would lead out of its folder.
+    """
     body = strict_json(configuration)
     if not isinstance(body, dict) or not isinstance(body["members"], dict):
         raise TypeError("not an object")
     found = body.get("format")
     if type(found) is not int or not 1 <= found <= GROUP_FORMAT:
-        raise Incompatible(f"group at {path!r} has format {found!r}; this deltaq reads {GROUP_FORMAT}. Upgrade deltaq.")
+        raise Incompatible(
+            f"group at {path!r} has format {found!r}; this deltaq reads {GROUP_FORMAT}. Upgrade "
+            "deltaq."
+        )
     members = {_object_name(name): _member(member) for name, member in body["members"].items()}
     owned = [entry for name, member in body["members"].items() for entry in _owned(name, member)]
     owners = dict(owned)
@@ -217,11 +249,15 @@ def parse_head(configuration: str, path: str) -> GroupHead:
 def _member(body: dict[str, Any]) -> Member:
     topics, session_ms = body["topics"], body["session"]
     if not isinstance(topics, list) or type(session_ms) is not int or session_ms <= 0:
-        raise ValueError("a member's topics are not a list, or its session time-out is not a positive integer")
+        raise ValueError(
+            "a member's topics are not a list, or its session time-out is not a positive integer"
+        )
     try:
         matching(topics, ())
     except (re.error, AttributeError) as error:
-        raise ValueError(f"a member's topics are neither names nor regular expressions: {topics!r}") from error
+        raise ValueError(
+            f"a member's topics are neither names nor regular expressions: {topics!r}"
+        ) from error
     instance = body.get("instance")
     return Member(
         tuple(topics),
@@ -255,7 +291,9 @@ def _size(partitions: object, version: object, created_ms: object) -> TopicSize:
 
 def _assigned(body: dict[str, Any]) -> frozenset[Key]:
     return frozenset(
-        (topic, _count(partition)) for topic, numbers in _of_topics(body, "assigned") for partition in numbers
+        (topic, _count(partition))
+        for topic, numbers in _of_topics(body, "assigned")
+        for partition in numbers
     )
 
 
@@ -274,4 +312,6 @@ def matching(topics: Sequence[str], existing: Iterable[str]) -> frozenset[str]:
     """The existing topics that a subscription names or, with `^`, matches."""
     names = {topic for topic in topics if not topic.startswith("^")}
     patterns = [re.compile(topic) for topic in topics if topic.startswith("^")]
-    return frozenset(topic for topic in existing if topic in names or any(p.search(topic) for p in patterns))
+    return frozenset(
+        topic for topic in existing if topic in names or any(p.search(topic) for p in patterns)
+    )

@@ -1,8 +1,9 @@
 """The stored offsets of a consumer: which of them are not committed yet, and who commits them when.
 
-By `enable.auto.commit` the consumer commits them every `auto.commit.interval.ms`. On an object store the leader of the
-group does that for all members (`groups/pending.py`): the heartbeats of a member show it what to commit. What the
-leader has not committed after `SHARED_BEATS` heartbeats is due here (`groups/shown_offsets.py`).
+By `enable.auto.commit` the consumer commits them every `auto.commit.interval.ms`. On an object
+store the leader of the group does that for all members (`groups/pending.py`): the heartbeats of a
+member show it what to commit. What the leader has not committed after `SHARED_BEATS` heartbeats is
+due here (`groups/shown_offsets.py`).
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ OnResult: TypeAlias = "Callable[[KafkaError | None, list[TopicPartition]], None]
 
 @dataclass(eq=False)
 class StoredOffsets:
-    """`stored()` returns the offsets that may be committed, `on_result` gets those that the leader has committed.
-    `interval_s` is infinite without periodic commits.
+    """`stored()` returns the offsets that may be committed, `on_result` gets those that the leader
+    has committed. `interval_s` is infinite without periodic commits.
 
-    `lock` is the offset committer's: `note_committed` and `forget` take it; the methods of periodic commits are called
-    with it.
+    `lock` is the offset committer's: `note_committed` and `forget` take it; the methods of periodic
+    commits are called with it.
     """
 
     _log: GroupLog
@@ -45,7 +46,8 @@ class StoredOffsets:
     _heartbeat_interval_s: float
     _clock: Clock
     _lock: Lock
-    _last: dict[Key, tuple[str | None, int]] = field(default_factory=dict)  # topic id and offset that are committed
+    # Topic id and offset that are committed.
+    _last: dict[Key, tuple[str | None, int]] = field(default_factory=dict)
     _read: tuple[TableState, GroupHead] | None = None  # the group as last read
     _due_at: float = float("inf")
 
@@ -53,8 +55,9 @@ class StoredOffsets:
         self._shown = ShownOffsets(self._interval_s, self._heartbeat_interval_s)
 
     def uncommitted(self) -> list[ToCommit]:
-        """The stored offsets that are not committed yet, or of a partition of which the leader may still commit others
-        that were shown to it."""
+        """The stored offsets that are not committed yet, or of a partition of which the leader may
+        still commit others that were shown to it.
+        """
         return [
             entry
             for entry in self._stored()
@@ -62,14 +65,20 @@ class StoredOffsets:
             or (self._shown and entry.located(entry.topic_id or "").app_id in self._shown)
         ]
 
-    def note_committed(self, offsets: Sequence[ToCommit], located: Sequence[CommittedOffset]) -> None:
+    def note_committed(
+        self, offsets: Sequence[ToCommit], located: Sequence[CommittedOffset]
+    ) -> None:
         """This consumer has committed these offsets; `located` are those of topics that exist."""
         with self._lock:
-            self._last.update({entry.key: (entry.topic_id, entry.wanted.offset) for entry in offsets})
+            self._last.update(
+                {entry.key: (entry.topic_id, entry.wanted.offset) for entry in offsets}
+            )
             self._shown.drop(offset.app_id for offset in located)
 
     def forget(self) -> None:
-        """Forget which offsets were committed: another consumer may now own the partitions and commit others."""
+        """Forget which offsets were committed: another consumer may now own the partitions and
+        commit others.
+        """
         with self._lock:
             self._last.clear()
             self._shown.clear()
@@ -87,13 +96,17 @@ class StoredOffsets:
         return min(self._due_at, self._overdue_at())
 
     def is_due(self, claim: Claim | None) -> bool:
-        """Whether this consumer commits its stored offsets itself: periodically, unless heartbeats show them to the
-        leader, and if the leader does not commit them. `claim` is None while it commits, and if it uses `assign`."""
+        """Whether this consumer commits its stored offsets itself: periodically, unless heartbeats
+        show them to the leader, and if the leader does not commit them. `claim` is None while it
+        commits, and if it uses `assign`.
+        """
         if claim is not None:
             self._note_shared(claim)
         now = self._clock.monotonic()
         if now >= self._overdue_at():
-            _log.info("the leader does not commit the offsets of this member group=%r", self._log.group)
+            _log.info(
+                "the leader does not commit the offsets of this member group=%r", self._log.group
+            )
             self._shown.pause(now)
             return True
         if now < self._due_at:
@@ -112,16 +125,25 @@ class StoredOffsets:
         if read is None or len(located) < len(new):
             return None
         pending = PendingOffsets(claim.member_id, claim.generation, read.version, located)
-        return pending if len(pending.encoded()) <= PENDING_BYTES_MAX and self._shown.show(pending, now) else None
+        return (
+            pending
+            if len(pending.encoded()) <= PENDING_BYTES_MAX and self._shown.show(pending, now)
+            else None
+        )
 
     def _overdue_at(self) -> float:
-        """When this consumer commits itself what heartbeats show, if the leader does not; infinite if they show
-        nothing."""
-        return self._shown.overdue_at(entry.located(entry.topic_id or "").app_id for entry in self._stored())
+        """When this consumer commits itself what heartbeats show, if the leader does not; infinite
+        if they show nothing.
+        """
+        return self._shown.overdue_at(
+            entry.located(entry.topic_id or "").app_id for entry in self._stored()
+        )
 
     def _note_shared(self, claim: Claim) -> TableState | None:
-        """Note and report which of the offsets that heartbeats have shown are committed. Returns the table in which it
-        looked: the newest that any client of this consumer has read, and never an older one than before."""
+        """Note and report which of the offsets that heartbeats have shown are committed. Returns
+        the table in which it looked: the newest that any client of this consumer has read, and
+        never an older one than before.
+        """
         try:
             read = self._log.newest_read()
         except KafkaException:  # the membership reads the same, and reports it
@@ -133,5 +155,11 @@ class StoredOffsets:
         if committed := self._shown.take_committed(*self._read, claim, self._last):
             self._last |= {(of.topic, of.partition): (of.topic_id, of.offset) for of in committed}
             self._shown.rest(self._clock.monotonic())
-            self._on_result(None, [TopicPartition(of.topic, of.partition, of.offset, of.metadata) for of in committed])
+            self._on_result(
+                None,
+                [
+                    TopicPartition(of.topic, of.partition, of.offset, of.metadata)
+                    for of in committed
+                ],
+            )
         return self._read[0]

@@ -1,10 +1,12 @@
 """Background maintenance in a producer's process, so that topics need no maintenance service.
 
-The writer whose commit becomes a version that is a multiple of the checkpoint interval maintains the topic: one of all
-writers, without coordination, that already holds the table state for a checkpoint.
+The writer whose commit becomes a version that is a multiple of the checkpoint interval maintains
+the topic: one of all writers, without coordination, that already holds the table state for a
+checkpoint.
 
-No commit triggers the maintenance of deleted topics, groups without members and topics that only grow older. So each
-hour, the first process to create the hour's marker in the root maintains the whole root once.
+No commit triggers the maintenance of deleted topics, groups without members and topics that only
+grow older. So each hour, the first process to create the hour's marker in the root maintains the
+whole root once.
 """
 
 from __future__ import annotations
@@ -40,18 +42,23 @@ ROOT_CLAIM_PERIOD_MS = 3600 * 1000
 """How often one of the processes that write to a root maintains the whole root."""
 
 ARCHIVE_SHARE = 0.5
-"""Maximum share of the time in which a writer's process archives log entries: it must keep up with the commits."""
+"""Maximum share of the time in which a writer's process archives log entries: it must keep up with
+the commits.
+"""
 
 LATE_CHECKPOINTS = 2
-"""Intervals of checkpoints after which the thread that commits to a local topic writes one itself. A reader of another
-engine needs the entries after the checkpoint that it began with: the archive must be far from them until it ends."""
+"""Intervals of checkpoints after which the thread that commits to a local topic writes one itself.
+A reader of another engine needs the entries after the checkpoint that it began with: the archive
+must be far from them until it ends.
+"""
 
 EXIT_WAIT_S = 2.0
 """Maximum seconds that the exit of the process waits for each task."""
 
 
 def claim_root_maintenance(store: Store, clock: Clock) -> bool:
-    """Claim the maintenance of the root for this period; False if another process has. Raises StoreError.
+    """Claim the maintenance of the root for this period; False if another process has. Raises
+    StoreError.
 
     Two claims of one period, as by processes whose clocks differ, are harmless.
     """
@@ -66,9 +73,11 @@ def claim_root_maintenance(store: Store, clock: Clock) -> bool:
     return True
 
 
-def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings = DEFAULT_SETTINGS) -> None:
-    """Write a checkpoint in the calling thread if the version of the log's last commit requires one, and archive what
-    it replaces; log a failure.
+def checkpoint_if_due(
+    store: Store, log: TopicLog, settings: MaintenanceSettings = DEFAULT_SETTINGS
+) -> None:
+    """Write a checkpoint in the calling thread if the version of the log's last commit requires
+    one, and archive what it replaces; log a failure.
 
     For writers whose process may end right after the commit.
     """
@@ -83,8 +92,8 @@ def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings
 class BackgroundTopicMaintenance:
     """Maintains one topic in the process of its writer. Thread-safe.
 
-    Its checkpoints, the archiving of its log, the other maintenance of the topic and that of the root are four tasks,
-    each at most once at a time, on threads that all topics of the store share.
+    Its checkpoints, the archiving of its log, the other maintenance of the topic and that of the
+    root are four tasks, each at most once at a time, on threads that all topics of the store share.
     Commits to the topic are made under the lock of the writer's log, `beside`.
     """
 
@@ -103,12 +112,15 @@ class BackgroundTopicMaintenance:
         self._settings = settings
         self._offsets_retention_ms = offsets_retention_ms
         self._throttle = Throttle(clock, settings.background_share)
-        self._checkpoint_throttle = Throttle(clock, settings.background_share)  # one for each thread
+        # One for each thread.
+        self._checkpoint_throttle = Throttle(clock, settings.background_share)
         self._root_throttle = Throttle(clock, settings.background_share)
         self._archive_throttle = Throttle(clock, ARCHIVE_SHARE)
         self._archive = LogArchive(store, topic_folder(topic), settings)
         self._row_cache = RowCache(clock)
-        self._pass = TopicPass(store, topic, clock, settings, self._throttle, row_cache=self._row_cache, beside=beside)
+        self._pass = TopicPass(
+            store, topic, clock, settings, self._throttle, row_cache=self._row_cache, beside=beside
+        )
         self._tasks = BackgroundTasks(store, clock, "topic", topic)
         self._checkpointed_at = float("-inf")
         self._full_at = self._late_at = 0
@@ -120,7 +132,9 @@ class BackgroundTopicMaintenance:
         return max(0.0, self._due_at - self._clock.monotonic())
 
     def uploaded(self, path: str, rows: pa.RecordBatch | PlainRows) -> None:
-        """Keep `rows` for the next merge: the writer has uploaded them as file `path`, which is not committed yet."""
+        """Keep `rows` for the next merge: the writer has uploaded them as file `path`, which is not
+        committed yet.
+        """
         self._row_cache.keep(path, rows)
 
     def committed(self, state: TableState) -> None:
@@ -141,11 +155,14 @@ class BackgroundTopicMaintenance:
             self._checkpointed_at = now_s
             self._begin("checkpoint", lambda: self._write_checkpoint(state))
         self._begin_topic_maintenance(checkpoint=False)
-        if now_s >= self._claim_due_at:  # frequent commits postpone `start_due`, so the root's maintenance starts here
+        # Frequent commits postpone `start_due`, so the root's maintenance starts here.
+        if now_s >= self._claim_due_at:
             self._claim_root()
 
     def start_due(self) -> None:
-        """Start all due maintenance in the background unless it is running. For topics that are rarely written."""
+        """Start all due maintenance in the background unless it is running. For topics that are
+        rarely written.
+        """
         self._begin_topic_maintenance(checkpoint=True)
         self._claim_root()
 
@@ -166,8 +183,9 @@ class BackgroundTopicMaintenance:
         self._archive_throttle.run(self._archive.move())
 
     def _keep_near(self, state: TableState) -> None:
-        """Write a checkpoint in the calling thread if the last one is far behind. This can happen when the threads of
-        the tasks do not get the processor as often as the writers do."""
+        """Write a checkpoint in the calling thread if the last one is far behind. This can happen
+        when the threads of the tasks do not get the processor as often as the writers do.
+        """
         room = LATE_CHECKPOINTS * self._settings.checkpoint_interval
         pointed = pointed_version(self._store, self._log_folder)
         last = -1 if pointed is None else pointed
@@ -177,8 +195,10 @@ class BackgroundTopicMaintenance:
         self._late_at = last + room
 
     def _keep_room(self, state: TableState) -> None:
-        """Archive in the calling thread if the log's folder is full. This can happen when the threads of the tasks do
-        not get the processor as often as the writers do. The last checkpoint may be too old then, too."""
+        """Archive in the calling thread if the log's folder is full. This can happen when the
+        threads of the tasks do not get the processor as often as the writers do. The last
+        checkpoint may be too old then, too.
+        """
         full_at = self._archive.full_at(state.version)
         if full_at <= state.version:
             finish(self._archive.move())
@@ -195,29 +215,44 @@ class BackgroundTopicMaintenance:
             self._root_throttle.begin()
             retention_ms = self._offsets_retention_ms
             maintenance = Maintenance(
-                self._store, self._clock, self._settings, self._root_throttle, offsets_retention_ms=retention_ms
+                self._store,
+                self._clock,
+                self._settings,
+                self._root_throttle,
+                offsets_retention_ms=retention_ms,
             )
             maintenance.round()
-            maintenance.finish()  # now, since the next hour may fall to a process that has seen nothing yet
+            # Now, since the next hour may fall to a process that has seen nothing yet.
+            maintenance.finish()
 
     def stop(self, timeout_s: float) -> None:
-        """End the work before the process exits, waiting at most `timeout_s` for each task. Idempotent."""
+        """End the work before the process exits, waiting at most `timeout_s` for each task.
+        Idempotent.
+        """
         jobs = self._tasks.stop()
-        for throttle in (self._throttle, self._checkpoint_throttle, self._archive_throttle, self._root_throttle):
+        for throttle in (
+            self._throttle,
+            self._checkpoint_throttle,
+            self._archive_throttle,
+            self._root_throttle,
+        ):
             throttle.stop()
         for job in jobs:
             job.join(timeout_s)
 
     def _rest(self) -> None:
         # With jitter: writers that were started together must not maintain at the same moments.
-        self._due_at = self._clock.monotonic() + self._settings.background_interval_s * (1 + self._clock.random())
+        self._due_at = self._clock.monotonic() + self._settings.background_interval_s * (
+            1 + self._clock.random()
+        )
 
     def _begin(self, task: str, work: Callable[[], object]) -> None:
         _AT_WORK.add(self)
         self._tasks.start(task, work)
 
 
-# --- the end of the process ------------------------------------------------------------------------------------------
+# --- the end of the process
+# ------------------------------------------------------------------------------------------
 
 
 class _AtWork:
@@ -243,7 +278,9 @@ _AT_WORK = _AtWork()
 
 
 def _forget_all() -> None:
-    """In a forked child: the parent's threads do not exist here, and its locks may be held for ever."""
+    """In a forked child: the parent's threads do not exist here, and its locks may be held for
+    ever.
+    """
     global _AT_WORK
     _AT_WORK = _AtWork()
 
@@ -253,7 +290,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def _stop_all() -> None:
-    """At exit: a thread inside Arrow's C++ or the store's Rust aborts the process when Python finalizes."""
+    """At exit: a thread inside Arrow's C++ or the store's Rust aborts the process when Python
+    finalizes.
+    """
     _AT_WORK.stop()
 
 

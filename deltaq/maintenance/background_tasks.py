@@ -16,7 +16,8 @@ from deltaq.store import Store, StoreError, StoreRefused
 
 _log = logging.getLogger("deltaq.maintenance")
 
-# The refused tasks of all clients of a process: a producer of a thousand topics has the same credentials for each.
+# The refused tasks of all clients of a process: a producer of a thousand topics has the same
+# credentials for each.
 _REPORTED: WeakKeyDictionary[Store, set[str]] = WeakKeyDictionary()
 
 
@@ -37,17 +38,22 @@ class BackgroundTasks:
         self._lock = clock.lock()
 
     def start(self, task: str, work: Callable[[], object]) -> None:
-        """Do `work` in the background, unless the task waits for a thread or runs, or the tasks were stopped."""
+        """Do `work` in the background, unless the task waits for a thread or runs, or the tasks
+        were stopped.
+        """
         with self._lock:
             latest = self.jobs.get(task)
             if self.stopped or (latest is not None and latest.is_alive()):
                 return
             threads = task_threads(self._store, self._clock, task)
-            job = Job(f"{task}-{self._name}", self._is_wanted, partial(self._do, task, work), threads)
+            job = Job(
+                f"{task}-{self._name}", self._is_wanted, partial(self._do, task, work), threads
+            )
             try:
                 threads.add(job)
             except RuntimeError as error:
-                # Python starts no threads while it exits. The error must not reach the client, whose commit succeeded.
+                # Python starts no threads while it exits. The error must not reach the client,
+                # whose commit succeeded.
                 _log.info("%s of %s is left to others: %s", task, self._of, error)
             else:
                 self.jobs[task] = job
@@ -80,8 +86,8 @@ class BackgroundTasks:
 def log_failure(store: Store, task: str, of: str, error: Exception) -> None:
     """Log that `task` (`maintenance`, `checkpoint`, …) failed for the topic or group `of`.
 
-    Refusals by the store after the first one are logged at INFO: a client whose policy permits no maintenance would
-    otherwise warn every minute.
+    Refusals by the store after the first one are logged at INFO: a client whose policy permits no
+    maintenance would otherwise warn every minute.
     """
     reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
     if not _is_refusal(error):
@@ -94,8 +100,9 @@ def log_failure(store: Store, task: str, of: str, error: Exception) -> None:
         return
     reported.add(task)
     _log.warning(
-        "%s of %s failed: %s. The store refused it, which is said once. If these credentials are not to maintain "
-        "anything, set maintenance.enable to false, and run `python -m deltaq.maintenance` with credentials that may",
+        "%s of %s failed: %s. The store refused it, which is said once. If these credentials are "
+        "not to maintain anything, set maintenance.enable to false, and run `python -m "
+        "deltaq.maintenance` with credentials that may",
         task,
         of,
         reason,
@@ -103,4 +110,6 @@ def log_failure(store: Store, task: str, of: str, error: Exception) -> None:
 
 
 def _is_refusal(error: Exception) -> bool:
-    return isinstance(error, StoreRefused) or (isinstance(error, Unavailable) and not error.args[0].retriable())
+    return isinstance(error, StoreRefused) or (
+        isinstance(error, Unavailable) and not error.args[0].retriable()
+    )

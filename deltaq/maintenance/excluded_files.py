@@ -1,4 +1,6 @@
-"""Data files that maintenance leaves as they are: damaged and lost ones, and those whose number no merge reduces."""
+"""Data files that maintenance leaves as they are: damaged and lost ones, and those whose number no
+merge reduces.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from deltaq.topics.log import TopicLog
 from deltaq.topics.scan import FileGone
 
 UNREAD_MAX = 5
-"""Number of files that the store may fail to return before it counts as unavailable and the round skips the records."""
+"""Number of files that the store may fail to return before it counts as unavailable and the round
+skips the records.
+"""
 
 
 class ExcludedFiles:
@@ -38,7 +42,8 @@ class ExcludedFiles:
         self._unread.clear()
 
     def exclude_cause(self, error: Exception) -> str | None:
-        """Exclude the file that caused an error: it is damaged or lost, or the store fails to return it.
+        """Exclude the file that caused an error: it is damaged or lost, or the store fails to
+        return it.
 
         Returns the reason; None if the error is not a new finding about a file.
         """
@@ -50,7 +55,9 @@ class ExcludedFiles:
             key = error.path
         elif isinstance(cause := error.__cause__, StoreError) and len(self._unread) < UNREAD_MAX:
             key = cause.key
-        path = next((file.path for file in self._log.index.files.values() if file.segment.key == key), None)
+        path = next(
+            (file.path for file in self._log.index.files.values() if file.segment.key == key), None
+        )
         if path is None or path in self.damaged:
             return None
         if isinstance(error, Unavailable):

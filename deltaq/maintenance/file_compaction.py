@@ -1,9 +1,11 @@
-"""File compaction: which small files are merged, and how the merged files are cut. Pure rules for `rewrite`.
+"""File compaction: which small files are merged, and how the merged files are cut. Pure rules for
+`rewrite`.
 
-This is the size-tiered compaction of log-structured stores, over the files in the order of the log. Neighbours are
-merged once they make a file several times as large as each, so a record is rewritten once for each size class that its
-file grows through. The result of a large merge is cut by ranges of partitions. A file that decodes to as much as is
-written at once counts as large too: merging such files would produce as many files again.
+This is the size-tiered compaction of log-structured stores, over the files in the order of the log.
+Neighbours are merged once they make a file several times as large as each, so a record is rewritten
+once for each size class that its file grows through. The result of a large merge is cut by ranges
+of partitions. A file that decodes to as much as is written at once counts as large too: merging
+such files would produce as many files again.
 """
 
 from __future__ import annotations
@@ -17,23 +19,32 @@ from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.state import Batch, DataFile, TopicHead
 
 _TIERS = (512, 32, 2)
-"""Size classes: files of class `n` are smaller than the target size divided by `_TIERS[n]`. The smallest go first."""
+"""Size classes: files of class `n` are smaller than the target size divided by `_TIERS[n]`. The
+smallest go first.
+"""
 
 GROWTH = 4
-"""A merge below the target size is at least this many times as large as its largest file, which would otherwise be
-rewritten for every few small files behind it."""
+"""A merge below the target size is at least this many times as large as its largest file, which
+would otherwise be rewritten for every few small files behind it.
+"""
 
 MERGED_TARGETS_MAX = 4
-"""Maximum number of files of the target size that one merge makes. The more files, the fewer partitions are in each."""
+"""Maximum number of files of the target size that one merge makes. The more files, the fewer
+partitions are in each.
+"""
 
 MERGED_FILES_MAX = 128
-"""Maximum number of files that one merge takes: its entry names them all, and the next committer must read it."""
+"""Maximum number of files that one merge takes: its entry names them all, and the next committer
+must read it.
+"""
 
 DECODED_BYTES_AT_ONCE = 256 * 1024 * 1024
 """A new file decodes to at most about this many bytes, however well its records are compressed."""
 
 UNITS_AT_ONCE = 128
-"""Number of units examined between two calls of `yield_point`, which takes about half a millisecond."""
+"""Number of units examined between two calls of `yield_point`, which takes about half a
+millisecond.
+"""
 
 Ranges = Mapping[int, tuple[int, int]]
 """Partition -> offsets [start, end)."""
@@ -41,10 +52,12 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Files of one entry or one merge, which are merged together, with values that the rules need often.
+    """Files of one entry or one merge, which are merged together, with values that the rules need
+    often.
 
-    `bytes`: the size that they take of a new file; `largest`: that of the largest of them. `kind`: (may be merged, has
-    log-append times, is clean of old values); only units of one kind are merged with each other.
+    `bytes`: the size that they take of a new file; `largest`: that of the largest of them. `kind`:
+    (may be merged, has log-append times, is clean of old values); only units of one kind are merged
+    with each other.
     """
 
     files: tuple[DataFile, ...]
@@ -55,7 +68,9 @@ class _Unit:
 
 @dataclass(frozen=True, slots=True)
 class FileRewrite:
-    """Files to be replaced by new files with the same records; `outputs` has the offsets of each new file."""
+    """Files to be replaced by new files with the same records; `outputs` has the offsets of each
+    new file.
+    """
 
     inputs: tuple[DataFile, ...]
     outputs: tuple[Ranges, ...]
@@ -82,7 +97,8 @@ def in_log_order(index: OffsetIndex) -> list[tuple[DataFile, ...]]:
 def is_alike(files: Sequence[DataFile]) -> bool:
     """Whether the files have the same kind of timestamps, and so may be merged into one.
 
-    One entry can have both kinds, since `message.timestamp.type` may change between an upload and its commit.
+    One entry can have both kinds, since `message.timestamp.type` may change between an upload and
+    its commit.
     """
     return all(file.log_append_time == files[0].log_append_time for file in files)
 
@@ -101,11 +117,19 @@ def plan_compaction(
 ) -> FileRewrite | None:
     """The next merge of small files; None if no merge is worthwhile.
 
-    New files decode to at most about `decoded_max` bytes. The files `left_out` are not merged. With `after`, only files
-    of the smallest size class that are newer than that version are merged; with `until`, only files up to that version.
-    `yield_point` is called between pieces of work.
+    New files decode to at most about `decoded_max` bytes. The files `left_out` are not merged. With
+    `after`, only files of the smallest size class that are newer than that version are merged; with
+    `until`, only files up to that version. `yield_point` is called between pieces of work.
     """
-    units = _units(index, target_bytes, decoded_max, left_out, yield_point, -1 if after is None else after, until)
+    units = _units(
+        index,
+        target_bytes,
+        decoded_max,
+        left_out,
+        yield_point,
+        -1 if after is None else after,
+        until,
+    )
     for part in _TIERS if after is None else _TIERS[:1]:
         for run in _runs(units, target_bytes // part):
             if window := _window(run, target_bytes, settings.merge_files):
@@ -123,7 +147,9 @@ def count_waiting(
     left_out: Container[str] = (),
     yield_point: Callable[[], object] = lambda: None,
 ) -> int:
-    """The number of small files that wait for a merge: all files of the runs in which some merge is worthwhile."""
+    """The number of small files that wait for a merge: all files of the runs in which some merge is
+    worthwhile.
+    """
     units = _units(index, target_bytes, decoded_max, left_out, yield_point)
     return max(
         sum(
@@ -135,15 +161,22 @@ def count_waiting(
     )
 
 
-def plan_trim(index: OffsetIndex, head: TopicHead, left_out: Container[str] = ()) -> FileRewrite | None:
-    """The rewrite of a file, not one of `left_out`, without its records below the start offsets; None if none has any.
+def plan_trim(
+    index: OffsetIndex, head: TopicHead, left_out: Container[str] = ()
+) -> FileRewrite | None:
+    """The rewrite of a file, not one of `left_out`, without its records below the start offsets;
+    None if none has any.
 
-    Other Delta readers do not know start offsets: they read all records in a file as part of the topic.
+    Other Delta readers do not know start offsets: they read all records in a file as part of the
+    topic.
     """
     for file in sorted(index.files.values(), key=_version):
         if file.path in left_out:
             continue
-        if any(batch.base_offset < head.start_offsets[batch.partition] and batch.rows for batch in file.batches):
+        if any(
+            batch.base_offset < head.start_offsets[batch.partition] and batch.rows
+            for batch in file.batches
+        ):
             outputs = cut([file], head, 2**62)
             if outputs:
                 return FileRewrite((file,), outputs)
@@ -155,10 +188,13 @@ def cut(
 ) -> tuple[Ranges, ...]:
     """Divide the offsets of neighbouring `files`, from the start offsets on, among new files.
 
-    Each new file has about `target_bytes` bytes, decodes to at most about `decoded_max` bytes, and has as few
-    partitions as possible.
+    Each new file has about `target_bytes` bytes, decodes to at most about `decoded_max` bytes, and
+    has as few partitions as possible.
     """
-    sizes = {file.path: _size(file, target_bytes, decoded_max) / max(1, file.segment.rows) for file in files}
+    sizes = {
+        file.path: _size(file, target_bytes, decoded_max) / max(1, file.segment.rows)
+        for file in files
+    }
     batches = sorted((batch for file in files for batch in file.batches), key=_place)
     live = [batch for batch in batches if batch.next_offset > head.start_offsets[batch.partition]]
     total = sum(batch.rows * sizes[batch.path] for batch in live)
@@ -166,7 +202,8 @@ def cut(
     outputs: list[dict[int, tuple[int, int]]] = []
     filled = 0.0
     for batch in live:
-        # The last file takes all that is left, including empty batches: their file could not be removed otherwise.
+        # The last file takes all that is left, including empty batches: their file could not be
+        # removed otherwise.
         if not outputs or (len(outputs) < wanted and filled >= total / wanted * len(outputs)):
             outputs.append({})
         first = max(batch.base_offset, head.start_offsets[batch.partition])
@@ -177,7 +214,9 @@ def cut(
 
 
 def divided(files: Sequence[DataFile], ranges: Ranges, bytes_max: int) -> tuple[Ranges, ...]:
-    """Divide `ranges` into parts that take at most about `bytes_max` bytes of `files`, or are a single batch."""
+    """Divide `ranges` into parts that take at most about `bytes_max` bytes of `files`, or are a
+    single batch.
+    """
     parts = halved(files, ranges) if _bytes_within(files, ranges) > bytes_max else (ranges,)
     if len(parts) < 2:
         return (ranges,)
@@ -185,7 +224,9 @@ def divided(files: Sequence[DataFile], ranges: Ranges, bytes_max: int) -> tuple[
 
 
 def _bytes_within(files: Sequence[DataFile], ranges: Ranges) -> float:
-    """The approximate number of bytes that these offsets take in the files, assuming records of equal size."""
+    """The approximate number of bytes that these offsets take in the files, assuming records of
+    equal size.
+    """
     by_path = {file.path: file for file in files}
     size = 0.0
     for batch, start, end in _within(files, ranges):
@@ -196,7 +237,9 @@ def _bytes_within(files: Sequence[DataFile], ranges: Ranges) -> float:
 
 
 def _within(files: Sequence[DataFile], ranges: Ranges) -> Iterator[tuple[Batch, int, int]]:
-    """The batches that have offsets in `ranges`, with the first of these offsets and the end, in order."""
+    """The batches that have offsets in `ranges`, with the first of these offsets and the end, in
+    order.
+    """
     for batch in sorted((batch for file in files for batch in file.batches), key=_place):
         first, until = ranges.get(batch.partition, (0, 0))
         start, end = max(batch.base_offset, first), min(batch.next_offset, until)
@@ -205,7 +248,9 @@ def _within(files: Sequence[DataFile], ranges: Ranges) -> Iterator[tuple[Batch, 
 
 
 def halved(files: Sequence[DataFile], ranges: Ranges) -> tuple[Ranges, ...]:
-    """Divide `ranges` into two parts of about equally many records; one part if they come from a single batch."""
+    """Divide `ranges` into two parts of about equally many records; one part if they come from a
+    single batch.
+    """
     found = list(_within(files, ranges))
     rows = sum(batch.rows for batch, _, _ in found)
     parts: list[dict[int, tuple[int, int]]] = [{}]
@@ -221,8 +266,9 @@ def halved(files: Sequence[DataFile], ranges: Ranges) -> tuple[Ranges, ...]:
 
 
 def _size(file: DataFile, target_bytes: int, decoded_max: int | None) -> int:
-    """The bytes of a new file's `target_bytes` that a file takes: its size, or the same share of them as its decoded
-    size is of `decoded_max`, if that is more."""
+    """The bytes of a new file's `target_bytes` that a file takes: its size, or the same share of
+    them as its decoded size is of `decoded_max`, if that is more.
+    """
     if decoded_max is None:
         return file.segment.size
     return max(file.segment.size, file.decoded_bytes * target_bytes // max(1, decoded_max))
@@ -251,8 +297,12 @@ def _units(
 
 
 def _runs(units: Iterable[_Unit], limit: int) -> Iterator[list[_Unit]]:
-    """Runs of neighbours below `limit` that may be merged: with the same kind of timestamps, and all or none clean."""
-    for (is_small, (may_go, _, _)), run in groupby(units, key=lambda unit: (unit.bytes < limit, unit.kind)):
+    """Runs of neighbours below `limit` that may be merged: with the same kind of timestamps, and
+    all or none clean.
+    """
+    for (is_small, (may_go, _, _)), run in groupby(
+        units, key=lambda unit: (unit.bytes < limit, unit.kind)
+    ):
         if is_small and may_go:
             yield list(run)
 
@@ -283,7 +333,10 @@ def _oldest(run: Sequence[_Unit], target_bytes: int) -> list[_Unit]:
     window: list[_Unit] = []
     total = files = 0
     for unit in run:
-        is_full = files + len(unit.files) > MERGED_FILES_MAX or total + unit.bytes > MERGED_TARGETS_MAX * target_bytes
+        is_full = (
+            files + len(unit.files) > MERGED_FILES_MAX
+            or total + unit.bytes > MERGED_TARGETS_MAX * target_bytes
+        )
         if window and is_full:
             break
         window.append(unit)

@@ -1,4 +1,6 @@
-"""Maintenance of consumer groups: short logs, expired offsets, and heartbeats of members that no longer exist."""
+"""Maintenance of consumer groups: short logs, expired offsets, and heartbeats of members that no
+longer exist.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,14 @@ from deltaq.work import finish
 FORGET_TIMEOUT_S = 60.0
 
 CLOSE_WAIT_S = 10.0
-"""Seconds that a closing consumer waits for maintenance of its group. The group's next maintenance continues it."""
+"""Seconds that a closing consumer waits for maintenance of its group. The group's next maintenance
+continues it.
+"""
 
 REMOVALS_MAX = 1000
-"""Maximum number of objects that a consumer's own maintenance removes in one go, so as not to delay its close. It is at
-least ten times the number of objects added until the next time."""
+"""Maximum number of objects that a consumer's own maintenance removes in one go, so as not to delay
+its close. It is at least ten times the number of objects added until the next time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +51,19 @@ class SeenHeartbeat:
 
 
 def plan_heartbeats(
-    members: frozenset[str], beats: Mapping[str, SeenHeartbeat], now_s: float, oldest_ms: int, grace_s: float
+    members: frozenset[str],
+    beats: Mapping[str, SeenHeartbeat],
+    now_s: float,
+    oldest_ms: int,
+    grace_s: float,
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """(dead members, names of heartbeat objects to remove) of a group with `members`, at uptime `now_s`. Members are
-    known by the names of their heartbeat objects.
+    """(dead members, names of heartbeat objects to remove) of a group with `members`, at uptime
+    `now_s`. Members are known by the names of their heartbeat objects.
 
-    The object of a non-member is removed if it does not change: a client that is about to join rewrites it. A member is
-    dead if its object does not change and was written before `oldest_ms`. This rule is for abandoned groups: a client
-    that joins removes a silent member much sooner (`groups/liveness.py`).
+    The object of a non-member is removed if it does not change: a client that is about to join
+    rewrites it. A member is dead if its object does not change and was written before `oldest_ms`.
+    This rule is for abandoned groups: a client that joins removes a silent member much sooner
+    (`groups/liveness.py`).
     """
     still = {member for member, beat in beats.items() if now_s - beat.seen_at >= grace_s}
     ancient = {member for member, beat in beats.items() if beat.entry.modified_ms < oldest_ms}
@@ -62,7 +72,8 @@ def plan_heartbeats(
 
 
 class GroupPass:
-    """Maintenance of one group, round after round. Several instances, in any processes, may run at once.
+    """Maintenance of one group, round after round. Several instances, in any processes, may run at
+    once.
 
     Not thread-safe.
     """
@@ -89,7 +100,9 @@ class GroupPass:
         self._is_watching = False  # whether heartbeats must be seen unchanged a second time
 
     def plan(self) -> Counter[str]:
-        """Report what a round would do, as far as one scan shows. Changes nothing. Raises what `run` raises."""
+        """Report what a round would do, as far as one scan shows. Changes nothing. Raises what
+        `run` raises.
+        """
         return self._report.plan(self._planned())
 
     def _planned(self) -> Iterator[str]:
@@ -157,14 +170,19 @@ class GroupPass:
         return log
 
     def _members(self, state: TableState) -> frozenset[str]:
-        """The members by the names of their heartbeat objects, which members of one process may share."""
-        return frozenset(heartbeat_name(*member) for member in group_head(state, self._folder).members.items())
+        """The members by the names of their heartbeat objects, which members of one process may
+        share.
+        """
+        return frozenset(
+            heartbeat_name(*member) for member in group_head(state, self._folder).members.items()
+        )
 
     def _is_expired(self, state: TableState, dead: frozenset[str]) -> bool:
         """Whether the group's offsets and its dead members are to be removed.
 
-        They are when there have been no live members and no commits for Kafka's `offsets.retention.minutes`, counted
-        from when the group became empty. Leaving the group is a log entry, so the newest entry is at least as recent.
+        They are when there have been no live members and no commits for Kafka's
+        `offsets.retention.minutes`, counted from when the group became empty. Leaving the group is
+        a log entry, so the newest entry is at least as recent.
         """
         members = self._members(state)
         if not (state.txns or members) or members - dead:
@@ -172,13 +190,20 @@ class GroupPass:
         entry_ms = entry_time_ms(LogEntries(self._store, self._folder, self._clock), state.version)
         if entry_ms is None:
             return False
-        return max([entry_ms, *(txn.last_updated or 0 for txn in state.txns.values())]) < self._oldest_ms()
+        return (
+            max([entry_ms, *(txn.last_updated or 0 for txn in state.txns.values())])
+            < self._oldest_ms()
+        )
 
     def _forget(self, state: TableState, dead: frozenset[str]) -> None:
         self._report.line(f"forget {len(state.txns)} committed offsets")
         deadline = self._clock.monotonic() + FORGET_TIMEOUT_S
         members = group_head(state, self._folder).members
-        removed = [member_id for member_id, member in members.items() if heartbeat_name(member_id, member) in dead]
+        removed = [
+            member_id
+            for member_id, member in members.items()
+            if heartbeat_name(member_id, member) in dead
+        ]
         try:
             self._log.forget_offsets(None, deadline, removed, at_version=state.version)
         except (GroupChanged, GroupInUse):
@@ -192,8 +217,9 @@ class GroupPass:
             self._report.counts["offsets forgotten"] += len(app_ids)
 
     def _of_deleted_topics(self, state: TableState) -> list[str]:
-        """The app ids of committed offsets whose topic was deleted, or created again. Reads the topics, which are newer
-        than every topic id in the state."""
+        """The app ids of committed offsets whose topic was deleted, or created again. Reads the
+        topics, which are newer than every topic id in the state.
+        """
         found: dict[str, list[tuple[str, str]]] = {}
         for app_id in state.txns:
             topic, *rest = app_id.split("/")
@@ -206,13 +232,19 @@ class GroupPass:
         return over
 
     def _life(self, topic: str) -> tuple[bool, str | None]:
-        """(whether the topic's log could be read, the topic's current id; None if there is no such topic)."""
+        """(whether the topic's log could be read, the topic's current id; None if there is no such
+        topic).
+        """
         try:
             log = TopicLog(self._store, topic, self._clock)
             log.load()
         except KafkaException:
-            return False, None  # damaged or unavailable: this does not prove that the topic was deleted
-        return log.head is not None or log.ended is not None, None if log.head is None else log.head.topic_id
+            # Damaged or unavailable: this does not prove that the topic was deleted.
+            return False, None
+        return (
+            log.head is not None or log.ended is not None,
+            None if log.head is None else log.head.topic_id,
+        )
 
     def _observe_heartbeats(self, state: TableState) -> tuple[frozenset[str], frozenset[str]]:
         """As `plan_heartbeats`. Remembers the objects for the next scan. Raises StoreError."""
@@ -220,28 +252,43 @@ class GroupPass:
         members = self._members(state)
         # A member without an object counts as one whose object was last written at time 0.
         listed = {member_id: ObjectEntry(folder + member_id, 0, 0) for member_id in members}
-        # Silence is measured from the end of the first listing to the start of the last: a slow listing adds nothing.
+        # Silence is measured from the end of the first listing to the start of the last: a slow
+        # listing adds nothing.
         began_at = self._clock.uptime()
         listed |= {entry.key.removeprefix(folder): entry for entry in self._store.list(folder)}
         ended_at = self._clock.uptime()
         before, self._beats = self._beats, {}
         for member_id, entry in listed.items():
             known = before.get(member_id)
-            self._beats[member_id] = known if known and known.entry == entry else SeenHeartbeat(entry, ended_at)
-        return plan_heartbeats(members, self._beats, began_at, self._oldest_ms(), self._settings.clean_up_grace_s)
+            self._beats[member_id] = (
+                known if known and known.entry == entry else SeenHeartbeat(entry, ended_at)
+            )
+        return plan_heartbeats(
+            members, self._beats, began_at, self._oldest_ms(), self._settings.clean_up_grace_s
+        )
 
     def _has_young(self, state: TableState) -> bool:
-        """Whether heartbeat objects must be seen again after the grace period: those of non-members, and those of
-        members of a group that would otherwise be expired. Raises StoreError."""
+        """Whether heartbeat objects must be seen again after the grace period: those of
+        non-members, and those of members of a group that would otherwise be expired. Raises
+        StoreError.
+        """
         members = self._members(state)
         now_s, grace_s = self._clock.uptime(), self._settings.clean_up_grace_s
-        young = {member_id for member_id, beat in self._beats.items() if now_s - beat.seen_at < grace_s}
-        return bool(young - members) or (bool(young) and self._is_expired(state, self._ancient(members)))
+        young = {
+            member_id for member_id, beat in self._beats.items() if now_s - beat.seen_at < grace_s
+        }
+        return bool(young - members) or (
+            bool(young) and self._is_expired(state, self._ancient(members))
+        )
 
     def _ancient(self, members: frozenset[str]) -> frozenset[str]:
         """The members that are dead unless their heartbeat changes before the next scan."""
         oldest_ms = self._oldest_ms()
-        return frozenset(member_id for member_id in members if self._beats[member_id].entry.modified_ms < oldest_ms)
+        return frozenset(
+            member_id
+            for member_id in members
+            if self._beats[member_id].entry.modified_ms < oldest_ms
+        )
 
     def _oldest_ms(self) -> int:
         return expiry_ms(self._store, self._clock) - self._retention_ms
@@ -250,11 +297,16 @@ class GroupPass:
 class BackgroundGroupMaintenance:
     """Keeps the log of a group short, in the process of a consumer that commits to it. Thread-safe.
 
-    The consumer whose commit becomes a version that is a multiple of the checkpoint interval does the work.
+    The consumer whose commit becomes a version that is a multiple of the checkpoint interval does
+    the work.
     """
 
     def __init__(
-        self, store: Store, group: str, clock: Clock, settings: MaintenanceSettings = DEFAULT_SETTINGS
+        self,
+        store: Store,
+        group: str,
+        clock: Clock,
+        settings: MaintenanceSettings = DEFAULT_SETTINGS,
     ) -> None:
         self._store = store
         self._folder = names.group_folder(group)
@@ -271,7 +323,8 @@ class BackgroundGroupMaintenance:
         self._tasks.start("maintenance", lambda: self._maintain(state))
 
     def abandon(self) -> Thread | None:
-        """Start no more work, because the consumer was dropped. Returns the latest job, if there is one.
+        """Start no more work, because the consumer was dropped. Returns the latest job, if there is
+        one.
 
         Takes no lock: a finalizer calls this, and may run in a thread that holds the lock.
         """
@@ -285,11 +338,15 @@ class BackgroundGroupMaintenance:
 
     def _maintain(self, state: TableState) -> None:
         write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state)
-        if self._clock.monotonic() - self._cleaned_at < self._settings.clean_up_interval_s or self._tasks.stopped:
+        if (
+            self._clock.monotonic() - self._cleaned_at < self._settings.clean_up_interval_s
+            or self._tasks.stopped
+        ):
             return
         self._cleaned_at = self._clock.monotonic()
         if finish(self._cleanup.remove(REMOVALS_MAX)) == REMOVALS_MAX:
-            self._cleaned_at = float("-inf")  # more is left; the next checkpoint removes as much again
+            # More is left; the next checkpoint removes as much again.
+            self._cleaned_at = float("-inf")
         elif not self._tasks.stopped:
             compare_clocks(self._store, self._clock)
             log = DeltaLog(self._store, self._folder, self._clock)

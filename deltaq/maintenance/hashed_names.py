@@ -1,6 +1,7 @@
 """Large sets of file names as 64-bit hashes: a busy topic has millions of files a day.
 
-A name with the same hash as a member is taken for a member. Then a file is not removed, which is safe.
+A name with the same hash as a member is taken for a member. Then a file is not removed, which is
+safe.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import pyarrow.compute as pc
 
 
 class SeenLive:
-    """All names that were live at some call of `add`, at 8 bytes each. An `add` costs as much as its new names."""
+    """All names that were live at some call of `add`, at 8 bytes each. An `add` costs as much as
+    its new names.
+    """
 
     def __init__(self, live: frozenset[str] = frozenset()) -> None:
         self._newest: frozenset[str] = frozenset()
@@ -53,7 +56,9 @@ class SeenLive:
 
 
 class HashedNames:
-    """A set of names for membership tests, at 8 bytes each. All names are added before the first test."""
+    """A set of names for membership tests, at 8 bytes each. All names are added before the first
+    test.
+    """
 
     def __init__(self) -> None:
         self._parts: list[pa.Int64Array] = []

@@ -1,10 +1,10 @@
 """Key compaction keeps only the newest record of each key, as Kafka's log cleaner does.
 
-The files of a topic, in the order of the log, are a *clean* part, in which each key occurs once per partition, and a
-*dirty* part behind it. Compaction loads the newest offset of each key in the dirty part, drops older records from both
-parts, and marks the dirty part as clean. A tombstone is kept for `delete.retention.ms` after the compaction that made
-it the only record of its key, so that readers see it. Records without a key, from before the topic was compacted, are
-kept.
+The files of a topic, in the order of the log, are a *clean* part, in which each key occurs once per
+partition, and a *dirty* part behind it. Compaction loads the newest offset of each key in the dirty
+part, drops older records from both parts, and marks the dirty part as clean. A tombstone is kept
+for `delete.retention.ms` after the compaction that made it the only record of its key, so that
+readers see it. Records without a key, from before the topic was compacted, are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ import pyarrow.compute as pc
 
 from deltaq.clock import Clock
 from deltaq.config import TopicSettings
-from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, cut, in_log_order, is_alike
+from deltaq.maintenance.file_compaction import (
+    MERGED_FILES_MAX,
+    FileRewrite,
+    cut,
+    in_log_order,
+    is_alike,
+)
 from deltaq.maintenance.retention import file_time_ms
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.settings import MaintenanceSettings
@@ -42,7 +48,9 @@ _Unit: TypeAlias = tuple[DataFile, ...]  # the files of one entry or one merge
 
 @dataclass(frozen=True, slots=True)
 class KeyCleaning:
-    """Files to be compacted: `clean` units, from which older values are dropped, and `dirty` ones that become clean."""
+    """Files to be compacted: `clean` units, from which older values are dropped, and `dirty` ones
+    that become clean.
+    """
 
     clean: tuple[_Unit, ...]
     dirty: tuple[_Unit, ...]
@@ -57,7 +65,8 @@ class KeyCleaning:
         return f"compact by key: {dirty} dirty files and {clean} clean ones"
 
 
-# --- rules -----------------------------------------------------------------------------------------------------------
+# --- rules
+# --------------------------------------------------------------------------------------------------
 
 
 def plan_cleaning(
@@ -69,8 +78,8 @@ def plan_cleaning(
 ) -> KeyCleaning | None:
     """The compaction that is due; None if the topic is not compacted, or too little of it is dirty.
 
-    Files in `damaged` cannot be read, and may hold an older value of any key. So files behind a damaged file stay
-    dirty, and if a clean file is damaged, all dirty files do.
+    Files in `damaged` cannot be read, and may hold an older value of any key. So files behind a
+    damaged file stay dirty, and if a clean file is damaged, all dirty files do.
 
     Source: Kafka's `min.cleanable.dirty.ratio`, `min.compaction.lag.ms`, `max.compaction.lag.ms`.
     """
@@ -86,8 +95,12 @@ def plan_cleaning(
     return KeyCleaning(expired, ()) if expired else None
 
 
-def _ripe(units: Iterable[_Unit], topic: TopicSettings, now_ms: int, damaged: Container[str]) -> list[_Unit]:
-    """The dirty units before the first one that cannot be read or has records younger than `min.compaction.lag.ms`."""
+def _ripe(
+    units: Iterable[_Unit], topic: TopicSettings, now_ms: int, damaged: Container[str]
+) -> list[_Unit]:
+    """The dirty units before the first one that cannot be read or has records younger than
+    `min.compaction.lag.ms`.
+    """
     lag_ms = topic.min_compaction_lag_ms
 
     def is_ripe(unit: _Unit) -> bool:
@@ -102,7 +115,9 @@ def _has_one_of(unit: Iterable[DataFile], paths: Container[str]) -> bool:
 
 
 def _first(units: Iterable[_Unit], bytes_max: int) -> list[_Unit]:
-    """The oldest of the units, at least one, with at most `bytes_max` bytes. Later compactions take the others."""
+    """The oldest of the units, at least one, with at most `bytes_max` bytes. Later compactions take
+    the others.
+    """
     taken: list[_Unit] = []
     size = 0
     for unit in units:
@@ -113,17 +128,22 @@ def _first(units: Iterable[_Unit], bytes_max: int) -> list[_Unit]:
     return taken
 
 
-def _is_worth_it(clean: Sequence[_Unit], dirty: Sequence[_Unit], topic: TopicSettings, now_ms: int) -> bool:
+def _is_worth_it(
+    clean: Sequence[_Unit], dirty: Sequence[_Unit], topic: TopicSettings, now_ms: int
+) -> bool:
     ratio = _bytes(dirty) / max(1, _bytes(dirty) + _bytes(clean))
     oldest_ms = min(file.min_timestamp_ms for unit in dirty for file in unit)
-    return ratio >= topic.min_cleanable_dirty_ratio or now_ms - oldest_ms > topic.max_compaction_lag_ms
+    return (
+        ratio >= topic.min_cleanable_dirty_ratio or now_ms - oldest_ms > topic.max_compaction_lag_ms
+    )
 
 
 def _bytes(units: Iterable[Sequence[DataFile]]) -> int:
     return sum(file.segment.size for unit in units for file in unit)
 
 
-# --- acting ----------------------------------------------------------------------------------------------------------
+# --- acting
+# --------------------------------------------------------------------------------------------------
 
 
 class KeyCleaner:
@@ -136,7 +156,8 @@ class KeyCleaner:
         self._rewriter = rewriter
 
     def clean(self, plan: KeyCleaning, topic: TopicSettings) -> Work[int | StalePlan]:
-        """Carry out the plan, oldest files first. Returns the number of records dropped, or StalePlan.
+        """Carry out the plan, oldest files first. Returns the number of records dropped, or
+        StalePlan.
 
         `topic` are the settings that the plan was made for. Raises what `rewrite` raises.
         """
@@ -144,9 +165,12 @@ class KeyCleaner:
         now_ms = self._clock.time_ms()
         horizon_ms = now_ms + topic.delete_retention_ms
         clean = [(files, None) for unit in plan.clean for files in _alike(unit)]
-        dirty = [(files, horizon_ms) for files in _groups(plan.dirty[:learned], topic.segment_bytes)]
+        dirty = [
+            (files, horizon_ms) for files in _groups(plan.dirty[:learned], topic.segment_bytes)
+        ]
         total = 0
-        # Only after older values were dropped from the clean part may the dirty files be marked as clean.
+        # Only after older values were dropped from the clean part may the dirty files be marked as
+        # clean.
         for files, until_ms in (*clean, *dirty):
             dropped = yield from self._clean_unit(files, newest, now_ms, until_ms, topic)
             if isinstance(dropped, StalePlan):
@@ -167,7 +191,11 @@ class KeyCleaner:
         `horizon_ms` is given for dirty files: their tombstones are kept until then.
         """
         expired = horizon_ms is None and all((file.clean or 0) <= now_ms for file in files)
-        until_ms = max((file.clean or 0 for file in files), default=0) if horizon_ms is None else horizon_ms
+        until_ms = (
+            max((file.clean or 0 for file in files), default=0)
+            if horizon_ms is None
+            else horizon_ms
+        )
         dropped = tombstones = 0
         for file in files:
             for part in self._parts(file):
@@ -180,14 +208,18 @@ class KeyCleaner:
         plan = FileRewrite(files, cut(files, self._log.live_head, topic.segment_bytes))
         if plan.outputs:
             rewritten = yield from self._rewriter.rewrite(
-                plan, lambda part: _kept(part, newest, drop_tombstones=expired), until_ms if tombstones else 0, topic
+                plan,
+                lambda part: _kept(part, newest, drop_tombstones=expired),
+                until_ms if tombstones else 0,
+                topic,
             )
             if isinstance(rewritten, StalePlan):
                 return rewritten
         return dropped
 
     def _newest(self, dirty: Sequence[_Unit]) -> Work[tuple[dict[int, pa.Table], int]]:
-        """(for each partition, the keys in the dirty part with their newest offsets; the number of units read).
+        """(for each partition, the keys in the dirty part with their newest offsets; the number of
+        units read).
 
         Not all units are read if their keys, which may be well compressed, take too much memory.
         """
@@ -201,7 +233,9 @@ class KeyCleaner:
             learned += 1
             if sum(of_partition.nbytes for of_partition in keys.values()) > KEYS_BYTES_AT_ONCE:
                 break
-        return {partition: of_partition.newest() for partition, of_partition in keys.items()}, learned
+        return {
+            partition: of_partition.newest() for partition, of_partition in keys.items()
+        }, learned
 
     def _parts(self, file: DataFile) -> Iterable[Fetched]:
         """The records of the file from the start offsets on."""
@@ -211,7 +245,11 @@ class KeyCleaner:
             for batch in file.batches
             if batch.next_offset > (start := head.start_offsets[batch.partition])
         )
-        return read_file(self._store, FileRead(file, wanted), definition_of(self._log).columns) if wanted else ()
+        return (
+            read_file(self._store, FileRead(file, wanted), definition_of(self._log).columns)
+            if wanted
+            else ()
+        )
 
 
 class _Keys:
@@ -227,20 +265,29 @@ class _Keys:
     def add(self, part: Fetched) -> None:
         table = pa.table({"key": part.rows.column("_key"), "offset": part.rows.column("_offset")})
         self._tables.append(_newest_of_each(table))
-        # Merge once the new tables are as large as the first one, so that the cost per key is logarithmic.
+        # Merge once the new tables are as large as the first one, so that the cost per key is
+        # logarithmic.
         if sum(len(table) for table in self._tables[1:]) >= len(self._tables[0]):
             self._tables = [self.newest()]
 
     def newest(self) -> pa.Table:
-        return self._tables[0] if len(self._tables) == 1 else _newest_of_each(pa.concat_tables(self._tables))
+        return (
+            self._tables[0]
+            if len(self._tables) == 1
+            else _newest_of_each(pa.concat_tables(self._tables))
+        )
 
 
 def _kept(part: Fetched, newest: dict[int, pa.Table], *, drop_tombstones: bool) -> pa.RecordBatch:
-    """The records that are the newest of their key, or have no key; without tombstones if `drop_tombstones`."""
+    """The records that are the newest of their key, or have no key; without tombstones if
+    `drop_tombstones`.
+    """
     rows = part.rows
     known = newest.get(part.partition)
     if known is not None:
-        at = pc.index_in(rows.column("_key"), value_set=known.column("key").combine_chunks(), skip_nulls=True)
+        at = pc.index_in(
+            rows.column("_key"), value_set=known.column("key").combine_chunks(), skip_nulls=True
+        )
         latest = known.column("offset").combine_chunks().take(at)
         is_old = pc.fill_null(pc.less(rows.column("_offset"), latest), False)
         rows = rows.filter(pc.invert(is_old))
@@ -262,9 +309,11 @@ def _newest_of_each(table: pa.Table) -> pa.Table:
 
 
 def _groups(units: Iterable[_Unit], target_bytes: int) -> Iterable[_Unit]:
-    """Neighbouring units with the same kind of timestamps, as many as make one file or as one merge may take.
+    """Neighbouring units with the same kind of timestamps, as many as make one file or as one merge
+    may take.
 
-    Each file of an entry with both kinds is a group of its own: their order is unknown once some were rewritten.
+    Each file of an entry with both kinds is a group of its own: their order is unknown once some
+    were rewritten.
     """
     group: list[DataFile] = []
     for unit in units:

@@ -1,13 +1,15 @@
-"""Log archive: on a local store, keeps the folder `_delta_log/` so small that other engines can list it in one piece.
+"""Log archive: on a local store, keeps the folder `_delta_log/` so small that other engines can
+list it in one piece.
 
-A file system returns the names of a folder in pieces. An entry that is created between two pieces may be left out while
-a later one is returned. Other engines list the log and refuse it then: "found gap". So once a checkpoint replaces them,
-older entries are moved to `_deltaq/log/`, where deltaq's clients, which ask for entries by name, go on reading them.
-Entries leave the archive by log clean-up alone, after its marker and its grace period (`log_cleanup`).
+A file system returns the names of a folder in pieces. An entry that is created between two pieces
+may be left out while a later one is returned. Other engines list the log and refuse it then: "found
+gap". So once a checkpoint replaces them, older entries are moved to `_deltaq/log/`, where deltaq's
+clients, which ask for entries by name, go on reading them. Entries leave the archive by log
+clean-up alone, after its marker and its grace period (`log_cleanup`).
 
-An entry is linked into the archive, and the archive synced, before its name in `_delta_log/` is removed, so it is never
-missing. A writer that creates its slot again finds it in the archive afterwards (`delta/log.py`). Several processes may
-archive the same entries at once.
+An entry is linked into the archive, and the archive synced, before its name in `_delta_log/` is
+removed, so it is never missing. A writer that creates its slot again finds it in the archive
+afterwards (`delta/log.py`). Several processes may archive the same entries at once.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ _NAME_ALIGNMENT_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlan:
-    """What leaves `_delta_log/`: the versions of the entries that are archived, lowest first, and the keys of the
-    checkpoints that are removed."""
+    """What leaves `_delta_log/`: the versions of the entries that are archived, lowest first, and
+    the keys of the checkpoints that are removed.
+    """
 
     versions: tuple[int, ...] = ()
     checkpoints: tuple[str, ...] = ()
@@ -44,13 +47,17 @@ def listed_bytes(key: str) -> int:
 
 
 def plan_archive(keys: Iterable[str], settings: MaintenanceSettings) -> ArchivePlan:
-    """What leaves a log folder with these keys so that the names of the others take `listed_bytes_max` bytes.
+    """What leaves a log folder with these keys so that the names of the others take
+    `listed_bytes_max` bytes.
 
-    The newest checkpoint, its entry and what follows always stay, even if they take more: a reader needs all of it.
+    The newest checkpoint, its entry and what follows always stay, even if they take more: a reader
+    needs all of it.
     """
     keys = list(keys)
     entries = {version: key for key in keys if (version := names.entry_version(key)) is not None}
-    checkpoints = {version: key for key in keys if (version := names.checkpoint_version(key)) is not None}
+    checkpoints = {
+        version: key for key in keys if (version := names.checkpoint_version(key)) is not None
+    }
     surplus = sum(map(listed_bytes, keys)) - settings.listed_bytes_max
     if surplus <= 0 or not checkpoints:
         return ArchivePlan()
@@ -72,7 +79,8 @@ def plan_archive(keys: Iterable[str], settings: MaintenanceSettings) -> ArchiveP
 class LogArchive:
     """Archives the entries of the log of the table in `folder`. Keeps no state.
 
-    Does nothing on a remote store: object stores list in the order of names, so a listing has no gap.
+    Does nothing on a remote store: object stores list in the order of names, so a listing has no
+    gap.
     """
 
     def __init__(self, store: Store, folder: str, settings: MaintenanceSettings) -> None:
@@ -85,13 +93,18 @@ class LogArchive:
         """What `move` would do now. Raises StoreError."""
         if self._store.is_remote:
             return ArchivePlan()
-        return plan_archive((entry.key for entry in self._store.list(self._log_folder)), self._settings)
+        return plan_archive(
+            (entry.key for entry in self._store.list(self._log_folder)), self._settings
+        )
 
     def full_at(self, version: int) -> int:
-        """The version of the commit that will fill `_delta_log` up to `listed_bytes_limit`, where `version` is the
-        newest; not above `version` if it is full. Raises StoreError."""
+        """The version of the commit that will fill `_delta_log` up to `listed_bytes_limit`, where
+        `version` is the newest; not above `version` if it is full. Raises StoreError.
+        """
         listed = sum(listed_bytes(entry.key) for entry in self._store.list(self._log_folder))
-        return version + (self._settings.listed_bytes_limit - listed) // listed_bytes(names.log_entry("", version))
+        return version + (self._settings.listed_bytes_limit - listed) // listed_bytes(
+            names.log_entry("", version)
+        )
 
     def move(self) -> Work[int]:
         """Move what the plan says; returns the number of entries archived. Raises StoreError."""
@@ -112,15 +125,20 @@ class LogArchive:
 
     def _link(self, version: int) -> bool:
         """Link an entry into the archive; False if another process has moved it."""
-        entry, archived = names.log_entry(self._log_folder, version), names.log_entry(self._archive, version)
+        entry, archived = (
+            names.log_entry(self._log_folder, version),
+            names.log_entry(self._archive, version),
+        )
         try:
             try:
                 self._store.link(entry, archived)
             except StoreRefused:
-                # Linux refuses links to files of another user, unless this one may write them (protected_hardlinks).
+                # Linux refuses links to files of another user, unless this one may write them
+                # (protected_hardlinks).
                 self._store.create(archived, self._store.get(entry, ENTRY_BYTES_MAX))
         except ObjectExists:
-            pass  # a process ended before it removed the name, or a late writer filled the slot again
+            # A process ended before it removed the name, or a late writer filled the slot again.
+            pass
         except ObjectMissing:
             return False
         return True

@@ -1,5 +1,6 @@
-"""Keeps the log of one topic or group, or of the schema registry, short: checkpoints, and clean-up of what they
-replace."""
+"""Keeps the log of one topic or group, or of the schema registry, short: checkpoints, and clean-up
+of what they replace.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +21,15 @@ from deltaq.work import Work
 
 
 class LogMaintenance:
-    """One instance for all rounds of a topic or group, since it remembers when it first saw each log-start marker.
+    """One instance for all rounds of a topic or group, since it remembers when it first saw each
+    log-start marker.
 
     `settings` may be replaced. Not thread-safe.
     """
 
-    def __init__(self, store: Store, folder: str, clock: Clock, settings: MaintenanceSettings, report: Report) -> None:
+    def __init__(
+        self, store: Store, folder: str, clock: Clock, settings: MaintenanceSettings, report: Report
+    ) -> None:
         self.settings = settings
         self._store = store
         self._folder = folder
@@ -58,7 +62,8 @@ class LogMaintenance:
     def write_checkpoint(self, state: TableState) -> None:
         """Write a checkpoint of the newest state, if the last one is far behind.
 
-        A checkpoint that cannot be made is reported, since other maintenance does not depend on it. Raises Unavailable.
+        A checkpoint that cannot be made is reported, since other maintenance does not depend on it.
+        Raises Unavailable.
         """
         with raising_unavailable():
             try:
@@ -69,7 +74,9 @@ class LogMaintenance:
                 self._report.failed(f"no checkpoint could be made: {error}")
 
     def clean(self, log: DeltaLog) -> Work[None]:
-        """Remove log entries and checkpoints that a newer checkpoint replaces. Raises Unavailable, CheckpointFailed."""
+        """Remove log entries and checkpoints that a newer checkpoint replaces. Raises Unavailable,
+        CheckpointFailed.
+        """
         self._cleanup.settings = self.settings
         self._cleaned_at = self._clock.monotonic()
         with raising_unavailable():

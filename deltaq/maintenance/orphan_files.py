@@ -1,12 +1,14 @@
-"""Removal of orphan files, which no live version of a table names: replaced files, expired files, abandoned uploads.
+"""Removal of orphan files, which no live version of a table names: replaced files, expired files,
+abandoned uploads.
 
-A *scan* records the files in a topic's folder that are not in the topic at some version. After a grace period, a log
-entry declares all uploads from before the scan void, and the recorded files that are still not in the topic are
-deleted. So a slow writer never loses a committed file, whatever the clocks say: it reads that entry before it can
-commit, and uploads again (`TopicLog.append`).
+A *scan* records the files in a topic's folder that are not in the topic at some version. After a
+grace period, a log entry declares all uploads from before the scan void, and the recorded files
+that are still not in the topic are deleted. So a slow writer never loses a committed file, whatever
+the clocks say: it reads that entry before it can commit, and uploads again (`TopicLog.append`).
 
-A file that was committed after a scan, and left the topic before the scan is due, needs a grace period of its own for
-its readers. So a file that has been live since a scan is dropped from that scan.
+A file that was committed after a scan, and left the topic before the scan is due, needs a grace
+period of its own for its readers. So a file that has been live since a scan is dropped from that
+scan.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ from deltaq.work import Work
 _log = logging.getLogger("deltaq.maintenance")
 
 NAMES_OF_NOTE_MAX = 10_000
-"""Maximum number of files in one note of a scan. Parsing a note blocks all other threads of the process."""
+"""Maximum number of files in one note of a scan. Parsing a note blocks all other threads of the
+process.
+"""
 NOTE_BYTES_MAX = 16 * 2**20
 """A larger note is dropped. A name has at most 255 bytes."""
 
@@ -48,9 +52,9 @@ DELETES_AT_ONCE = 64
 class OrphanScan:
     """The files found in a topic's folder at `time_ms` that were not in the topic at `version`.
 
-    `names` maps each name, relative to the folder, to the time of its last change. That time and `noted_ms` are by the
-    store's clock. The scan was recorded at `noted_ms`, `took_ms` after it began, in one note or several (`part`). All
-    times are in milliseconds.
+    `names` maps each name, relative to the folder, to the time of its last change. That time and
+    `noted_ms` are by the store's clock. The scan was recorded at `noted_ms`, `took_ms` after it
+    began, in one note or several (`part`). All times are in milliseconds.
     """
 
     version: int
@@ -61,11 +65,14 @@ class OrphanScan:
     part: int = 0
 
 
-# --- rules -----------------------------------------------------------------------------------------------------------
+# --- rules
+# --------------------------------------------------------------------------------------------------
 
 
 def parse_orphan_scan(data: bytes, entry: ObjectEntry) -> OrphanScan:
-    """Parse a recorded scan. Raises ValueError, KeyError or TypeError if it is malformed or names no data file."""
+    """Parse a recorded scan. Raises ValueError, KeyError or TypeError if it is malformed or names
+    no data file.
+    """
     body = strict_json(data)
     if not isinstance(body, dict) or not isinstance(found := body["names"], dict):
         raise TypeError("not an object with names")
@@ -79,7 +86,9 @@ def parse_orphan_scan(data: bytes, entry: ObjectEntry) -> OrphanScan:
 
 
 def _note_of(version: int, time_ms: int, took_ms: int, found: Mapping[str, int]) -> bytes:
-    return json.dumps({"version": version, "time": time_ms, "took": took_ms, "names": dict(found)}).encode()
+    return json.dumps(
+        {"version": version, "time": time_ms, "took": took_ms, "names": dict(found)}
+    ).encode()
 
 
 def _may_go(name: str) -> bool:
@@ -87,16 +96,19 @@ def _may_go(name: str) -> bool:
 
 
 def older_than(scan: OrphanScan, in_flight_ms: int) -> frozenset[str]:
-    """The files that were at least `in_flight_ms` old when the scan began. A younger file may have been committed right
-    after the scan, and may have left the topic only recently."""
+    """The files that were at least `in_flight_ms` old when the scan began. A younger file may have
+    been committed right after the scan, and may have left the topic only recently.
+    """
     newest_ms = scan.noted_ms - scan.took_ms - in_flight_ms
     return frozenset(name for name, modified_ms in scan.names.items() if modified_ms <= newest_ms)
 
 
 def never_live(scan: OrphanScan, live_since: AbstractSet[str], in_flight_ms: int) -> OrphanScan:
-    """The scan without the names that have been live since; the same object if none of those old enough has been.
+    """The scan without the names that have been live since; the same object if none of those old
+    enough has been.
 
-    A changed scan has only names that were old enough (`older_than`), so it can be recorded again at any time.
+    A changed scan has only names that were old enough (`older_than`), so it can be recorded again
+    at any time.
     """
     old_names = older_than(scan, in_flight_ms)
     if old_names.isdisjoint(live_since):
@@ -109,14 +121,21 @@ def is_due(scan: OrphanScan, now_ms: int, grace_ms: int) -> bool:
     return scan.time_ms + grace_ms <= now_ms
 
 
-# --- acting ----------------------------------------------------------------------------------------------------------
+# --- acting
+# --------------------------------------------------------------------------------------------------
 
 
 class OrphanFileRemover:
-    """Finds and removes the orphan files of one topic. `log` keeps an index, and may move between pieces of work."""
+    """Finds and removes the orphan files of one topic. `log` keeps an index, and may move between
+    pieces of work.
+    """
 
     def __init__(
-        self, store: Store, log: MaintenanceLog, clock: Clock, settings: MaintenanceSettings = DEFAULT_SETTINGS
+        self,
+        store: Store,
+        log: MaintenanceLog,
+        clock: Clock,
+        settings: MaintenanceSettings = DEFAULT_SETTINGS,
     ) -> None:
         self._store = store
         self._log = log
@@ -128,8 +147,9 @@ class OrphanFileRemover:
         self._live_since = SeenLive()  # the names that have been live since the last scan
 
     def note_live(self) -> frozenset[str]:
-        """Record and return the names that are live now. Must be called before files leave the topic: they are then
-        kept for a grace period, even if an earlier scan found them."""
+        """Record and return the names that are live now. Must be called before files leave the
+        topic: they are then kept for a grace period, even if an earlier scan found them.
+        """
         live = self._live()
         self._live_since.add(live)
         return live
@@ -144,10 +164,13 @@ class OrphanFileRemover:
                 yield scan
 
     def due(self, now_ms: int, grace_ms: int) -> Iterator[OrphanScan | None]:
-        """The scans whose grace period is over, oldest first, one by one; None after reading another one, so that the
-        caller can pause there. Raises Unavailable."""
+        """The scans whose grace period is over, oldest first, one by one; None after reading
+        another one, so that the caller can pause there. Raises Unavailable.
+        """
         notes = self._notes()
-        self._times_ms = {key: self._times_ms[key] for entry in notes if (key := entry.key) in self._times_ms}
+        self._times_ms = {
+            key: self._times_ms[key] for entry in notes if (key := entry.key) in self._times_ms
+        }
         for entry in notes:
             if self._times_ms.get(entry.key, 0) + grace_ms > now_ms:
                 continue
@@ -157,7 +180,9 @@ class OrphanFileRemover:
             yield scan if scan is not None and is_due(scan, now_ms, grace_ms) else None
 
     def scan(self) -> Work[int]:
-        """Scan the folder and record the orphan files. Returns their number. Raises Unavailable, Corrupt."""
+        """Scan the folder and record the orphan files. Returns their number. Raises Unavailable,
+        Corrupt.
+        """
         earlier, self._live_since = self._live_since, SeenLive()
         try:
             return (yield from self._scan(earlier))
@@ -178,14 +203,17 @@ class OrphanFileRemover:
             if listed is not None:
                 self._log.catch_up()  # read every commit that was made before the listing
                 live, (found, began) = self.note_live(), listed
-                count += self._note({name: found[name] for name in sorted(found.keys() - live)}, began)
+                count += self._note(
+                    {name: found[name] for name in sorted(found.keys() - live)}, began
+                )
             yield
         return count
 
     def _unnoted(self, noted: Container[str]) -> Iterator[tuple[dict[str, int], float] | None]:
-        """The data files in the folder that are not in `noted`, with their modification times in epoch milliseconds: as
-        many at a time as fit one note, and the uptime at which their listing began. Yields None after every
-        `LISTED_AT_ONCE` files, so that the caller can pause."""
+        """The data files in the folder that are not in `noted`, with their modification times in
+        epoch milliseconds: as many at a time as fit one note, and the uptime at which their listing
+        began. Yields None after every `LISTED_AT_ONCE` files, so that the caller can pause.
+        """
         found: dict[str, int] = {}
         began = self._clock.uptime()
         with raising_unavailable():
@@ -202,7 +230,9 @@ class OrphanFileRemover:
             yield found, began
 
     def _corrected(self, earlier: SeenLive) -> Iterator[OrphanScan]:
-        """The scans, one by one, after the names that have been live since were removed from the records."""
+        """The scans, one by one, after the names that have been live since were removed from the
+        records.
+        """
         for scan in self.scans():
             live_since = earlier.among(scan.names) | self._live_since.among(scan.names)
             left = never_live(scan, live_since, self._settings.in_flight_ms)
@@ -211,7 +241,9 @@ class OrphanFileRemover:
             yield left
 
     def _replace(self, scan: OrphanScan) -> None:
-        """Overwrite the record of a scan. Its later `noted_ms` makes no difference: all its names were old enough."""
+        """Overwrite the record of a scan. Its later `noted_ms` makes no difference: all its names
+        were old enough.
+        """
         key = names.orphan_scan_key(self._log.folder, scan.version, scan.part)
         with raising_unavailable():
             if scan.names:
@@ -220,12 +252,16 @@ class OrphanFileRemover:
                 self._store.delete(key)
 
     def _note(self, found: Mapping[str, int], began: float) -> int:
-        """Record the files that a listing found which began at uptime `began`. Returns the number recorded."""
+        """Record the files that a listing found which began at uptime `began`. Returns the number
+        recorded.
+        """
         if not found:
             return 0
         version = self._log.version
         parts = [
-            place[1] for note in self._notes() if (place := names.orphan_scan_part(note.key)) and place[0] == version
+            place[1]
+            for note in self._notes()
+            if (place := names.orphan_scan_part(note.key)) and place[0] == version
         ]
         part = max(parts, default=-1) + 1
         noting = self._clock.uptime()
@@ -238,13 +274,15 @@ class OrphanFileRemover:
             except ObjectExists:
                 return 0  # another process has recorded a scan at the same time
             if (self._clock.uptime() - noting) * 1000 > self._settings.in_flight_ms / 2:
-                self._store.delete(key)  # with this late `noted_ms`, a file that was young when found would seem old
+                # With this late `noted_ms`, a file that was young when found would seem old.
+                self._store.delete(key)
                 return 0
         return len(found)
 
     def plan(self, now_ms: int, grace_ms: int) -> tuple[int, int]:
-        """(number of files of due scans that may be deleted, number that a new scan would record). Changes nothing.
-        Raises Unavailable, Corrupt."""
+        """(number of files of due scans that may be deleted, number that a new scan would record).
+        Changes nothing. Raises Unavailable, Corrupt.
+        """
         found = {name for part in self._unnoted(()) if part for name in part[0]}
         self._log.catch_up()
         live = self._live()
@@ -265,13 +303,14 @@ class OrphanFileRemover:
             return list(self._store.list(self._orphan_scans_folder))
 
     def remove(self, scan: OrphanScan) -> Work[int]:
-        """Delete the files of a scan that are still not in the topic. Returns their number. Raises what
-        `MaintenanceLog.raise_min_upload_version` raises."""
+        """Delete the files of a scan that are still not in the topic. Returns their number. Raises
+        what `MaintenanceLog.raise_min_upload_version` raises.
+        """
         self._log.catch_up()
         key = names.orphan_scan_key(self._log.folder, scan.version, scan.part)
         if scan.version > self._log.version:
-            # No scan can have seen a version that does not exist: the note is damaged. Voiding all uploads up to that
-            # version would block every writer for ever.
+            # No scan can have seen a version that does not exist: the note is damaged. Voiding all
+            # uploads up to that version would block every writer for ever.
             self._drop(key, "its version is not in the log yet")
             return 0
         noted = older_than(scan, self._settings.in_flight_ms)
@@ -281,11 +320,14 @@ class OrphanFileRemover:
             deadline = self._clock.monotonic() + COMMIT_TIMEOUT_S
             if self._log.raise_min_upload_version(scan.version + 1, deadline) is not None:
                 return 0
-        # Only now is the outcome final: the writers of these files have committed them, or never will.
+        # Only now is the outcome final: the writers of these files have committed them, or never
+        # will.
         removable = sorted(noted - self._live())
         with raising_unavailable():
             for first in range(0, len(removable), DELETES_AT_ONCE):
-                keys = [self._log.folder + name for name in removable[first : first + DELETES_AT_ONCE]]
+                keys = [
+                    self._log.folder + name for name in removable[first : first + DELETES_AT_ONCE]
+                ]
                 delete_all(self._store, self._clock, keys)
                 yield
             self._store.delete(key)
@@ -293,10 +335,14 @@ class OrphanFileRemover:
 
     def _live(self) -> frozenset[str]:
         folder = self._log.folder
-        return frozenset(file.segment.key.removeprefix(folder) for file in self._log.index.files.values())
+        return frozenset(
+            file.segment.key.removeprefix(folder) for file in self._log.index.files.values()
+        )
 
     def _read(self, entry: ObjectEntry, *, drop: bool = True) -> OrphanScan | None:
-        """Read a recorded scan; None if another process has removed it, or if it is malformed, and then deleted."""
+        """Read a recorded scan; None if another process has removed it, or if it is malformed, and
+        then deleted.
+        """
         with raising_unavailable():
             try:
                 return parse_orphan_scan(self._store.get(entry.key, NOTE_BYTES_MAX), entry)
@@ -308,6 +354,8 @@ class OrphanFileRemover:
                 return None
 
     def _drop(self, key: str, reason: str) -> None:
-        _log.warning("a damaged note of files to be removed is dropped key=%r reason=%s", key, reason)
+        _log.warning(
+            "a damaged note of files to be removed is dropped key=%r reason=%s", key, reason
+        )
         with raising_unavailable():
             self._store.delete(key)

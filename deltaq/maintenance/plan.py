@@ -9,7 +9,12 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from deltaq.config import TopicSettings
-from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, plan_compaction, plan_trim
+from deltaq.maintenance.file_compaction import (
+    DECODED_BYTES_AT_ONCE,
+    FileRewrite,
+    plan_compaction,
+    plan_trim,
+)
 from deltaq.maintenance.key_compaction import KeyCleaning, plan_cleaning
 from deltaq.maintenance.retention import plan_retention
 from deltaq.maintenance.settings import MaintenanceSettings
@@ -33,8 +38,9 @@ class Kind(Enum):
 class MaintainedTopic:
     """An existing topic at one version. `index` must not change while this is in use.
 
-    `damaged` and `unmergeable` are paths: of files that cannot be read, and of files whose number a merge cannot
-    reduce. `until` is the version up to which files are merged, since newer files could displace older ones for ever.
+    `damaged` and `unmergeable` are paths: of files that cannot be read, and of files whose number a
+    merge cannot reduce. `until` is the version up to which files are merged, since newer files
+    could displace older ones for ever.
     """
 
     head: TopicHead
@@ -54,10 +60,15 @@ def plan(
 ) -> dict[Kind, DueAction]:
     """The actions that are due for the records and files of a topic, most urgent first.
 
-    New files decode to at most about `decoded_max` bytes. `yield_point` is called between pieces of work. Each action
-    invalidates the others: carry out the first one, then plan again.
+    New files decode to at most about `decoded_max` bytes. `yield_point` is called between pieces of
+    work. Each action invalidates the others: carry out the first one, then plan again.
     """
-    head, index, topic, damaged = maintained.head, maintained.index, maintained.topic, maintained.damaged
+    head, index, topic, damaged = (
+        maintained.head,
+        maintained.index,
+        maintained.topic,
+        maintained.damaged,
+    )
     rules: dict[Kind, Callable[[], DueAction | None]] = {
         Kind.RETENTION: lambda: plan_retention(index, head, topic, now_ms, yield_point),
         Kind.TRIM: lambda: plan_trim(index, head, damaged),

@@ -1,4 +1,6 @@
-"""What a round of maintenance reports: a line for each action, and the number of actions by kind."""
+"""What a round of maintenance reports: a line for each action, and the number of actions by
+kind.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ Notify: TypeAlias = Callable[[str], None]
 
 
 class Report:
-    """The report of one topic or group, or of the schema registry; `kind` is `topic`, `group` or `registry`."""
+    """The report of one topic or group, or of the schema registry; `kind` is `topic`, `group` or
+    `registry`.
+    """
 
     def __init__(self, kind: str, name: str, notify: Notify | None) -> None:
         self.counts: Counter[str] = Counter()

@@ -1,4 +1,6 @@
-"""Rewrites data files: writes their records into new files, with the same offsets, and replaces the old files."""
+"""Rewrites data files: writes their records into new files, with the same offsets, and replaces the
+old files.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,20 @@ from deltaq.delta.actions import NOTHING_PREPARED, Prepared, prepared
 from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import Unavailable
 from deltaq.freed_memory import return_freed_memory
-from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, Ranges, divided, halved
+from deltaq.maintenance.file_compaction import (
+    DECODED_BYTES_AT_ONCE,
+    FileRewrite,
+    Ranges,
+    divided,
+    halved,
+)
 from deltaq.maintenance.row_cache import RowCache
-from deltaq.parquet.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_of, encode_by_row_groups
+from deltaq.parquet.segment import (
+    COMPACTED_ROW_GROUP_BYTES,
+    EncodedSegment,
+    codec_of,
+    encode_by_row_groups,
+)
 from deltaq.serde.widening import conformed_batch
 from deltaq.store import LocalStore, ObjectMissing, Store, StoreError
 from deltaq.topics.log import StalePlan
@@ -35,7 +48,9 @@ _log = logging.getLogger("deltaq.maintenance")
 COMMIT_TIMEOUT_S = 60.0
 
 GENTLE_BYTES_AT_ONCE = 64 * 1024 * 1024
-"""`DECODED_BYTES_AT_ONCE` for a client's process. Writing a file takes about four times as much of its memory."""
+"""`DECODED_BYTES_AT_ONCE` for a client's process. Writing a file takes about four times as much of
+its memory.
+"""
 
 RETURN_MEMORY_BYTES_MIN = 8 * 1024 * 1024
 """After a rewrite of files of this many bytes in all, freed memory returns to the system."""
@@ -72,7 +87,9 @@ class Rewriter:
         self._clock = clock
         self._is_gentle = gently
         self.bytes_max = GENTLE_BYTES_AT_ONCE if gently else DECODED_BYTES_AT_ONCE
-        """The number of bytes that a new file decodes to is at most about this; more records make several files."""
+        """The number of bytes that a new file decodes to is at most about this; more records make
+        several files.
+        """
 
     def rewrite(
         self,
@@ -81,13 +98,16 @@ class Rewriter:
         clean: int | None = None,
         planned_for: TopicSettings | None = None,
     ) -> Work[tuple[str, ...] | StalePlan]:
-        """Carry out the plan with the rows that `keep` returns. Returns the paths of the new files, or StalePlan.
+        """Carry out the plan with the rows that `keep` returns. Returns the paths of the new files,
+        or StalePlan.
 
-        There are more files than the plan has outputs if records take more memory than was known. `clean` is stored in
-        the new files (`DataFile.clean`). With `planned_for`, the plan is stale unless these are still the topic's
-        settings. A rewrite that is given up removes the files that it has written.
+        There are more files than the plan has outputs if records take more memory than was known.
+        `clean` is stored in the new files (`DataFile.clean`). With `planned_for`, the plan is stale
+        unless these are still the topic's settings. A rewrite that is given up removes the files
+        that it has written.
 
-        Raises FileGone, if the plan is stale or a file is lost; Corrupt, Unavailable, OutcomeUnknown.
+        Raises FileGone, if the plan is stale or a file is lost; Corrupt, Unavailable,
+        OutcomeUnknown.
         """
         try:
             return (yield from self._rewrite(plan, keep, clean, planned_for))
@@ -106,7 +126,11 @@ class Rewriter:
         inputs = [file.path for file in plan.inputs]
         uploaded: list[PendingSegment] = []
         try:
-            todo = [part for ranges in plan.outputs for part in divided(plan.inputs, ranges, self.bytes_max)]
+            todo = [
+                part
+                for ranges in plan.outputs
+                for part in divided(plan.inputs, ranges, self.bytes_max)
+            ]
             todo.reverse()
             while todo:
                 ranges = todo.pop()
@@ -123,7 +147,8 @@ class Rewriter:
         stale = self._log.rewrite(inputs, uploaded, deadline, before, planned_for)
         if stale is not None:
             metrics.STALE_REWRITES.add(topic=self._log.topic)
-            if not stale.may_have_stood:  # otherwise readers may use the files: orphan removal deletes them later
+            # Otherwise readers may use the files: orphan removal deletes them later.
+            if not stale.may_have_stood:
                 self._discard(uploaded)
             return stale
         self._row_cache.forget(inputs)
@@ -138,8 +163,11 @@ class Rewriter:
         return before
 
     def _catch_up(self) -> None:
-        """Read new entries now, so that the commit does not find its slot taken and has to read them all at once."""
-        if not self._log.is_beside_writer:  # the writer's log is at the newest version that this process knows
+        """Read new entries now, so that the commit does not find its slot taken and has to read
+        them all at once.
+        """
+        # The writer's log is at the newest version that this process knows.
+        if not self._log.is_beside_writer:
             with suppress(Unavailable):  # the commit reports the error
                 self._log.catch_up()
 
@@ -152,8 +180,11 @@ class Rewriter:
         as_of: int,
     ) -> Work[PendingSegment]:
         path = names.data_file_name(self._clock.unique_id())
-        # The rows are released once they are encoded, so that a slow upload does not keep both in memory.
-        shares, encoded, decoded_bytes, times, offsets = yield from self._encoded(plan, ranges, keep)
+        # The rows are released once they are encoded, so that a slow upload does not keep both in
+        # memory.
+        shares, encoded, decoded_bytes, times, offsets = yield from self._encoded(
+            plan, ranges, keep
+        )
         yield
         with raising_unavailable():
             if self._is_gentle and isinstance(self._store, LocalStore):
@@ -190,10 +221,13 @@ class Rewriter:
     def _encoded(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]
     ) -> Work[tuple[tuple[tuple[int, int], ...], EncodedSegment, int, pa.Scalar, pa.Scalar]]:
-        """Encode a new file. Returns its shares, its content, the number of bytes that it decodes to, and the minimum
-        and maximum of its times (in µs) and of its offsets."""
+        """Encode a new file. Returns its shares, its content, the number of bytes that it decodes
+        to, and the minimum and maximum of its times (in µs) and of its offsets.
+        """
         rows = yield from self._read(plan, ranges, keep)
-        shares = tuple((partition, sum(part.num_rows for part in parts)) for partition, parts in rows.items())
+        shares = tuple(
+            (partition, sum(part.num_rows for part in parts)) for partition, parts in rows.items()
+        )
         table = pa.Table.from_batches([part for parts in rows.values() for part in parts])
         counts = [count for _, count in shares]
         encoded = yield from encode_by_row_groups(
@@ -205,7 +239,9 @@ class Rewriter:
     def _read(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]
     ) -> Work[dict[int, list[pa.RecordBatch]]]:
-        """The rows by partition, in the order of partitions, and within each in the order of offsets."""
+        """The rows by partition, in the order of partitions, and within each in the order of
+        offsets.
+        """
         index = OffsetIndex()
         for file in plan.inputs:
             index.add(file)
@@ -214,7 +250,10 @@ class Rewriter:
         for several in self._fetched(plan_reads(index, ranges)):
             for fetched in several:
                 name_faults(
-                    fetched.rows, self._log.topic, _log, "a value that cannot be returned is kept as it is stored"
+                    fetched.rows,
+                    self._log.topic,
+                    _log,
+                    "a value that cannot be returned is kept as it is stored",
                 )
                 rows[fetched.partition].append(kept := keep(fetched))
                 size += kept.nbytes
@@ -224,9 +263,12 @@ class Rewriter:
         return rows
 
     def _fetched(self, reads: Sequence[FileRead]) -> Iterator[list[Fetched]]:
-        """The records of one file after another; of several at once if their rows are in the row cache."""
+        """The records of one file after another; of several at once if their rows are in the row
+        cache.
+        """
         known: list[tuple[FileRead, pa.RecordBatch]] = []
-        columns = definition_of(self._log).columns  # of all files alike, though the topic may get others meanwhile
+        # Of all files alike, though the topic may get others meanwhile.
+        columns = definition_of(self._log).columns
         for read in reads:
             rows = self._row_cache.rows(read.file.path)
             if rows is not None:
@@ -240,7 +282,9 @@ class Rewriter:
             yield read_known(known)
 
     def _codec(self, plan: FileRewrite) -> str:
-        """The topic's compression; with `compression.type=producer`, that of the newest file of the plan."""
+        """The topic's compression; with `compression.type=producer`, that of the newest file of the
+        plan.
+        """
         wanted = self._log.settings.compression_type
         if wanted != "producer":
             return wanted
@@ -248,7 +292,9 @@ class Rewriter:
         segment = newest.segment
         with raising_unavailable():
             try:
-                return codec_of(segment, lambda start, length: self._store.get_range(segment.key, start, length))
+                return codec_of(
+                    segment, lambda start, length: self._store.get_range(segment.key, start, length)
+                )
             except ObjectMissing:
                 raise FileGone(newest) from None
 

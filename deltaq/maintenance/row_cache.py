@@ -1,4 +1,5 @@
-"""Cache of the rows that a producer has just written, for background maintenance in the same process.
+"""Cache of the rows that a producer has just written, for background maintenance in the same
+process.
 
 Reading small files back would be most of the cost of merging them.
 """
@@ -14,13 +15,17 @@ from deltaq.parquet.plain_segment import PlainRows
 from deltaq.topics.columns import plain_batch
 
 FILE_BYTES_MAX = 256 * 1024
-"""Maximum memory of one file's rows. Reading a larger file costs little compared with the rest of its merge."""
+"""Maximum memory of one file's rows. Reading a larger file costs little compared with the rest of
+its merge.
+"""
 
 BYTES_MAX = 32 * 1024 * 1024
 """Maximum memory of one topic's rows. The oldest are dropped first."""
 
 COLUMN_BYTES = 1024
-"""Memory of a column apart from its values, in Arrow and in Python; in a small batch it is nearly all."""
+"""Memory of a column apart from its values, in Arrow and in Python; in a small batch it is nearly
+all.
+"""
 
 
 PLAIN_ROW_BYTES = 160
@@ -37,11 +42,17 @@ class RowCache:
         self._rows: dict[str, tuple[pa.RecordBatch | PlainRows, int]] = {}
 
     def keep(self, path: str, rows: pa.RecordBatch | PlainRows) -> None:
-        """Add the `rows` that were written to file `path`, unless they are larger than `FILE_BYTES_MAX`."""
+        """Add the `rows` that were written to file `path`, unless they are larger than
+        `FILE_BYTES_MAX`.
+        """
         if isinstance(rows, PlainRows):
-            size, beside = sum(map(len, (*rows.values, *(rows.keys or ())))), PLAIN_ROW_BYTES * len(rows)
+            size, beside = (
+                sum(map(len, (*rows.values, *(rows.keys or ())))),
+                PLAIN_ROW_BYTES * len(rows),
+            )
         else:
-            size = rows.get_total_buffer_size()  # a slice keeps the whole buffer alive that it is a part of
+            # A slice keeps the whole buffer alive that it is a part of.
+            size = rows.get_total_buffer_size()
             beside = COLUMN_BYTES * (1 + rows.num_columns)
         if size > FILE_BYTES_MAX:
             return

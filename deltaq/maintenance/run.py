@@ -36,11 +36,13 @@ OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 
 class Maintenance:
-    """Maintenance of one root. Several instances, in any processes, may run at once. Not thread-safe.
+    """Maintenance of one root. Several instances, in any processes, may run at once. Not
+    thread-safe.
 
-    `notify` receives a line for each action. A failure of one topic or group is reported and counted under `FAILURES`;
-    the round goes on with the others. So is a wall clock that differs from the store's; nothing is then removed because
-    of its age. `offsets_retention_ms` is Kafka's `offsets.retention.minutes` in milliseconds.
+    `notify` receives a line for each action. A failure of one topic or group is reported and
+    counted under `FAILURES`; the round goes on with the others. So is a wall clock that differs
+    from the store's; nothing is then removed because of its age. `offsets_retention_ms` is Kafka's
+    `offsets.retention.minutes` in milliseconds.
     """
 
     def __init__(
@@ -69,14 +71,18 @@ class Maintenance:
         return bool(self._topics or self._groups or self._schemas)
 
     def plan(self) -> Counter[str]:
-        """Report the first action of each kind that a round would take. Changes nothing. Raises Unavailable."""
+        """Report the first action of each kind that a round would take. Changes nothing. Raises
+        Unavailable.
+        """
         done: Counter[str] = Counter()
         for name, work in self._passes():
             done += self._attempt(name, work.plan)
         return done + self._attempt("probes", self._plan_probe_removal)
 
     def round(self) -> Counter[str]:
-        """Do all that is due under the root, once. Returns counts by kind of action. Raises Unavailable, Stopped."""
+        """Do all that is due under the root, once. Returns counts by kind of action. Raises
+        Unavailable, Stopped.
+        """
         done: Counter[str] = Counter()
         for name, work in self._passes():
             done += self._attempt(name, work.run)
@@ -88,16 +94,21 @@ class Maintenance:
         return done
 
     def finish(self) -> Counter[str]:
-        """After the last round: wait for the grace period, then remove what has not changed since that round.
+        """After the last round: wait for the grace period, then remove what has not changed since
+        that round.
 
-        Log entries and heartbeats are removed only if the same instance has seen them twice. Raises Stopped.
+        Log entries and heartbeats are removed only if the same instance has seen them twice. Raises
+        Stopped.
         """
         done: Counter[str] = Counter()
         passes: list[tuple[str, Pass]] = [*self._topics.items(), *self._groups.items()]
         passes += [] if self._schemas is None else [(SCHEMAS, self._schemas)]
         waiting = [(name, work) for name, work in passes if work.is_waiting()]
         if waiting:
-            self._notify(f"waiting {self._settings.clean_up_grace_s:g} s before what others may still use is removed")
+            self._notify(
+                f"waiting {self._settings.clean_up_grace_s:g} s before what others may still use is"
+                " removed"
+            )
             self._throttle.rest(self._settings.clean_up_grace_s)
         for name, work in waiting:
             done += self._attempt(name, work.finish)
@@ -113,8 +124,12 @@ class Maintenance:
         if self._schemas is not None:
             yield SCHEMAS, self._schemas
 
-    def _kept(self, folder: str, passes: dict[str, P], begun: Callable[[str], P]) -> Iterator[tuple[str, P]]:
-        """The passes of the names in a folder. Those of the previous round are reused: they remember what they saw."""
+    def _kept(
+        self, folder: str, passes: dict[str, P], begun: Callable[[str], P]
+    ) -> Iterator[tuple[str, P]]:
+        """The passes of the names in a folder. Those of the previous round are reused: they
+        remember what they saw.
+        """
         with raising_unavailable():
             found = self._store.list_folders(folder)
         for gone in passes.keys() - set(found):
@@ -125,10 +140,19 @@ class Maintenance:
             yield name, passes[name]
 
     def _topic_pass(self, topic: str) -> TopicPass:
-        return TopicPass(self._store, topic, self._clock, self._settings, self._throttle, self._notify)
+        return TopicPass(
+            self._store, topic, self._clock, self._settings, self._throttle, self._notify
+        )
 
     def _group_pass(self, group: str) -> GroupPass:
-        return GroupPass(self._store, group, self._clock, self._settings, self._offsets_retention_ms, self._notify)
+        return GroupPass(
+            self._store,
+            group,
+            self._clock,
+            self._settings,
+            self._offsets_retention_ms,
+            self._notify,
+        )
 
     def _plan_probe_removal(self) -> Counter[str]:
         with raising_unavailable():
@@ -142,7 +166,13 @@ class Maintenance:
             if not left_probes(self._store, expiry_ms(self._store, self._clock)):
                 return Counter()
             compare_clocks(self._store, self._clock)
-            return Counter({"probes deleted": remove_left_probes(self._store, expiry_ms(self._store, self._clock))})
+            return Counter(
+                {
+                    "probes deleted": remove_left_probes(
+                        self._store, expiry_ms(self._store, self._clock)
+                    )
+                }
+            )
 
     def _remove_unfinished(self) -> Counter[str]:
         now = self._clock.uptime()
@@ -183,27 +213,34 @@ def run(
     clock: Clock = SYSTEM_CLOCK,
     settings: MaintenanceSettings = DEFAULT_SETTINGS,
 ) -> Counter[str]:
-    """Maintain all topics, groups and schemas under `root`: one round every `interval_s` seconds for ever, or one with
-    `once`.
+    """Maintain all topics, groups and schemas under `root`: one round every `interval_s` seconds
+    for ever, or one with `once`.
 
-    With `dry_run`, report what would be done first and change nothing. `conf` is a producer's configuration, of which
-    `store.*` and `offsets.retention.minutes` are used; use the same values wherever the root is maintained. A `conf`
-    that names another root is refused. `notify` receives each line of progress.
+    With `dry_run`, report what would be done first and change nothing. `conf` is a producer's
+    configuration, of which `store.*` and `offsets.retention.minutes` are used; use the same values
+    wherever the root is maintained. A `conf` that names another root is refused. `notify` receives
+    each line of progress.
 
-    With `once` or `dry_run`, returns the number of actions of each kind; `failures` is the number of failures.
+    With `once` or `dry_run`, returns the number of actions of each kind; `failures` is the number
+    of failures.
 
-    Raises InvalidConfig for a root or an option that cannot be used. If the store does not answer, raises Unavailable
-    with `once` or `dry_run`; without them the error is reported, and the next round tries again.
+    Raises InvalidConfig for a root or an option that cannot be used. If the store does not answer,
+    raises Unavailable with `once` or `dry_run`; without them the error is reported, and the next
+    round tries again.
     """
     root = os.fspath(root)
     for key in _ROOT_SETTINGS:
         if (conf or {}).get(key, root) != root:  # the value is not shown: it may hold credentials
-            raise InvalidConfig(f"{key} names another root than the one to be maintained: leave it out", key=key)
+            raise InvalidConfig(
+                f"{key} names another root than the one to be maintained: leave it out", key=key
+            )
     config = parse_client_config(ProducerConfig, {**(conf or {}), "bootstrap.servers": root})
     store = open_root(config, clock) if store is None else store
     notify = notify or (lambda _: None)
     retention_ms = config.offsets_retention_minutes * 60_000
-    maintenance = Maintenance(store, clock, settings, notify=notify, offsets_retention_ms=retention_ms)
+    maintenance = Maintenance(
+        store, clock, settings, notify=notify, offsets_retention_ms=retention_ms
+    )
 
     def report_if_empty() -> None:
         if not maintenance.is_of_use:

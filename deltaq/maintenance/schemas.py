@@ -19,15 +19,23 @@ SCHEMAS = names.SCHEMAS_FOLDER.rstrip("/")
 
 
 class SchemasPass:
-    """Maintenance of the schema registry of a root, round after round. Several instances, in any processes, may run at
-    once. Not thread-safe.
+    """Maintenance of the schema registry of a root, round after round. Several instances, in any
+    processes, may run at once. Not thread-safe.
     """
 
-    def __init__(self, store: Store, clock: Clock, settings: MaintenanceSettings, notify: Notify | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        settings: MaintenanceSettings,
+        notify: Notify | None = None,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._report = Report("registry", SCHEMAS, notify)
-        self._log_maintenance = LogMaintenance(store, names.SCHEMAS_FOLDER, clock, settings, self._report)
+        self._log_maintenance = LogMaintenance(
+            store, names.SCHEMAS_FOLDER, clock, settings, self._report
+        )
 
     def plan(self) -> Counter[str]:
         """Report what a round would do. Changes nothing. Raises what `run` raises."""
@@ -40,8 +48,9 @@ class SchemasPass:
             yield from self._log_maintenance.plan_clean_up(log)
 
     def run(self) -> Counter[str]:
-        """Do all that is due. Returns counts by kind of action. Raises Corrupt, Incompatible, Unavailable,
-        CheckpointFailed."""
+        """Do all that is due. Returns counts by kind of action. Raises Corrupt, Incompatible,
+        Unavailable, CheckpointFailed.
+        """
         self._report.begin()
         log = self._loaded()
         if log.state.version >= 0:

@@ -1,7 +1,9 @@
-"""Threads for the maintenance of all topics and groups of a store in one process, however many these are.
+"""Threads for the maintenance of all topics and groups of a store in one process, however many
+these are.
 
-The topics of a producer often become due together: those that get equally many messages reach a multiple of the
-checkpoint interval in the same moment. A thread for each would need hundreds, and the memory of as many merges.
+The topics of a producer often become due together: those that get equally many messages reach a
+multiple of the checkpoint interval in the same moment. A thread for each would need hundreds, and
+the memory of as many merges.
 """
 
 from __future__ import annotations
@@ -17,15 +19,21 @@ from deltaq.clock import SYSTEM_CLOCK, Clock, Lock, Thread
 from deltaq.store import Store
 
 THREADS = 2
-"""Most threads for one kind of task. A task sleeps for most of its time, so that clients keep the processor."""
+"""Most threads for one kind of task. A task sleeps for most of its time, so that clients keep the
+processor.
+"""
 
 GROW_AFTER_S = 10.0
-"""Seconds after which a waiting task gets one more thread: the others may belong to topics that never have a rest."""
+"""Seconds after which a waiting task gets one more thread: the others may belong to topics that
+never have a rest.
+"""
 
 
 @dataclass(eq=False)
 class TaskThreads:
-    """Runs the jobs of one kind, in the order of their coming, each on a thread of its own. Thread-safe."""
+    """Runs the jobs of one kind, in the order of their coming, each on a thread of its own.
+    Thread-safe.
+    """
 
     clock: Clock
     waiting: deque[Job] = field(default_factory=deque)
@@ -33,14 +41,20 @@ class TaskThreads:
     _grown_at: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self.lock: Lock = self.clock.condition()  # re-entrant: a clock may run a job before `start_thread` returns
+        # Re-entrant: a clock may run a job before `start_thread` returns.
+        self.lock: Lock = self.clock.condition()
 
     def add(self, job: Job) -> None:
-        """Run a job soon. RuntimeError, without it, if the system cannot start the thread that is due."""
+        """Run a job soon. RuntimeError, without it, if the system cannot start the thread that is
+        due.
+        """
         with self.lock:
             self.waiting.append(job)
             now = self.clock.monotonic()
-            if self._running < THREADS or now >= max(self.waiting[0].since, self._grown_at) + GROW_AFTER_S:
+            if (
+                self._running < THREADS
+                or now >= max(self.waiting[0].since, self._grown_at) + GROW_AFTER_S
+            ):
                 self._grown_at = now
                 self._running += 1
                 self._start_next()
@@ -53,8 +67,8 @@ class TaskThreads:
     def _start_next(self) -> None:
         """Start a thread for the next job that is still wanted. The caller holds the lock.
 
-        RuntimeError if the system cannot. Then all jobs that wait are dropped, and can be added again: without a
-        running job, whose end starts the next one, they would wait for ever.
+        RuntimeError if the system cannot. Then all jobs that wait are dropped, and can be added
+        again: without a running job, whose end starts the next one, they would wait for ever.
         """
         while self.waiting and not self.waiting[0].is_wanted():
             self.waiting.popleft()
@@ -78,7 +92,9 @@ def _never() -> bool:
 
 @dataclass(eq=False)
 class Job:
-    """A task of one topic or group, which waits for its thread or has it. `is_wanted()` is asked before it begins."""
+    """A task of one topic or group, which waits for its thread or has it. `is_wanted()` is asked
+    before it begins.
+    """
 
     name: str
     is_wanted: Callable[[], bool]
@@ -102,12 +118,16 @@ class Job:
         self._work = self.is_wanted = _never  # they refer to what keeps this job
 
     def is_alive(self) -> bool:
-        """Whether it runs, or will. Takes no lock: a finalizer may ask, in a thread whose start the lock waits for."""
+        """Whether it runs, or will. Takes no lock: a finalizer may ask, in a thread whose start the
+        lock waits for.
+        """
         thread = self.thread
         return self.is_wanted() if thread is None else thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait at most `timeout` seconds (None: without limit) for the end of its thread, if it has begun."""
+        """Wait at most `timeout` seconds (None: without limit) for the end of its thread, if it has
+        begun.
+        """
         with self._threads.lock:
             thread = self.thread
         if thread is not None:
@@ -116,8 +136,9 @@ class Job:
 
 _lock = SYSTEM_CLOCK.lock()
 _by_store: WeakKeyDictionary[Store, dict[tuple[int, str], TaskThreads]] = WeakKeyDictionary()
-"""By store, then by clock and kind of task: a store that does not answer holds up no other. They keep their clock, so
-its `id` is not reused."""
+"""By store, then by clock and kind of task: a store that does not answer holds up no other. They
+keep their clock, so its `id` is not reused.
+"""
 
 
 def task_threads(store: Store, clock: Clock, kind: str) -> TaskThreads:
@@ -131,7 +152,9 @@ def task_threads(store: Store, clock: Clock, kind: str) -> TaskThreads:
 
 
 def _forget_all() -> None:
-    """In a forked child: the parent's threads do not exist here, and its locks may be held for ever."""
+    """In a forked child: the parent's threads do not exist here, and its locks may be held for
+    ever.
+    """
     global _lock, _by_store
     _lock, _by_store = SYSTEM_CLOCK.lock(), WeakKeyDictionary()
 

@@ -1,4 +1,6 @@
-"""Throttling of maintenance: full speed in a process of its own, a small share of the time in a producer's process."""
+"""Throttling of maintenance: full speed in a process of its own, a small share of the time in a
+producer's process.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,28 @@ from deltaq.work import Work, finish
 T = TypeVar("T")
 
 PAUSE_S_MAX = 60.0
-"""Longest pause between two steps. A process that was suspended for an hour did not work for an hour."""
+"""Longest pause between two steps. A process that was suspended for an hour did not work for an
+hour.
+"""
 
 REST_S = 1.0
-"""Longest time that a pause or rest continues after `stop`; less than the exit of a process waits."""
+"""Longest time that a pause or rest continues after `stop`; less than the exit of a process
+waits.
+"""
 
 STEP_S_MIN = 0.001
-"""Steps are added up until they have taken this long, then followed by one pause: each wake-up has a cost too."""
+"""Steps are added up until they have taken this long, then followed by one pause: each wake-up has
+a cost too.
+"""
 
 PAUSE_S = 0.001
 """Length of `pause`."""
 
 
 class Stopped(Exception):
-    """Maintenance was asked to end. Unfinished work is harmless; the next round, in any process, completes it."""
+    """Maintenance was asked to end. Unfinished work is harmless; the next round, in any process,
+    completes it.
+    """
 
 
 class Throttle:
@@ -45,7 +55,9 @@ class Throttle:
         return self._share < 1
 
     def stop(self) -> None:
-        """Make the next `step` raise Stopped, and a `rest` within `REST_S`. May be called from any thread."""
+        """Make the next `step` raise Stopped, and a `rest` within `REST_S`. May be called from any
+        thread.
+        """
         self._stopped = True
 
     def begin(self) -> None:
@@ -53,7 +65,9 @@ class Throttle:
         self._worked_from = self._clock.monotonic()
 
     def pause(self) -> None:
-        """Yield to other threads for `PAUSE_S` between small pieces of work that cannot wait longer. Raises Stopped."""
+        """Yield to other threads for `PAUSE_S` between small pieces of work that cannot wait
+        longer. Raises Stopped.
+        """
         if self._stopped:
             raise Stopped
         if self._share * self.boost < 1:
@@ -68,7 +82,9 @@ class Throttle:
         self.begin()
 
     def step(self) -> None:
-        """Report a finished piece of work, and sleep as long as the share requires. Raises Stopped."""
+        """Report a finished piece of work, and sleep as long as the share requires. Raises
+        Stopped.
+        """
         if self._stopped:
             raise Stopped
         share = self._share * self.boost
@@ -80,7 +96,9 @@ class Throttle:
             raise Stopped
 
     def run(self, work: Work[T]) -> T:
-        """Do all of the work, with a step after each piece. Raises what the work raises; Stopped."""
+        """Do all of the work, with a step after each piece. Raises what the work raises;
+        Stopped.
+        """
         return finish(work, self.step)
 
     def _sleep(self, seconds: float) -> None:

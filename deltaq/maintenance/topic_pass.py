@@ -1,4 +1,5 @@
-"""Carries out the maintenance plans of one topic, round after round: plan, take an action, do it, plan again.
+"""Carries out the maintenance plans of one topic, round after round: plan, take an action, do it,
+plan again.
 
 All long work comes in pieces (`deltaq/work.py`), throttled. `work_queue` decides its order.
 """
@@ -45,10 +46,14 @@ _log = logging.getLogger("deltaq.maintenance")
 T = TypeVar("T")
 
 BACKLOG_MERGES = 8
-"""Number of pending merges of small files above which background maintenance exceeds its share of the time."""
+"""Number of pending merges of small files above which background maintenance exceeds its share of
+the time.
+"""
 
 STALE_PLANS_MAX = 5
-"""Number of stale plans in one round after which the round leaves the topic to the processes that conflict with it."""
+"""Number of stale plans in one round after which the round leaves the topic to the processes that
+conflict with it.
+"""
 
 _NAME_STATISTICS = "name the columns that have statistics, for other engines"
 
@@ -63,10 +68,17 @@ class _ActionOutcome(Enum):
 
 
 class _ThrottledLog(MaintenanceLog):
-    """A position that lets other threads run after each entry that it reads. `read_next` also raises Stopped."""
+    """A position that lets other threads run after each entry that it reads. `read_next` also
+    raises Stopped.
+    """
 
     def __init__(
-        self, store: Store, topic: str, clock: Clock, throttle: Throttle, beside: SharedTopicLog | None
+        self,
+        store: Store,
+        topic: str,
+        clock: Clock,
+        throttle: Throttle,
+        beside: SharedTopicLog | None,
     ) -> None:
         super().__init__(store, topic, clock, client_id="deltaq-maintenance", beside=beside)
         self._throttle = throttle
@@ -79,7 +91,9 @@ class _ThrottledLog(MaintenanceLog):
 
 
 class TopicPass:
-    """Maintenance of one topic, round after round. Several instances may run at once. Not thread-safe."""
+    """Maintenance of one topic, round after round. Several instances may run at once. Not
+    thread-safe.
+    """
 
     def __init__(
         self,
@@ -101,16 +115,23 @@ class TopicPass:
         self._report = Report("topic", topic, notify)
         self._log = _ThrottledLog(store, topic, clock, throttle, beside)
         self._excluded = ExcludedFiles(self._log)
-        self._rewriter = Rewriter(store, self._log, clock, self._row_cache, gently=throttle.shares_time)
+        self._rewriter = Rewriter(
+            store, self._log, clock, self._row_cache, gently=throttle.shares_time
+        )
         self._key_cleaner = KeyCleaner(store, self._log, clock, self._rewriter)
         self._orphans = OrphanFileRemover(store, self._log, clock, settings)
         self._log_archive = LogArchive(store, self._log.folder, settings)
-        self._log_maintenance = LogMaintenance(store, self._log.folder, clock, settings, self._report)
+        self._log_maintenance = LogMaintenance(
+            store, self._log.folder, clock, settings, self._report
+        )
         self._queue = WorkQueue(clock.monotonic())
-        self._scanned_at = float("-inf")  # uptime: a wall clock that is set back would delay the next scan
+        # Uptime: a wall clock that is set back would delay the next scan.
+        self._scanned_at = float("-inf")
 
     def plan(self) -> Counter[str]:
-        """Report the first action of each kind that a round would take. Changes nothing. Raises what `run` raises."""
+        """Report the first action of each kind that a round would take. Changes nothing. Raises
+        what `run` raises.
+        """
         return self._report.plan(self._planned())
 
     def _planned(self) -> Iterator[str]:
@@ -123,7 +144,9 @@ class TopicPass:
             yield from self._log_maintenance.plan_checkpoint(self._log.version)
             if archived := len(self._log_archive.plan().versions):
                 yield f"archive {archived} log entries"
-            deleted, noted = self._orphans.plan(expiry_ms(self._store, self._clock), self._grace_ms())
+            deleted, noted = self._orphans.plan(
+                expiry_ms(self._store, self._clock), self._grace_ms()
+            )
             if deleted:
                 yield f"delete up to {deleted} files that are no longer in it"
             if noted:
@@ -132,11 +155,13 @@ class TopicPass:
             yield from self._log_maintenance.plan_clean_up(self._log.delta_log)
 
     def run(self, *, checkpoint: bool = True) -> Counter[str]:
-        """Do all that is due. Returns counts by kind of action. Without `checkpoint`, the caller writes checkpoints.
+        """Do all that is due. Returns counts by kind of action. Without `checkpoint`, the caller
+        writes checkpoints.
 
-        A data file that cannot be read is excluded from then on; one that the store fails to return, until the next
-        round. These and other store errors during a rewrite, and a checkpoint that cannot be made, are reported and
-        counted as failures; the round goes on. Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped.
+        A data file that cannot be read is excluded from then on; one that the store fails to
+        return, until the next round. These and other store errors during a rewrite, and a
+        checkpoint that cannot be made, are reported and counted as failures; the round goes on.
+        Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped.
         """
         self._report.begin()
         self._throttle.begin()
@@ -149,8 +174,9 @@ class TopicPass:
         if is_alive:
             self._name_statistics()
             self._maintain_files(checkpoint=checkpoint)
-        # Drop the rows of files that have expired or were rewritten by others; also those of files that are being
-        # committed. With `checkpoint`, little is written, and the rows of a few files are not worth the memory.
+        # Drop the rows of files that have expired or were rewritten by others; also those of files
+        # that are being committed. With `checkpoint`, little is written, and the rows of a few
+        # files are not worth the memory.
         self._row_cache.forget_all_but(() if checkpoint else self._log.index.files)
         if self._log.version >= 0:
             self._run_housekeeping(checkpoint=checkpoint)
@@ -170,7 +196,9 @@ class TopicPass:
     # --- records and files ---
 
     def _name_statistics(self) -> None:
-        """Name the columns with statistics in a table of an earlier deltaq; else delta-rs expects them for all."""
+        """Name the columns with statistics in a table of an earlier deltaq; else delta-rs expects
+        them for all.
+        """
         if self._log.names_statistics:
             return
         self._report.line(_NAME_STATISTICS)
@@ -178,9 +206,12 @@ class TopicPass:
             self._report.counts["tables corrected"] += 1
 
     def _maintain_files(self, *, checkpoint: bool) -> None:
-        """Do the planned actions one after the other, until none is due, and the housekeeping when that is due."""
-        # New files may arrive as fast as they are merged. Unless it is beside a writer, the round ends with the files
-        # that were there at its start, so that the other topics of the root are maintained too.
+        """Do the planned actions one after the other, until none is due, and the housekeeping when
+        that is due.
+        """
+        # New files may arrive as fast as they are merged. Unless it is beside a writer, the round
+        # ends with the files that were there at its start, so that the other topics of the root are
+        # maintained too.
         until = self._log.version if self._beside is None else None
         stale_plans = 0
         while self._log.catch_up() and stale_plans < STALE_PLANS_MAX:
@@ -215,10 +246,15 @@ class TopicPass:
     def _plan(self, until: int | None = None) -> dict[Kind, DueAction]:
         self._excluded.forget_removed()
         about = self._log.live_head, self._log.index, self._log.settings
-        maintained = MaintainedTopic(*about, self._excluded.damaged, self._excluded.unmergeable, until)
+        maintained = MaintainedTopic(
+            *about, self._excluded.damaged, self._excluded.unmergeable, until
+        )
         now_ms = expiry_ms(self._store, self._clock)
-        actions = plan(maintained, self._settings, now_ms, self._rewriter.bytes_max, self._throttle.step)
-        if now_ms == NOTHING_EXPIRES_MS:  # key compaction stores the expiry of tombstones, from the wrong clock
+        actions = plan(
+            maintained, self._settings, now_ms, self._rewriter.bytes_max, self._throttle.step
+        )
+        # Key compaction stores the expiry of tombstones, from the wrong clock.
+        if now_ms == NOTHING_EXPIRES_MS:
             actions.pop(Kind.CLEANING, None)
         return actions
 
@@ -247,10 +283,16 @@ class TopicPass:
             case Trimmed():
                 what, done = "files expired", self._retain(action, topic_id)
             case FileRewrite():
-                what, done = "files merged", self._complete(self._merge(action), action.newest_version, topic_id)
+                what, done = (
+                    "files merged",
+                    self._complete(self._merge(action), action.newest_version, topic_id),
+                )
             case _:
                 work = self._key_cleaner.clean(action, self._log.settings)
-                what, done = "records superseded", self._complete(work, action.newest_version, topic_id)
+                what, done = (
+                    "records superseded",
+                    self._complete(work, action.newest_version, topic_id),
+                )
         if isinstance(done, StalePlan):
             return done
         self._report.counts[what] += done
@@ -260,7 +302,9 @@ class TopicPass:
         def decide(head: TopicHead) -> Trimmed | StalePlan:
             return trimmed if head.topic_id == topic_id else StalePlan()
 
-        stale = self._log.retain(decide, self._clock.monotonic() + COMMIT_TIMEOUT_S, self._log.settings)
+        stale = self._log.retain(
+            decide, self._clock.monotonic() + COMMIT_TIMEOUT_S, self._log.settings
+        )
         return len(trimmed.paths) if stale is None else stale
 
     def _merge(self, files: FileRewrite) -> Work[int | StalePlan]:
@@ -271,7 +315,8 @@ class TopicPass:
         if isinstance(made, StalePlan):
             return made
         if len(made) > len(files.outputs) and 2 * len(made) > len(files.inputs):
-            # The records decode to far more memory than was known. Merging the new files again might never end.
+            # The records decode to far more memory than was known. Merging the new files again
+            # might never end.
             self._excluded.unmergeable.update(made)
         return len(files.inputs)
 
@@ -283,7 +328,9 @@ class TopicPass:
         return reason is not None
 
     def _set_boost(self) -> None:
-        """Raise the throttle's share while more small files wait than throttled maintenance can merge."""
+        """Raise the throttle's share while more small files wait than throttled maintenance can
+        merge.
+        """
         waiting = count_waiting(
             self._log.index,
             self._log.settings.segment_bytes,
@@ -297,8 +344,10 @@ class TopicPass:
     # --- long work ---
 
     def _complete(self, work: Work[T], after: int, topic_id: str | None = None) -> T | StalePlan:
-        """Do long work, throttled. Beside a writer, merge files that come after version `after` in between; then, with
-        `topic_id`, the work is given up as stale once the topic is deleted, or created again."""
+        """Do long work, throttled. Beside a writer, merge files that come after version `after` in
+        between; then, with `topic_id`, the work is given up as stale once the topic is deleted, or
+        created again.
+        """
         with closing(work):
             while True:
                 try:
@@ -321,7 +370,8 @@ class TopicPass:
         try:
             made = self._throttle.run(self._merge_new_files(after))
         except (FileGone, KafkaException) as error:
-            # This merge will be planned again. Its failure is no reason to abandon the interrupted work.
+            # This merge will be planned again. Its failure is no reason to abandon the interrupted
+            # work.
             made = error
             if isinstance(error, Corrupt):
                 self._exclude_cause(error)
@@ -362,7 +412,8 @@ class TopicPass:
 
     def _housekeeping(self, *, checkpoint: bool) -> Work[None]:
         """Checkpointing, orphan removal and log clean-up."""
-        compare_clocks(self._store, self._clock)  # again, since beside a fast writer a round may last for days
+        # Again, since beside a fast writer a round may last for days.
+        compare_clocks(self._store, self._clock)
         self._configure_log_maintenance()
         if checkpoint:
             self._log_maintenance.write_checkpoint(self._log.state)
@@ -381,7 +432,8 @@ class TopicPass:
         """Remove the orphan files of earlier scans, and scan again if that is due."""
         counts, now_ms = self._report.counts, expiry_ms(self._store, self._clock)
         if now_ms == NOTHING_EXPIRES_MS:
-            return  # no scan either: it would be recorded with a time that is wrong for other machines
+            # No scan either: it would be recorded with a time that is wrong for other machines.
+            return
         for scan in self._orphans.due(now_ms, self._grace_ms()):
             yield
             if scan is None:
@@ -404,8 +456,13 @@ def _oldest(action: DueAction, index: OffsetIndex, head: TopicHead) -> int:
     match action:
         case Trimmed():
             bounds = enumerate(zip(head.start_offsets, action.start_offsets, strict=True))
-            batches = (index.find(partition, start) for partition, (start, end) in bounds if start < end)
-            files = [index.files[path] for path in (*action.paths, *(batch.path for batch in batches if batch))]
+            batches = (
+                index.find(partition, start) for partition, (start, end) in bounds if start < end
+            )
+            files = [
+                index.files[path]
+                for path in (*action.paths, *(batch.path for batch in batches if batch))
+            ]
         case FileRewrite():
             files = [*action.inputs]
         case _:

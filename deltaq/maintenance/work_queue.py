@@ -8,23 +8,26 @@ from deltaq.maintenance.file_compaction import MERGED_FILES_MAX
 from deltaq.maintenance.plan import DueAction, Kind
 
 HOUSEKEEPING_INTERVAL_S = 60.0
-"""Run checkpointing, orphan removal and log clean-up at least this often, in seconds. Beside a fast writer, merges are
-always pending."""
+"""Run checkpointing, orphan removal and log clean-up at least this often, in seconds. Beside a fast
+writer, merges are always pending.
+"""
 
 NEW_VERSIONS = MERGED_FILES_MAX
 """Number of new commits by the writer for which long work is interrupted, to merge their files."""
 
 
 class WorkQueue:
-    """The order of the work of one topic. Times are in seconds of a monotonic clock. The first rule that applies:
+    """The order of the work of one topic. Times are in seconds of a monotonic clock. The first rule
+    that applies:
 
-    1. Housekeeping (checkpointing, orphan removal, log clean-up), `HOUSEKEEPING_INTERVAL_S` after the last one.
-    2. Of the planned actions, the kind that was done least recently; of those not done yet, the most urgent. Beside a
-       writer, every kind may be due all the time.
+    1. Housekeeping (checkpointing, orphan removal, log clean-up), `HOUSEKEEPING_INTERVAL_S` after
+       the last one.
+    2. Of the planned actions, the kind that was done least recently; of those not done yet, the
+       most urgent. Beside a writer, every kind may be due all the time.
 
-    Between two pieces of long work, small files of `NEW_VERSIONS` commits are merged first: otherwise they would slow
-    down each plan, and leave the row cache. The long work then gets as much time as that merge took, so that it ends
-    even beside a fast writer.
+    Between two pieces of long work, small files of `NEW_VERSIONS` commits are merged first:
+    otherwise they would slow down each plan, and leave the row cache. The long work then gets as
+    much time as that merge took, so that it ends even beside a fast writer.
     """
 
     def __init__(self, now_s: float) -> None:

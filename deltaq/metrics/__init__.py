@@ -34,7 +34,16 @@ from deltaq.metrics.catalogue import (
     UNKNOWN_OUTCOMES,
 )
 from deltaq.metrics.consumers import ObservedConsumer, consumer_samples
-from deltaq.metrics.events import Counter, Event, Gauge, Histogram, Listener, Metric, Total, listening
+from deltaq.metrics.events import (
+    Counter,
+    Event,
+    Gauge,
+    Histogram,
+    Listener,
+    Metric,
+    Total,
+    listening,
+)
 from deltaq.metrics.prometheus import CONTENT_TYPE, prometheus_text
 from deltaq.metrics.totals import Distribution, Sample, Totals
 

@@ -1,7 +1,7 @@
 """All metrics: of clients, which count events, and of roots, which the console reads.
 
-Names follow Kafka's metrics of clients where Kafka has one (`record-send-total`, `records-lag`), and in OpenTelemetry
-the conventions for messaging.
+Names follow Kafka's metrics of clients where Kafka has one (`record-send-total`, `records-lag`),
+and in OpenTelemetry the conventions for messaging.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ RECORD_ERRORS = Counter(
 REQUEST_LATENCY = Histogram(
     "deltaq_producer_request_latency_seconds",
     "seconds",
-    "A batch is committed: the time since its records were taken for upload. Its count is the number of batches.",
+    "A batch is committed: the time since its records were taken for upload. Its count is the "
+    "number of batches.",
     convention=Convention(_DURATION, _operation("produce", "send")),
 )
 RECORDS_CONSUMED = Counter(
@@ -49,11 +50,14 @@ RECORDS_CONSUMED = Counter(
     "Records are fetched, and ready for `poll`.",
     convention=Convention(_CONSUMED, _operation("consume", "receive")),
 )
-BYTES_CONSUMED = Counter("deltaq_consumer_bytes_consumed_total", "bytes", "Records are fetched: their bytes in memory.")
+BYTES_CONSUMED = Counter(
+    "deltaq_consumer_bytes_consumed_total", "bytes", "Records are fetched: their bytes in memory."
+)
 FETCH_LATENCY = Histogram(
     "deltaq_consumer_fetch_latency_seconds",
     "seconds",
-    "Files with records are read from the store, decoded, and queued for `poll`: the time that takes.",
+    "Files with records are read from the store, decoded, and queued for `poll`: the time that "
+    "takes.",
     convention=Convention(_DURATION, _operation("consume", "receive")),
 )
 OFFSET_COMMIT_LATENCY = Histogram(
@@ -66,7 +70,8 @@ OFFSET_COMMIT_LATENCY = Histogram(
 STORE_REQUESTS = Counter(
     "deltaq_store_requests_total",
     "requests",
-    "A request is sent to an object store, without the retries of its HTTP client. A large object is one `put`.",
+    "A request is sent to an object store, without the retries of its HTTP client. A large object "
+    "is one `put`.",
     labels=("operation",),
 )
 
@@ -81,20 +86,21 @@ PIPELINED_BATCHES = Counter(
 UNKNOWN_OUTCOMES = Counter(
     "deltaq_producer_unknown_outcomes_total",
     "batches",
-    "A batch is reported with `OutcomeUnknown`, since another writer may still commit its shared file.",
+    "A batch is reported with `OutcomeUnknown`, since another writer may still commit its shared "
+    "file.",
 )
 REVOCATIONS = Counter(
     "deltaq_producer_revocations_total",
     "commits",
-    "Shared files of failed batches are revoked. `outcome` is `committed` if another writer had committed one of them "
-    "before, otherwise `revoked`.",
+    "Shared files of failed batches are revoked. `outcome` is `committed` if another writer had "
+    "committed one of them before, otherwise `revoked`.",
     labels=("topic", "outcome"),
 )
 EXPIRED_UPLOADS = Counter(
     "deltaq_producer_expired_uploads_total",
     "files",
-    "Uploaded files waited so long for their commit that they may have been removed as orphans; they are uploaded "
-    "again.",
+    "Uploaded files waited so long for their commit that they may have been removed as orphans; "
+    "they are uploaded again.",
 )
 MISSING_FILES = Counter(
     "deltaq_consumer_missing_files_total",
@@ -116,22 +122,24 @@ JOINS = Counter(
 REBALANCES = Counter(
     "deltaq_group_rebalances_total",
     "generations",
-    "A member sees that its group has a new generation: members have come or gone, or the partitions of a topic.",
+    "A member sees that its group has a new generation: members have come or gone, or the "
+    "partitions of a topic.",
     labels=("group",),
 )
 MEMBERS_REMOVED = Counter(
     "deltaq_group_members_removed_total",
     "members",
-    "Members are removed from their group because they sent no heartbeat for their `session.timeout.ms`. Clients that "
-    "find this out at the same time count it each.",
+    "Members are removed from their group because they sent no heartbeat for their "
+    "`session.timeout.ms`. Clients that find this out at the same time count it each.",
     labels=("group",),
 )
 SESSIONS_LOST = Counter(
     "deltaq_group_sessions_lost_total",
     "sessions",
-    "A member loses its membership without leaving. `reason` is the name of an error: `_TIMED_OUT` if it could not "
-    "send heartbeats, `UNKNOWN_MEMBER_ID` if others have removed it, `FENCED_INSTANCE_ID` if another consumer has "
-    "taken its place, `_MAX_POLL_EXCEEDED` if the application did not poll.",
+    "A member loses its membership without leaving. `reason` is the name of an error: `_TIMED_OUT` "
+    "if it could not send heartbeats, `UNKNOWN_MEMBER_ID` if others have removed it, "
+    "`FENCED_INSTANCE_ID` if another consumer has taken its place, `_MAX_POLL_EXCEEDED` if the "
+    "application did not poll.",
     labels=("group", "reason"),
 )
 HEARTBEATS_FAILED = Counter(
@@ -156,10 +164,16 @@ RECORDS_LAG = Gauge(
     labels=("group", "topic", "partition"),
 )
 ASSIGNED_PARTITIONS = Gauge(
-    "deltaq_consumer_assigned_partitions", "partitions", "The partitions that are assigned.", labels=("group",)
+    "deltaq_consumer_assigned_partitions",
+    "partitions",
+    "The partitions that are assigned.",
+    labels=("group",),
 )
 LAST_POLL = Gauge(
-    "deltaq_consumer_last_poll_seconds_ago", "seconds", "The time since the last `poll` or `consume`.", ("group",)
+    "deltaq_consumer_last_poll_seconds_ago",
+    "seconds",
+    "The time since the last `poll` or `consume`.",
+    ("group",),
 )
 LAST_HEARTBEAT = Gauge(
     "deltaq_consumer_last_heartbeat_seconds_ago",
@@ -168,7 +182,9 @@ LAST_HEARTBEAT = Gauge(
     labels=("group",),
 )
 
-METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+METRICS: tuple[Metric, ...] = tuple(
+    value for value in list(globals().values()) if isinstance(value, Metric)
+)
 """All metrics of clients, in the order of their definition."""
 
 # --- of roots, read when the console exports metrics ---
@@ -176,9 +192,14 @@ METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) 
 _OF_TOPIC = ("root", "topic")
 _OF_GROUP = ("root", "group")
 
-TOPIC_PARTITIONS = Gauge("deltaq_topic_partitions", "partitions", "The partitions of a topic.", _OF_TOPIC)
+TOPIC_PARTITIONS = Gauge(
+    "deltaq_topic_partitions", "partitions", "The partitions of a topic.", _OF_TOPIC
+)
 TOPIC_MESSAGES = Gauge(
-    "deltaq_topic_messages", "messages", "The offsets that a topic holds: end minus start of each partition.", _OF_TOPIC
+    "deltaq_topic_messages",
+    "messages",
+    "The offsets that a topic holds: end minus start of each partition.",
+    _OF_TOPIC,
 )
 TOPIC_PRODUCED = Total(
     "deltaq_topic_produced_total",
@@ -186,11 +207,18 @@ TOPIC_PRODUCED = Total(
     "The offsets that a topic has given: the end of each partition.",
     _OF_TOPIC,
 )
-TOPIC_COMMITS = Total("deltaq_topic_commits_total", "commits", "The version of a topic's log.", _OF_TOPIC)
-TOPIC_BYTES = Gauge("deltaq_topic_bytes", "bytes", "The data files that readers of a topic use.", _OF_TOPIC)
+TOPIC_COMMITS = Total(
+    "deltaq_topic_commits_total", "commits", "The version of a topic's log.", _OF_TOPIC
+)
+TOPIC_BYTES = Gauge(
+    "deltaq_topic_bytes", "bytes", "The data files that readers of a topic use.", _OF_TOPIC
+)
 TOPIC_FILES = Gauge("deltaq_topic_files", "files", "How many these are.", _OF_TOPIC)
 TOPIC_FILES_TO_COMPACT = Gauge(
-    "deltaq_topic_files_to_compact", "files", "Small files of a topic that wait for compaction.", _OF_TOPIC
+    "deltaq_topic_files_to_compact",
+    "files",
+    "Small files of a topic that wait for compaction.",
+    _OF_TOPIC,
 )
 GROUP_LAG = Gauge(
     "deltaq_group_lag",
@@ -208,8 +236,8 @@ GROUP_MEMBERS = Gauge("deltaq_group_members", "members", "The members of a group
 UNREADABLE = Gauge(
     "deltaq_root_unreadable",
     "names",
-    "Topics and groups of a root that cannot be read; 1 if the root itself cannot be read. Then its other values are "
-    "left out.",
+    "Topics and groups of a root that cannot be read; 1 if the root itself cannot be read. Then its"
+    " other values are left out.",
     labels=("root",),
 )
 COST_PER_DAY = Gauge(
@@ -220,6 +248,8 @@ COST_PER_DAY = Gauge(
 )
 
 ROOT_METRICS: tuple[Metric, ...] = tuple(
-    value for value in list(globals().values()) if isinstance(value, Metric) and value not in METRICS
+    value
+    for value in list(globals().values())
+    if isinstance(value, Metric) and value not in METRICS
 )
 """All metrics of roots, in the order of their definition."""

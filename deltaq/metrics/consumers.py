@@ -42,7 +42,8 @@ class ObservedConsumer(Protocol):
 
 
 def consumer_samples(*consumers: ObservedConsumer) -> Iterator[Sample]:
-    """The gauges of consumers now. Does not ask the store. A value that a consumer does not know is left out.
+    """The gauges of consumers now. Does not ask the store. A value that a consumer does not know is
+    left out.
 
     Of several consumers of one group, partitions are added up, and the longest times count.
     """

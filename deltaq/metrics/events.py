@@ -1,8 +1,8 @@
 """Metrics as events: what happens inside the clients of this process, passed to its listeners.
 
-A client adds to a `Counter` or observes a `Histogram` at most once per batch, commit, request or read of a log, never
-per message. Without a listener that costs one check. Listeners are called by the thread on which the event happens,
-which may hold a client's locks.
+A client adds to a `Counter` or observes a `Histogram` at most once per batch, commit, request or
+read of a log, never per message. Without a listener that costs one check. Listeners are called by
+the thread on which the event happens, which may hold a client's locks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _log = logging.getLogger("deltaq.metrics")
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """The name and fixed attributes under which OpenTelemetry's conventions for messaging know a metric."""
+    """The name and fixed attributes under which OpenTelemetry's conventions for messaging know a
+    metric.
+    """
 
     name: str
     attributes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -27,8 +29,9 @@ class Convention:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """A metric: its name in Prometheus, its unit, when it changes, the labels of its values, and its name in
-    OpenTelemetry's conventions, None if these do not have it."""
+    """A metric: its name in Prometheus, its unit, when it changes, the labels of its values, and
+    its name in OpenTelemetry's conventions, None if these do not have it.
+    """
 
     name: str
     unit: str
@@ -87,12 +90,16 @@ class Event:
 
 
 Listener: TypeAlias = Callable[[Event], object]
-"""Is called with each event. It must return soon, call no client, and raise nothing: an `Exception` is only logged."""
+"""Is called with each event. It must return soon, call no client, and raise nothing: an `Exception`
+is only logged.
+"""
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Call `listener` with the events of all clients in this process, until the end of the block."""
+    """Call `listener` with the events of all clients in this process, until the end of the
+    block.
+    """
     key = object()
     _listeners[key] = listener
     try:

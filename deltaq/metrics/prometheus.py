@@ -21,7 +21,9 @@ def prometheus_text(samples: Iterable[Sample]) -> str:
     by_metric: dict[Metric, list[Sample]] = {}
     for sample in samples:
         by_metric.setdefault(sample.metric, []).append(sample)
-    return "".join(f"{line}\n" for metric, found in by_metric.items() for line in _lines(metric, found))
+    return "".join(
+        f"{line}\n" for metric, found in by_metric.items() for line in _lines(metric, found)
+    )
 
 
 def _lines(metric: Metric, samples: Iterable[Sample]) -> Iterator[str]:

@@ -13,7 +13,9 @@ from deltaq.metrics.events import Counter, Event, Histogram, Metric
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What a histogram has counted: the times in each of its buckets, the last one without an end, and their sum."""
+    """What a histogram has counted: the times in each of its buckets, the last one without an end,
+    and their sum.
+    """
 
     buckets: tuple[int, ...]
     sum: float
@@ -48,11 +50,16 @@ class _Series:
 
 
 class Totals:
-    """A listener that adds up the events of each metric by its labels, since it was made. Thread-safe."""
+    """A listener that adds up the events of each metric by its labels, since it was made.
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
-        self._lock = SYSTEM_CLOCK.condition()  # re-entrant: a signal handler may cause an event while one is counted
-        self._series = {metric: _Series() for metric in METRICS if isinstance(metric, Counter | Histogram)}
+        # Re-entrant: a signal handler may cause an event while one is counted.
+        self._lock = SYSTEM_CLOCK.condition()
+        self._series = {
+            metric: _Series() for metric in METRICS if isinstance(metric, Counter | Histogram)
+        }
 
     def __call__(self, event: Event) -> None:
         metric = event.metric
@@ -76,14 +83,22 @@ class Totals:
             }
 
     def samples(self) -> Iterator[Sample]:
-        """The values of all counters and histograms that have any, by their labels. A counter without labels has 0."""
+        """The values of all counters and histograms that have any, by their labels. A counter
+        without labels has 0.
+        """
         with self._lock:
-            found = [sample for metric, series in self._series.items() for sample in _samples(metric, series)]
+            found = [
+                sample
+                for metric, series in self._series.items()
+                for sample in _samples(metric, series)
+            ]
         return iter(found)
 
 
 def _samples(metric: Metric, series: _Series) -> Iterator[Sample]:
-    numbers = series.numbers or ({(): 0.0} if isinstance(metric, Counter) and not metric.labels else {})
+    numbers = series.numbers or (
+        {(): 0.0} if isinstance(metric, Counter) and not metric.labels else {}
+    )
     for key, number in numbers.items():
         yield Sample(metric, dict(zip(metric.labels, key, strict=True)), number)
     for key, buckets in series.buckets.items():

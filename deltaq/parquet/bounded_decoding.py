@@ -1,7 +1,8 @@
 """Decodes Parquet into Arrow within a limit of memory.
 
-A data file may be hostile: a few bytes (compressed pages, runs of one value, one long dictionary value to which every
-row refers) can decode to very many. So the decoded size is first computed from the page headers.
+A data file may be hostile: a few bytes (compressed pages, runs of one value, one long dictionary
+value to which every row refers) can decode to very many. So the decoded size is first computed from
+the page headers.
 """
 
 from __future__ import annotations
@@ -23,15 +24,19 @@ LIST_BITS = 40
 """Bits that Arrow stores per value for each enclosing list: an end offset and a validity flag."""
 
 DICTIONARY_VALUE_BYTES = 16
-"""Bytes per dictionary value that Arrow allocates during decoding, in addition to the value itself."""
+"""Bytes per dictionary value that Arrow allocates during decoding, in addition to the value
+itself.
+"""
 
-# Without Arrow's threads: a thread that holds Python bytes while Python finalizes aborts the process. `pre_buffer` uses
-# such a thread, and reads the gaps between the fetched parts.
+# Without Arrow's threads: a thread that holds Python bytes while Python finalizes aborts the
+# process. `pre_buffer` uses such a thread, and reads the gaps between the fetched parts.
 _OPTIONS = {"page_checksum_verification": True, "pre_buffer": False}
 
 
 class DecodedTooLarge(Exception):
-    """Records take more memory than their reader spends on one read, and are not decoded. `bytes` is their size."""
+    """Records take more memory than their reader spends on one read, and are not decoded. `bytes`
+    is their size.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__(f"{size} bytes of memory")
@@ -39,7 +44,9 @@ class DecodedTooLarge(Exception):
 
 
 def open_footer(data: bytes) -> pq.ParquetFile:
-    """Open a file, or a part that ends with its footer. ValueError if the footer would take too much memory."""
+    """Open a file, or a part that ends with its footer. ValueError if the footer would take too
+    much memory.
+    """
     check_footer(footer_of(data), DECODED_BYTES_MAX)
     return pq.ParquetFile(pa.BufferReader(data), **_OPTIONS)
 
@@ -51,7 +58,9 @@ def decode_row_groups(
     leaves: Sequence[int],
     decoded_max: int | None = None,
 ) -> pa.Table:
-    """Decode columns of row groups. Raises, before the memory is allocated, as `check_row_groups`."""
+    """Decode columns of row groups. Raises, before the memory is allocated, as
+    `check_row_groups`.
+    """
     metadata = parquet.metadata
     check_row_groups(parts, metadata, groups, leaves, decoded_max)
     is_all = len(leaves) == metadata.num_columns
@@ -66,11 +75,12 @@ def check_row_groups(
     leaves: Sequence[int],
     decoded_max: int | None = None,
 ) -> None:
-    """Raise ValueError if columns of row groups exceed `DECODED_BYTES_MAX` when they are decoded, and DecodedTooLarge
-    if they exceed the reader's own limit `decoded_max`; None if it has none.
+    """Raise ValueError if columns of row groups exceed `DECODED_BYTES_MAX` when they are decoded,
+    and DecodedTooLarge if they exceed the reader's own limit `decoded_max`; None if it has none.
 
-    The page headers give the decoded size except for dictionary references. If the worst case of these would exceed the
-    limit, the columns are first read as references to compute the actual size.
+    The page headers give the decoded size except for dictionary references. If the worst case of
+    these would exceed the limit, the columns are first read as references to compute the actual
+    size.
     """
     size, worst, dictionaries = _decoded_bytes(parts, metadata, groups, leaves)
     decoded_max = DECODED_BYTES_MAX if decoded_max is None else decoded_max
@@ -79,23 +89,32 @@ def check_row_groups(
         references = referring.read_row_groups(groups, sorted(dictionaries), use_threads=False)
         size += sum(_expanded(chunk) for column in references.columns for chunk in column.chunks)
     if size > DECODED_BYTES_MAX:
-        raise ValueError(f"it would take {size} bytes of memory, more than the limit of {DECODED_BYTES_MAX}")
+        raise ValueError(
+            f"it would take {size} bytes of memory, more than the limit of {DECODED_BYTES_MAX}"
+        )
     if size > decoded_max:
         raise DecodedTooLarge(size)
 
 
-def open_parts(parts: FileParts, metadata: pq.FileMetaData, dictionaries: Iterable[str] = ()) -> pq.ParquetFile:
-    """Open the fetched parts of a file by its parsed footer. The columns `dictionaries` are read as references."""
+def open_parts(
+    parts: FileParts, metadata: pq.FileMetaData, dictionaries: Iterable[str] = ()
+) -> pq.ParquetFile:
+    """Open the fetched parts of a file by its parsed footer. The columns `dictionaries` are read as
+    references.
+    """
     whole = parts.whole
     source = pa.PythonFile(parts, mode="r") if whole is None else pa.BufferReader(whole)
-    return pq.ParquetFile(source, metadata=metadata, read_dictionary=list(dictionaries) or None, **_OPTIONS)
+    return pq.ParquetFile(
+        source, metadata=metadata, read_dictionary=list(dictionaries) or None, **_OPTIONS
+    )
 
 
 def _decoded_bytes(
     parts: FileParts, metadata: pq.FileMetaData, groups: Iterable[int], leaves: Iterable[int]
 ) -> tuple[int, int, set[str]]:
-    """The decoded size of the columns in bytes without dictionary references, the maximum that the references add, and
-    the names of the columns with references."""
+    """The decoded size of the columns in bytes without dictionary references, the maximum that the
+    references add, and the names of the columns with references.
+    """
     row_groups = [metadata.row_group(group) for group in groups]
     schema = metadata.schema
     size = worst = transient = 0
@@ -126,7 +145,8 @@ def _check_values(column: pq.ColumnSchema, values: int, in_footer: int, rows: in
     """ValueError if the pages and the footer disagree on the number of values or rows."""
     if values != in_footer or values < rows or (values > rows and not column.max_repetition_level):
         raise ValueError(
-            f"column {column.path!r} has {values} values in its pages and {in_footer} in the footer, for {rows} rows"
+            f"column {column.path!r} has {values} values in its pages and {in_footer} in the "
+            f"footer, for {rows} rows"
         )
 
 

@@ -1,13 +1,16 @@
-"""Delta's per-file statistics (`add.stats`), by which other engines skip files in a query: as values, and as JSON.
+"""Delta's per-file statistics (`add.stats`), by which other engines skip files in a query: as
+values, and as JSON.
 
-An engine skips a file whose bounds exclude the rows of a query. A bound that is too narrow, or that an engine reads as
-narrower than it is, therefore loses rows without an error. Two rules follow:
+An engine skips a file whose bounds exclude the rows of a query. A bound that is too narrow, or that
+an engine reads as narrower than it is, therefore loses rows without an error. Two rules follow:
 
-* The table property `delta.dataSkippingStatsColumns` names the columns that have statistics. If the property includes a
-  column that `minValues` lacks, delta-rs evaluates `column >= null`, which is true for no row.
-* A file has bounds for all of these columns or for none. delta-rs and Spark skip no file whose `stats` lack `minValues`
-  and `maxValues`. Spark also answers `min` and `max` queries from the bounds. So a bound must be a value of the column,
-  or of a kind that Spark does not use for that (truncated strings, rounded timestamps).
+* The table property `delta.dataSkippingStatsColumns` names the columns that have statistics. If the
+  property includes a column that `minValues` lacks, delta-rs evaluates `column >= null`, which is
+  true for no row.
+* A file has bounds for all of these columns or for none. delta-rs and Spark skip no file whose
+  `stats` lack `minValues` and `maxValues`. Spark also answers `min` and `max` queries from the
+  bounds. So a bound must be a value of the column, or of a kind that Spark does not use for that
+  (truncated strings, rounded timestamps).
 """
 
 from __future__ import annotations
@@ -32,9 +35,11 @@ Bound: TypeAlias = "bool | int | float | str | None"
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """Statistics of a column in a file: the number of nulls, and the bounds as values in Delta's JSON.
+    """Statistics of a column in a file: the number of nulls, and the bounds as values in Delta's
+    JSON.
 
-    The bounds are None if all values are null, if JSON cannot express them, or if some engine would misread them.
+    The bounds are None if all values are null, if JSON cannot express them, or if some engine would
+    misread them.
     """
 
     name: str
@@ -51,13 +56,21 @@ def indexed_columns(configuration: Mapping[str, str]) -> tuple[str, ...]:
 
 def delta_time(epoch_ms: int) -> str:
     """A time in the format of Delta's statistics. OverflowError outside the years 1 to 9999."""
-    return (_EPOCH + timedelta(milliseconds=epoch_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        (_EPOCH + timedelta(milliseconds=epoch_ms))
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def file_stats(
-    rows: int, own: Sequence[ColumnStatistics], values: Sequence[ColumnStatistics], indexed: Sequence[str]
+    rows: int,
+    own: Sequence[ColumnStatistics],
+    values: Sequence[ColumnStatistics],
+    indexed: Sequence[str],
 ) -> str:
-    """The JSON text of `add.stats`: of deltaq's `own` columns, and of the value columns that the property names.
+    """The JSON text of `add.stats`: of deltaq's `own` columns, and of the value columns that the
+    property names.
 
     Unless all of these columns have bounds, the file gets no bounds, so that no engine skips it.
     """
@@ -65,7 +78,11 @@ def file_stats(
     columns = [*own, *(known[name] for name in indexed if name in known)]
     stats: dict[str, object] = {"numRecords": rows}
     is_complete = len(columns) == len(own) + len(indexed)
-    if rows and is_complete and all(column.low is not None or column.nulls == rows for column in columns):
+    if (
+        rows
+        and is_complete
+        and all(column.low is not None or column.nulls == rows for column in columns)
+    ):
         bounded = [column for column in columns if column.low is not None]
         stats["minValues"] = {column.name: column.low for column in bounded}
         stats["maxValues"] = {column.name: column.high for column in bounded}

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 
 class FileParts:
-    """A file of `size` bytes of which only `parts`, (start, bytes), can be read. OSError for other ranges."""
+    """A file of `size` bytes of which only `parts`, (start, bytes), can be read. OSError for other
+    ranges.
+    """
 
     closed = False
 

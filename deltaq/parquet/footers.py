@@ -1,7 +1,8 @@
 """Bounds the memory that Arrow allocates when it parses a Parquet footer.
 
-A footer is a Thrift struct in the compact protocol. Three bytes can encode a column chunk that takes 700 bytes in
-memory, so a footer of 10 MB can take gigabytes. Only footers large enough to exceed the limit are scanned.
+A footer is a Thrift struct in the compact protocol. Three bytes can encode a column chunk that
+takes 700 bytes in memory, so a footer of 10 MB can take gigabytes. Only footers large enough to
+exceed the limit are scanned.
 """
 
 from __future__ import annotations
@@ -15,23 +16,31 @@ ELEMENT_BYTES = 32
 """Maximum memory of a list element, such as an empty string, in addition to its content."""
 
 GROWTH = STRUCT_BYTES // 3
-"""Maximum ratio of a footer's memory to its size: the smallest encoded column chunk has three bytes."""
+"""Maximum ratio of a footer's memory to its size: the smallest encoded column chunk has three
+bytes.
+"""
 
 _DEPTH_MAX = 64
 """Thrift's own limit on nesting."""
 
-_TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = range(1, 14)
+_TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = range(
+    1, 14
+)
 _FIXED_BYTES = {_I8: 1, _DOUBLE: 8, _UUID: 16}
 
 
 def footer_of(data: bytes | memoryview) -> memoryview:
-    """The footer of a Parquet file, or of a part of one that ends with the footer; empty if there is none."""
+    """The footer of a Parquet file, or of a part of one that ends with the footer; empty if there
+    is none.
+    """
     length = int.from_bytes(data[-8:-4], "little")
     return memoryview(data)[max(0, len(data) - 8 - length) : max(0, len(data) - 8)]
 
 
 def check_footer(footer: memoryview, bytes_max: int) -> None:
-    """ValueError if the footer cannot be read, or if Arrow would need more than `bytes_max` bytes to parse it."""
+    """ValueError if the footer cannot be read, or if Arrow would need more than `bytes_max` bytes
+    to parse it.
+    """
     if len(footer) * GROWTH <= bytes_max:
         return
     try:
@@ -73,11 +82,17 @@ class _Walk:
             return self.struct(at, depth + 1)
         if kind in (_LIST, _SET):
             head = data[at]
-            count, at = varint(data, at + 1, 64, "its footer") if head >> 4 == 15 else (head >> 4, at + 1)
+            count, at = (
+                varint(data, at + 1, 64, "its footer") if head >> 4 == 15 else (head >> 4, at + 1)
+            )
             return self._elements(count, (head & 15,), at, depth)
         if kind == _MAP:
             count, at = varint(data, at, 64, "its footer")
-            return self._elements(count, (data[at] >> 4, data[at] & 15), at + 1, depth) if count else at
+            return (
+                self._elements(count, (data[at] >> 4, data[at] & 15), at + 1, depth)
+                if count
+                else at
+            )
         if kind in _FIXED_BYTES:
             return at + _FIXED_BYTES[kind]
         raise ValueError(f"its footer has a value of the type {kind}")

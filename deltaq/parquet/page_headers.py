@@ -1,8 +1,8 @@
 """Reads the page headers of a Parquet column chunk to compute its decoded size.
 
-Arrow allocates memory by these headers, whatever the footer says. They are in Thrift's compact protocol (source: the
-Parquet format, `parquet.thrift`). Headers that Thrift parsers may read differently (fields repeated or out of order)
-are refused.
+Arrow allocates memory by these headers, whatever the footer says. They are in Thrift's compact
+protocol (source: the Parquet format, `parquet.thrift`). Headers that Thrift parsers may read
+differently (fields repeated or out of order) are refused.
 """
 
 from __future__ import annotations
@@ -21,13 +21,22 @@ _KIND, _UNCOMPRESSED, _COMPRESSED = 1, 2, 3
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _VALUES = 1
 _ENCODING_AT: Final = {_DATA: (5, 2), _DICTIONARY: (7, 2), _DATA_V2: (8, 4)}
-"""Kind of page -> (the field with the header of that kind, the field with the encoding in that header)."""
+"""Kind of page -> (the field with the header of that kind, the field with the encoding in that
+header).
+"""
 
 _BY_DICTIONARY = frozenset({2, 8})
-_ENCODINGS = {0: "PLAIN", 2: "PLAIN_DICTIONARY", 3: "RLE", 5: "DELTA_BINARY_PACKED", 8: "RLE_DICTIONARY"}
+_ENCODINGS = {
+    0: "PLAIN",
+    2: "PLAIN_DICTIONARY",
+    3: "RLE",
+    5: "DELTA_BINARY_PACKED",
+    8: "RLE_DICTIONARY",
+}
 _ENCODINGS[9] = "BYTE_STREAM_SPLIT"
-"""Encodings whose decoded size follows from the headers. DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY are refused: a
-page of a few hundred bytes can decode to gigabytes."""
+"""Encodings whose decoded size follows from the headers. DELTA_LENGTH_BYTE_ARRAY and
+DELTA_BYTE_ARRAY are refused: a page of a few hundred bytes can decode to gigabytes.
+"""
 
 
 @dataclass(slots=True)
@@ -37,10 +46,13 @@ class ColumnContent:
     values: int = 0  # with nulls
     page_bytes: int = 0  # uncompressed size of all pages
     dictionary_values: int = 0  # of the largest dictionary
-    expanded_bytes: int = 0  # maximum size of all references: each may refer to a value as large as the dictionary
+    # Maximum size of all references: each may refer to a value as large as the dictionary.
+    expanded_bytes: int = 0
 
     def add(self, chunk: memoryview) -> None:
-        """Count the pages of a column chunk. ValueError for an unreadable header or an encoding that is not allowed."""
+        """Count the pages of a column chunk. ValueError for an unreadable header or an encoding
+        that is not allowed.
+        """
         at = references = dictionary_bytes = 0
         try:
             while at < len(chunk):
@@ -73,7 +85,9 @@ def _described(fields: _Fields, kind: int) -> tuple[int, int]:
     encoding = _number(description, encoding_at)
     if encoding not in _ENCODINGS:
         allowed = ", ".join(_ENCODINGS.values())
-        raise ValueError(f"a page has the Parquet encoding number {encoding}; only {allowed} are read")
+        raise ValueError(
+            f"a page has the Parquet encoding number {encoding}; only {allowed} are read"
+        )
     return _number(description, _VALUES), encoding
 
 
@@ -85,7 +99,9 @@ def _number(fields: _Fields, field: int) -> int:
 
 
 def _struct(data: memoryview, at: int, depth: int) -> tuple[_Fields, int]:
-    """The 32-bit numbers and structs of the struct at `at`, by field, and its end. IndexError if it is truncated."""
+    """The 32-bit numbers and structs of the struct at `at`, by field, and its end. IndexError if it
+    is truncated.
+    """
     if depth > _DEPTH_MAX:
         raise ValueError("a page header is nested too deeply")
     fields: _Fields = {}
@@ -118,7 +134,9 @@ def _struct(data: memoryview, at: int, depth: int) -> tuple[_Fields, int]:
 
 
 def varint(data: memoryview, at: int, bits: int, place: str) -> tuple[int, int]:
-    """The unsigned number at `at`, and its end. ValueError, with its `place`, if it has more than `bits` bits."""
+    """The unsigned number at `at`, and its end. ValueError, with its `place`, if it has more than
+    `bits` bits.
+    """
     if (number := data[at]) < 128:
         return number, at + 1
     number, shift, more = 0, 0, 128

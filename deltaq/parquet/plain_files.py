@@ -1,6 +1,7 @@
 """Parquet files that are no data files of topics: those that people load into topics.
 
-Such a file comes from outside, so its footer and each of its row groups are measured before Arrow decodes them.
+Such a file comes from outside, so its footer and each of its row groups are measured before Arrow
+decodes them.
 """
 
 from __future__ import annotations
@@ -24,20 +25,27 @@ _TAIL_BYTES = 8  # the length of the footer, and `PAR1`
 
 
 def read_batches(path: Path, columns_max: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, a part at a time. Times of the old type INT96 are microseconds in UTC, as Spark reads them.
+    """The rows of a file, a part at a time. Times of the old type INT96 are microseconds in UTC, as
+    Spark reads them.
 
-    Raises ValueError for more than `columns_max` columns, and for a footer or a row group that would take more memory
-    than `DECODED_BYTES_MAX`; OSError, pa.ArrowException.
+    Raises ValueError for more than `columns_max` columns, and for a footer or a row group that
+    would take more memory than `DECODED_BYTES_MAX`; OSError, pa.ArrowException.
     """
     with path.open("rb") as file:
         parts = _FileOnDisk(file)
         check_footer(parts.footer(), DECODED_BYTES_MAX)
         # INT96 would become nanoseconds, which end in 2262 and wrap around.
-        options = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True, "pre_buffer": False}
+        options = {
+            "coerce_int96_timestamp_unit": "us",
+            "page_checksum_verification": True,
+            "pre_buffer": False,
+        }
         with pq.ParquetFile(file, **options) as parquet:
             metadata = parquet.metadata
             if metadata.num_columns > columns_max:
-                raise ValueError(f"it has {metadata.num_columns:,} columns, and {columns_max:,} are the limit")
+                raise ValueError(
+                    f"it has {metadata.num_columns:,} columns, and {columns_max:,} are the limit"
+                )
             columns = _in_utc(parquet.schema, parquet.schema_arrow)
             for group in range(metadata.num_row_groups):
                 try:
@@ -64,7 +72,10 @@ class _FileOnDisk(FileParts):
     def part(self, start: int, length: int) -> memoryview:
         """`length` bytes from `start`. OSError if the file does not have them."""
         if not 0 <= start <= start + length <= self._size:
-            raise OSError(f"the file has {self._size} bytes, and its footer names bytes {start} to {start + length}")
+            raise OSError(
+                f"the file has {self._size} bytes, and its footer names bytes {start} to "
+                f"{start + length}"
+            )
         return memoryview(os.pread(self._file, length, start))
 
 
@@ -93,7 +104,10 @@ def _with_zone(kind: pa.DataType, is_old: Iterator[bool]) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_zone(field.type, is_old)) for field in kind])
     if pa.types.is_map(kind):
-        key, item = (field.with_type(_with_zone(field.type, is_old)) for field in (kind.key_field, kind.item_field))
+        key, item = (
+            field.with_type(_with_zone(field.type, is_old))
+            for field in (kind.key_field, kind.item_field)
+        )
         return pa.map_(key, item)
     if pa.types.is_nested(kind):
         return pa.list_(kind.value_field.with_type(_with_zone(kind.value_type, is_old)))

@@ -1,8 +1,9 @@
 """Segments of untyped records without Arrow, whose fixed costs are most of those of a small batch.
 
-What `encode_plain` writes is what `encode_segment` would write, but for the footer's `created_by` and the sizes of
-pages: the same schema, statistics and checksums. `docs/internals/format.md` specifies it, in "Plain data files". Only
-records that are all values of bytes without headers are encoded here, uncompressed and in one row group.
+What `encode_plain` writes is what `encode_segment` would write, but for the footer's `created_by`
+and the sizes of pages: the same schema, statistics and checksums. `docs/internals/format.md`
+specifies it, in "Plain data files". Only records that are all values of bytes without headers are
+encoded here, uncompressed and in one row group.
 
 Sources: the Parquet format (`parquet.thrift`, Encodings.md), Thrift's compact protocol.
 """
@@ -26,7 +27,9 @@ RECORD_BYTES = 16
 """Bytes of a record besides its key and value: its time, and the lengths of key and value."""
 
 RUN_MIN = 16
-"""Fewest records in a millisecond, on average, for which times are converted by milliseconds instead of one by one."""
+"""Fewest records in a millisecond, on average, for which times are converted by milliseconds
+instead of one by one.
+"""
 
 _I32, _I64, _BINARY, _LIST, _STRUCT = 5, 6, 8, 9, 12
 """Thrift's type numbers."""
@@ -48,9 +51,10 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class PlainRows:
-    """Records in runs of a partition. `keys` is None if no record has a key. `shares` are (partition, rows), in the
-    order of the rows; in a segment they are sorted. Unless `timed`, the times are not written, because the commit gives
-    them."""
+    """Records in runs of a partition. `keys` is None if no record has a key. `shares` are
+    (partition, rows), in the order of the rows; in a segment they are sorted. Unless `timed`, the
+    times are not written, because the commit gives them.
+    """
 
     values: Sequence[bytes]
     keys: Sequence[bytes] | None
@@ -65,17 +69,27 @@ class PlainRows:
         """The rows of one partition, `count` from row `first` on."""
         part = slice(first, first + count)
         keys = None if self.keys is None else self.keys[part]
-        return PlainRows(self.values[part], keys, self.times_ms[part], ((partition, count),), self.timed)
+        return PlainRows(
+            self.values[part], keys, self.times_ms[part], ((partition, count),), self.timed
+        )
 
 
 def joined_plain(parts: Sequence[PlainRows]) -> PlainRows:
-    """The records of several parts, one after the other. All have keys or none has, and all are `timed` or none is."""
+    """The records of several parts, one after the other. All have keys or none has, and all are
+    `timed` or none is.
+    """
     if len(parts) == 1:
         return parts[0]
-    keys = None if parts[0].keys is None else list(chain.from_iterable(part.keys or () for part in parts))
+    keys = (
+        None
+        if parts[0].keys is None
+        else list(chain.from_iterable(part.keys or () for part in parts))
+    )
     values, times_ms, shares = (
         list(chain.from_iterable(of_each))
-        for of_each in zip(*((part.values, part.times_ms, part.shares) for part in parts), strict=True)
+        for of_each in zip(
+            *((part.values, part.times_ms, part.shares) for part in parts), strict=True
+        )
     )
     return PlainRows(values, keys, times_ms, tuple(shares), parts[0].timed)
 
@@ -95,13 +109,17 @@ def encode_plain(rows: PlainRows) -> EncodedSegment:
     ]
     footer = _footer(chunks, count)
     data = b"".join([_MAGIC, *chain.from_iterable(chunk.parts for chunk in chunks), footer])
-    return EncodedSegment(memoryview(data), count, zlib.crc32(data), len(footer), zlib.crc32(footer), ())
+    return EncodedSegment(
+        memoryview(data), count, zlib.crc32(data), len(footer), zlib.crc32(footer), ()
+    )
 
 
 def decode_plain(data: bytes, shares: tuple[tuple[int, int], ...]) -> PlainRows | None:
-    """The records of a file that `encode_plain` has written, with these shares; None for any other file.
+    """The records of a file that `encode_plain` has written, with these shares; None for any other
+    file.
 
-    Nothing that is found in the file is relied on: encoding the records again must give the same bytes.
+    Nothing that is found in the file is relied on: encoding the records again must give the same
+    bytes.
     """
     count = sum(rows for _, rows in shares)
     is_possible = 0 < count <= len(data) // _LENGTH.size  # each value has its length
@@ -120,7 +138,11 @@ def decode_plain(data: bytes, shares: tuple[tuple[int, int], ...]) -> PlainRows 
             micros.byteswap()
         times_ms = in_ms(micros.tolist(), _ms_of_micros)
         rows = PlainRows(
-            _split(values, count), None if keys is None else _split(keys, count), times_ms, shares, times is not None
+            _split(values, count),
+            None if keys is None else _split(keys, count),
+            times_ms,
+            shares,
+            times is not None,
         )
         return rows if bytes(encode_plain(rows).data) == data else None
     except (IndexError, ValueError, struct.error):
@@ -164,8 +186,9 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _Chunk:
-    """The pages of a column, in parts that are copied once, into the file; its statistics as the field of its
-    metadata, and the bytes of its dictionary page."""
+    """The pages of a column, in parts that are copied once, into the file; its statistics as the
+    field of its metadata, and the bytes of its dictionary page.
+    """
 
     parts: tuple[bytes, ...]
     statistics: bytes = b""
@@ -176,16 +199,24 @@ class _Chunk:
         return sum(map(len, self.parts))
 
 
-# --- pages -----------------------------------------------------------------------------------------------------------
+# --- pages
+# --------------------------------------------------------------------------------------------------
 
 
 def _partition_chunk(shares: Sequence[tuple[int, int]], count: int) -> _Chunk:
     """A dictionary of the partitions, and a page that refers to it in runs."""
     dictionary = b"".join(_INT.pack(partition) for partition, _ in shares)
-    header = _i32(1, 2) + _sizes((dictionary,)) + _struct(3, _i32(1, len(shares)) + _i32(1, _PLAIN)) + _END
+    header = (
+        _i32(1, 2)
+        + _sizes((dictionary,))
+        + _struct(3, _i32(1, len(shares)) + _i32(1, _PLAIN))
+        + _END
+    )
     bits = max(1, (len(shares) - 1).bit_length())
     width = (bits + 7) // 8
-    runs = (_varint(rows << 1) + at.to_bytes(width, "little") for at, (_, rows) in enumerate(shares))
+    runs = (
+        _varint(rows << 1) + at.to_bytes(width, "little") for at, (_, rows) in enumerate(shares)
+    )
     page = _page(count, _RLE_DICTIONARY, _levels(count, 1) + bytes((bits,)) + b"".join(runs))
     bounds = _INT.pack(shares[0][0]), _INT.pack(shares[-1][0])
     return _Chunk((header, dictionary, *page), _bounds(*bounds), len(header) + len(dictionary))
@@ -210,21 +241,31 @@ def _time_chunk(times_ms: Sequence[int]) -> _Chunk:
 def in_ms(times: Sequence[float], ms_of: Callable[[float], int]) -> list[int]:
     """The milliseconds of `times`; `ms_of` never decreases with its argument."""
     runs = _runs_of_ms(times, ms_of)
-    return list(map(ms_of, times)) if runs is None else list(chain.from_iterable(starmap(repeat, runs)))
+    return (
+        list(map(ms_of, times))
+        if runs is None
+        else list(chain.from_iterable(starmap(repeat, runs)))
+    )
 
 
 def _ms_of_micros(micros: float) -> int:
     return int(micros) // 1000
 
 
-def _runs_of_ms(times: Sequence[float], ms_of: Callable[[float], int]) -> list[tuple[int, int]] | None:
+def _runs_of_ms(
+    times: Sequence[float], ms_of: Callable[[float], int]
+) -> list[tuple[int, int]] | None:
     """The milliseconds of `times` in runs of (millisecond, how many times), for `in_ms`.
 
-    None unless the times never decrease and runs have `RUN_MIN` of them and more on average: then they take a tenth of
-    the time that a list of all takes.
+    None unless the times never decrease and runs have `RUN_MIN` of them and more on average: then
+    they take a tenth of the time that a list of all takes.
     """
     count = len(times)
-    if count < RUN_MIN or (ms_of(times[-1]) - ms_of(times[0]) + 1) * RUN_MIN > count or times != sorted(times):
+    if (
+        count < RUN_MIN
+        or (ms_of(times[-1]) - ms_of(times[0]) + 1) * RUN_MIN > count
+        or times != sorted(times)
+    ):
         return None
     runs, at = [], 0
     while at < count:
@@ -242,7 +283,9 @@ def _bytes_page(values: Sequence[bytes]) -> tuple[bytes, ...]:
         prefix = _LENGTH.pack(length)
         content = prefix.join((b"", *values))
     else:
-        content = b"".join(chain.from_iterable(zip(map(_LENGTH.pack, map(len, values)), values, strict=True)))
+        content = b"".join(
+            chain.from_iterable(zip(map(_LENGTH.pack, map(len, values)), values, strict=True))
+        )
     return _page(len(values), _PLAIN, _levels(len(values), 1), content)
 
 
@@ -255,7 +298,9 @@ def _levels(count: int, level: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def _null_page(count: int, levels: int = 1) -> bytes:
-    """A page of nulls, which has levels of definition, and before them, with 2 `levels`, of repetition."""
+    """A page of nulls, which has levels of definition, and before them, with 2 `levels`, of
+    repetition.
+    """
     return b"".join(_page(count, _PLAIN, _levels(count, 0) * levels))
 
 
@@ -271,7 +316,9 @@ def _described(count: int, encoding: int) -> bytes:
 
 
 def _sizes(content: Sequence[bytes]) -> bytes:
-    """The uncompressed size of a page, its compressed size and its checksum; the next field is 1 further."""
+    """The uncompressed size of a page, its compressed size and its checksum; the next field is 1
+    further.
+    """
     size = crc32 = 0
     for part in content:
         size += len(part)
@@ -280,7 +327,8 @@ def _sizes(content: Sequence[bytes]) -> bytes:
     return _i32(1, size) + _i32(1, size) + _i32(1, signed)
 
 
-# --- Thrift's compact protocol. `step` is the difference between the numbers of a field and of the one before ------
+# --- Thrift's compact protocol. `step` is the difference between the numbers of a field and of the
+# one before ------
 
 
 _END = b"\0"
@@ -328,7 +376,8 @@ def _struct(step: int, fields: bytes) -> bytes:
     return bytes((step << 4 | _STRUCT,)) + fields + _END
 
 
-# --- footer ----------------------------------------------------------------------------------------------------------
+# --- footer
+# --------------------------------------------------------------------------------------------------
 
 
 def _null_statistics(count: int) -> bytes:
@@ -341,7 +390,11 @@ def _bounds(low: bytes, high: bytes) -> bytes:
 
 
 def _element(
-    name: str, kind: int | None = None, repetition: int | None = None, children: int = 0, rest: bytes = b""
+    name: str,
+    kind: int | None = None,
+    repetition: int | None = None,
+    children: int = 0,
+    rest: bytes = b"",
 ) -> bytes:
     """An element of the schema; `rest` are its converted and its logical type."""
     fields = b"" if kind is None else _i32(1, kind)
@@ -377,7 +430,12 @@ _SCHEMA = [
 def _column(kind: int, path: str, encodings: Iterable[int] = (_PLAIN, _RLE)) -> bytes:
     """The start of a column's metadata: its type, encodings, path and codec, which is none."""
     names = [_varint(len(name)) + name.encode() for name in path.split(".")]
-    return _i32(1, kind) + _list(1, _I32, [*map(_zigzag, encodings)]) + _list(1, _BINARY, names) + _i32(1, 0)
+    return (
+        _i32(1, kind)
+        + _list(1, _I32, [*map(_zigzag, encodings)])
+        + _list(1, _BINARY, names)
+        + _i32(1, 0)
+    )
 
 
 _COLUMNS = [
@@ -393,7 +451,9 @@ _COLUMNS = [
 _MAGIC = b"PAR1"
 _FOOTER_START = _i32(1, 2) + _list(1, _STRUCT, _SCHEMA)
 _BY_TYPE = _struct(1, b"") + _END  # the bounds of a column are ordered as its type says
-_FOOTER_END = _binary(2, f"deltaq version {__version__}".encode()) + _list(1, _STRUCT, [_BY_TYPE] * 7) + _END
+_FOOTER_END = (
+    _binary(2, f"deltaq version {__version__}".encode()) + _list(1, _STRUCT, [_BY_TYPE] * 7) + _END
+)
 
 
 def _footer(chunks: Sequence[_Chunk], count: int) -> bytes:
@@ -411,6 +471,13 @@ def _footer(chunks: Sequence[_Chunk], count: int) -> bytes:
         columns.append(_i64(2, 0) + _struct(1, fields) + _END)
         at += size
     total = at - len(_MAGIC)
-    group = _list(1, _STRUCT, columns) + _i64(1, total) + _i64(1, count) + _i64(2, len(_MAGIC)) + _i64(1, total) + _END
+    group = (
+        _list(1, _STRUCT, columns)
+        + _i64(1, total)
+        + _i64(1, count)
+        + _i64(2, len(_MAGIC))
+        + _i64(1, total)
+        + _END
+    )
     fields = _FOOTER_START + _i64(1, count) + _list(1, _STRUCT, [group]) + _FOOTER_END
     return fields + _LENGTH.pack(len(fields)) + _MAGIC

@@ -1,10 +1,12 @@
 """Segments: the Parquet files that hold a topic's records.
 
-A segment's rows are sorted by partition. A partition with a large share gets row groups of its own; small shares are
-packed together. Every page has a checksum. The log entry has CRC-32 checksums of the footer, which Parquet does not
-protect, and of the whole file. So a flipped bit is never returned as a value.
+A segment's rows are sorted by partition. A partition with a large share gets row groups of its own;
+small shares are packed together. Every page has a checksum. The log entry has CRC-32 checksums of
+the footer, which Parquet does not protect, and of the whole file. So a flipped bit is never
+returned as a value.
 
-A reader of a part of a file fetches the footer, and then the columns it needs of the row groups it needs.
+A reader of a part of a file fetches the footer, and then the columns it needs of the row groups it
+needs.
 """
 
 from __future__ import annotations
@@ -36,17 +38,22 @@ from deltaq.serde.widening import conformed
 from deltaq.work import Work, finish
 
 COMPRESSIONS = {"none": "NONE", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "zstd": "ZSTD"}
-"""Kafka's `compression.type` values and Parquet's names for them. pyarrow writes "LZ4" as LZ4_RAW, which the Parquet
-format requires."""
+"""Kafka's `compression.type` values and Parquet's names for them. pyarrow writes "LZ4" as LZ4_RAW,
+which the Parquet format requires.
+"""
 
 ROW_GROUP_SHARE_BYTES = 64 * 1024
-"""Minimum share of a partition, in bytes, for row groups of its own: its transfer takes about as long as a request."""
+"""Minimum share of a partition, in bytes, for row groups of its own: its transfer takes about as
+long as a request.
+"""
 
 ROW_GROUP_ROWS_MAX = 256 * 1024
 
 COMPACTED_ROW_GROUP_BYTES = 1024 * 1024
-"""Approximate decoded size of a row group of a compacted file. A reader of one record in a file of 128 MiB parses the
-footer, which grows with the number of row groups, and decodes one row group. At this size both take equally long."""
+"""Approximate decoded size of a row group of a compacted file. A reader of one record in a file of
+128 MiB parses the footer, which grows with the number of row groups, and decodes one row group. At
+this size both take equally long.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +88,44 @@ class SegmentLayout:
     def __init__(self, metadata: pq.FileMetaData) -> None:
         groups = map(metadata.row_group, range(metadata.num_row_groups))
         self.metadata = metadata
-        self.firsts: tuple[int, ...] = tuple(accumulate((group.num_rows for group in groups), initial=0))
-        self._columns = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
+        self.firsts: tuple[int, ...] = tuple(
+            accumulate((group.num_rows for group in groups), initial=0)
+        )
+        self._columns = {
+            metadata.schema.column(number).path: number for number in range(metadata.num_columns)
+        }
         self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
 
     def groups(self, rows: RowRange) -> range:
         """The row groups that contain any of the rows."""
         if not rows.count:
             return range(0)
-        return range(bisect_right(self.firsts, rows.first) - 1, bisect_left(self.firsts, rows.first + rows.count))
+        return range(
+            bisect_right(self.firsts, rows.first) - 1,
+            bisect_left(self.firsts, rows.first + rows.count),
+        )
 
     def size(self, group: int) -> int:
         """Bytes to fetch for a row group."""
         return _extent(self.metadata.row_group(group))[1]
 
     def bounds(self, group: int, column: str) -> tuple[int, int] | None:
-        """The lowest and highest value of a column in a row group, times in microseconds; None without statistics."""
+        """The lowest and highest value of a column in a row group, times in microseconds; None
+        without statistics.
+        """
         if (group, column) not in self._bounds:
             number = self._columns.get(column)
-            found = None if number is None else self.metadata.row_group(group).column(number).statistics
-            low, high = (found.min_raw, found.max_raw) if found is not None and found.has_min_max else (None, None)
-            self._bounds[group, column] = (low, high) if isinstance(low, int) and isinstance(high, int) else None
+            found = (
+                None if number is None else self.metadata.row_group(group).column(number).statistics
+            )
+            low, high = (
+                (found.min_raw, found.max_raw)
+                if found is not None and found.has_min_max
+                else (None, None)
+            )
+            self._bounds[group, column] = (
+                (low, high) if isinstance(low, int) and isinstance(high, int) else None
+            )
         return self._bounds[group, column]
 
 
@@ -113,13 +137,17 @@ def encode_segment(
     *,
     row_group_bytes: int | None = None,
 ) -> EncodedSegment:
-    """Encode `batch`, whose rows are sorted by partition, as Parquet. The chunks of a table are joined per row group.
+    """Encode `batch`, whose rows are sorted by partition, as Parquet. The chunks of a table are
+    joined per row group.
 
-    `shares` are the row counts of the partitions in order. With `row_group_bytes` each row group decodes to about that
-    many bytes, so that small parts of a large file can be read; without it, only the number of rows per row group is
-    limited. InvalidConfig for an unknown compression, or a level that the codec does not have.
+    `shares` are the row counts of the partitions in order. With `row_group_bytes` each row group
+    decodes to about that many bytes, so that small parts of a large file can be read; without it,
+    only the number of rows per row group is limited. InvalidConfig for an unknown compression, or a
+    level that the codec does not have.
     """
-    return finish(encode_by_row_groups(batch, shares, compression, level, row_group_bytes=row_group_bytes))
+    return finish(
+        encode_by_row_groups(batch, shares, compression, level, row_group_bytes=row_group_bytes)
+    )
 
 
 def encode_by_row_groups(
@@ -132,18 +160,23 @@ def encode_by_row_groups(
 ) -> Work[EncodedSegment]:
     """As `encode_segment`, as work in pieces of one row group."""
     codec, codec_level = _codec(compression, level)
-    # The size of the rows of a single partition is not needed: without `row_group_bytes`, only their number counts.
+    # The size of the rows of a single partition is not needed: without `row_group_bytes`, only
+    # their number counts.
     is_simple = len(shares) == 1 and row_group_bytes is None
     row_bytes = 0.0 if is_simple else batch.nbytes / max(1, batch.num_rows)
     rows_max = ROW_GROUP_ROWS_MAX
     if row_group_bytes is not None:
         rows_max = min(rows_max, max(1, int(row_group_bytes / max(1, row_bytes))))
     indexed = indexable_fields(batch.schema)
-    # Floating-point columns have no bounds in the footer: these exclude NaN, so that a reader could not tell whether
-    # NaN occurs. Typed string columns get a dictionary, since they often repeat values; for payloads it costs more than
-    # it saves.
+    # Floating-point columns have no bounds in the footer: these exclude NaN, so that a reader could
+    # not tell whether NaN occurs. Typed string columns get a dictionary, since they often repeat
+    # values; for payloads it costs more than it saves.
     in_footer = [field.name for field in indexed if not pa.types.is_floating(field.type)]
-    repeating = [field.name for field in batch.schema if field.name == "_partition" or pa.types.is_string(field.type)]
+    repeating = [
+        field.name
+        for field in batch.schema
+        if field.name == "_partition" or pa.types.is_string(field.type)
+    ]
     sink = pa.BufferOutputStream()
     footer: list[pq.FileMetaData] = []
     with pq.ParquetWriter(
@@ -160,7 +193,9 @@ def encode_by_row_groups(
     ) as writer:
         for first, count in _row_groups(shares, row_bytes, rows_max):
             part = batch.slice(first, count)
-            for rows in _halved(_one_batch(part) if isinstance(part, pa.Table) else part, row_group_bytes):
+            for rows in _halved(
+                _one_batch(part) if isinstance(part, pa.Table) else part, row_group_bytes
+            ):
                 writer.write_batch(rows, row_group_size=rows.num_rows)
                 yield
     data = memoryview(sink.getvalue())
@@ -176,16 +211,22 @@ def encode_by_row_groups(
 
 
 def _codec(compression: str, level: int | None) -> tuple[str, int | None]:
-    """Parquet's name of the codec, and its level. None is the default level, as is -1 in librdkafka."""
+    """Parquet's name of the codec, and its level. None is the default level, as is -1 in
+    librdkafka.
+    """
     if compression not in COMPRESSIONS:
         known = ", ".join(COMPRESSIONS)
         raise InvalidConfig(
-            f'Invalid value "{compression}" for configuration property "compression.type": expected one of {known}',
+            f'Invalid value "{compression}" for configuration property "compression.type": expected'
+            f" one of {known}",
             key="compression.type",
         )
     if level is None or level < 0 or compression not in ("gzip", "zstd"):
         return COMPRESSIONS[compression], None
-    lowest, highest = pa.Codec.minimum_compression_level(compression), pa.Codec.maximum_compression_level(compression)
+    lowest, highest = (
+        pa.Codec.minimum_compression_level(compression),
+        pa.Codec.maximum_compression_level(compression),
+    )
     if not lowest <= level <= highest:
         raise InvalidConfig(
             f'Invalid value "{level}" for configuration property "compression.level": '
@@ -198,7 +239,9 @@ def _codec(compression: str, level: int | None) -> tuple[str, int | None]:
 def _column_statistics(
     footer: pq.FileMetaData, rows: pa.RecordBatch | pa.Table, indexed: Sequence[pa.Field]
 ) -> Iterator[ColumnStatistics]:
-    """Statistics of the columns `indexed` for the whole file, taken from the footer where it has them."""
+    """Statistics of the columns `indexed` for the whole file, taken from the footer where it has
+    them.
+    """
     if not indexed:
         return
     numbers = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
@@ -209,20 +252,29 @@ def _column_statistics(
             continue
         found = [group.column(numbers[field.name]).statistics for group in groups]
         nulls = sum(statistics.null_count for statistics in found)
-        bounds = [(statistics.min_raw, statistics.max_raw) for statistics in found if statistics.has_min_max]
+        bounds = [
+            (statistics.min_raw, statistics.max_raw)
+            for statistics in found
+            if statistics.has_min_max
+        ]
         low = min((low for low, _ in bounds), default=None)
         high = max((high for _, high in bounds), default=None)
         if not pa.types.is_string(field.type):
             yield integer_statistics(field, nulls, low, high)
-        elif any(not s.has_min_max and s.num_values for s in found):  # Arrow omits bounds of more than 4 KiB
+        # Arrow omits bounds of more than 4 KiB.
+        elif any(not s.has_min_max and s.num_values for s in found):
             ends = pc.min_max(rows.column(field.name).cast(pa.binary()))
             yield text_statistics(field.name, nulls, ends["min"].as_py(), ends["max"].as_py())
         else:
             yield text_statistics(field.name, nulls, low, high)
 
 
-def _row_groups(shares: Iterable[int], row_bytes: float, rows_max: int) -> Iterator[tuple[int, int]]:
-    """(first row, number of rows) of each row group: large shares separately, consecutive small shares together."""
+def _row_groups(
+    shares: Iterable[int], row_bytes: float, rows_max: int
+) -> Iterator[tuple[int, int]]:
+    """(first row, number of rows) of each row group: large shares separately, consecutive small
+    shares together.
+    """
     first = packed = 0
     for share in shares:
         large = share * row_bytes >= ROW_GROUP_SHARE_BYTES
@@ -241,7 +293,9 @@ def _row_groups(shares: Iterable[int], row_bytes: float, rows_max: int) -> Itera
 
 
 def _halved(rows: pa.RecordBatch, bytes_max: int | None) -> Iterator[pa.RecordBatch]:
-    """The rows, split in halves until a piece takes at most twice `bytes_max`: some rows are larger than average."""
+    """The rows, split in halves until a piece takes at most twice `bytes_max`: some rows are larger
+    than average.
+    """
     if bytes_max is None or rows.num_rows < 2 or rows.nbytes <= 2 * bytes_max:
         yield rows
         return
@@ -251,7 +305,9 @@ def _halved(rows: pa.RecordBatch, bytes_max: int | None) -> Iterator[pa.RecordBa
 
 
 def read_layout(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> SegmentLayout:
-    """The layout of a segment. Fetches only the footer. Raises Corrupt, and what `get_range` raises."""
+    """The layout of a segment. Fetches only the footer. Raises Corrupt, and what `get_range`
+    raises.
+    """
     footer = _fetched(file, file.size - file.footer_bytes, file.footer_bytes, get_range)
     if zlib.crc32(footer) != file.footer_crc32:
         raise _corrupt(file, "its footer does not match its checksum")
@@ -273,20 +329,26 @@ def read_rows(
     layout: SegmentLayout | None = None,
     decoded_max: int | None = None,
 ) -> pa.RecordBatch:
-    """The wanted row ranges of a segment, verified, one after the other, with only these columns of the table.
+    """The wanted row ranges of a segment, verified, one after the other, with only these columns of
+    the table.
 
-    `get()` fetches the whole file, `get_range(start, length)` a part. A small file is fetched whole, and so is a file
-    of which more than half is wanted, unless `layout` is given. Of other files, the needed row groups are fetched, and
-    without `layout` the footer. Raises Corrupt, DecodedTooLarge, and what the callbacks raise.
+    `get()` fetches the whole file, `get_range(start, length)` a part. A small file is fetched
+    whole, and so is a file of which more than half is wanted, unless `layout` is given. Of other
+    files, the needed row groups are fetched, and without `layout` the footer. Raises Corrupt,
+    DecodedTooLarge, and what the callbacks raise.
     """
     share = sum(part.count for part in wanted) / max(1, file.rows)
     if file.is_small or (layout is None and share > 0.5):
         return _taken(_read_whole(file, get(), columns, decoded_max), wanted)
-    return _read_parts(file, wanted, get_range, layout or read_layout(file, get_range), columns, decoded_max)
+    return _read_parts(
+        file, wanted, get_range, layout or read_layout(file, get_range), columns, decoded_max
+    )
 
 
 def codec_of(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> str:
-    """The `compression.type` of a segment; "none" if it has no rows. Raises Corrupt, and what `get_range` raises."""
+    """The `compression.type` of a segment; "none" if it has no rows. Raises Corrupt, and what
+    `get_range` raises.
+    """
     metadata = read_layout(file, get_range).metadata
     if not metadata.num_row_groups:
         return "none"
@@ -295,7 +357,9 @@ def codec_of(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> str:
     return str(parquets.get(codec, codec.lower()))
 
 
-def _read_whole(file: SegmentFile, data: bytes, columns: pa.Schema, decoded_max: int | None) -> pa.Table:
+def _read_whole(
+    file: SegmentFile, data: bytes, columns: pa.Schema, decoded_max: int | None
+) -> pa.Table:
     if len(data) != file.size:
         raise _corrupt(file, f"it has {len(data)} bytes instead of {file.size}")
     if zlib.crc32(data) != file.crc32:
@@ -320,13 +384,18 @@ def _read_parts(
     needed = sorted({group for part in wanted for group in layout.groups(part)})
     with _decoding(file):
         leaves = _leaves(layout.metadata, columns)
-    extents = _merged(place for group in needed for place in _places(layout.metadata.row_group(group), leaves))
-    parts = FileParts(file.size, [(start, _fetched(file, start, length, get_range)) for start, length in extents])
+    extents = _merged(
+        place for group in needed for place in _places(layout.metadata.row_group(group), leaves)
+    )
+    parts = FileParts(
+        file.size, [(start, _fetched(file, start, length, get_range)) for start, length in extents]
+    )
     with _decoding(file):
         parquet = open_parts(parts, layout.metadata)
         table = conformed(decode_row_groups(parquet, parts, needed, leaves, decoded_max), columns)
     sizes = [layout.firsts[group + 1] - layout.firsts[group] for group in needed]
-    at = dict(zip(needed, accumulate(sizes, initial=0), strict=False))  # row group -> its first row in the table
+    # Row group -> its first row in the table.
+    at = dict(zip(needed, accumulate(sizes, initial=0), strict=False))
     ranges = []
     for part in wanted:
         groups = layout.groups(part)
@@ -336,17 +405,26 @@ def _read_parts(
 
 
 def _taken(table: pa.Table, wanted: Sequence[RowRange]) -> pa.RecordBatch:
-    """Row ranges of a table one after the other. Copied if they are less than half of it: a slice would keep the whole
-    table in memory."""
+    """Row ranges of a table one after the other. Copied if they are less than half of it: a slice
+    would keep the whole table in memory.
+    """
     rows, count = _one_batch(table), sum(part.count for part in wanted)
     first = wanted[0].first if wanted else 0
     ends = accumulate((part.count for part in wanted), initial=first)
-    if 2 * count >= len(rows) and all(part.first == end for part, end in zip(wanted, ends, strict=False)):
+    if 2 * count >= len(rows) and all(
+        part.first == end for part, end in zip(wanted, ends, strict=False)
+    ):
         return rows.slice(first, count)
-    return pa.concat_batches([rows.slice(part.first, part.count) for part in wanted]) if wanted else rows.slice(0, 0)
+    return (
+        pa.concat_batches([rows.slice(part.first, part.count) for part in wanted])
+        if wanted
+        else rows.slice(0, 0)
+    )
 
 
-def _fetched(file: SegmentFile, start: int, length: int, get_range: Callable[[int, int], bytes]) -> bytes:
+def _fetched(
+    file: SegmentFile, start: int, length: int, get_range: Callable[[int, int], bytes]
+) -> bytes:
     part = get_range(start, length)
     if len(part) != length:
         raise _corrupt(file, f"it ends at byte {start + len(part)} instead of {file.size}")
@@ -354,7 +432,9 @@ def _fetched(file: SegmentFile, start: int, length: int, get_range: Callable[[in
 
 
 def _leaves(metadata: pq.FileMetaData, columns: pa.Schema) -> Sequence[int]:
-    """The numbers of the Parquet columns to read for these columns of a table. ValueError if they do not match."""
+    """The numbers of the Parquet columns to read for these columns of a table. ValueError if they
+    do not match.
+    """
     found = metadata.schema.to_arrow_schema()
     if found.equals(columns):
         return range(metadata.num_columns)
@@ -367,7 +447,8 @@ def _leaves(metadata: pq.FileMetaData, columns: pa.Schema) -> Sequence[int]:
         for leaf in range(ends[number], ends[number + 1])
     }
     paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
-    # Arrow selects a named column and all columns nested in it; it cannot tell a dot in a name from nesting.
+    # Arrow selects a named column and all columns nested in it; it cannot tell a dot in a name from
+    # nesting.
     return [leaf for leaf, path in enumerate(paths) if not names.isdisjoint(_prefixes(path))]
 
 
@@ -421,7 +502,8 @@ def _decoding(file: SegmentFile) -> Iterator[None]:
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
-    if len(batches) > 1:  # impossible: DECODED_BYTES_MAX keeps every column below Arrow's limit for one array
+    # Impossible: DECODED_BYTES_MAX keeps every column below Arrow's limit for one array.
+    if len(batches) > 1:
         raise ValueError(f"{len(batches)} record batches where one was expected")
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 

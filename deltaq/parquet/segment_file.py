@@ -1,14 +1,17 @@
-"""A data file as a log entry describes it, and the limits of its size. The log is read without Arrow."""
+"""A data file as a log entry describes it, and the limits of its size. The log is read without
+Arrow.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 DECODED_BYTES_MAX = 2**31 - 1
-"""Maximum decoded size of a segment: bounds the memory that a damaged or hostile file can make a reader allocate.
+"""Maximum decoded size of a segment: bounds the memory that a damaged or hostile file can make a
+reader allocate.
 
-It counts the Arrow columns and the largest decoding buffer. Joining the pieces of a column takes the same amount again.
-The limit also applies to the parsed footer alone.
+It counts the Arrow columns and the largest decoding buffer. Joining the pieces of a column takes
+the same amount again. The limit also applies to the parsed footer alone.
 """
 
 WHOLE_FILE_BYTES = 1024 * 1024

@@ -23,7 +23,9 @@ def read_table(data: bytes, key: str) -> pa.Table:
 
 
 def encode_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bytes:
-    """A Parquet file with the rows of `batches`, compressed with Snappy, which every reader of Parquet has."""
+    """A Parquet file with the rows of `batches`, compressed with Snappy, which every reader of
+    Parquet has.
+    """
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,

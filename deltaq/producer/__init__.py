@@ -11,7 +11,8 @@ if typing.TYPE_CHECKING:
 
 __all__ = ["Producer", "SerializingProducer"]
 
-# Loaded when first used: a task of Spark encodes records with parts of this package, and needs no client.
+# Loaded when first used: a task of Spark encodes records with parts of this package, and needs no
+# client.
 _LOADED_WHEN_USED = {"Producer": "producer", "SerializingProducer": "serializing"}
 
 
@@ -20,6 +21,8 @@ if not typing.TYPE_CHECKING:  # else a type checker accepts any name
     def __getattr__(name: str) -> object:
         if name not in _LOADED_WHEN_USED:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value: object = getattr(importlib.import_module("deltaq.producer." + _LOADED_WHEN_USED[name]), name)
+        value: object = getattr(
+            importlib.import_module("deltaq.producer." + _LOADED_WHEN_USED[name]), name
+        )
         globals()[name] = value
         return value

@@ -1,10 +1,13 @@
-"""Record accumulators: the records that wait between `produce` and their upload, one buffer per client and topic.
+"""Record accumulators: the records that wait between `produce` and their upload, one buffer per
+client and topic.
 
-`produce` appends to `queue` without a lock: extending a list by a tuple is atomic, and code that removes entries holds
-the sender's lock. Two thresholds wake the sender; two more limit what is added before the client's limits are checked.
+`produce` appends to `queue` without a lock: extending a list by a tuple is atomic, and code that
+removes entries holds the sender's lock. Two thresholds wake the sender; two more limit what is
+added before the client's limits are checked.
 
-The fields of a record are `FIELDS` consecutive entries of the queue, from which columns are cut. An object for each
-record would cost more than the rest of `produce`, above all in the garbage collector.
+The fields of a record are `FIELDS` consecutive entries of the queue, from which columns are cut. An
+object for each record would cost more than the rest of `produce`, above all in the garbage
+collector.
 """
 
 from __future__ import annotations
@@ -33,9 +36,11 @@ _NEVER = 2**63
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorSettings:
-    """A client's settings for writing a topic. Fields that end in `_s` are seconds. With `sticky_s` 0, records without
-    a key are spread over the partitions. With `group_commit`, processes may commit each other's uploads. With
-    `register_schemas`, the schema of a typed topic may be changed to the client's."""
+    """A client's settings for writing a topic. Fields that end in `_s` are seconds. With `sticky_s`
+    0, records without a key are spread over the partitions. With `group_commit`, processes may
+    commit each other's uploads. With `register_schemas`, the schema of a typed topic may be changed
+    to the client's.
+    """
 
     linger_s: float
     batch_bytes: int
@@ -50,12 +55,16 @@ class AccumulatorSettings:
 
     @classmethod
     def of(cls, config: ProducerConfig, *, is_remote: bool) -> AccumulatorSettings:
-        """The settings of a client's configuration. `is_remote`: whether the store is reached over a network."""
+        """The settings of a client's configuration. `is_remote`: whether the store is reached over
+        a network.
+        """
         return cls(
             linger_s=config.linger_ms / 1000,
             batch_bytes=config.batch_size,
             batch_rows=config.batch_num_messages,
-            timeout_s=config.message_timeout_ms / 1000 if config.message_timeout_ms else float("inf"),
+            timeout_s=config.message_timeout_ms / 1000
+            if config.message_timeout_ms
+            else float("inf"),
             compression=config.compression_type,
             compression_level=config.compression_level,
             partitioner=config.partitioner,
@@ -70,8 +79,8 @@ class AccumulatorSettings:
 class RowBlock:
     """Records of `produce` calls, as columns.
 
-    `partitions` are -1 where none was named, `timestamps` milliseconds or 0, `times` the monotonic times at which the
-    records were produced. `callbacks` are None where there is none.
+    `partitions` are -1 where none was named, `timestamps` milliseconds or 0, `times` the monotonic
+    times at which the records were produced. `callbacks` are None where there is none.
     """
 
     values: list[Any]
@@ -119,7 +128,9 @@ class RowBlock:
 
 @dataclass(frozen=True, slots=True)
 class ArrowBlock:
-    """A table of `produce_arrow`, whose records are committed together. Partition -1 in `columns`: not chosen yet."""
+    """A table of `produce_arrow`, whose records are committed together. Partition -1 in `columns`:
+    not chosen yet.
+    """
 
     columns: Columns
     callback: object
@@ -136,9 +147,10 @@ Records: TypeAlias = "RowBlock | ArrowBlock"
 class BatchResult:
     """The result of records of one buffer: offsets, or `error`.
 
-    `next_offsets[p]` is the offset of the first of these records in partition p; the others follow in the order of
-    `records`. `columns` is what was written, if they were encoded. A row without a timestamp has the time at which it
-    was produced, counted from `epoch_ms`. `append_time_ms` is set where the topic uses log append time.
+    `next_offsets[p]` is the offset of the first of these records in partition p; the others follow
+    in the order of `records`. `columns` is what was written, if they were encoded. A row without a
+    timestamp has the time at which it was produced, counted from `epoch_ms`. `append_time_ms` is
+    set where the topic uses log append time.
     """
 
     records: Records
@@ -158,20 +170,24 @@ class BatchResult:
 
 @dataclass(slots=True, eq=False)
 class Flush:
-    """A call of `flush`. One assignment ends it: no exception can leave it active, and records without lingering."""
+    """A call of `flush`. One assignment ends it: no exception can leave it active, and records
+    without lingering.
+    """
 
     is_over: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class RecordAccumulator:
-    """Records of one client for one topic that wait to be written, and the count of those that are being written.
+    """Records of one client for one topic that wait to be written, and the count of those that are
+    being written.
 
-    `on_result(buffer, result)` is called with the result of records, `seen(definition)` whenever the topic has changed,
-    `store_failed(error)` when the store does not answer, and `wake_sender()` when a threshold is crossed. `plan` says
-    how to create a missing topic; None if not allowed. `unchecked` is set when records were accepted before the topic's
-    schema and limits were known. `schemas` are those of the client's handles; `fits` is the topic as known when it was
-    last found to take their values.
+    `on_result(buffer, result)` is called with the result of records, `seen(definition)` whenever
+    the topic has changed, `store_failed(error)` when the store does not answer, and `wake_sender()`
+    when a threshold is crossed. `plan` says how to create a missing topic; None if not allowed.
+    `unchecked` is set when records were accepted before the topic's schema and limits were known.
+    `schemas` are those of the client's handles; `fits` is the topic as known when it was last found
+    to take their values.
     """
 
     settings: AccumulatorSettings
@@ -185,14 +201,17 @@ class RecordAccumulator:
     schemas: set[TopicSchema] = field(default_factory=set)
     fits: TopicDefinition | None = None
     abandoned: bool = False  # the client adds no more records
-    is_closed: bool = False  # it has none left either: records that a `produce` still adds are refused, and not written
+    # It has none left either: records that a `produce` still adds are refused, and not written.
+    is_closed: bool = False
     queue: list[Any] = field(default_factory=list)  # `FIELDS` entries for each record
-    bytes: int = 0  # of `queue`, approximate: an update lost between threads is corrected when the rows are taken
+    # Of `queue`, approximate: an update lost between threads is corrected when the rows are taken.
+    bytes: int = 0
     wake_length: int = 1  # lengths are those of `queue`
     wake_bytes: int = _NEVER
     room_length: int = 0
     room_bytes: int = 0
-    # The sender's lock guards taken_*, the client's reported_*: separate counters, so that no update is lost.
+    # The sender's lock guards taken_*, the client's reported_*: separate counters, so that no
+    # update is lost.
     taken_rows: int = 0
     taken_bytes: int = 0
     reported_rows: int = 0
@@ -218,7 +237,12 @@ class RecordAccumulator:
     @property
     def pending_bytes(self) -> int:
         """Their share of the client's budget in bytes."""
-        return self.bytes + sum(size for _, size in tuple(self._sealed)) + self.taken_bytes - self.reported_bytes
+        return (
+            self.bytes
+            + sum(size for _, size in tuple(self._sealed))
+            + self.taken_bytes
+            - self.reported_bytes
+        )
 
     @property
     def flushing(self) -> bool:
@@ -226,8 +250,10 @@ class RecordAccumulator:
         return self.abandoned or any(not flush.is_over for flush in self.flushes)
 
     def wake(self) -> None:
-        """Wake the sender, once until it has checked the buffer. Raises RuntimeError for records added after the close:
-        `produce` has passed its check, and the client was closed before it added its record."""
+        """Wake the sender, once until it has checked the buffer. Raises RuntimeError for records
+        added after the close: `produce` has passed its check, and the client was closed before it
+        added its record.
+        """
         if not self.abandoned:
             self.wake_length = self.wake_bytes = _NEVER
         try:
@@ -235,22 +261,30 @@ class RecordAccumulator:
         except BaseException:  # from a signal handler: the sender may not have been woken
             self.wake_length, self.wake_bytes = 1, _NEVER
             raise
-        # `wake_sender` has waited for the sender's lock, and so for a close under way when the record was added.
+        # `wake_sender` has waited for the sender's lock, and so for a close under way when the
+        # record was added.
         if self.is_closed:
             self.wake_length = 0
             if self.queue:
                 raise RuntimeError(CLOSED)
 
     def due_in(self, now: float, linger_of: Callable[[float, float], float]) -> float | None:
-        """Seconds until the records, of which the oldest may linger `linger_of(produced_at, linger_s)`, should be
-        taken; None while there are none. Sets the wake thresholds first, so that a later change wakes the sender."""
+        """Seconds until the records, of which the oldest may linger `linger_of(produced_at,
+        linger_s)`, should be taken; None while there are none. Sets the wake thresholds first, so
+        that a later change wakes the sender.
+        """
         self.wake_length, self.wake_bytes = 1, _NEVER
         produced_at = self.first_produced_at()
         if produced_at is None:
             return None
-        self.wake_length, self.wake_bytes = FIELDS * self.settings.batch_rows, self.settings.batch_bytes
+        self.wake_length, self.wake_bytes = (
+            FIELDS * self.settings.batch_rows,
+            self.settings.batch_bytes,
+        )
         linger_s = 0.0 if self.flushing or self.is_full else self.settings.linger_s
-        return produced_at + min(linger_of(produced_at, linger_s), self.settings.timeout_s / 2) - now
+        return (
+            produced_at + min(linger_of(produced_at, linger_s), self.settings.timeout_s / 2) - now
+        )
 
     def first_produced_at(self) -> float | None:
         """When the oldest waiting record was produced; None if there is none."""
@@ -266,7 +300,9 @@ class RecordAccumulator:
             return True
         # Bytes without rows belong to a message that was taken before `produce` counted its bytes.
         length = len(self.queue)
-        return length >= FIELDS * self.settings.batch_rows or (length > 0 and self.bytes >= self.settings.batch_bytes)
+        return length >= FIELDS * self.settings.batch_rows or (
+            length > 0 and self.bytes >= self.settings.batch_bytes
+        )
 
     # --- adding and taking, under the sender's lock ---
 
@@ -282,7 +318,9 @@ class RecordAccumulator:
         return self.is_closed
 
     def append_block(self, block: Records, size: int) -> None:
-        """Add records of `size` bytes, which stay together, behind the waiting rows. RuntimeError after the close."""
+        """Add records of `size` bytes, which stay together, behind the waiting rows. RuntimeError
+        after the close.
+        """
         if self.is_closed:
             raise RuntimeError(CLOSED)
         if count := len(self.queue) // FIELDS:
@@ -300,22 +338,32 @@ class RecordAccumulator:
         return count if size <= bytes_max else max(1, count * bytes_max // size)
 
     def take(self, rows_max: int, until: float) -> tuple[Records, int] | None:
-        """Take one table, or up to `rows_max` rows produced no later than `until`, oldest first; with their bytes."""
+        """Take one table, or up to `rows_max` rows produced no later than `until`, oldest first;
+        with their bytes.
+        """
         if self.is_closed:
             return None
-        self.wake_length, self.wake_bytes = FIELDS * self.settings.batch_rows, self.settings.batch_bytes
+        self.wake_length, self.wake_bytes = (
+            FIELDS * self.settings.batch_rows,
+            self.settings.batch_bytes,
+        )
         self.room_length = self.room_bytes = 0
         produced_at = self.first_produced_at()
         if produced_at is None or produced_at > until:
             return None
-        records, size = self._take_sealed(rows_max, until) if self._sealed else self._take_rows(rows_max, until)
+        records, size = (
+            self._take_sealed(rows_max, until) if self._sealed else self._take_rows(rows_max, until)
+        )
         self.taken_bytes += size
         return records, size
 
     def _take_sealed(self, rows_max: int, until: float) -> tuple[Records, int]:
-        # Count them as taken before removing them: a concurrent count may be too high, never too low.
+        # Count them as taken before removing them: a concurrent count may be too high, never too
+        # low.
         records, size = self._sealed[0]
-        if isinstance(records, ArrowBlock) or (count := _ready(records.times, rows_max, until)) == len(records):
+        if isinstance(records, ArrowBlock) or (
+            count := _ready(records.times, rows_max, until)
+        ) == len(records):
             self.taken_rows += len(records)
             self._sealed.popleft()
             return records, size
@@ -336,7 +384,9 @@ class RecordAccumulator:
         return taken, size
 
     def sticky(self, partitions: int, now: float, chance: float) -> int:
-        """The current sticky partition; `chance` in [0, 1) picks the next one when `sticky_s` is over."""
+        """The current sticky partition; `chance` in [0, 1) picks the next one when `sticky_s` is
+        over.
+        """
         if now >= self._sticky_until or not 0 <= self._sticky < partitions:
             self._sticky = int(chance * partitions)
             self._sticky_until = now + self.settings.sticky_s

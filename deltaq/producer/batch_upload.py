@@ -1,4 +1,6 @@
-"""Upload of a produce batch: choose partitions, check and encode rows, put the segments into the store."""
+"""Upload of a produce batch: choose partitions, check and encode rows, put the segments into the
+store.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.clock import Clock
-from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException, MessageTooLarge, UnknownTopic
+from deltaq.errors import (
+    InvalidConfig,
+    InvalidValue,
+    KafkaError,
+    KafkaException,
+    MessageTooLarge,
+    UnknownTopic,
+)
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.producer.accumulator import ArrowBlock, RowBlock
-from deltaq.producer.batches import BatchPart, InFlightBatches, ProduceBatch, SharedFilePlace, by_encoding
+from deltaq.producer.batches import (
+    BatchPart,
+    InFlightBatches,
+    ProduceBatch,
+    SharedFilePlace,
+    by_encoding,
+)
 from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.encoding import (
     chosen_partitions,
@@ -53,8 +68,12 @@ class BatchUpload:
     _reports: DeliveryReports
 
     def first(self, batch: ProduceBatch) -> None:
-        """Encode and upload a new batch, without segments if no row can be written. Raises what `put` raises."""
-        plan = next((part.buffer.plan for part in batch.parts if part.buffer.plan is not None), None)
+        """Encode and upload a new batch, without segments if no row can be written. Raises what
+        `put` raises.
+        """
+        plan = next(
+            (part.buffer.plan for part in batch.parts if part.buffer.plan is not None), None
+        )
         definition = self._topic.known(plan, batch.deadline)
         for part in batch.parts:
             if part.buffer.schemas and part.buffer.fits is not definition:
@@ -64,16 +83,20 @@ class BatchUpload:
         parts = [
             part
             for part in batch.parts
-            if not part.is_reported and self._encode(part, definition, batch.deadline, is_plain=is_plain)
+            if not part.is_reported
+            and self._encode(part, definition, batch.deadline, is_plain=is_plain)
         ]
         # In the order of their segments, in which offsets are assigned.
         batch.parts = list(chain.from_iterable(by_encoding(parts)))
         batch.topic_id = definition.topic_id
         self.put(batch, definition, batch.deadline)
 
-    def _fitting(self, part: BatchPart, definition: TopicDefinition, deadline: float) -> TopicDefinition:
-        """The topic changed to take the values of a part. Values of a schema that it cannot take are refused later, row
-        by row: the part may have others. Raises Unavailable."""
+    def _fitting(
+        self, part: BatchPart, definition: TopicDefinition, deadline: float
+    ) -> TopicDefinition:
+        """The topic changed to take the values of a part. Values of a schema that it cannot take
+        are refused later, row by row: the part may have others. Raises Unavailable.
+        """
         buffer, name = part.buffer, self._topic.name
         for schema in buffer.schemas.copy():
             try:
@@ -87,11 +110,16 @@ class BatchUpload:
             buffer.fits = definition
         return definition
 
-    def _encode(self, part: BatchPart, definition: TopicDefinition, deadline: float, *, is_plain: bool) -> bool:
-        """Turn a part into columns, or with `is_plain` perhaps into plain rows, and report rows that cannot be written.
-        Whether any rows are left."""
+    def _encode(
+        self, part: BatchPart, definition: TopicDefinition, deadline: float, *, is_plain: bool
+    ) -> bool:
+        """Turn a part into columns, or with `is_plain` perhaps into plain rows, and report rows
+        that cannot be written. Whether any rows are left.
+        """
         settings = part.buffer.settings
-        sticky = part.buffer.sticky(definition.partitions, self._clock.monotonic(), self._clock.random())
+        sticky = part.buffer.sticky(
+            definition.partitions, self._clock.monotonic(), self._clock.random()
+        )
         spread = settings.sticky_s == 0
         choice = settings.partitioner, definition.partitions, sticky
         records = part.records
@@ -105,9 +133,15 @@ class BatchUpload:
             if isinstance(records, LargeBlock):
                 self._encode_large(part, records, definition, deadline)
                 return True
-            refusals = self._refusals(records, part.partitions, definition, deadline, unchecked=part.buffer.unchecked)
+            refusals = self._refusals(
+                records, part.partitions, definition, deadline, unchecked=part.buffer.unchecked
+            )
             if (misfit := part.misfit) is not None:
-                refusals |= {at: misfit for at, value in enumerate(records.values) if not _is_taken(definition, value)}
+                refusals |= {
+                    at: misfit
+                    for at, value in enumerate(records.values)
+                    if not _is_taken(definition, value)
+                }
             if refusals:
                 records = self._reports.refused(part, records, refusals)
             if len(records):
@@ -115,38 +149,55 @@ class BatchUpload:
                 if is_plain:
                     part.columns = plain_rows(records, part.partitions, part.epoch_ms, part.bytes)
                 if part.columns is None:
-                    part.columns = row_columns(records, part.partitions, part.epoch_ms, definition.schema)
+                    part.columns = row_columns(
+                        records, part.partitions, part.epoch_ms, definition.schema
+                    )
         except KafkaException as error:
-            self._reports.failed([part], error)  # this part only: the others belong to other clients
+            # This part only: the others belong to other clients.
+            self._reports.failed([part], error)
             return False
         return part.columns is not None
 
-    def _encode_large(self, part: BatchPart, message: LargeBlock, definition: TopicDefinition, deadline: float) -> None:
-        """Turn a large message into the columns of its pieces. Raises what `_check_block` and `piece_columns` raise."""
+    def _encode_large(
+        self, part: BatchPart, message: LargeBlock, definition: TopicDefinition, deadline: float
+    ) -> None:
+        """Turn a large message into the columns of its pieces. Raises what `_check_block` and
+        `piece_columns` raise.
+        """
         part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
-        columns = piece_columns(message, part.partitions[0], part.epoch_ms, definition, self._topic.name)
+        columns = piece_columns(
+            message, part.partitions[0], part.epoch_ms, definition, self._topic.name
+        )
         self._check_block(columns, definition, deadline, unchecked=False)
         if not definition.has_large_messages:
             self._topic.mark_large_messages(deadline)
         part.columns = columns
 
     def _widened_block(self, columns: Columns, definition: TopicDefinition) -> Columns:
-        """A table with the columns of the topic, which may have more or wider ones than when it was produced. Raises
-        InvalidValue."""
+        """A table with the columns of the topic, which may have more or wider ones than when it was
+        produced. Raises InvalidValue.
+        """
         wanted = VALUE_SCHEMA if definition.schema is None else definition.schema.arrow
         found = columns.values.schema
         if found == wanted:
             return columns
-        if definition.schema is None or not holds(pa.struct(list(wanted)), pa.struct(_in_order(found, wanted))):
+        if definition.schema is None or not holds(
+            pa.struct(list(wanted)), pa.struct(_in_order(found, wanted))
+        ):
             raise self._misfit(wanted)
         return replace(columns, values=conformed_batch(columns.values, wanted))
 
-    def _check_block(self, columns: Columns, definition: TopicDefinition, deadline: float, *, unchecked: bool) -> None:
-        """Check a table for what `produce_arrow` could not know yet. One bad row refuses the whole table. Raises
-        InvalidValue, UnknownTopic, MessageTooLarge, KafkaException."""
+    def _check_block(
+        self, columns: Columns, definition: TopicDefinition, deadline: float, *, unchecked: bool
+    ) -> None:
+        """Check a table for what `produce_arrow` could not know yet. One bad row refuses the whole
+        table. Raises InvalidValue, UnknownTopic, MessageTooLarge, KafkaException.
+        """
         highest = pc.max(columns.partitions).as_py()
         if highest >= definition.partitions and highest >= self._topic.newest(deadline).partitions:
-            raise UnknownTopic(self._topic.name, partition=highest, code=KafkaError._UNKNOWN_PARTITION)
+            raise UnknownTopic(
+                self._topic.name, partition=highest, code=KafkaError._UNKNOWN_PARTITION
+            )
         if "compact" in definition.settings.cleanup_policy and columns.keys.null_count:
             raise self._keyless()
         limit = definition.settings.max_message_bytes
@@ -154,14 +205,22 @@ class BatchUpload:
             raise MessageTooLarge(size=size, limit=limit, topic=self._topic.name)
 
     def _misfit(self, wanted: pa.Schema) -> InvalidValue:
-        return InvalidValue(f"the topic holds {wanted.to_string(show_field_metadata=False)}", topic=self._topic.name)
+        return InvalidValue(
+            f"the topic holds {wanted.to_string(show_field_metadata=False)}", topic=self._topic.name
+        )
 
     def _keyless(self) -> KafkaException:
         reason = f"topic {self._topic.name!r} is compacted: every message needs a key"
         return KafkaException(KafkaError(KafkaError.INVALID_RECORD, reason))
 
     def _refusals(
-        self, records: RowBlock, partitions: list[int], definition: TopicDefinition, deadline: float, *, unchecked: bool
+        self,
+        records: RowBlock,
+        partitions: list[int],
+        definition: TopicDefinition,
+        deadline: float,
+        *,
+        unchecked: bool,
     ) -> dict[int, KafkaException]:
         """The errors of rows, by row number, that `produce` could not know yet."""
         found: dict[int, KafkaException] = {}
@@ -169,20 +228,34 @@ class BatchUpload:
             count := self._topic.newest(deadline).partitions
         ):
             code = KafkaError._UNKNOWN_PARTITION
-            unknown = {n: UnknownTopic(self._topic.name, partition=n, code=code) for n in set(partitions) if n >= count}
-            found = {at: unknown[partition] for at, partition in enumerate(partitions) if partition in unknown}
+            unknown = {
+                n: UnknownTopic(self._topic.name, partition=n, code=code)
+                for n in set(partitions)
+                if n >= count
+            }
+            found = {
+                at: unknown[partition]
+                for at, partition in enumerate(partitions)
+                if partition in unknown
+            }
         if "compact" in definition.settings.cleanup_policy:
             error = self._keyless()
             found |= {at: error for at, key in enumerate(records.keys) if key is None}
         if unchecked and definition.schema is not None:
             columns = set(definition.schema.arrow.names)
-            fits = [value is None or (isinstance(value, dict) and value.keys() <= columns) for value in records.values]
+            fits = [
+                value is None or (isinstance(value, dict) and value.keys() <= columns)
+                for value in records.values
+            ]
             misfit = self._misfit(definition.schema.arrow)
             found |= {at: misfit for at, value_fits in enumerate(fits) if not value_fits}
         if unchecked:
             limit = definition.settings.max_message_bytes
             pairs = zip(records.keys, records.values, strict=True)
-            sizes = [len(key or b"") + (len(value) if isinstance(value, bytes) else 0) for key, value in pairs]
+            sizes = [
+                len(key or b"") + (len(value) if isinstance(value, bytes) else 0)
+                for key, value in pairs
+            ]
             found |= {
                 at: MessageTooLarge(size=size, limit=limit, topic=self._topic.name)
                 for at, size in enumerate(sizes)
@@ -191,22 +264,38 @@ class BatchUpload:
         return found
 
     def put(self, batch: ProduceBatch, definition: TopicDefinition, deadline: float) -> None:
-        """Upload an encoded batch: as a shared file if it has a place and fits one file. Raises Unavailable and what a
-        codec raises, with the segments unchanged, unless it `is_shared`: its file may be in the store."""
+        """Upload an encoded batch: as a shared file if it has a place and fits one file. Raises
+        Unavailable and what a codec raises, with the segments unchanged, unless it `is_shared`: its
+        file may be in the store.
+        """
         segments = []
         groups = list(by_encoding(batch.parts))
         for group in groups:
             settings = group[0].buffer.settings
-            as_of = self._topic.log.version  # read before the upload, since orphan removal compares it
+            # Read before the upload, since orphan removal compares it.
+            as_of = self._topic.log.version
             pieces = self._pieces(group, definition)
-            about = definition.settings, settings.compression, settings.compression_level, deadline, self._clock
+            about = (
+                definition.settings,
+                settings.compression,
+                settings.compression_level,
+                deadline,
+                self._clock,
+            )
             alone = len(pieces) == len(groups) == 1
             for piece in pieces:
                 upload = partial(
-                    upload_segment, self._store, self._topic.name, piece, *about, failed=self._topic.store_failed
+                    upload_segment,
+                    self._store,
+                    self._topic.name,
+                    piece,
+                    *about,
+                    failed=self._topic.store_failed,
                 )
                 if alone and batch.place is not None:
-                    segment, rows = self._put_shared(batch, batch.place, definition.topic_id, upload)
+                    segment, rows = self._put_shared(
+                        batch, batch.place, definition.topic_id, upload
+                    )
                 else:
                     segment, rows = upload(as_of)
                 segments.append(segment)
@@ -214,25 +303,33 @@ class BatchUpload:
                     self._topic.maintenance.uploaded(segment.path, rows)
         batch.segments = segments
 
-    def _pieces(self, group: Sequence[BatchPart], definition: TopicDefinition) -> Sequence[Columns | PlainRows]:
+    def _pieces(
+        self, group: Sequence[BatchPart], definition: TopicDefinition
+    ) -> Sequence[Columns | PlainRows]:
         """The records of parts that share a segment, unless they are too large for one."""
         if isinstance(plain := group[0].columns, PlainRows):
             return [plain]
         whole = joined([part.columns for part in group if isinstance(part.columns, Columns)])
-        # For bytes without headers, the sizes that `produce` counted are exact; columns need not be measured.
+        # For bytes without headers, the sizes that `produce` counted are exact; columns need not be
+        # measured.
         is_plain = definition.schema is None and whole.headers.null_count == len(whole)
         if is_plain and sum(part.bytes for part in group) < SEGMENT_BYTES_MAX // 8:
             return [whole]
         return list(in_segments(whole, SEGMENT_BYTES_MAX))
 
     def _put_shared(
-        self, batch: ProduceBatch, place: SharedFilePlace, topic_id: str, upload: Callable[..., Uploaded]
+        self,
+        batch: ProduceBatch,
+        place: SharedFilePlace,
+        topic_id: str,
+        upload: Callable[..., Uploaded],
     ) -> Uploaded:
         def shared_name(segment: PendingSegment) -> str | None:
             mine = SharedFileId(self._topic.log.writer, place.number)
             path = shared_file_path(mine, segment, topic_id, follows=place.follows)
             if path is not None:
-                self._topic.log.pending_shared.expect(path, place.as_of)  # before other processes can see the file
+                # Before other processes can see the file.
+                self._topic.log.pending_shared.expect(path, place.as_of)
                 if not self._batches.share(batch, replace(segment, path=path)):
                     self._topic.log.pending_shared.forget(path)
                     raise NothingSent("these messages have been reported as failed")
@@ -261,4 +358,6 @@ def _is_taken(definition: TopicDefinition, value: object) -> bool:
 def _in_order(found: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
     """The fields of a schema, those of another one first and in its order."""
     known = [name for name in wanted.names if name in found.names]
-    return [found.field(name) for name in known] + [field for field in found if field.name not in wanted.names]
+    return [found.field(name) for name in known] + [
+        field for field in found if field.name not in wanted.names
+    ]

@@ -1,4 +1,6 @@
-"""Produce batches: which records a sender uploads together, and the state of each batch until its commit."""
+"""Produce batches: which records a sender uploads together, and the state of each batch until its
+commit.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ BATCH_BYTES_MAX = 256 * 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class BatchPart:
-    """The records of one buffer in a batch. Encoding fills in `partitions` (of rows), `columns` and `epoch_ms`, the
-    wall-clock time of the monotonic clock's zero. `bytes` is their share of the client's budget. `misfit` says why the
-    topic does not take one of the client's schemas; None if it takes all."""
+    """The records of one buffer in a batch. Encoding fills in `partitions` (of rows), `columns` and
+    `epoch_ms`, the wall-clock time of the monotonic clock's zero. `bytes` is their share of the
+    client's budget. `misfit` says why the topic does not take one of the client's schemas; None if
+    it takes all.
+    """
 
     buffer: RecordAccumulator
     records: Records
@@ -39,8 +43,9 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class SharedFilePlace:
-    """A batch's position among its sender's shared files. `follows`: an earlier batch was still open when it was given.
-    `as_of`: a version that the log was known to have reached."""
+    """A batch's position among its sender's shared files. `follows`: an earlier batch was still
+    open when it was given. `as_of`: a version that the log was known to have reached.
+    """
 
     number: int
     follows: bool
@@ -49,12 +54,14 @@ class SharedFilePlace:
 
 @dataclass(slots=True, eq=False)
 class ProduceBatch:
-    """Records that are uploaded together. `deadline` is that of the oldest; times are seconds on the monotonic clock.
+    """Records that are uploaded together. `deadline` is that of the oldest; times are seconds on
+    the monotonic clock.
 
-    `segments` and `topic_id` are set once `is_uploaded`. A batch with a `place` is uploaded as a shared file, which any
-    writer of the topic may commit; `is_shared` is set before the upload starts. A batch with a `failure` may or may not
-    be in the store. A batch that `is_late` was uploaded again, perhaps after a later batch was shared. `token` is that
-    of the newest commit attempt, which lasts until `tried_until`; None before the first attempt.
+    `segments` and `topic_id` are set once `is_uploaded`. A batch with a `place` is uploaded as a
+    shared file, which any writer of the topic may commit; `is_shared` is set before the upload
+    starts. A batch with a `failure` may or may not be in the store. A batch that `is_late` was
+    uploaded again, perhaps after a later batch was shared. `token` is that of the newest commit
+    attempt, which lasts until `tried_until`; None before the first attempt.
     """
 
     parts: list[BatchPart]
@@ -84,8 +91,8 @@ class ProduceBatch:
 class InFlightBatches:
     """The batches of one sender. Callers and readers hold `lock`, which is re-entrant.
 
-    `call_uploader()` has the sender look for records to upload, and `call_committer()` for uploaded batches to commit.
-    One thread at a time commits, which has claimed it.
+    `call_uploader()` has the sender look for records to upload, and `call_committer()` for uploaded
+    batches to commit. One thread at a time commits, which has claimed it.
     """
 
     def __init__(
@@ -99,13 +106,17 @@ class InFlightBatches:
         self.call_uploader = call_uploader
         self.call_committer = call_committer
         self.buffers: list[RecordAccumulator] = []  # the source of batches
-        self.waiting: deque[ProduceBatch] = deque()  # for their upload or commit, in the order of taking
-        self.open: list[ProduceBatch] = []  # the waiting ones and those in a commit: outcome not known yet
+        # For their upload or commit, in the order of taking.
+        self.waiting: deque[ProduceBatch] = deque()
+        # The waiting ones and those in a commit: outcome not known yet.
+        self.open: list[ProduceBatch] = []
         self.under_way: dict[BatchPart, None] = {}  # parts not reported yet, in the order of taking
         self.is_stopping = False
         self.is_committing = False  # also true while the batches being committed are all reported
-        self.is_expiring = False  # each is expired by itself, since producers have different `message.timeout.ms`
-        self.group_commit: GroupCommitPolicy | None = None  # None: each process commits its own files only
+        # Each is expired by itself, since producers have different `message.timeout.ms`.
+        self.is_expiring = False
+        # None: each process commits its own files only.
+        self.group_commit: GroupCommitPolicy | None = None
         self._pending_shared = pending_shared
         self._places = 0
 
@@ -117,13 +128,16 @@ class InFlightBatches:
             self.group_commit = GroupCommitPolicy()
 
     def contended_left_s(self, now: float) -> float:
-        """Seconds for which files will be shared without another sign of other writers; 0 without group commit."""
+        """Seconds for which files will be shared without another sign of other writers; 0 without
+        group commit.
+        """
         policy = self.group_commit
         return 0.0 if policy is None else policy.contended_left_s(now)
 
     def take(self, now: float, *, as_of: int) -> ProduceBatch:
-        """Take a batch from the buffers. Under contention it gets a place as a shared file, unless an earlier open
-        batch is not shared: other writers could not commit it in order."""
+        """Take a batch from the buffers. Under contention it gets a place as a shared file, unless
+        an earlier open batch is not shared: other writers could not commit it in order.
+        """
         parts = list(_oldest(self.buffers))
         deadline = min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts)
         batch = ProduceBatch(parts, now, deadline)
@@ -148,14 +162,18 @@ class InFlightBatches:
         self.buffers = [other for other in self.buffers if other is not buffer]
 
     def place(self, as_of: int, *, follows: bool) -> SharedFilePlace:
-        """The next place, in the order of the records. The log must reach `as_of` before another one is given."""
+        """The next place, in the order of the records. The log must reach `as_of` before another
+        one is given.
+        """
         self._places += 1
         if follows:
             metrics.PIPELINED_BATCHES.add()
         return SharedFilePlace(self._places - 1, follows, as_of)
 
     def share(self, batch: ProduceBatch, segment: PendingSegment) -> bool:
-        """Mark a batch as shared: others may commit it from now on. False if it has already been reported as failed."""
+        """Mark a batch as shared: others may commit it from now on. False if it has already been
+        reported as failed.
+        """
         with self.lock:
             if batch.is_unwanted:
                 return False
@@ -163,7 +181,9 @@ class InFlightBatches:
             return True
 
     def uploaded(self, batch: ProduceBatch) -> None:
-        """The upload of a batch has ended. Without segments, none of it is or will be in the store."""
+        """The upload of a batch has ended. Without segments, none of it is or will be in the
+        store.
+        """
         if batch not in self.open:
             self.forget(batch)  # reported during the upload
         elif batch.segments:
@@ -174,15 +194,18 @@ class InFlightBatches:
         self.call_uploader()
 
     def front(self) -> ProduceBatch | None:
-        """The next batch to commit, if it has been uploaded. Batches that are fully reported are dropped."""
+        """The next batch to commit, if it has been uploaded. Batches that are fully reported are
+        dropped.
+        """
         while self.waiting and self.waiting[0].is_unwanted:
             self.finished([self.waiting.popleft()])
             self.call_uploader()
         return self.waiting[0] if self.waiting and self.waiting[0].is_uploaded else None
 
     def claim_commit(self) -> bool:
-        """Claim the commit of the uploaded batches in front; False if there is none, or if another thread commits. That
-        thread claims again after its commit."""
+        """Claim the commit of the uploaded batches in front; False if there is none, or if another
+        thread commits. That thread claims again after its commit.
+        """
         with self.lock:
             if self.is_stopping or self.is_committing or self.front() is None:
                 return False
@@ -191,7 +214,11 @@ class InFlightBatches:
 
     def take_uploaded(self, topic_id: str) -> Iterator[ProduceBatch]:
         """Take the uploaded batches in front that belong to this topic id, to commit them."""
-        while (batch := self.front()) is not None and batch.topic_id == topic_id and batch.failure is None:
+        while (
+            (batch := self.front()) is not None
+            and batch.topic_id == topic_id
+            and batch.failure is None
+        ):
             yield self.waiting.popleft()
         self.call_uploader()
 
@@ -219,7 +246,9 @@ class InFlightBatches:
 
 
 def _oldest(buffers: Sequence[RecordAccumulator]) -> Iterator[BatchPart]:
-    """The oldest records of each buffer, of similar age and the same `message.timeout.ms`: they share a deadline."""
+    """The oldest records of each buffer, of similar age and the same `message.timeout.ms`: they
+    share a deadline.
+    """
     waiting = [(at, buffer) for buffer in buffers if (at := buffer.first_produced_at()) is not None]
     oldest_at, first = min(waiting, key=lambda entry: entry[0])
     timeout_s = first.settings.timeout_s

@@ -1,4 +1,6 @@
-"""The callbacks of a producer: queued by its senders, run by `poll` and `flush` on threads of the application."""
+"""The callbacks of a producer: queued by its senders, run by `poll` and `flush` on threads of the
+application.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,16 @@ _SLICE_S = 0.2
 """Longest uninterrupted wait in seconds, so that Ctrl-C is answered."""
 
 _MADE_TOGETHER = 256
-"""Messages that are made at once for their callbacks. More would start Python's garbage collector, at 700 objects."""
+"""Messages that are made at once for their callbacks. More would start Python's garbage collector,
+at 700 objects.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class _CallbackBatch:
-    """Callbacks that a `poll` or `flush` has taken. Those left over by an exception are due again once it `is_over`."""
+    """Callbacks that a `poll` or `flush` has taken. Those left over by an exception are due again
+    once it `is_over`.
+    """
 
     thread: int
     due: deque[Due] = field(default_factory=deque)
@@ -45,11 +51,11 @@ class _CallbackBatch:
 
 
 class CallbackQueue:
-    """Callbacks that are due, those being run, and the calls of `flush` that wait for them. `changed` guards the
-    fields: threads that report results and threads that run callbacks hold it.
+    """Callbacks that are due, those being run, and the calls of `flush` that wait for them.
+    `changed` guards the fields: threads that report results and threads that run callbacks hold it.
 
-    `silent` counts the messages reported without a callback since the last call that served. `on_change` is called,
-    with `changed` held, after a result has been reported. It must not block.
+    `silent` counts the messages reported without a callback since the last call that served.
+    `on_change` is called, with `changed` held, after a result has been reported. It must not block.
     """
 
     def __init__(self, clock: Clock, error_cb: Callable[..., object] | None = None) -> None:
@@ -65,8 +71,9 @@ class CallbackQueue:
         self._outage_notices: list[Notice] = []  # the last calls of `error_cb` about an outage
 
     def reported(self, *due: Due, silent: int = 0) -> None:
-        """A result was reported, for which these callbacks are due, or of `silent` messages for which none is. The
-        caller holds `changed`."""
+        """A result was reported, for which these callbacks are due, or of `silent` messages for
+        which none is. The caller holds `changed`.
+        """
         self.due.extend(due)
         self.silent += silent
         self.changed.notify_all()
@@ -74,28 +81,37 @@ class CallbackQueue:
             self.on_change()
 
     def store_failed(self, error: KafkaError) -> None:
-        """A request failed, and will be repeated: call `error_cb`, unless such a call waits for `poll` already."""
+        """A request failed, and will be repeated: call `error_cb`, unless such a call waits for
+        `poll` already.
+        """
         if self._error_cb is None:
             return
         with self.changed:
-            if all(notice.is_called for notice in self._outage_notices) and (errors := self._outage.due(error)):
+            if all(notice.is_called for notice in self._outage_notices) and (
+                errors := self._outage.due(error)
+            ):
                 self._outage_notices = [Notice(self._error_cb, each) for each in errors]
                 self.reported(*self._outage_notices)
 
     def in_other_threads(self) -> int:
-        """Messages whose callbacks other threads are running; 0 inside a callback, since two callbacks that flush would
-        otherwise wait for each other for ever. The caller holds `changed`."""
+        """Messages whose callbacks other threads are running; 0 inside a callback, since two
+        callbacks that flush would otherwise wait for each other for ever. The caller holds
+        `changed`.
+        """
         if any(batch.thread == this_thread() for batch in self.running):
             return 0
         return sum(len(deliveries) for batch in self.running for deliveries in tuple(batch.due))
 
     def is_running_here(self) -> bool:
         """Whether this thread is inside a callback."""
-        return any(batch.thread == this_thread() and not batch.is_over for batch in tuple(self.running))
+        return any(
+            batch.thread == this_thread() and not batch.is_over for batch in tuple(self.running)
+        )
 
     def serve_until(self, condition: Callable[[], bool], deadline: float) -> bool:
-        """Whether `condition()`, called with `changed` held, is true. If not, run all due callbacks, or wait until the
-        deadline for a result."""
+        """Whether `condition()`, called with `changed` held, is true. If not, run all due
+        callbacks, or wait until the deadline for a result.
+        """
         with self.changed:
             if self.running:
                 self.take_back()
@@ -112,14 +128,16 @@ class CallbackQueue:
             self._forget_flushes()
 
     def _forget_flushes(self) -> None:
-        # A function of its own, since Python 3.12 and newer do not end a `with` block for an exception that a signal
-        # handler raises at the conditional end of a loop or comprehension inside it: the lock would stay taken.
+        # A function of its own, since Python 3.12 and newer do not end a `with` block for an
+        # exception that a signal handler raises at the conditional end of a loop or comprehension
+        # inside it: the lock would stay taken.
         self.flushes[:] = [flush for flush in self.flushes if not flush.is_over]
 
     def serve(self, deadline: float | None, queued: Callable[[], int]) -> int:
-        """Run all due callbacks, waiting until the deadline for messages to be reported; returns the number of messages
-        reported since the last call. During a flush, the wait ends once `queued()` is 0. Raises the first exception
-        that a callback raised."""
+        """Run all due callbacks, waiting until the deadline for messages to be reported; returns
+        the number of messages reported since the last call. During a flush, the wait ends once
+        `queued()` is 0. Raises the first exception that a callback raised.
+        """
         batch = _CallbackBatch(this_thread())
         try:
             with self.changed:
@@ -136,7 +154,9 @@ class CallbackQueue:
                 self.take_back()
 
     def _wait_for_report(self, deadline: float | None, queued: Callable[[], int]) -> bool:
-        """Wait until messages were reported; False if none were by the deadline. The caller holds `changed`."""
+        """Wait until messages were reported; False if none were by the deadline. The caller holds
+        `changed`.
+        """
         while True:
             if self.running:
                 self.take_back()
@@ -149,7 +169,9 @@ class CallbackQueue:
             self.changed.wait(left)
 
     def take_back(self) -> None:
-        """Put callbacks left over by ended calls in front of those that are due. An interrupted call is repeated."""
+        """Put callbacks left over by ended calls in front of those that are due. An interrupted
+        call is repeated.
+        """
         with self.changed:
             self._take_back()  # a function of its own, as `_forget_flushes`
             if self.flushes:
@@ -165,7 +187,9 @@ class CallbackQueue:
 
 
 def _run(due: deque[Due]) -> int:
-    """Run and remove callbacks; the number of messages served. Raises the first exception that a callback raised."""
+    """Run and remove callbacks; the number of messages served. Raises the first exception that a
+    callback raised.
+    """
     served = 0
     failure: Exception | None = None
     while due:
@@ -180,8 +204,10 @@ def _run(due: deque[Due]) -> int:
 
 @dataclass(slots=True, eq=False)
 class PendingCallbacks:
-    """The callbacks that are due for one report. Each is marked as called just before its call, so that none is called
-    again after an exception of a signal handler, which can end `call` between any two steps."""
+    """The callbacks that are due for one report. Each is marked as called just before its call, so
+    that none is called again after an exception of a signal handler, which can end `call` between
+    any two steps.
+    """
 
     report: BatchResult
     _called: int = 0
@@ -190,14 +216,18 @@ class PendingCallbacks:
         return len(self.report)
 
     def call(self) -> tuple[int, Exception | None]:
-        """Call those not called yet. Returns the number of messages served and the first exception raised."""
+        """Call those not called yet. Returns the number of messages served and the first exception
+        raised.
+        """
         report, records = self.report, self.report.records
         error = None if report.error is None else report.error.error
         if isinstance(records, ArrowBlock):
             return self._call_for_table(records.callback, error)
         return self._call_for_rows(records, error)
 
-    def _call_for_table(self, callback: Any, error: KafkaError | None) -> tuple[int, Exception | None]:
+    def _call_for_table(
+        self, callback: Any, error: KafkaError | None
+    ) -> tuple[int, Exception | None]:
         result = _table_result(self.report, error)
         if self._called or callback is None:
             return 0, None
@@ -208,7 +238,9 @@ class PendingCallbacks:
             return 1, raised
         return 1, None
 
-    def _call_for_rows(self, records: RowBlock, error: KafkaError | None) -> tuple[int, Exception | None]:
+    def _call_for_rows(
+        self, records: RowBlock, error: KafkaError | None
+    ) -> tuple[int, Exception | None]:
         served = 0
         failure: Exception | None = None
         outcome = _Outcome(self.report, records, error)
@@ -216,7 +248,9 @@ class PendingCallbacks:
         for first in range(self._called, len(records), _MADE_TOGETHER):
             rows = range(first, min(first + _MADE_TOGETHER, len(records)))
             messages = DeliveredMessage.of(outcome, rows)
-            for callback, message in zip(records.callbacks[rows.start : rows.stop], messages, strict=True):
+            for callback, message in zip(
+                records.callbacks[rows.start : rows.stop], messages, strict=True
+            ):
                 if callback is None or type(callback) is DeliveryFuture:
                     self._called += 1
                     served += 1
@@ -232,7 +266,9 @@ class PendingCallbacks:
     def finish_futures(self) -> None:
         """Give the futures among the callbacks their results. They are not called again."""
         report, records = self.report, self.report.records
-        if isinstance(records, ArrowBlock) or not any(type(each) is DeliveryFuture for each in records.callbacks):
+        if isinstance(records, ArrowBlock) or not any(
+            type(each) is DeliveryFuture for each in records.callbacks
+        ):
             return
         outcome = _Outcome(report, records, None if report.error is None else report.error.error)
         messages = DeliveredMessage.of(outcome, range(len(records)))
@@ -328,7 +364,9 @@ class _Outcome:
         if self._epoch_ms is None:
             return TIMESTAMP_NOT_AVAILABLE, 0
         records = self._records
-        return TIMESTAMP_CREATE_TIME, records.timestamps[row] or produced_ms(records.times[row], self._epoch_ms)
+        return TIMESTAMP_CREATE_TIME, records.timestamps[row] or produced_ms(
+            records.times[row], self._epoch_ms
+        )
 
 
 def _offsets(partitions: Sequence[int], next_offsets: Mapping[int, int]) -> Sequence[int]:
@@ -348,7 +386,10 @@ def _table_result(report: BatchResult, error: KafkaError | None) -> list[TopicPa
     if error is not None or report.columns is None:
         return []
     partitions = sorted(rows_by_partition(report.columns))
-    return [TopicPartition(report.topic, partition, report.next_offsets[partition]) for partition in partitions]
+    return [
+        TopicPartition(report.topic, partition, report.next_offsets[partition])
+        for partition in partitions
+    ]
 
 
 def not_callable(callback: object) -> TypeError:

@@ -1,4 +1,5 @@
-"""The commits of a sender: uploaded batches in the order of taking, and the failure of those out of time.
+"""The commits of a sender: uploaded batches in the order of taking, and the failure of those out of
+time.
 
 A shared file must never be reported as failed while another process can still commit it.
 """
@@ -36,15 +37,21 @@ from deltaq.topics.state import PendingSegment
 _log = logging.getLogger("deltaq.producer")
 
 GIVE_WAY_MAX = 3
-"""Lost races after which a writer retries its own commit, instead of giving way to the group-commit leader again."""
+"""Lost races after which a writer retries its own commit, instead of giving way to the group-commit
+leader again.
+"""
 
 RESHARE_BYTES_MAX = 256 * 1024
-"""Larger files, in bytes, are not uploaded again as shared files merely to save their writer a commit."""
+"""Larger files, in bytes, are not uploaded again as shared files merely to save their writer a
+commit.
+"""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """A commit of batches for the topic `topic_id`. `token` is that of the slot tried; it ends at `deadline`."""
+    """A commit of batches for the topic `topic_id`. `token` is that of the slot tried; it ends at
+    `deadline`.
+    """
 
     topic_id: str
     deadline: float
@@ -59,7 +66,9 @@ class _Attempt:
 
 @dataclass(eq=False)
 class Committer:
-    """Commits the batches of one topic. Used by one thread at a time, which has claimed the commit."""
+    """Commits the batches of one topic. Used by one thread at a time, which has claimed the
+    commit.
+    """
 
     _topic: SenderTopic
     _clock: Clock
@@ -74,7 +83,9 @@ class Committer:
             pass
 
     def step(self) -> bool:
-        """Commit the uploaded batches in front. False if there is none, or if another thread commits."""
+        """Commit the uploaded batches in front. False if there is none, or if another thread
+        commits.
+        """
         if not self._batches.claim_commit():
             return False
         self._next()
@@ -114,12 +125,16 @@ class Committer:
         now = self._clock.monotonic()
         if (policy := self._batches.group_commit) is not None:
             others = sum(appended.others.values())
-            policy.learned(now, others + 1, appended.files_seen, contended=others + appended.peer_files > 0)
+            policy.learned(
+                now, others + 1, appended.files_seen, contended=others + appended.peer_files > 0
+            )
             policy.committed(appended.seconds)
         self._uploader.learn(taken, appended, now)
 
     def _append(self, attempt: _Attempt) -> AppendOutcome:
-        """Append the uploaded batches, and upload again what expired or was not shared. Raises as `TopicLog.append`."""
+        """Append the uploaded batches, and upload again what expired or was not shared. Raises as
+        `TopicLog.append`.
+        """
         with self._topic.log.lock:
             log = self._topic.log.log
             try:
@@ -138,7 +153,11 @@ class Committer:
                         self._upload_expired_again(attempt, outcome.paths, definition_of(log))
                     elif not isinstance(outcome, CommitConflict):
                         break
-                    elif policy is not None and policy.is_busy and not self._share_again(attempt.taken, log):
+                    elif (
+                        policy is not None
+                        and policy.is_busy
+                        and not self._share_again(attempt.taken, log)
+                    ):
                         return NothingToAppend()
                 if isinstance(outcome, Appended) and self._topic.maintenance is not None:
                     self._topic.maintenance.committed(log.state)
@@ -156,10 +175,14 @@ class Committer:
         tries: int | None = None,
     ) -> AppendOutcome:
         take, about = partial(self._take, attempt), (attempt.topic_id, attempt.deadline)
-        return log.append(take, *about, shared=shared, far_behind=far_behind, tries=tries, trying=attempt.trying)
+        return log.append(
+            take, *about, shared=shared, far_behind=far_behind, tries=tries, trying=attempt.trying
+        )
 
     def _take(self, attempt: _Attempt) -> list[PendingSegment] | None:
-        """The segments to append; None if nothing is left. Batches uploaded or reported meanwhile join or leave."""
+        """The segments to append; None if nothing is left. Batches uploaded or reported meanwhile
+        join or leave.
+        """
         batches = self._batches
         with batches.lock:
             attempt.taken += batches.take_uploaded(attempt.topic_id)
@@ -174,16 +197,22 @@ class Committer:
             self._uploader.start_extra_worker()  # `waiting` has room again
         return [segment for batch in attempt.taken for segment in batch.segments]
 
-    def _append_in_group(self, log: TopicLog, attempt: _Attempt, policy: GroupCommitPolicy) -> AppendOutcome:
-        """Append, with the shared files of peers, unless the group-commit leader commits ours first. It can commit only
-        shared files: after a lost race, others are uploaded again as such."""
+    def _append_in_group(
+        self, log: TopicLog, attempt: _Attempt, policy: GroupCommitPolicy
+    ) -> AppendOutcome:
+        """Append, with the shared files of peers, unless the group-commit leader commits ours
+        first. It can commit only shared files: after a lost race, others are uploaded again as
+        such.
+        """
         is_shared = all(batch.is_shared for batch in attempt.taken)
         if is_shared and (found := self._await_leader(log, attempt, policy)) is not None:
             return found
         tries = 1 if attempt.lost_races < GIVE_WAY_MAX else None
         now = self._clock.monotonic()
         contended, looks = policy.is_contended(now), policy.looks_for_peers(now)
-        outcome = self._try_append(log, attempt, shared=contended or looks, far_behind=looks, tries=tries)
+        outcome = self._try_append(
+            log, attempt, shared=contended or looks, far_behind=looks, tries=tries
+        )
         if isinstance(outcome, CommitConflict):
             policy.lost_race(self._clock.monotonic(), again=attempt.lost_races > 0)
             attempt.lost_races += 1
@@ -192,10 +221,13 @@ class Committer:
     def _await_leader(
         self, log: TopicLog, attempt: _Attempt, policy: GroupCommitPolicy
     ) -> CommittedByPeer | NothingToAppend | None:
-        """Wait for the group-commit leader to commit our files; None if it has not, or if no listing of a leader shows
-        the first of them any more. Raises Corrupt, Incompatible."""
+        """Wait for the group-commit leader to commit our files; None if it has not, or if no
+        listing of a leader shows the first of them any more. Raises Corrupt, Incompatible.
+        """
         now = self._clock.monotonic()
-        leader_timeout_s = policy.leader_timeout_s(now, self._clock.random(), attempt.lost_races, is_ours=log.is_ours)
+        leader_timeout_s = policy.leader_timeout_s(
+            now, self._clock.random(), attempt.lost_races, is_ours=log.is_ours
+        )
         until = min(attempt.deadline, now + leader_timeout_s)
         front = attempt.taken[0].segments[0]
         while now < until and log.is_listed(front) and not self._batches.is_stopping:
@@ -230,11 +262,16 @@ class Committer:
             self._fail(missed, Unavailable(reason, retriable=False))
 
     def _share_again(self, taken: list[ProduceBatch], log: TopicLog) -> bool:
-        """After a lost race, upload small files again as shared files, for the leader to commit. False if that fails:
-        the batches have then been put back."""
+        """After a lost race, upload small files again as shared files, for the leader to commit.
+        False if that fails: the batches have then been put back.
+        """
         definition = definition_of(log)
         for batch in taken:
-            is_one_file = batch.topic_id == definition.topic_id and not batch.is_late and len(batch.segments) == 1
+            is_one_file = (
+                batch.topic_id == definition.topic_id
+                and not batch.is_late
+                and len(batch.segments) == 1
+            )
             if not is_one_file or batch.segments[0].size > RESHARE_BYTES_MAX:
                 return True
         with self._batches.lock:
@@ -243,7 +280,8 @@ class Committer:
                 return True
             for number, batch in enumerate(taken):
                 batch.place = self._batches.place(log.version, follows=number > 0)
-        # At once: while they are uploaded, the log goes on, and peers find only files of its newest versions.
+        # At once: while they are uploaded, the log goes on, and peers find only files of its newest
+        # versions.
         in_parallel(self._clock, partial(self._put_again, definition=definition), taken)
         with self._batches.lock:
             if any(batch.failure is not None for batch in taken):
@@ -257,14 +295,21 @@ class Committer:
         except KafkaException as error:
             batch.failure = error
 
-    def _upload_expired_again(self, attempt: _Attempt, gone: frozenset[str], definition: TopicDefinition) -> None:
-        """Upload files again that may have been removed as orphans, for instance while the process was suspended."""
+    def _upload_expired_again(
+        self, attempt: _Attempt, gone: frozenset[str], definition: TopicDefinition
+    ) -> None:
+        """Upload files again that may have been removed as orphans, for instance while the process
+        was suspended.
+        """
         metrics.EXPIRED_UPLOADS.add(len(gone), topic=self._topic.name)
-        _log.warning("uploading files again that waited too long for their commit topic=%r", self._topic.name)
+        _log.warning(
+            "uploading files again that waited too long for their commit topic=%r", self._topic.name
+        )
         for batch in attempt.taken:
             if any(segment.path in gone for segment in batch.segments):
                 with self._batches.lock:
-                    # The log refuses the old file now. Later batches must not be committed before the new one.
+                    # The log refuses the old file now. Later batches must not be committed before
+                    # the new one.
                     self._batches.forget(batch)
                     batch.is_shared, batch.is_late, batch.place = False, True, None
                 self._upload.put(batch, definition, attempt.deadline)
@@ -286,10 +331,13 @@ class Committer:
             self._batches.put_back(again)
 
     def _fail(self, batches: Sequence[ProduceBatch], error: KafkaException | None = None) -> None:
-        """Report batches as failed. Shared files are revoked first; if that fails, their outcome is unknown. `error`
-        applies to all batches; None if each has its own `failure`."""
+        """Report batches as failed. Shared files are revoked first; if that fails, their outcome is
+        unknown. `error` applies to all batches; None if each has its own `failure`.
+        """
         # No writer commits to a deleted topic, so nothing has to be revoked.
-        shared = [batch for batch in batches if batch.is_shared and not isinstance(error, UnknownTopic)]
+        shared = [
+            batch for batch in batches if batch.is_shared and not isinstance(error, UnknownTopic)
+        ]
         outcome = self._revoked(shared) if shared else None
         for batch in batches:
             reason = error or batch.failure or KafkaException(KafkaError(KafkaError._FAIL))
@@ -305,15 +353,21 @@ class Committer:
             self._batches.finished(batches)
 
     def _revoked(self, shared: Sequence[ProduceBatch]) -> CommittedByPeer | None:
-        """Revoke shared files; which of them peers have committed, or None if they cannot be revoked now."""
+        """Revoke shared files; which of them peers have committed, or None if they cannot be
+        revoked now.
+        """
         segments = [segment for batch in shared for segment in batch.segments]
         try:
             with self._topic.log.lock:
                 outcome = self._topic.log.log.revoke(segments, self._clock.monotonic() + REVOKE_S)
-            metrics.REVOCATIONS.add(topic=self._topic.name, outcome="committed" if outcome.committed else "revoked")
+            metrics.REVOCATIONS.add(
+                topic=self._topic.name, outcome="committed" if outcome.committed else "revoked"
+            )
             return outcome
         except KafkaException as error:
-            _log.warning("cannot revoke %d shared files topic=%r: %s", len(segments), self._topic.name, error)
+            _log.warning(
+                "cannot revoke %d shared files topic=%r: %s", len(segments), self._topic.name, error
+            )
         except Exception as error:  # noqa: BLE001 - a defect must not turn an unknown outcome into a known one
             defect(error, "revoking", self._topic.name)
         return None
@@ -321,11 +375,15 @@ class Committer:
     def _unknown(self, batch: ProduceBatch, error: KafkaException) -> OutcomeUnknown:
         """The error for records that a peer may still commit."""
         metrics.UNKNOWN_OUTCOMES.add(topic=self._topic.name)
-        return OutcomeUnknown(_reason(error), token=self._topic.log.shared_file_token(batch.segments[0]) or "")
+        return OutcomeUnknown(
+            _reason(error), token=self._topic.log.shared_file_token(batch.segments[0]) or ""
+        )
 
 
 def _certain(error: KafkaException) -> KafkaException:
-    """`error` for a file that is certainly not in the log: an unknown outcome becomes a time-out."""
+    """`error` for a file that is certainly not in the log: an unknown outcome becomes a
+    time-out.
+    """
     if isinstance(error, OutcomeUnknown):
         return KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, _reason(error), retriable=True))
     return error

@@ -19,9 +19,13 @@ _log = logging.getLogger("deltaq.producer")
 
 
 def defect(error: Exception, doing: str, topic: str) -> KafkaException:
-    """Log an unexpected error and return the error for clients, which must not wait for ever because of a defect."""
+    """Log an unexpected error and return the error for clients, which must not wait for ever
+    because of a defect.
+    """
     _log.exception("%s a batch failed topic=%r", doing, topic)
-    return KafkaException(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"))
+    return KafkaException(
+        KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}")
+    )
 
 
 @dataclass(eq=False)
@@ -33,7 +37,9 @@ class DeliveryReports:
     _batches: InFlightBatches
 
     def delivered(self, batches: Sequence[ProduceBatch], committed: Sequence[DataFile]) -> None:
-        """Report batches whose files are in the topic. `committed` has these files with their offsets."""
+        """Report batches whose files are in the topic. `committed` has these files with their
+        offsets.
+        """
         files = {file.path: file for file in committed}
         now = self._clock.monotonic()
         for batch in batches:
@@ -50,7 +56,8 @@ class DeliveryReports:
         append_time = files[-1].append_time_ms
         for part in batch.parts:
             of_part = dict(offsets)
-            if isinstance(part.records, LargeBlock):  # a message in pieces has the offset of its last one
+            # A message in pieces has the offset of its last one.
+            if isinstance(part.records, LargeBlock):
                 of_part[part.partitions[0]] += len(part.columns or ()) - 1
             if (result := self._result(part, of_part, append_time, None, now)) is not None:
                 part.buffer.on_result(part.buffer, result)
@@ -63,18 +70,29 @@ class DeliveryReports:
         for buffer, result in self.claim(parts, error):
             buffer.on_result(buffer, result)
 
-    def claim(self, parts: Sequence[BatchPart], error: KafkaException) -> list[tuple[RecordAccumulator, BatchResult]]:
-        """The results of failed parts, for the caller to report: no other thread reports these parts from now on."""
+    def claim(
+        self, parts: Sequence[BatchPart], error: KafkaException
+    ) -> list[tuple[RecordAccumulator, BatchResult]]:
+        """The results of failed parts, for the caller to report: no other thread reports these
+        parts from now on.
+        """
         if isinstance(error, Unavailable) and error.error.retriable():
-            # The parts are not retried any more: for the client, this is the end of `message.timeout.ms`.
-            error = KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, error.error.str(), retriable=True))
+            # The parts are not retried any more: for the client, this is the end of
+            # `message.timeout.ms`.
+            error = KafkaException(
+                KafkaError(KafkaError._MSG_TIMED_OUT, error.error.str(), retriable=True)
+            )
         now = self._clock.monotonic()
         results = [(part.buffer, self._result(part, {}, None, error, now)) for part in parts]
         return [(buffer, result) for buffer, result in results if result is not None]
 
-    def refused(self, part: BatchPart, records: RowBlock, refusals: Mapping[int, KafkaException]) -> RowBlock:
-        """Report and remove the rows of a part that `refusals` names by number. Returns the rows that are left. A
-        thread that reports the part meanwhile reports all of its rows or those that are left."""
+    def refused(
+        self, part: BatchPart, records: RowBlock, refusals: Mapping[int, KafkaException]
+    ) -> RowBlock:
+        """Report and remove the rows of a part that `refusals` names by number. Returns the rows
+        that are left. A thread that reports the part meanwhile reports all of its rows or those
+        that are left.
+        """
         alike: dict[int, list[int]] = {}
         for at, error in refusals.items():
             alike.setdefault(id(error), []).append(at)
@@ -84,7 +102,13 @@ class DeliveryReports:
                 share = part.bytes * len(numbers) // len(records)
                 partitions = [part.partitions[at] for at in numbers]
                 refused.append(
-                    BatchPart(part.buffer, records.picked(numbers), share, partitions, is_reported=part.is_reported)
+                    BatchPart(
+                        part.buffer,
+                        records.picked(numbers),
+                        share,
+                        partitions,
+                        is_reported=part.is_reported,
+                    )
                 )
             kept = [at for at in range(len(records)) if at not in refusals]
             part.bytes -= sum(other.bytes for other in refused)

@@ -1,4 +1,6 @@
-"""Encoding of records as columns: choose partitions, fill in timestamps, cut batches into segments. Pure."""
+"""Encoding of records as columns: choose partitions, fill in timestamps, cut batches into segments.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +24,42 @@ if TYPE_CHECKING:
     from deltaq.producer.accumulator import RowBlock
 
 KERNEL_ROWS_MIN = 2000
-"""Rows from which Arrow kernels are used. A call releases the GIL; getting it back costs smaller batches more."""
+"""Rows from which Arrow kernels are used. A call releases the GIL; getting it back costs smaller
+batches more.
+"""
 
 PLAIN_BYTES_MAX = 8 * 1024 * 1024
-"""Bytes up to which records are encoded without Arrow, which holds the GIL all the time: 10 ms for each MiB."""
+"""Bytes up to which records are encoded without Arrow, which holds the GIL all the time: 10 ms for
+each MiB.
+"""
 
 
-def row_columns(records: RowBlock, partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None) -> Columns:
-    """Rows as columns. A row without a timestamp gets the time at which it was produced: `epoch_ms` + monotonic time.
-    Raises InvalidValue if a value does not fit the topic's schema."""
+def row_columns(
+    records: RowBlock, partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None
+) -> Columns:
+    """Rows as columns. A row without a timestamp gets the time at which it was produced: `epoch_ms`
+    + monotonic time. Raises InvalidValue if a value does not fit the topic's schema.
+    """
     times, time_bounds = _times(records, epoch_ms)
     try:
-        columns = columns_of_rows(partitions, times, records.keys, records.headers, records.values, schema)
+        columns = columns_of_rows(
+            partitions, times, records.keys, records.headers, records.values, schema
+        )
     except (pa.ArrowException, TypeError, AttributeError) as error:
         kind = "bytes" if schema is None else "dicts or model instances"
         raise InvalidValue(f"the topic holds {kind}: {error}") from error
-    return replace(columns, partition_bounds=(min(partitions), max(partitions)), timestamp_bounds=time_bounds)
+    return replace(
+        columns, partition_bounds=(min(partitions), max(partitions)), timestamp_bounds=time_bounds
+    )
 
 
-def plain_rows(records: RowBlock, partitions: Sequence[int], epoch_ms: float, size: int) -> PlainRows | None:
-    """Records of about `size` bytes as rows that can be encoded without Arrow, sorted by partition. None for records
-    with headers, without a value, of which only some have a key, and for so many that Arrow is faster."""
+def plain_rows(
+    records: RowBlock, partitions: Sequence[int], epoch_ms: float, size: int
+) -> PlainRows | None:
+    """Records of about `size` bytes as rows that can be encoded without Arrow, sorted by partition.
+    None for records with headers, without a value, of which only some have a key, and for so many
+    that Arrow is faster.
+    """
     count = len(records)
     lowest = min(partitions)
     is_one_share = lowest == max(partitions)
@@ -58,17 +75,22 @@ def plain_rows(records: RowBlock, partitions: Sequence[int], epoch_ms: float, si
     times = timestamps_ms(records, epoch_ms)
     if is_one_share:
         return PlainRows(records.values, keys, times, ((lowest, count),))
-    order = sorted(range(count), key=partitions.__getitem__)  # stable: each partition keeps its order
+    # Stable: each partition keeps its order.
+    order = sorted(range(count), key=partitions.__getitem__)
     shares = tuple(sorted(Counter(partitions).items()))
     keys = None if keys is None else [keys[at] for at in order]
-    return PlainRows([records.values[at] for at in order], keys, [times[at] for at in order], shares)
+    return PlainRows(
+        [records.values[at] for at in order], keys, [times[at] for at in order], shares
+    )
 
 
 def _times(records: RowBlock, epoch_ms: float) -> tuple[pa.Array, tuple[int, int]]:
     """The timestamp of each row in milliseconds, with the minimum and the maximum."""
     if len(records) >= KERNEL_ROWS_MIN and not any(records.timestamps):
         since = pa.array(records.times, pa.float64())
-        array = pc.add(pc.multiply(since, pa.scalar(1000.0)), pa.scalar(epoch_ms)).cast(pa.int64(), safe=False)
+        array = pc.add(pc.multiply(since, pa.scalar(1000.0)), pa.scalar(epoch_ms)).cast(
+            pa.int64(), safe=False
+        )
         return array, bounds_of(array)
     times = timestamps_ms(records, epoch_ms)
     return pa.array(times, pa.int64()), (min(times), max(times))
@@ -83,11 +105,15 @@ def timestamps_ms(records: RowBlock, epoch_ms: float) -> list[int]:
 
 
 def produced_ms(produced: float, epoch_ms: float) -> int:
-    """When a row was produced, in milliseconds since 1970. `epoch_ms` is the wall-clock time of the monotonic zero."""
+    """When a row was produced, in milliseconds since 1970. `epoch_ms` is the wall-clock time of the
+    monotonic zero.
+    """
     return int(produced * 1000 + epoch_ms)
 
 
-def chosen_partitions(records: RowBlock, partitioner: str, count: int, sticky: int, *, spread: bool) -> list[int]:
+def chosen_partitions(
+    records: RowBlock, partitioner: str, count: int, sticky: int, *, spread: bool
+) -> list[int]:
     """The partition of each row: the one it names, or the partitioner's choice among `count`."""
     named = records.partitions
     if min(named) >= 0:
@@ -100,16 +126,22 @@ def chosen_partitions(records: RowBlock, partitioner: str, count: int, sticky: i
     return [choice if name < 0 else name for name, choice in zip(named, chosen, strict=True)]
 
 
-def resolved_block(columns: Columns, partitioner: str, count: int, sticky: int, *, spread: bool = False) -> Columns:
-    """A table's columns with every partition of -1 replaced by the partitioner's choice. Each distinct key is hashed
-    once, so the Python work does not grow with the rows, unless they are spread."""
+def resolved_block(
+    columns: Columns, partitioner: str, count: int, sticky: int, *, spread: bool = False
+) -> Columns:
+    """A table's columns with every partition of -1 replaced by the partitioner's choice. Each
+    distinct key is hashed once, so the Python work does not grow with the rows, unless they are
+    spread.
+    """
     unset = pc.less(columns.partitions, 0)
     if not pc.any(unset).as_py():
         return columns
     chosen: pa.Array
     if count > 1 and (spread or partitioner == "random"):
         keys = columns.keys.to_pylist()
-        chosen = pa.array(assign_partitions(partitioner, keys, count, sticky, spread=spread), pa.int32())
+        chosen = pa.array(
+            assign_partitions(partitioner, keys, count, sticky, spread=spread), pa.int32()
+        )
     elif count == 1 or columns.keys.null_count == len(columns):
         partition = 0 if count == 1 else assign_partitions(partitioner, [None], count, sticky)[0]
         chosen = pa.repeat(pa.scalar(partition, pa.int32()), len(columns))

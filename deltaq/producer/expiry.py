@@ -1,7 +1,9 @@
-"""Expiry: keeps each producer's `message.timeout.ms` while uploads and commits are busy with another producer's batch.
+"""Expiry: keeps each producer's `message.timeout.ms` while uploads and commits are busy with
+another producer's batch.
 
-Uploads and commits keep the limit of the batch that they work on; records behind it are younger. Only where producers
-have different limits, messages behind it may expire earlier: they are reported by a task of their own.
+Uploads and commits keep the limit of the batch that they work on; records behind it are younger.
+Only where producers have different limits, messages behind it may expire earlier: they are reported
+by a task of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.sender_topic import SenderTopic
 
 REVOKE_S = 2.0
-"""Seconds beyond its limit for which a message that may be in the log is kept while its commit is resolved."""
+"""Seconds beyond its limit for which a message that may be in the log is kept while its commit is
+resolved.
+"""
 
 _CHECK_S = 3600.0
 """Longest wait in seconds, where messages have no limit."""
@@ -24,7 +28,9 @@ _CHECK_S = 3600.0
 
 @dataclass(eq=False)
 class Expiry:
-    """Reports messages of one topic once their limit is over, even if uploads and commits wait for the store."""
+    """Reports messages of one topic once their limit is over, even if uploads and commits wait for
+    the store.
+    """
 
     _topic: SenderTopic
     _clock: Clock
@@ -40,7 +46,9 @@ class Expiry:
                 return None
             now = self._clock.monotonic()
             over = [batch for batch in batches.open if self._over_at(batch) <= now]
-            results = [result for batch in over for result in self._given_up(batch)] + self._queued(now)
+            results = [result for batch in over for result in self._given_up(batch)] + self._queued(
+                now
+            )
             wait_s = self._wait_s(now)
             if results:
                 batches.call_uploader()
@@ -50,11 +58,15 @@ class Expiry:
         return wait_s
 
     def _wait_s(self, now: float) -> float:
-        """Seconds until the first message expires. Messages not produced yet have at least the shortest limit."""
+        """Seconds until the first message expires. Messages not produced yet have at least the
+        shortest limit.
+        """
         batches = self._batches
         limits = [buffer.settings.timeout_s for buffer in batches.buffers]
         oldest = [buffer.first_produced_at() for buffer in batches.buffers]
-        queued = [at + limit_s for at, limit_s in zip(oldest, limits, strict=True) if at is not None]
+        queued = [
+            at + limit_s for at, limit_s in zip(oldest, limits, strict=True) if at is not None
+        ]
         first = min([now + min(limits), *queued, *map(self._over_at, batches.open)])
         return min(max(0.0, first - now), _CHECK_S)
 
@@ -70,15 +82,23 @@ class Expiry:
         return self._reports.claim(parts, self._too_late())
 
     def _over_at(self, batch: ProduceBatch) -> float:
-        """When a batch expires: REVOKE_S after its deadline if its attempt still has to be resolved."""
+        """When a batch expires: REVOKE_S after its deadline if its attempt still has to be
+        resolved.
+        """
         ends_now = batch.tried_until <= batch.deadline
-        is_in_commit = batch not in self._batches.waiting and (batch.is_shared or batch.token is not None)
+        is_in_commit = batch not in self._batches.waiting and (
+            batch.is_shared or batch.token is not None
+        )
         return batch.deadline + (REVOKE_S if is_in_commit and ends_now else 0.0)
 
     def _given_up(self, batch: ProduceBatch) -> list[tuple[RecordAccumulator, BatchResult]]:
-        """Expire a batch and exclude it from further attempts: failed, or unknown if an attempt may have succeeded."""
+        """Expire a batch and exclude it from further attempts: failed, or unknown if an attempt may
+        have succeeded.
+        """
         batches = self._batches
-        token = self._topic.log.shared_file_token(batch.segments[0]) if batch.is_shared else batch.token
+        token = (
+            self._topic.log.shared_file_token(batch.segments[0]) if batch.is_shared else batch.token
+        )
         if batch in batches.waiting:
             batches.waiting.remove(batch)
         batches.finished([batch])

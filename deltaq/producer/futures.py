@@ -9,8 +9,9 @@ from deltaq.message import Message
 
 
 class DeliveryFuture(Future[Message]):
-    """The future of one message, queued in the place of its delivery callback. The sender finishes it as soon as the
-    result is there, so that it ends without calls of `poll`."""
+    """The future of one message, queued in the place of its delivery callback. The sender finishes
+    it as soon as the result is there, so that it ends without calls of `poll`.
+    """
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         """Makes it valid as a callback. Not called: see `PendingCallbacks.finish_futures`."""

@@ -1,4 +1,6 @@
-"""Messages larger than `message.max.bytes`, which are written in pieces (`large.message.enabled`)."""
+"""Messages larger than `message.max.bytes`, which are written in pieces
+(`large.message.enabled`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ LARGE_MESSAGE_BYTES_MAX = 1024 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LargeBlock(RowBlock):
-    """One message, whose pieces are committed together. `size_max` limits the size of a piece with key and headers."""
+    """One message, whose pieces are committed together. `size_max` limits the size of a piece with
+    key and headers.
+    """
 
     id: str
     size_max: int
@@ -39,8 +43,8 @@ class LargeBlock(RowBlock):
 def large_block(row: Sequence[Any], size: int, unique_id: str, handle: TopicHandle) -> LargeBlock:
     """A message of `size` bytes, with the fields of a row, as a block.
 
-    Raises MessageTooLarge if key and headers leave no room for a part of the value, or the value is too large for
-    pieces or none of bytes, InvalidValue if the topic is compacted.
+    Raises MessageTooLarge if key and headers leave no room for a part of the value, or the value is
+    too large for pieces or none of bytes, InvalidValue if the topic is compacted.
     """
     value, topic = row[0], handle.name
     if handle.keyed:
@@ -58,7 +62,9 @@ def large_block(row: Sequence[Any], size: int, unique_id: str, handle: TopicHand
 
 
 def _compacted(topic: str) -> InvalidValue:
-    reason = f"topic {topic!r} is compacted, which would keep only the last piece of a large message"
+    reason = (
+        f"topic {topic!r} is compacted, which would keep only the last piece of a large message"
+    )
     return InvalidValue(f"{reason}: use a topic without compaction", topic=topic)
 
 

@@ -1,4 +1,6 @@
-"""Adaptive linger: when records wait less than `linger.ms`, and when longer. Pure; the caller waits."""
+"""Adaptive linger: when records wait less than `linger.ms`, and when longer. Pure; the caller
+waits.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +10,35 @@ from dataclasses import dataclass, field
 from functools import partial
 
 LONE_MIN = 3
-"""After this many records in a row that no other followed within their linger time, the next one does not linger."""
+"""After this many records in a row that no other followed within their linger time, the next one
+does not linger.
+"""
 
 COMMITS_MAX = 3
 """Most commits, as a multiple of those made if all records waited for `linger.ms`."""
 
 EXTRA_S_MAX = 5.0
-"""Longest wait in seconds beyond `linger.ms`. Under contention that needs more, writers lose more races."""
+"""Longest wait in seconds beyond `linger.ms`. Under contention that needs more, writers lose more
+races.
+"""
 
 _LOAD = 0.45
-"""Target share of time in which others commit, lost races included: about every third create then loses its race."""
+"""Target share of time in which others commit, lost races included: about every third create then
+loses its race.
+"""
 
 _MEMORY = 4
 """Intervals between two own commits for which the other writers are remembered."""
 
 _FULL = 0.5
-"""A writer that commits at least half as often as this one counts as one; a slower one counts by its commits."""
+"""A writer that commits at least half as often as this one counts as one; a slower one counts by
+its commits.
+"""
 
 _CONSENSUS = 0.75
-"""Weight of the measured rate of the others against the rate computed from own commits. Their commits may be faster:
-by its own measurement alone, a writer would get less than its share."""
+"""Weight of the measured rate of the others against the rate computed from own commits. Their
+commits may be faster: by its own measurement alone, a writer would get less than its share.
+"""
 
 _STEP = 2.0
 _INERTIA = 0.25
@@ -40,19 +51,24 @@ def _moved_mean(mean_s: float, seconds: float) -> float:
 
 @dataclass(eq=False)
 class LoneRecords:
-    """Detects single records, for which lingering has gained nothing lately: they leave at once. A record within the
-    linger time of the one before ends this. Such a change costs one commit more than always lingering."""
+    """Detects single records, for which lingering has gained nothing lately: they leave at once. A
+    record within the linger time of the one before ends this. Such a change costs one commit more
+    than always lingering.
+    """
 
     _alone: int = 0
     _last_at: float = float("-inf")
 
     def is_next(self, produced_at: float, linger_s: float) -> bool:
-        """Whether the oldest waiting record, produced at `produced_at`, should not linger its `linger_s` seconds."""
+        """Whether the oldest waiting record, produced at `produced_at`, should not linger its
+        `linger_s` seconds.
+        """
         return self._alone >= LONE_MIN and produced_at - self._last_at >= linger_s
 
     def left(self, records: int, produced_at: float, linger_s: float) -> None:
-        """Learn that `records` were taken together, the oldest produced at `produced_at`, for a `linger.ms` of
-        `linger_s`."""
+        """Learn that `records` were taken together, the oldest produced at `produced_at`, for a
+        `linger.ms` of `linger_s`.
+        """
         lone = records == 1 and produced_at - self._last_at >= linger_s
         self._alone = self._alone + 1 if lone else 0
         self._last_at = produced_at
@@ -60,8 +76,9 @@ class LoneRecords:
 
 @dataclass(eq=False)
 class BatchTimes:
-    """Measures how long batches take from their taking to their commit. While none is under way, records linger no
-    longer than that: the log is then no busier than with back-to-back commits."""
+    """Measures how long batches take from their taking to their commit. While none is under way,
+    records linger no longer than that: the log is then no busier than with back-to-back commits.
+    """
 
     _mean_s: float | None = None
 
@@ -70,17 +87,25 @@ class BatchTimes:
         self._mean_s = seconds if self._mean_s is None else _moved_mean(self._mean_s, seconds)
 
     def enough_s(self, linger_s: float) -> float:
-        """Seconds to linger while no batch is under way: between a third of `linger_s` and `linger_s`."""
-        return linger_s if self._mean_s is None else min(linger_s, max(linger_s / COMMITS_MAX, self._mean_s))
+        """Seconds to linger while no batch is under way: between a third of `linger_s` and
+        `linger_s`.
+        """
+        return (
+            linger_s
+            if self._mean_s is None
+            else min(linger_s, max(linger_s / COMMITS_MAX, self._mean_s))
+        )
 
 
 @dataclass(eq=False)
 class AdaptiveLinger:
-    """Seconds to linger beyond the configured time, learned from the other writers and the duration of a commit.
+    """Seconds to linger beyond the configured time, learned from the other writers and the duration
+    of a commit.
 
-    The log takes one commit at a time, so n writers that each commit as fast as they can lose n-1 races for one that
-    they win. All read the same entries, and so know how often each commits. Each waits long enough for the others to
-    commit, and about as long as they do, so that none starves. A writer that `is_alone` does not wait longer.
+    The log takes one commit at a time, so n writers that each commit as fast as they can lose n-1
+    races for one that they win. All read the same entries, and so know how often each commits. Each
+    waits long enough for the others to commit, and about as long as they do, so that none starves.
+    A writer that `is_alone` does not wait longer.
     """
 
     extra_s: float = 0.0
@@ -90,9 +115,13 @@ class AdaptiveLinger:
     _committed_at: float | None = None
     _intervals: deque[Mapping[str, int]] = field(default_factory=partial(deque, maxlen=_MEMORY))
 
-    def committed(self, others: Mapping[str, int], now: float, commit_s: float, chance: float) -> None:
-        """Learn from an own commit at `now` that could have lost for `commit_s` seconds. `others` counts the commits of
-        each other writer since the last call. `chance` in [0, 1) keeps writers with equal waits apart."""
+    def committed(
+        self, others: Mapping[str, int], now: float, commit_s: float, chance: float
+    ) -> None:
+        """Learn from an own commit at `now` that could have lost for `commit_s` seconds. `others`
+        counts the commits of each other writer since the last call. `chance` in [0, 1) keeps
+        writers with equal waits apart.
+        """
         if self._committed_at is None:
             self._commit_s = commit_s
         else:
@@ -104,7 +133,9 @@ class AdaptiveLinger:
         self.extra_s = self._wait_s * (0.75 + 0.5 * chance)
 
     def _adapt(self, interval_s: float) -> None:
-        """Move the interval between own commits towards one that leaves each other writer its share of slots."""
+        """Move the interval between own commits towards one that leaves each other writer its share
+        of slots.
+        """
         commits: Counter[str] = Counter()
         for interval in self._intervals:
             commits.update(interval)

@@ -1,4 +1,6 @@
-"""A call of `produce_batch`: the checks before its first message is queued, and which messages are queued."""
+"""A call of `produce_batch`: the checks before its first message is queued, and which messages are
+queued.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,27 @@ from deltaq.topic import Topic
 
 @dataclass(frozen=True, slots=True)
 class ProduceCall:
-    """The messages of a call. `partition` and `callback` are those of messages that have none of their own."""
+    """The messages of a call. `partition` and `callback` are those of messages that have none of
+    their own.
+    """
 
     messages: Sequence[dict[str, Any]]
     partition: int
     callback: object
 
     def check(self, topic: object, *, serializes: bool) -> None:
-        """Raise TypeError for what no topic takes. Keys may be of any type if the producer `serializes`; text that
-        UTF-8 cannot hold refuses only its message."""
+        """Raise TypeError for what no topic takes. Keys may be of any type if the producer
+        `serializes`; text that UTF-8 cannot hold refuses only its message.
+        """
         if not isinstance(topic, str | Topic):
             raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
         operator.index(self.partition)
         _check_callable(self.callback)
         for at, message in enumerate(self.messages):
             if not isinstance(message, dict):
-                raise TypeError(f"message at index {at} must be a dict, not {type(message).__name__}")
+                raise TypeError(
+                    f"message at index {at} must be a dict, not {type(message).__name__}"
+                )
             try:
                 _check_fields(message, serializes=serializes)
             except UnicodeEncodeError:
@@ -40,10 +47,14 @@ class ProduceCall:
     def unplain(self) -> tuple[int, object] | None:
         """The first value that only a typed topic takes, behind its index."""
         values = enumerate(message.get("value") for message in self.messages)
-        return next((found for found in values if not isinstance(found[1], bytes | str | None)), None)
+        return next(
+            (found for found in values if not isinstance(found[1], bytes | str | None)), None
+        )
 
     def queue(self, produce: Callable[..., None]) -> int:
-        """Queue the messages; the number of those that were queued. The others have their error under `_error`."""
+        """Queue the messages; the number of those that were queued. The others have their error
+        under `_error`.
+        """
         queued = 0
         for at, message in enumerate(self.messages):
             own, callback = message.get("partition"), message.get("callback")

@@ -35,7 +35,14 @@ from deltaq.producer.accumulator import (
     Flush,
     RecordAccumulator,
 )
-from deltaq.producer.callbacks import CallbackQueue, Due, Notice, PendingCallbacks, log_failure, not_callable
+from deltaq.producer.callbacks import (
+    CallbackQueue,
+    Due,
+    Notice,
+    PendingCallbacks,
+    log_failure,
+    not_callable,
+)
 from deltaq.producer.futures import DeliveryFuture
 from deltaq.producer.large_messages import LARGE_MESSAGE_BYTES_MAX, LargeBlock, large_block
 from deltaq.producer.lifecycle import EXIT_WAIT_S, ProducerLifecycle, close_handle
@@ -69,12 +76,15 @@ _OF_THE_STORE = (KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT)
 
 
 class Producer(RefusedTransactions):
-    """Writes messages to topics. Thread-safe. Mirrors `confluent_kafka.Producer`; `bootstrap.servers` is the root URL.
+    """Writes messages to topics. Thread-safe. Mirrors `confluent_kafka.Producer`;
+    `bootstrap.servers` is the root URL.
 
-    `produce` only queues; delivery callbacks run inside `poll`, `flush` and `close`, never elsewhere.
+    `produce` only queues; delivery callbacks run inside `poll`, `flush` and `close`, never
+    elsewhere.
 
-    The configuration is a dict, keywords (`linger_ms=5`), or both. `store` and `clock` replace the components that the
-    configuration selects. Raises InvalidConfig for a setting that cannot be used. Does no I/O.
+    The configuration is a dict, keywords (`linger_ms=5`), or both. `store` and `clock` replace the
+    components that the configuration selects. Raises InvalidConfig for a setting that cannot be
+    used. Does no I/O.
     """
 
     _serializes: ClassVar[bool] = False
@@ -101,7 +111,9 @@ class Producer(RefusedTransactions):
         self._on_delivery: DeliveryCallback | None = config.on_delivery
         self._rows_max = config.queue_buffering_max_messages or 2**63
         self._bytes_max = config.queue_buffering_max_kbytes * 1024
-        self._message_bytes_max = LARGE_MESSAGE_BYTES_MAX if config.large_message_enabled else config.message_max_bytes
+        self._message_bytes_max = (
+            LARGE_MESSAGE_BYTES_MAX if config.large_message_enabled else config.message_max_bytes
+        )
         self._lookup = TopicLookup(self._store, clock)
         self._handles: dict[str | Topic, TopicHandle] = {}
         self._handles_lock = clock.lock()
@@ -112,7 +124,12 @@ class Producer(RefusedTransactions):
         self._life = ProducerLifecycle(self, self._handles, clock)
         self._statistics = open_statistics(config, clock, self._callbacks, self._handles)
         self._forwarding = forward_logs(config.logger, self)
-        _log.info("producer started client.id=%r root=%r version=%s", config.client_id, self._store.url, __version__)
+        _log.info(
+            "producer started client.id=%r root=%r version=%s",
+            config.client_id,
+            self._store.url,
+            __version__,
+        )
 
     # --- producing ---
 
@@ -129,19 +146,27 @@ class Producer(RefusedTransactions):
     ) -> None:
         """Queue one message and return at once.
 
-        `value` is bytes, str (sent as UTF-8) or None (a tombstone); for a typed topic a dict or an instance of its
-        model. `partition` -1 leaves the choice to the partitioner. `timestamp` is milliseconds since 1970 UTC, 0 for
-        now. `callback` (or `on_delivery`) is called with (error, message) from `poll`, `flush` or `close`.
+        `value` is bytes, str (sent as UTF-8) or None (a tombstone); for a typed topic a dict or an
+        instance of its model. `partition` -1 leaves the choice to the partitioner. `timestamp` is
+        milliseconds since 1970 UTC, 0 for now. `callback` (or `on_delivery`) is called with (error,
+        message) from `poll`, `flush` or `close`.
 
-        Raises QueueFull after `max.block.ms` (a BufferError: call `poll` and try again), MessageTooLarge, UnknownTopic
-        for a partition the topic does not have, InvalidValue for a value that does not fit a typed topic or a null key
-        where the topic is compacted, InvalidConfig for a schema that is not the topic's, Unavailable if the store
-        refuses to answer, TypeError, UnicodeEncodeError for text that UTF-8 cannot hold, RuntimeError after `close`.
+        Raises QueueFull after `max.block.ms` (a BufferError: call `poll` and try again),
+        MessageTooLarge, UnknownTopic for a partition the topic does not have, InvalidValue for a
+        value that does not fit a typed topic or a null key where the topic is compacted,
+        InvalidConfig for a schema that is not the topic's, Unavailable if the store refuses to
+        answer, TypeError, UnicodeEncodeError for text that UTF-8 cannot hold, RuntimeError after
+        `close`.
         """
         handle = self._handles.get(topic)
         if handle is None:
-            check_before_io(topic, value, key, partition, timestamp, headers, self._message_bytes_max)
-            if not callable(notify := on_delivery if callback is None else callback) and notify is not None:
+            check_before_io(
+                topic, value, key, partition, timestamp, headers, self._message_bytes_max
+            )
+            if (
+                not callable(notify := on_delivery if callback is None else callback)
+                and notify is not None
+            ):
                 raise not_callable(notify)
             handle = self._open_handle(topic)
         if type(value) is handle.plain:
@@ -154,7 +179,9 @@ class Producer(RefusedTransactions):
             size += len(key)
         elif handle.keyed:
             raise InvalidValue(
-                f"topic {handle.name!r} is compacted: every message needs a key", field="key", topic=handle.name
+                f"topic {handle.name!r} is compacted: every message needs a key",
+                field="key",
+                topic=handle.name,
             )
         checked_headers: Headers = None
         if headers is not None:
@@ -163,7 +190,9 @@ class Producer(RefusedTransactions):
         if size > handle.size_max:
             if self._config.large_message_enabled:
                 notify = on_delivery if callback is None else callback
-                self._produce_large(handle, size, value, key, partition, timestamp, checked_headers, notify)
+                self._produce_large(
+                    handle, size, value, key, partition, timestamp, checked_headers, notify
+                )
                 return
             raise MessageTooLarge(size=size, limit=handle.size_max, topic=handle.name)
         if partition != -1 or timestamp != 0:
@@ -191,8 +220,8 @@ class Producer(RefusedTransactions):
         timestamp: int = 0,
         headers: HeadersInput = None,
     ) -> Future[Message]:
-        """Queue one message as `produce` does. The future returns the delivered message, or raises why it was not
-        written; neither needs `poll`.
+        """Queue one message as `produce` does. The future returns the delivered message, or raises
+        why it was not written; neither needs `poll`.
 
         What `add_done_callback` is given runs on a thread of the sender, and must not block.
         """
@@ -217,34 +246,45 @@ class Producer(RefusedTransactions):
         callback: DeliveryCallback | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> int:
-        """Queue many messages: dicts with `value` and perhaps `key`, `partition`, `timestamp`, `headers`, `callback`.
+        """Queue many messages: dicts with `value` and perhaps `key`, `partition`, `timestamp`,
+        `headers`, `callback`.
 
-        Returns how many were queued. A message that is refused gets its KafkaError under `_error`; it raises nothing.
-        From the first message that finds the queue full (`_QUEUE_FULL`) on, none is queued, which keeps their order.
-        Raises TypeError for arguments and fields of a wrong type, before anything is queued, and RuntimeError after
-        `close`.
+        Returns how many were queued. A message that is refused gets its KafkaError under `_error`;
+        it raises nothing. From the first message that finds the queue full (`_QUEUE_FULL`) on, none
+        is queued, which keeps their order. Raises TypeError for arguments and fields of a wrong
+        type, before anything is queued, and RuntimeError after `close`.
         """
         self._check_open()
-        batch = ProduceCall(list(messages), partition, on_delivery if callback is None else callback)
+        batch = ProduceCall(
+            list(messages), partition, on_delivery if callback is None else callback
+        )
         batch.check(topic, serializes=self._serializes)
         if not self._serializes and (found := batch.unplain()) is not None:
             self._check_is_typed(topic, *found)
         return batch.queue(partial(self.produce, topic))
 
     def _check_is_typed(self, topic: str | Topic, at: int, value: object) -> None:
-        """Raise TypeError for a value of a batch that no untyped topic takes, if this topic is one."""
+        """Raise TypeError for a value of a batch that no untyped topic takes, if this topic is
+        one.
+        """
         with suppress(KafkaException):  # with which each message is refused
             handle = self._handles.get(topic) or self._open_handle(topic)
             if handle.schema is None:
-                raise TypeError(f"message at index {at}: value must be bytes or str, not {type(value).__name__}")
+                raise TypeError(
+                    f"message at index {at}: value must be bytes or str, not {type(value).__name__}"
+                )
 
-    def produce_arrow(self, topic: str | Topic, data: ArrowInput, on_delivery: TableCallback | None = None) -> int:
-        """Queue a whole Arrow table or record batch, without a Python step per row; the number of rows.
+    def produce_arrow(
+        self, topic: str | Topic, data: ArrowInput, on_delivery: TableCallback | None = None
+    ) -> int:
+        """Queue a whole Arrow table or record batch, without a Python step per row; the number of
+        rows.
 
-        The columns of an untyped topic are `value` (binary or string) and, all optional, `key`, `partition` (int),
-        `timestamp` and `headers`; of a typed topic its own columns and, optional, `_key`, `_partition`, `_timestamp`,
-        `_headers`. The rows are committed together. `on_delivery` is called once, with an error or None and a
-        TopicPartition for each partition that got rows, whose offset is that of its first row.
+        The columns of an untyped topic are `value` (binary or string) and, all optional, `key`,
+        `partition` (int), `timestamp` and `headers`; of a typed topic its own columns and,
+        optional, `_key`, `_partition`, `_timestamp`, `_headers`. The rows are committed together.
+        `on_delivery` is called once, with an error or None and a TopicPartition for each partition
+        that got rows, whose offset is that of its first row.
 
         Raises InvalidValue naming the column that does not fit, and what `produce` raises.
         """
@@ -262,13 +302,17 @@ class Producer(RefusedTransactions):
         return len(columns)
 
     def _open_handle(self, topic: str | Topic) -> TopicHandle:
-        """Create the handle of a topic at first use. Looks the topic up, so that `produce` can refuse bad input."""
+        """Create the handle of a topic at first use. Looks the topic up, so that `produce` can
+        refuse bad input.
+        """
         self._check_open()
         if not isinstance(topic, str | Topic):
             raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
         name = topic.name if isinstance(topic, Topic) else check_topic(topic)
         if not self._serializes and isinstance(topic, Topic) and topic.serializers:
-            raise InvalidConfig(f"topic {name!r} has serializers: use a SerializingProducer", key="value_serializer")
+            raise InvalidConfig(
+                f"topic {name!r} has serializers: use a SerializingProducer", key="value_serializer"
+            )
         plan = self._new_topic(topic)
         with self._handles_lock:
             self._check_open()  # `close` may have run during the wait for the lock
@@ -276,43 +320,63 @@ class Producer(RefusedTransactions):
                 return handle
             sender = topic_sender(self._store, name, self._clock, self._config.client_id)
             if self._config.maintenance_enable and sender.topic.maintenance is None:
-                from deltaq.maintenance.background import BackgroundTopicMaintenance  # noqa: PLC0415
+                from deltaq.maintenance.background import (  # noqa: PLC0415
+                    BackgroundTopicMaintenance,
+                )
 
                 retention_ms = self._config.offsets_retention_minutes * 60_000
                 sender.topic.maintenance = BackgroundTopicMaintenance(
                     self._store, name, self._clock, sender.log, offsets_retention_ms=retention_ms
                 )
-            # A topic used by name and by `Topic` shares one buffer, which keeps the order of its messages.
-            known = next((other.buffer for other in self._handles.values() if other.name == name), None)
+            # A topic used by name and by `Topic` shares one buffer, which keeps the order of its
+            # messages.
+            known = next(
+                (other.buffer for other in self._handles.values() if other.name == name), None
+            )
             buffer = self._new_buffer(name, sender, plan) if known is None else known
             schema = topic.schema if isinstance(topic, Topic) else None
             handle = TopicHandle(name, sender, buffer, self._config.message_max_bytes, schema)
-            definition = sender.topic.found(plan, schema, register=self._config.auto_register_schemas)
+            definition = sender.topic.found(
+                plan, schema, register=self._config.auto_register_schemas
+            )
             if definition is None:
-                buffer.unchecked = True  # the upload retries the lookup until the messages' deadline
+                # The upload retries the lookup until the messages' deadline.
+                buffer.unchecked = True
             else:
                 handle.saw(definition)
                 handle.check()
             if schema is not None:
                 buffer.schemas.add(schema)
+            # A signal handler may raise here. A buffer without a handle would keep the sender's
+            # threads alive.
             try:
                 if known is None:
                     sender.attach(buffer)
                 self._handles[topic] = handle
-            except BaseException:  # a signal handler's, too: a buffer without a handle keeps the sender's threads alive
+            except BaseException:
                 if known is None:
                     sender.detach(buffer)
                 raise
             return handle
 
-    def _new_buffer(self, name: str, sender: Sender, plan: NewTopicPlan | None) -> RecordAccumulator:
+    def _new_buffer(
+        self, name: str, sender: Sender, plan: NewTopicPlan | None
+    ) -> RecordAccumulator:
         # Weak callbacks: the sender must not keep a dropped producer alive.
         reported, saw = weakly(self._reported, None), partial(weakly(self._saw, None), name)
-        about = sender.wake, saw, weakly(self._callbacks.store_failed, None), plan, self._callbacks.flushes
+        about = (
+            sender.wake,
+            saw,
+            weakly(self._callbacks.store_failed, None),
+            plan,
+            self._callbacks.flushes,
+        )
         return RecordAccumulator(self._buffer_settings, reported, *about)
 
     def _new_topic(self, topic: str | Topic) -> NewTopicPlan | None:
-        """How to create the topic if it does not exist; None if `auto.create.topics.enable` is false."""
+        """How to create the topic if it does not exist; None if `auto.create.topics.enable` is
+        false.
+        """
         if not self._config.auto_create_topics_enable:
             return None
         if isinstance(topic, Topic):
@@ -325,12 +389,17 @@ class Producer(RefusedTransactions):
             if handle.name == name:
                 handle.saw(definition)
 
-    def _checked_numbers(self, handle: TopicHandle, partition: int, timestamp: int) -> tuple[int, int]:
+    def _checked_numbers(
+        self, handle: TopicHandle, partition: int, timestamp: int
+    ) -> tuple[int, int]:
         partition, timestamp = operator.index(partition), operator.index(timestamp)
         if partition < -1 or (handle.partitions is not None and partition >= handle.partitions):
-            count = 0 if partition < -1 else self._lookup.head(handle.name).partitions  # it may have grown
+            # It may have grown.
+            count = 0 if partition < -1 else self._lookup.head(handle.name).partitions
             if not 0 <= partition < count:
-                raise UnknownTopic(handle.name, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
+                raise UnknownTopic(
+                    handle.name, partition=partition, code=KafkaError._UNKNOWN_PARTITION
+                )
             handle.partitions = count
         check_timestamp(timestamp, handle.name)
         return partition, timestamp
@@ -338,7 +407,9 @@ class Producer(RefusedTransactions):
     # --- how much is waiting ---
 
     def _pending(self) -> tuple[int, int]:
-        """Messages undelivered or waiting for their callback, and the bytes of the former. Needs `changed`."""
+        """Messages undelivered or waiting for their callback, and the bytes of the former. Needs
+        `changed`.
+        """
         buffers = self._buffers()
         rows = sum(buffer.pending_rows for buffer in buffers) + sum(map(len, self._callbacks.due))
         return rows, sum(buffer.pending_bytes for buffer in buffers)
@@ -347,22 +418,28 @@ class Producer(RefusedTransactions):
         return {handle.buffer for handle in tuple(self._handles.values())}
 
     def _make_room(self, buffer: RecordAccumulator) -> None:
-        """Grant a buffer room that `produce` may fill without checking the limits: half of its topic's share, so that
-        all topics together stay within them. Waits or raises QueueFull at a limit."""
+        """Grant a buffer room that `produce` may fill without checking the limits: half of its
+        topic's share, so that all topics together stay within them. Waits or raises QueueFull at a
+        limit.
+        """
 
         def grant() -> bool:
             rows, size = self._pending()
             if rows >= self._rows_max or size >= self._bytes_max:
                 return False
             shares = 2 * max(1, len(self._handles))
-            buffer.room_length = len(buffer.queue) + FIELDS * max(1, (self._rows_max - rows) // shares)
+            buffer.room_length = len(buffer.queue) + FIELDS * max(
+                1, (self._rows_max - rows) // shares
+            )
             buffer.room_bytes = buffer.bytes + max(1, (self._bytes_max - size) // shares)
             return True
 
         self._find_room(grant)
 
     def _produce_large(self, handle: TopicHandle, size: int, *row: Any) -> None:
-        """Queue a message of `size` bytes, more than a record of the topic may have. Raises what `produce` raises."""
+        """Queue a message of `size` bytes, more than a record of the topic may have. Raises what
+        `produce` raises.
+        """
         value, key, partition, timestamp, headers, notify = row
         partition, timestamp = self._checked_numbers(handle, partition, timestamp)
         if not callable(notify := notify or self._on_delivery) and notify is not None:
@@ -371,19 +448,23 @@ class Producer(RefusedTransactions):
         self._queue_block(handle, large_block(row, size, self._clock.unique_id(), handle), size)
 
     def _queue_block(self, handle: TopicHandle, block: LargeBlock | ArrowBlock, size: int) -> None:
-        """Queue records of `size` bytes that are committed together. Waits or raises QueueFull at a limit."""
+        """Queue records of `size` bytes that are committed together. Waits or raises QueueFull at a
+        limit.
+        """
 
         def has_room() -> bool:
             rows, waiting = self._pending()
-            # A block larger than the limit is accepted when nothing else waits. Otherwise it could never be produced.
+            # A block larger than the limit is accepted when nothing else waits. Otherwise it could
+            # never be produced.
             return rows < self._rows_max and (not rows or waiting + size <= self._bytes_max)
 
         self._find_room(has_room)
         handle.sender.append_block(handle.buffer, block, size)
 
     def _find_room(self, find: Callable[[], bool]) -> None:
-        """Call `find`, with `changed` held, until it finds room. Waits for that up to `max.block.ms`, running callbacks
-        that are due, and then raises QueueFull."""
+        """Call `find`, with `changed` held, until it finds room. Waits for that up to
+        `max.block.ms`, running callbacks that are due, and then raises QueueFull.
+        """
         callbacks = self._callbacks
         with callbacks.changed:
             if find():
@@ -403,20 +484,25 @@ class Producer(RefusedTransactions):
     # --- serving ---
 
     def poll(self, timeout: float | None = -1) -> int:
-        """Run due delivery callbacks, waiting up to `timeout` seconds (-1 or None: for ever) until a message has been
-        reported, with a callback or without. Returns the number of messages reported since the last call. Raises what a
-        callback raised, after all due callbacks have run."""
+        """Run due delivery callbacks, waiting up to `timeout` seconds (-1 or None: for ever) until
+        a message has been reported, with a callback or without. Returns the number of messages
+        reported since the last call. Raises what a callback raised, after all due callbacks have
+        run.
+        """
         callbacks = self._callbacks
-        if timeout == 0 and not (callbacks.due or callbacks.silent or callbacks.running or self._closed):
+        if timeout == 0 and not (
+            callbacks.due or callbacks.silent or callbacks.running or self._closed
+        ):
             return 0  # `poll(0)` after each message must not pay for a lock each time
         self._check_open()
         return callbacks.serve(self._deadline(timeout), self.__len__)
 
     def flush(self, timeout: float | None = -1) -> int:
-        """Send all messages without lingering, and wait up to `timeout` seconds while running callbacks. Returns the
-        number of messages still queued (0: all done).
+        """Send all messages without lingering, and wait up to `timeout` seconds while running
+        callbacks. Returns the number of messages still queued (0: all done).
 
-        It also waits for callbacks that other threads are running, unless it is called inside a callback.
+        It also waits for callbacks that other threads are running, unless it is called inside a
+        callback.
         """
         self._check_open()
         deadline = self._deadline(timeout)
@@ -430,7 +516,9 @@ class Producer(RefusedTransactions):
         return len(self)
 
     def _without_lingering(self, serve: Callable[[], None]) -> None:
-        """Send messages at once while `serve` runs. No generator does this: Ctrl-C could leave one suspended."""
+        """Send messages at once while `serve` runs. No generator does this: Ctrl-C could leave one
+        suspended.
+        """
         flush = Flush()
         try:
             self._callbacks.flushes.append(flush)
@@ -447,17 +535,23 @@ class Producer(RefusedTransactions):
         in_flight: bool = True,
         blocking: bool = True,  # noqa: ARG002 - Kafka's signature
     ) -> None:
-        """Drop messages. At the next `poll` or `flush`, callbacks of queued messages get _PURGE_QUEUE, and those of
-        messages being written _PURGE_INFLIGHT. The latter may still be written to the topic."""
+        """Drop messages. At the next `poll` or `flush`, callbacks of queued messages get
+        _PURGE_QUEUE, and those of messages being written _PURGE_INFLIGHT. The latter may still be
+        written to the topic.
+        """
         self._check_open()
-        for sender, buffer in {(handle.sender, handle.buffer) for handle in tuple(self._handles.values())}:
+        for sender, buffer in {
+            (handle.sender, handle.buffer) for handle in tuple(self._handles.values())
+        }:
             sender.purge(buffer, in_queue=in_queue, in_flight=in_flight)
 
     def close(self) -> bool:
-        """Flush without a time limit, then close; returns True. Idempotent. Afterwards methods raise RuntimeError.
+        """Flush without a time limit, then close; returns True. Idempotent. Afterwards methods
+        raise RuntimeError.
 
-        An exception raised in a callback is raised after the close. After Ctrl-C the producer is still open. A message
-        that another thread produces meanwhile is delivered, or refused with RuntimeError.
+        An exception raised in a callback is raised after the close. After Ctrl-C the producer is
+        still open. A message that another thread produces meanwhile is delivered, or refused with
+        RuntimeError.
         """
         failure: Exception | None = None
         while not self._closed:
@@ -475,7 +569,9 @@ class Producer(RefusedTransactions):
         """Close; with `if_idle`, not if another thread has produced since the flush."""
         with self._handles_lock:  # no other thread opens a handle meanwhile
             handles = dict(self._handles)  # they keep the senders until this producer has ended
-            if if_idle and (not all(close_handle(self._handles, topic) for topic in handles) or len(self)):
+            if if_idle and (
+                not all(close_handle(self._handles, topic) for topic in handles) or len(self)
+            ):
                 return
             self._closed, self._handles = True, {}
             self._life.end()
@@ -488,7 +584,9 @@ class Producer(RefusedTransactions):
             self._forwarding()
 
     def _flush_at_exit(self) -> None:
-        """Wait up to `message.timeout.ms` for messages not delivered or reported when the process ends, then close."""
+        """Wait up to `message.timeout.ms` for messages not delivered or reported when the process
+        ends, then close.
+        """
         if self._closed:
             return
         # A clock that the program controls stands still at its exit: the wait would have no end.
@@ -496,7 +594,10 @@ class Producer(RefusedTransactions):
         timeout_s = min(EXIT_WAIT_S, self._buffer_settings.timeout_s)
         if waiting:
             advice = "call flush() or close() before the end"
-            text = "the program ends with %d messages not delivered or reported: waiting up to %g s; %s"
+            text = (
+                "the program ends with %d messages not delivered or reported: waiting up to %g "
+                "s; %s"
+            )
             _log.warning(text, waiting, timeout_s, advice)
         deadline = self._monotonic() + timeout_s
         while waiting:
@@ -507,7 +608,10 @@ class Producer(RefusedTransactions):
             else:
                 break
         if waiting:
-            _log.error("the program ends without waiting longer for %d messages, which may be lost", waiting)
+            _log.error(
+                "the program ends without waiting longer for %d messages, which may be lost",
+                waiting,
+            )
         self._end()
 
     def _refuse_in_child(self, why: str) -> None:
@@ -516,11 +620,12 @@ class Producer(RefusedTransactions):
         self._closed, self._why_closed, self._handles = True, why, {}
 
     def resolve(self, topic: str, token: str, timeout: float = 60.0) -> bool:
-        """Resolve a delivery whose outcome is unknown: True if its messages are in the topic, else False.
+        """Resolve a delivery whose outcome is unknown: True if its messages are in the topic, else
+        False.
 
-        `token` is in the error's text and in `OutcomeUnknown.token`. The answer is final: messages reported as not
-        written are never written later. Works after `close` too. Raises OutcomeUnknown if the outcome cannot be
-        resolved within `timeout` seconds.
+        `token` is in the error's text and in `OutcomeUnknown.token`. The answer is final: messages
+        reported as not written are never written later. Works after `close` too. Raises
+        OutcomeUnknown if the outcome cannot be resolved within `timeout` seconds.
         """
         sender = topic_sender(self._store, check_topic(topic), self._clock, self._config.client_id)
         return sender.resolve(token, checked_timeout(timeout))
@@ -536,7 +641,9 @@ class Producer(RefusedTransactions):
         return cluster_id(self._store)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
-        """No effect: a store takes its credentials from the settings `store.*` or from the environment."""
+        """No effect: a store takes its credentials from the settings `store.*` or from the
+        environment.
+        """
         self._check_open()
 
     def __len__(self) -> int:
@@ -555,7 +662,10 @@ class Producer(RefusedTransactions):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -582,7 +692,11 @@ class Producer(RefusedTransactions):
             log_failure(report.topic, report.error, count)  # before `flush` can return
         notify = self._config.error_cb
         due: list[Due] = [deliveries] if wanted else []
-        if notify is not None and report.error is not None and report.error.error.code() in _OF_THE_STORE:
+        if (
+            notify is not None
+            and report.error is not None
+            and report.error.error.code() in _OF_THE_STORE
+        ):
             due.insert(0, Notice(notify, report.error.error))
         with self._callbacks.changed:
             if self._statistics is not None:

@@ -1,8 +1,10 @@
-"""The sender of a topic, one per process: everything that the process has buffered for the topic goes into one commit.
+"""The sender of a topic, one per process: everything that the process has buffered for the topic
+goes into one commit.
 
-Two tasks let the upload of one batch overlap the commit of the batch before. On a local store the upload commits
-itself while no full batch waits: handing a batch over would take as long as its commit. Batches are committed in the
-order in which they were taken, which keeps the order of each producer. All senders of a store share their threads.
+Two tasks let the upload of one batch overlap the commit of the batch before. On a local store the
+upload commits itself while no full batch waits: handing a batch over would take as long as its
+commit. Batches are committed in the order in which they were taken, which keeps the order of each
+producer. All senders of a store share their threads.
 """
 
 from __future__ import annotations
@@ -37,28 +39,41 @@ EXIT_WAIT_S = 2.0
 
 
 class Sender:
-    """Writes one topic on behalf of all producers of this process. `log` is its position in the topic's log."""
+    """Writes one topic on behalf of all producers of this process. `log` is its position in the
+    topic's log.
+    """
 
     def __init__(self, store: Store, topic: str, clock: Clock, client_id: str = "") -> None:
         self._store = store
         self._clock = clock
-        self.log = SharedTopicLog(TopicLog(store, topic, clock, indexed=True, client_id=client_id), clock)
+        self.log = SharedTopicLog(
+            TopicLog(store, topic, clock, indexed=True, client_id=client_id), clock
+        )
         self._threads = threads = _shared_threads(store, clock)
-        self._upload, self._commit = threads.task(self._upload_step), threads.task(self._commit_step)
-        self._batches = batches = InFlightBatches(clock, self.log.pending_shared, self._upload.call, self._commit.call)
+        self._upload, self._commit = (
+            threads.task(self._upload_step),
+            threads.task(self._commit_step),
+        )
+        self._batches = batches = InFlightBatches(
+            clock, self.log.pending_shared, self._upload.call, self._commit.call
+        )
         self._reports = reports = DeliveryReports(topic, clock, batches)
         self.topic = SenderTopic(topic, self.log, clock, batches)
         self.log.log.delta_log.store_failed = weakly(self.topic.store_failed, None)
         self._expiry = threads.task(Expiry(self.topic, clock, batches, reports).step)
         upload = BatchUpload(store, self.topic, clock, batches, reports)
-        self._uploads = Uploader(self.topic, threads, clock, batches, upload, reports, store.is_remote)
+        self._uploads = Uploader(
+            self.topic, threads, clock, batches, upload, reports, store.is_remote
+        )
         self._commits = Committer(self.topic, clock, batches, upload, reports, self._uploads)
         self._uploads.commit = self._commits.run
 
     # --- what producers call ---
 
     def attach(self, buffer: RecordAccumulator) -> None:
-        """Write what is put into `buffer` from now on. Raises RuntimeError if the system cannot start a thread."""
+        """Write what is put into `buffer` from now on. Raises RuntimeError if the system cannot
+        start a thread.
+        """
         batches = self._batches
         with batches.lock:
             self._threads.attach(self)
@@ -82,7 +97,9 @@ class Sender:
             return bool(batches.under_way) or any(map(len, batches.buffers))
 
     def close(self, buffer: RecordAccumulator) -> bool:
-        """Refuse further records in a buffer, and forget it; False, without effect, if some are not reported yet."""
+        """Refuse further records in a buffer, and forget it; False, without effect, if some are not
+        reported yet.
+        """
         batches = self._batches
         with batches.lock:
             if not buffer.close():
@@ -108,7 +125,9 @@ class Sender:
         self._batches.call_uploader()
 
     def purge(self, buffer: RecordAccumulator, *, in_queue: bool, in_flight: bool) -> None:
-        """Report waiting records with _PURGE_QUEUE, and those being written, which may arrive, with _PURGE_INFLIGHT."""
+        """Report waiting records with _PURGE_QUEUE, and those being written, which may arrive, with
+        _PURGE_INFLIGHT.
+        """
         batches = self._batches
         with batches.lock:
             queued = batches.take_all(buffer) if in_queue else []
@@ -120,7 +139,9 @@ class Sender:
         self.wake()  # and they make room for others
 
     def resolve(self, token: str, timeout_s: float) -> bool:
-        """Whether the append of an OutcomeUnknown is in the log. Raises OutcomeUnknown after `timeout_s` seconds."""
+        """Whether the append of an OutcomeUnknown is in the log. Raises OutcomeUnknown after
+        `timeout_s` seconds.
+        """
         log = TopicLog(self._store, self.topic.name, self._clock)
         return log.resolve(token, self._clock.monotonic() + timeout_s) is not None
 
@@ -138,7 +159,9 @@ class Sender:
         return self._maintain()
 
     def _leave_if_done(self) -> None:
-        """Let the threads end, and this sender with them, after the last buffer and the last batch."""
+        """Let the threads end, and this sender with them, after the last buffer and the last
+        batch.
+        """
         batches, uploads = self._batches, self._uploads
         with batches.lock:
             if not (batches.buffers or uploads.uploads or batches.waiting or batches.is_committing):
@@ -146,7 +169,9 @@ class Sender:
                 self._threads.detach(self, self._upload, self._commit, self._expiry)
 
     def _maintain(self) -> float | None:
-        """Start due maintenance between commits. Seconds until more is due; None without maintenance."""
+        """Start due maintenance between commits. Seconds until more is due; None without
+        maintenance.
+        """
         maintenance = self.topic.maintenance
         if maintenance is None or not self._batches.buffers:
             return None
@@ -157,14 +182,20 @@ class Sender:
 
 _lock = SYSTEM_CLOCK.lock()
 _senders: WeakValueDictionary[tuple[int, str, int], Sender] = WeakValueDictionary()
-"""By store, topic and clock. A sender keeps its store and clock alive, so their `id` is not reused while it exists."""
+"""By store, topic and clock. A sender keeps its store and clock alive, so their `id` is not reused
+while it exists.
+"""
 
 _threads: WeakValueDictionary[tuple[int, int], SharedThreads] = WeakValueDictionary()
-"""By store and clock: topics of one store do not wait for another one. Its senders keep it alive."""
+"""By store and clock: topics of one store do not wait for another one. Its senders keep it
+alive.
+"""
 
 
 def _forget_senders() -> None:
-    """A forked child starts without senders: it lacks its parent's threads, and cannot release locks that they held."""
+    """A forked child starts without senders: it lacks its parent's threads, and cannot release
+    locks that they held.
+    """
     global _lock, _senders, _threads
     _lock, _senders, _threads = SYSTEM_CLOCK.lock(), WeakValueDictionary(), WeakValueDictionary()
 
@@ -174,7 +205,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def _stop_senders() -> None:
-    """At exit: a thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process."""
+    """At exit: a thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts
+    the process.
+    """
     for sender in tuple(_senders.values()):
         sender.stop()
     shared = tuple(_threads.values())

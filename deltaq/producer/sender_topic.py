@@ -1,4 +1,6 @@
-"""A topic as its sender sees it: its log, its cached definition, and the maintenance beside the writer."""
+"""A topic as its sender sees it: its log, its cached definition, and the maintenance beside the
+writer.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from deltaq.topics.metadata import (
 from deltaq.topics.upload import pause_before_retry
 
 FIND_TOPIC_S = 5.0
-"""Seconds for which the first message to a topic tries to create or change it, before the sender's threads do."""
+"""Seconds for which the first message to a topic tries to create or change it, before the sender's
+threads do.
+"""
 
 
 class BackgroundMaintenance(Protocol):
@@ -40,7 +44,9 @@ class BackgroundMaintenance(Protocol):
 
 @dataclass(eq=False)
 class SenderTopic:
-    """Looks the topic up, and notifies its producers of changes. `maintenance`: None if this process does none."""
+    """Looks the topic up, and notifies its producers of changes. `maintenance`: None if this
+    process does none.
+    """
 
     name: str
     log: SharedTopicLog
@@ -54,29 +60,38 @@ class SenderTopic:
     ) -> TopicDefinition | None:
         """The cached definition of the topic; None if the topic does not exist.
 
-        The first call reads it from the store, and creates a missing topic by `plan` within `timeout_s` seconds. `anew`
-        reads it again, unless batches are under way: their commit refreshes the cache too, and would hold up this call.
-        Raises Unavailable, Corrupt, Incompatible, UnsafeStore.
+        The first call reads it from the store, and creates a missing topic by `plan` within
+        `timeout_s` seconds. `anew` reads it again, unless batches are under way: their commit
+        refreshes the cache too, and would hold up this call. Raises Unavailable, Corrupt,
+        Incompatible, UnsafeStore.
         """
         definition = self._newest
         if definition is None or (anew and not (self._batches.open or self._batches.is_committing)):
             return self._read(plan, timeout_s)
         return definition
 
-    def found(self, plan: NewTopicPlan | None, schema: TopicSchema | None, *, register: bool) -> TopicDefinition | None:
-        """The topic for the first message of a client with this schema. With `register`, the topic is changed if it
-        must be to take values of the schema; without, it is read anew before they are refused.
+    def found(
+        self, plan: NewTopicPlan | None, schema: TopicSchema | None, *, register: bool
+    ) -> TopicDefinition | None:
+        """The topic for the first message of a client with this schema. With `register`, the topic
+        is changed if it must be to take values of the schema; without, it is read anew before they
+        are refused.
 
-        None if the topic does not exist, or if the store is temporarily unavailable. Raises InvalidConfig for a schema
-        that does not fit, and what `get` raises.
+        None if the topic does not exist, or if the store is temporarily unavailable. Raises
+        InvalidConfig for a schema that does not fit, and what `get` raises.
         """
         deadline = self._clock.monotonic() + FIND_TOPIC_S
         try:
             definition = self.get(plan, FIND_TOPIC_S, anew=True)
-            if definition is None or schema is None or definition.evolution(self.name, schema) is None:
+            if (
+                definition is None
+                or schema is None
+                or definition.evolution(self.name, schema) is None
+            ):
                 return definition
             return self._evolved(schema, deadline) if register else self._read(None, 0.0)
-        except (OutcomeUnknown, Unavailable) as error:  # OutcomeUnknown: of creating or changing the topic
+        # OutcomeUnknown is that of creating or changing the topic.
+        except (OutcomeUnknown, Unavailable) as error:
             if isinstance(error, OutcomeUnknown) or error.error.retriable():
                 return None
             raise
@@ -88,7 +103,9 @@ class SenderTopic:
             if log.load() if self._newest is None else log.catch_up():
                 definition = definition_of(log)
             elif plan is not None:
-                definition = create_topic(log, plan, self._clock.monotonic() + timeout_s, exist_ok=True)
+                definition = create_topic(
+                    log, plan, self._clock.monotonic() + timeout_s, exist_ok=True
+                )
             self.saw(definition)
         return definition
 
@@ -109,11 +126,16 @@ class SenderTopic:
             buffer.store_failed(error.error)
 
     def known(self, plan: NewTopicPlan | None, deadline: float) -> TopicDefinition:
-        """The cached topic; its first lookup is retried until the deadline. Raises Unavailable, UnknownTopic."""
-        return self._asked_again(lambda: self.get(plan, max(0.0, deadline - self._clock.monotonic())), deadline)
+        """The cached topic; its first lookup is retried until the deadline. Raises Unavailable,
+        UnknownTopic.
+        """
+        return self._asked_again(
+            lambda: self.get(plan, max(0.0, deadline - self._clock.monotonic())), deadline
+        )
 
     def evolved(self, schema: TopicSchema, deadline: float) -> TopicDefinition:
-        """The topic, changed if it must be to take values of this schema. Retries until the deadline.
+        """The topic, changed if it must be to take values of this schema. Retries until the
+        deadline.
 
         Raises InvalidConfig for a schema that does not fit, Unavailable, UnknownTopic.
         """
@@ -140,10 +162,14 @@ class SenderTopic:
         return definition
 
     def newest(self, deadline: float) -> TopicDefinition:
-        """The topic read anew, with retries until the deadline. Raises Unavailable, UnknownTopic."""
+        """The topic read anew, with retries until the deadline. Raises Unavailable,
+        UnknownTopic.
+        """
         return self._asked_again(lambda: self._read(None, 0.0), deadline)
 
-    def _asked_again(self, look: Callable[[], TopicDefinition | None], deadline: float) -> TopicDefinition:
+    def _asked_again(
+        self, look: Callable[[], TopicDefinition | None], deadline: float
+    ) -> TopicDefinition:
         failures = 0
         while True:
             try:
@@ -151,7 +177,8 @@ class SenderTopic:
                     raise UnknownTopic(self.name)
                 return definition
             except OutcomeUnknown:
-                # The unknown outcome is that of creating or changing the topic, not of the messages.
+                # The unknown outcome is that of creating or changing the topic, not of the
+                # messages.
                 reason = "no answer yet whether the topic was created or changed"
             except Unavailable as error:
                 if not error.error.retriable():

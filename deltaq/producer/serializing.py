@@ -15,10 +15,12 @@ from deltaq.topic import Topic
 
 
 class SerializingProducer(Producer, Generic[K, V]):
-    """A `Producer` with the settings `key.serializer` and `value.serializer`: callables `(object, context) -> bytes`.
+    """A `Producer` with the settings `key.serializer` and `value.serializer`: callables `(object,
+    context) -> bytes`.
 
-    Serializers of a `Topic` handle take precedence. Mirrors `confluent_kafka.SerializingProducer`, whose `produce` has
-    the key before the value. `produce_arrow` takes columns of bytes, which pass no serializer.
+    Serializers of a `Topic` handle take precedence. Mirrors `confluent_kafka.SerializingProducer`,
+    whose `produce` has the key before the value. `produce_arrow` takes columns of bytes, which pass
+    no serializer.
     """
 
     _serializes: ClassVar[bool] = True
@@ -48,8 +50,8 @@ class SerializingProducer(Producer, Generic[K, V]):
     ) -> None:
         """Serialize key and value, then queue the message as `Producer.produce` does.
 
-        Raises KeySerializationError and ValueSerializationError, after which nothing is queued, and what
-        `Producer.produce` raises.
+        Raises KeySerializationError and ValueSerializationError, after which nothing is queued, and
+        what `Producer.produce` raises.
         """
         self._check_open()  # before the serializers, which may register a schema
         if not isinstance(topic, str | Topic):
@@ -59,5 +61,11 @@ class SerializingProducer(Producer, Generic[K, V]):
             name, serializers = topic.name, topic.serializers.over(serializers)
         key_bytes, value_bytes, headers = serializers.serialize(name, key, value, headers)
         super().produce(
-            topic, value_bytes, key_bytes, partition, on_delivery=on_delivery, timestamp=timestamp, headers=headers
+            topic,
+            value_bytes,
+            key_bytes,
+            partition,
+            on_delivery=on_delivery,
+            timestamp=timestamp,
+            headers=headers,
         )

@@ -17,15 +17,23 @@ from deltaq.topics.columns import rows_by_partition
 from deltaq.weak import weakly
 
 _UNASSIGNED = -1
-"""librdkafka's partition for messages whose partition is not chosen yet. Here it is chosen when a batch is encoded."""
+"""librdkafka's partition for messages whose partition is not chosen yet. Here it is chosen when a
+batch is encoded.
+"""
 
 
 class ProducerStatistics:
-    """Counts what was written, and queues a call of `stats_cb` every `statistics.interval.ms`. Calls that the
-    application is late for are replaced by newer ones. All state is guarded by `callbacks.changed`."""
+    """Counts what was written, and queues a call of `stats_cb` every `statistics.interval.ms`.
+    Calls that the application is late for are replaced by newer ones. All state is guarded by
+    `callbacks.changed`.
+    """
 
     def __init__(
-        self, config: ProducerConfig, clock: Clock, callbacks: CallbackQueue, handles: Mapping[Any, TopicHandle]
+        self,
+        config: ProducerConfig,
+        clock: Clock,
+        callbacks: CallbackQueue,
+        handles: Mapping[Any, TopicHandle],
     ) -> None:
         self._config = config
         self._fields = ClientFields("producer", config.client_id, clock)
@@ -64,7 +72,8 @@ class ProducerStatistics:
         return {
             **self._fields.now(),
             "replyq": len(self._callbacks.due),
-            "msg_cnt": sum(buffer.pending_rows for buffer in buffers.values()) + sum(map(len, self._callbacks.due)),
+            "msg_cnt": sum(buffer.pending_rows for buffer in buffers.values())
+            + sum(map(len, self._callbacks.due)),
             "msg_size": sum(buffer.pending_bytes for buffer in buffers.values()),
             "msg_max": self._config.queue_buffering_max_messages,
             "msg_size_max": self._config.queue_buffering_max_kbytes * 1024,
@@ -83,12 +92,18 @@ class ProducerStatistics:
             "msgs_inflight": buffer.taken_rows - buffer.reported_rows,
         }
         written = self._messages.get(name, Counter())
-        partitions = {str(number): {"partition": number, "txmsgs": written[number]} for number in sorted(written)}
+        partitions = {
+            str(number): {"partition": number, "txmsgs": written[number]}
+            for number in sorted(written)
+        }
         return {"topic": name, "partitions": {**partitions, str(_UNASSIGNED): waiting}}
 
 
 def open_statistics(
-    config: ProducerConfig, clock: Clock, callbacks: CallbackQueue, handles: Mapping[Any, TopicHandle]
+    config: ProducerConfig,
+    clock: Clock,
+    callbacks: CallbackQueue,
+    handles: Mapping[Any, TopicHandle],
 ) -> ProducerStatistics | None:
     """The statistics of a producer; None if its settings do not ask for them."""
     if config.stats_cb is None or not config.statistics_interval_ms:

@@ -26,7 +26,9 @@ HeadersInput: TypeAlias = (
     | list[tuple[str, bytes]]
     | None
 )
-"""A dict, or a list of pairs. Lists of one value type are named too: `list` is invariant to a type checker."""
+"""A dict, or a list of pairs. Lists of one value type are named too: `list` is invariant to a type
+checker.
+"""
 
 
 class _NoPlainValue:
@@ -63,7 +65,9 @@ class TopicHandle:
         self.keyed = "compact" in definition.settings.cleanup_policy
 
     def _conflict(self, definition: TopicDefinition) -> InvalidConfig | None:
-        """Why values of the client's schema do not fit the topic. The sender changes a schema that may be changed."""
+        """Why values of the client's schema do not fit the topic. The sender changes a schema that
+        may be changed.
+        """
         if self.client_schema is None:
             return None
         try:
@@ -80,7 +84,9 @@ class TopicHandle:
             raise self._refusal
 
     def accepted(self, value: object) -> tuple[object, int]:
-        """Convert a value that is not plain; with its size in bytes. Raises TypeError, InvalidValue, InvalidConfig."""
+        """Convert a value that is not plain; with its size in bytes. Raises TypeError,
+        InvalidValue, InvalidConfig.
+        """
         self.check()
         if value is None:
             return None, 0
@@ -92,10 +98,17 @@ class TopicHandle:
 
 
 def check_before_io(
-    topic: str | Topic, value: object, key: object, partition: int, timestamp: int, headers: object, size_max: int
+    topic: str | Topic,
+    value: object,
+    key: object,
+    partition: int,
+    timestamp: int,
+    headers: object,
+    size_max: int,
 ) -> None:
-    """Refuse what no topic accepts, before the first `produce` to a topic looks it up or creates it. Raises TypeError,
-    MessageTooLarge above `size_max` bytes, UnknownTopic, InvalidValue."""
+    """Refuse what no topic accepts, before the first `produce` to a topic looks it up or creates
+    it. Raises TypeError, MessageTooLarge above `size_max` bytes, UnknownTopic, InvalidValue.
+    """
     if not isinstance(topic, str | Topic):
         raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
     name = topic.name if isinstance(topic, Topic) else check_topic(topic)
@@ -103,7 +116,9 @@ def check_before_io(
     size += 0 if headers is None else accepted_headers(headers)[1]
     if isinstance(topic, Topic) and topic.schema is not None:
         size += 0 if value is None else _size(_as_row(value, topic.schema, name))
-    elif value is not None and not isinstance(value, dict) and not hasattr(value, "model_fields_set"):
+    elif (
+        value is not None and not isinstance(value, dict) and not hasattr(value, "model_fields_set")
+    ):
         size += len(as_bytes(value, "value"))  # only typed topics take dicts and models
     if size > size_max:
         raise MessageTooLarge(size=size, limit=size_max, topic=name)
@@ -113,12 +128,16 @@ def check_before_io(
 
 
 def _as_row(value: object, schema: TopicSchema, topic: str) -> dict[str, object]:
-    """The row of a typed topic's value. Bytes are refused with the name of the topic: a producer of bytes may not know
-    that the topic is typed. Raises InvalidValue."""
+    """The row of a typed topic's value. Bytes are refused with the name of the topic: a producer of
+    bytes may not know that the topic is typed. Raises InvalidValue.
+    """
     if isinstance(value, bytes | str):
-        has, wanted = ("schema", "") if schema.model is None else ("model", f"{schema.model.__name__} or ")
+        has, wanted = (
+            ("schema", "") if schema.model is None else ("model", f"{schema.model.__name__} or ")
+        )
         raise InvalidValue(
-            f"topic {topic!r} has a {has}: expected {wanted}dict, got {type(value).__name__}", topic=topic
+            f"topic {topic!r} has a {has}: expected {wanted}dict, got {type(value).__name__}",
+            topic=topic,
         )
     return schema.accept(value)
 
@@ -144,7 +163,9 @@ def as_bytes(data: object, what: str) -> bytes:
 
 
 def _size(value: object) -> int:
-    """Approximate size of an accepted value in bytes: the length of text and bytes, 8 for other scalars."""
+    """Approximate size of an accepted value in bytes: the length of text and bytes, 8 for other
+    scalars.
+    """
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode())
     if isinstance(value, bytes):
@@ -155,15 +176,20 @@ def _size(value: object) -> int:
 
 
 def accepted_headers(headers: object) -> tuple[Headers, int]:
-    """Headers as a list of (str, bytes or None), and their size. TypeError for what `HeadersInput` does not allow."""
+    """Headers as a list of (str, bytes or None), and their size. TypeError for what `HeadersInput`
+    does not allow.
+    """
     if not isinstance(headers, Mapping | list):
-        raise TypeError(f"headers must be a dict or a list of (name, value) pairs, not {type(headers).__name__}")
+        raise TypeError(
+            f"headers must be a dict or a list of (name, value) pairs, not {type(headers).__name__}"
+        )
     checked: list[tuple[str, bytes | None]] = []
     size = 0
     for pair in headers.items() if isinstance(headers, Mapping) else headers:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise TypeError(
-                f"a header must be a (str, bytes, str or None) pair, not {type(pair).__name__} {pair!r:.60}"
+                f"a header must be a (str, bytes, str or None) pair, not {type(pair).__name__} "
+                f"{pair!r:.60}"
             )
         name, content = pair
         data = None if content is None else as_bytes(content, f"header {name!r:.60}")

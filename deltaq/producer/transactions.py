@@ -1,4 +1,6 @@
-"""The transactional methods of `confluent_kafka.Producer`, which are refused: this version has no transactions."""
+"""The transactional methods of `confluent_kafka.Producer`, which are refused: this version has no
+transactions.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ from deltaq.message import TopicPartition
 
 
 class RefusedTransactions:
-    """Methods that raise KafkaException (_UNSUPPORTED_FEATURE), so that a program learns why instead of that a name is
-    missing."""
+    """Methods that raise KafkaException (_UNSUPPORTED_FEATURE), so that a program learns why
+    instead of that a name is missing.
+    """
 
     def init_transactions(self, timeout: float | None = -1, /) -> NoReturn:
         """Refused."""
@@ -22,7 +25,11 @@ class RefusedTransactions:
         _refuse("begin_transaction")
 
     def send_offsets_to_transaction(
-        self, positions: Sequence[TopicPartition], group_metadata: object, timeout: float | None = -1, /
+        self,
+        positions: Sequence[TopicPartition],
+        group_metadata: object,
+        timeout: float | None = -1,
+        /,
     ) -> NoReturn:
         """Refused."""
         _refuse("send_offsets_to_transaction", positions, group_metadata, timeout)

@@ -1,4 +1,6 @@
-"""The uploads of a sender: when records are taken from their buffers, and how many batches are uploaded at once."""
+"""The uploads of a sender: when records are taken from their buffers, and how many batches are
+uploaded at once.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,14 @@ from deltaq.shared_threads import SharedThreads
 from deltaq.topics.log import Appended
 
 BATCHES_AHEAD_MAX = 8
-"""Most batches that wait for a commit. Beyond that, records wait in the accumulators and form larger batches."""
+"""Most batches that wait for a commit. Beyond that, records wait in the accumulators and form
+larger batches.
+"""
 
 UPLOADS_MAX = 4
-"""Most batches uploaded at once. Unless full batches wait, it is one: larger batches are cheaper than more of them."""
+"""Most batches uploaded at once. Unless full batches wait, it is one: larger batches are cheaper
+than more of them.
+"""
 
 _SHARED_WAIT_MIN_S = 0.001
 """Shortest wait in seconds for the commit of shared files before more are uploaded."""
@@ -48,7 +54,9 @@ class Uploader:
     commit: Callable[[], None] = lambda: None
 
     def step(self) -> float | None:
-        """Upload a batch if one is due. Seconds until one may be; None if that depends on other changes."""
+        """Upload a batch if one is due. Seconds until one may be; None if that depends on other
+        changes.
+        """
         batch, wait_s = self._next_batch()
         if batch is None:
             return wait_s
@@ -56,7 +64,9 @@ class Uploader:
         return 0.0
 
     def start_extra_worker(self) -> None:
-        """Start an extra worker if a full batch waits while others are uploaded. The caller holds the sender's lock."""
+        """Start an extra worker if a full batch waits while others are uploaded. The caller holds
+        the sender's lock.
+        """
         if self.uploads and self._is_extra_worker_due() and self.extra_workers < UPLOADS_MAX - 1:
             self.extra_workers += 1
             self._threads.task(self._extra_step).call()
@@ -71,7 +81,9 @@ class Uploader:
         return 0.0
 
     def _process(self, batch: ProduceBatch) -> None:
-        """Upload a batch or report its failure. A shared file that may be in the store is left to the committer."""
+        """Upload a batch or report its failure. A shared file that may be in the store is left to
+        the committer.
+        """
         failure: KafkaException | None = None
         try:
             self._upload.first(batch)
@@ -94,14 +106,17 @@ class Uploader:
         self._batches.call_uploader()
 
     def _has_more_to_do(self) -> bool:
-        """Whether uploads should go on during a commit: a full batch waits, the commit may wait for another process, or
-        for longer than some records may. The caller holds the sender's lock."""
+        """Whether uploads should go on during a commit: a full batch waits, the commit may wait for
+        another process, or for longer than some records may. The caller holds the sender's lock.
+        """
         batches = self._batches
         is_full = any(buffer.is_full for buffer in batches.buffers)
         return is_full or batches.is_expiring or batches.group_commit is not None
 
     def _next_batch(self) -> tuple[ProduceBatch | None, float | None]:
-        """Take a batch if some buffer has lingered long enough. If not, the seconds until one will have."""
+        """Take a batch if some buffer has lingered long enough. If not, the seconds until one will
+        have.
+        """
         batches = self._batches
         with batches.lock:
             batches.buffers = [buffer for buffer in batches.buffers if buffer.is_in_use]
@@ -116,42 +131,61 @@ class Uploader:
             return batch, None
 
     def _is_extra_worker_due(self) -> bool:
-        """Whether a full batch waits and should be uploaded now. Under contention without group commit, writers linger
-        longer to leave each other slots, and larger batches are better than more of them."""
+        """Whether a full batch waits and should be uploaded now. Under contention without group
+        commit, writers linger longer to leave each other slots, and larger batches are better than
+        more of them.
+        """
         batches = self._batches
         has_room = self.uploads < UPLOADS_MAX and len(batches.waiting) < BATCHES_AHEAD_MAX
         is_free = has_room and not batches.is_stopping
-        is_uncontended = self._linger.extra_s == 0 or batches.contended_left_s(self._clock.monotonic()) > 0
+        is_uncontended = (
+            self._linger.extra_s == 0 or batches.contended_left_s(self._clock.monotonic()) > 0
+        )
         return is_free and is_uncontended and any(buffer.is_full for buffer in batches.buffers)
 
     def _wait_s(self) -> float | None:
-        """Seconds until records should be taken; None if there are none, or if enough batches wait for a commit."""
+        """Seconds until records should be taken; None if there are none, or if enough batches wait
+        for a commit.
+        """
         batches = self._batches
         if len(batches.waiting) >= BATCHES_AHEAD_MAX:
             return None
         now = self._clock.monotonic()
-        due = [wait for buffer in batches.buffers if (wait := buffer.due_in(now, self._linger_s)) is not None]
+        due = [
+            wait
+            for buffer in batches.buffers
+            if (wait := buffer.due_in(now, self._linger_s)) is not None
+        ]
         contended_left_s = batches.contended_left_s(now)
         may_wait = bool(due and batches.open and contended_left_s)
         self._waits_for_commit = may_wait and not any(buffer.is_full for buffer in batches.buffers)
         if self._waits_for_commit:
-            # One small shared file at a time is enough: the leader's next commit takes what was uploaded until then.
+            # One small shared file at a time is enough: the leader's next commit takes what was
+            # uploaded until then.
             return max(_SHARED_WAIT_MIN_S, contended_left_s, *due)
         return min(due, default=None)
 
     def _linger_s(self, produced_at: float, linger_s: float) -> float:
-        """Seconds to linger for records whose oldest was produced at `produced_at` and may wait `linger_s` seconds. It
-        is less than `linger_s` where waiting gains nothing, and more under contention without group commit."""
+        """Seconds to linger for records whose oldest was produced at `produced_at` and may wait
+        `linger_s` seconds. It is less than `linger_s` where waiting gains nothing, and more under
+        contention without group commit.
+        """
         is_contended = self._batches.contended_left_s(self._clock.monotonic()) > 0
         if self._lone.is_next(produced_at, linger_s):
             linger_s = 0.0
-        elif not (self._batches.under_way or is_contended or self._is_remote) and self._linger.is_alone:
-            # Not on an object store, where each request costs money and concurrent requests slow each other down.
+        elif (
+            not (self._batches.under_way or is_contended or self._is_remote)
+            and self._linger.is_alone
+        ):
+            # Not on an object store, where each request costs money and concurrent requests slow
+            # each other down.
             linger_s = self._batch_times.enough_s(linger_s)
         return linger_s if is_contended else max(linger_s, self._linger.extra_s)
 
     def learn(self, committed: Sequence[ProduceBatch], appended: Appended, now: float) -> None:
-        """Learn how long these batches took, which were committed at `now`, and how many other writers there are."""
+        """Learn how long these batches took, which were committed at `now`, and how many other
+        writers there are.
+        """
         chance = self._clock.random()
         if not self._batches.contended_left_s(now):
             self._linger.committed(appended.others, now, appended.seconds, chance)
@@ -159,7 +193,9 @@ class Uploader:
             self._batch_times.committed(now - batch.taken_at)
 
     def recheck_linger(self) -> None:
-        """Look for records to upload after a commit, if they may now linger less than `linger.ms`."""
+        """Look for records to upload after a commit, if they may now linger less than
+        `linger.ms`.
+        """
         with self._batches.lock:
             own = [buffer.settings.linger_s for buffer in self._batches.buffers]
             # `_waits_for_commit` as decided before the wait: the contention may have ended since.
@@ -167,7 +203,9 @@ class Uploader:
                 self._batches.call_uploader()
 
     def _taken(self) -> ProduceBatch:
-        """Take a batch and note what it says about lingering. The caller holds the sender's lock."""
+        """Take a batch and note what it says about lingering. The caller holds the sender's
+        lock.
+        """
         now = self._clock.monotonic()
         batch = self._batches.take(now, as_of=self._topic.log.version)
         self.uploads += 1

@@ -1,8 +1,10 @@
-"""Whether a native decoder can be trusted with an Avro payload: its depth and its number of values have a limit.
+"""Whether a native decoder can be trusted with an Avro payload: its depth and its number of values
+have a limit.
 
-A decoder recurses with each record, array and map, and reads as many items as an array says it has. Where the schema
-bounds the depth and each item takes a byte, the length of the payload bounds all of that, and nothing is checked.
-Otherwise `check_payload` walks over the bytes first, without recursion.
+A decoder recurses with each record, array and map, and reads as many items as an array says it has.
+Where the schema bounds the depth and each item takes a byte, the length of the payload bounds all
+of that, and nothing is checked. Otherwise `check_payload` walks over the bytes first, without
+recursion.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from typing import Any
 from deltaq.schema_registry.work import VALUE_DEPTH_MAX, OutOfBounds
 
 FREE_VALUES_MAX = 1_000_000
-"""Values of one payload that take no byte in it: nulls, records without fields, and defaults of the reader."""
+"""Values of one payload that take no byte in it: nulls, records without fields, and defaults of the
+reader.
+"""
 DECIMAL_DIGITS_MAX = 1_000
 _DECIMAL_BYTES_MAX = 416
 """Of these digits. The time of converting a number grows with the square of its length."""
@@ -29,8 +33,10 @@ _CONTAINERS = frozenset((_RECORD, _ARRAY, _MAP))
 
 @dataclass(slots=True, eq=False)
 class _Type:
-    """A type of the schema. `size` is that of values that all have the same number of bytes, `count` that of an enum's
-    symbols and a decimal's digits, `is_free` says whether values can have none."""
+    """A type of the schema. `size` is that of values that all have the same number of bytes,
+    `count` that of an enum's symbols and a decimal's digits, `is_free` says whether values can have
+    none.
+    """
 
     kind: int
     parts: list[_Type] = field(default_factory=list)
@@ -41,9 +47,10 @@ class _Type:
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What a value of a type costs. `least` is its smallest number of bytes, `free` the largest number of values in it
-    that take none, apart from those in items of arrays and maps; `free_items` is the largest `free` of an item, and
-    None for items of no bytes."""
+    """What a value of a type costs. `least` is its smallest number of bytes, `free` the largest
+    number of values in it that take none, apart from those in items of arrays and maps;
+    `free_items` is the largest `free` of an item, and None for items of no bytes.
+    """
 
     depth: int = 0
     least: int = 1
@@ -53,7 +60,9 @@ class _Cost:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known of all payloads of a schema. `is_recursive`: the schema does not bound the depth."""
+    """What is known of all payloads of a schema. `is_recursive`: the schema does not bound the
+    depth.
+    """
 
     root: _Type
     is_recursive: bool
@@ -62,18 +71,21 @@ class Bounds:
     """There are unions, enums or decimals, which `check_payload` checks, too."""
 
     def are_unknown(self, length: int, reader_free: int) -> bool:
-        """Whether a payload of this many bytes has to be checked. `reader_free` is the largest number of values that
-        the reader's schema adds to a record."""
+        """Whether a payload of this many bytes has to be checked. `reader_free` is the largest
+        number of values that the reader's schema adds to a record.
+        """
         if self.is_recursive or self.cost.free_items is None:
             return True
         free = self.cost.free + length * self.cost.free_items
-        records = free + self.cost.depth * length if reader_free else 0  # a byte is in so many records at most
+        # A byte is in so many records at most.
+        records = free + self.cost.depth * length if reader_free else 0
         return free + records * reader_free > FREE_VALUES_MAX
 
 
 def bounds_of(parsed: Any, named: Mapping[str, Any]) -> Bounds:
-    """The bounds of a schema that fastavro has parsed. Raises ValueError for types that are nested too deeply, a record
-    that contains itself in each value, and a decimal with too many digits."""
+    """The bounds of a schema that fastavro has parsed. Raises ValueError for types that are nested
+    too deeply, a record that contains itself in each value, and a decimal with too many digits.
+    """
     found = _Compiler(named)
     root = found.compiled(parsed, 0)
     costs = _Costs()
@@ -166,7 +178,9 @@ class _Costs:
         parts = [self.of(part) for part in kind.parts]
         depth = max((part.depth for part in parts), default=0)
         items = [part.free_items for part in parts]
-        free_items = None if None in items else max((each for each in items if each is not None), default=0)
+        free_items = (
+            None if None in items else max((each for each in items if each is not None), default=0)
+        )
         match kind.kind:
             case _k if _k in (_SIZED, _DECIMAL) and kind.size != _VARIABLE:
                 return _Cost(0, kind.size, 0 if kind.size else 1)
@@ -183,20 +197,27 @@ class _Costs:
 
 
 def check_payload(data: bytes, bounds: Bounds, reader_free: int = 0) -> None:
-    """Raises OutOfBounds, with the place in the payload, if it is nested too deeply or stands for too many values. The
-    decoder itself refuses a payload that ends too early: it goes no further than this."""
+    """Raises OutOfBounds, with the place in the payload, if it is nested too deeply or stands for
+    too many values. The decoder itself refuses a payload that ends too early: it goes no further
+    than this.
+    """
     payload, free = _Payload(data), 0
-    waiting: list[tuple[_Type, int, int]] = [(bounds.root, 0, 0)]  # with its depth, and the items left of its block
+    # With its depth, and the items left of its block.
+    waiting: list[tuple[_Type, int, int]] = [(bounds.root, 0, 0)]
     try:
         while waiting:
             kind, depth, items_left = waiting.pop()
             if kind.kind in _CONTAINERS and depth >= VALUE_DEPTH_MAX:
-                raise OutOfBounds(f"byte {payload.position}: it is nested more than {VALUE_DEPTH_MAX} levels deep")
+                raise OutOfBounds(
+                    f"byte {payload.position}: it is nested more than {VALUE_DEPTH_MAX} levels deep"
+                )
             if kind.kind == _RECORD:
                 free += reader_free + (not kind.parts)
                 waiting += [(part, depth + 1, 0) for part in reversed(kind.parts)]
             elif kind.kind == _UNION:
-                waiting.append((kind.parts[payload.choice(len(kind.parts), "a union", "branch")], depth, 0))
+                waiting.append(
+                    (kind.parts[payload.choice(len(kind.parts), "a union", "branch")], depth, 0)
+                )
             elif kind.kind in (_ARRAY, _MAP):
                 items_left = items_left or payload.block()
                 free += items_left if items_left > FREE_VALUES_MAX and kind.parts[0].is_free else 0
@@ -209,7 +230,9 @@ def check_payload(data: bytes, bounds: Bounds, reader_free: int = 0) -> None:
                 free += kind.is_free
                 payload.pass_over(kind)
             if free > FREE_VALUES_MAX:
-                raise OutOfBounds(f"byte {payload.position}: more than {FREE_VALUES_MAX} values take no bytes")
+                raise OutOfBounds(
+                    f"byte {payload.position}: more than {FREE_VALUES_MAX} values take no bytes"
+                )
     except _Ended:
         return
 
@@ -219,7 +242,9 @@ class _Ended(Exception):
 
 
 class _Payload:
-    """The bytes of a payload, of which each method passes over some. Raises OutOfBounds, and _Ended at the end."""
+    """The bytes of a payload, of which each method passes over some. Raises OutOfBounds, and _Ended
+    at the end.
+    """
 
     __slots__ = ("_data", "position")
 

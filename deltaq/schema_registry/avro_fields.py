@@ -11,8 +11,9 @@ import fastavro
 
 
 def unwritable_field(parsed: Any, value: Any) -> str | None:
-    """The innermost field that the writer refuses, after the name of its record; None if it is the value as a whole.
-    `parsed` is a schema that fastavro has parsed."""
+    """The innermost field that the writer refuses, after the name of its record; None if it is the
+    value as a whole. `parsed` is a schema that fastavro has parsed.
+    """
     named = parsed.get("__named_schemas", {}) if isinstance(parsed, dict) else {}
     found: str | None = None
     place, schema = None, parsed
@@ -35,13 +36,20 @@ def has_overflown(value: Any, written: Any) -> bool:
             waiting += [(one[key], other[key]) for key in other.keys() & one.keys()]
         elif isinstance(one, list | tuple) and isinstance(other, list):
             waiting += zip(one, other, strict=False)
-        elif isinstance(other, float) and math.isinf(other) and one is not None and not math.isinf(one):
+        elif (
+            isinstance(other, float)
+            and math.isinf(other)
+            and one is not None
+            and not math.isinf(one)
+        ):
             return True
     return False
 
 
 def without_branches(value: Any) -> Any:
-    """The value without what names the branches of unions: (branch, value), and `-type` in a record."""
+    """The value without what names the branches of unions: (branch, value), and `-type` in a
+    record.
+    """
     match value:
         case (str(), inner) if isinstance(value, tuple):
             return without_branches(inner)
@@ -52,9 +60,12 @@ def without_branches(value: Any) -> Any:
     return value
 
 
-def _parts(schema: Any, value: Any, named: Mapping[str, Any]) -> Iterator[tuple[str | None, Any, Any]]:
+def _parts(
+    schema: Any, value: Any, named: Mapping[str, Any]
+) -> Iterator[tuple[str | None, Any, Any]]:
     """The parts of a value: the field, if it is one, the schema and the value."""
-    if isinstance(schema, list):  # which branch the value was meant for is known if only one is not null
+    # Which branch the value was meant for is known if only one is not null.
+    if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
         schema = branches[0] if len(branches) == 1 else "null"
     schema = named.get(schema, schema) if isinstance(schema, str) else schema
@@ -62,7 +73,11 @@ def _parts(schema: Any, value: Any, named: Mapping[str, Any]) -> Iterator[tuple[
     if kind in ("record", "error") and isinstance(value, Mapping):
         for field in schema["fields"]:
             default = field.get("default")
-            yield f"{schema['name']}.{field['name']}", field["type"], value.get(field["name"], default)
+            yield (
+                f"{schema['name']}.{field['name']}",
+                field["type"],
+                value.get(field["name"], default),
+            )
     elif kind == "array" and isinstance(value, list | tuple):
         yield from ((None, schema["items"], item) for item in value)
     elif kind == "map" and isinstance(value, Mapping):
@@ -72,15 +87,21 @@ def _parts(schema: Any, value: Any, named: Mapping[str, Any]) -> Iterator[tuple[
 def _is_kept(schema: Any, value: Any, named: Mapping[str, Any]) -> bool:
     """Whether a value can be written, and its numbers are finite afterwards if they were before."""
     branches = schema if isinstance(schema, list) else [schema]
-    branches = [named.get(branch, branch) if isinstance(branch, str) else branch for branch in branches]
+    branches = [
+        named.get(branch, branch) if isinstance(branch, str) else branch for branch in branches
+    ]
     complete = [
-        {**branch, "__fastavro_parsed": True, "__named_schemas": named} if isinstance(branch, dict) else branch
+        {**branch, "__fastavro_parsed": True, "__named_schemas": named}
+        if isinstance(branch, dict)
+        else branch
         for branch in branches
     ]
     parsed, buffer = complete if isinstance(schema, list) else complete[0], io.BytesIO()
     try:
         fastavro.schemaless_writer(buffer, parsed, value)
         buffer.seek(0)
-        return not has_overflown(without_branches(value), fastavro.schemaless_reader(buffer, parsed, None))
+        return not has_overflown(
+            without_branches(value), fastavro.schemaless_reader(buffer, parsed, None)
+        )
     except Exception:  # noqa: BLE001 - fastavro raises many errors, all of which mean that it cannot
         return False

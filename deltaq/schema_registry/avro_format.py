@@ -1,4 +1,6 @@
-"""Avro: the only door to `fastavro`, which writes and reads records. `compatibility/avro` judges."""
+"""Avro: the only door to `fastavro`, which writes and reads records. `compatibility/avro`
+judges.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ from deltaq.serde.errors import SerializationError
 from deltaq.serde.json_text import strict_json
 
 _DEFAULT_STEPS_MAX = 100_000
-"""Values in all defaults of a schema. Defaults of a record's fields are part of each default of the record."""
+"""Values in all defaults of a schema. Defaults of a record's fields are part of each default of the
+record.
+"""
 _INFINITY, _NEGATIVE_INFINITY = b"\x00\x00\x80\x7f", b"\x00\x00\x80\xff"
 """What `float` is written as beyond 32 bits."""
 LOGICAL_READERS.update(OWN_LOGICAL_READERS)
@@ -61,14 +65,17 @@ def _loaded(text: str) -> Any:
 
 
 def identity(text: str, references: Sequence[NamedText]) -> str:
-    """The normalized text: the order of attributes makes no other schema, as in Confluent's registry."""
+    """The normalized text: the order of attributes makes no other schema, as in Confluent's
+    registry.
+    """
     return normalized(text)
 
 
 def parse(text: str, references: Sequence[NamedText]) -> Any:
     """The schema for a comparison. Raises ValueError."""
     try:
-        _prepared(text, tuple(references))  # refuses defaults and names that the library of the rules lets pass
+        # Refuses defaults and names that the library of the rules lets pass.
+        _prepared(text, tuple(references))
         return rules.parsed(_loaded(text), [_loaded(reference.text) for reference in references])
     except (SchemaParseException, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -86,9 +93,10 @@ def incompatibilities(reader: Any, writer: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSchema:
-    """A schema as fastavro needs it, for `encode` and `decode`. `guarded` is for payloads that are read without another
-    schema. `mutable_defaults` are the ids of the defaults in it that are lists or dicts, `default_values` is the
-    largest number of values in the defaults of one record."""
+    """A schema as fastavro needs it, for `encode` and `decode`. `guarded` is for payloads that are
+    read without another schema. `mutable_defaults` are the ids of the defaults in it that are lists
+    or dicts, `default_values` is the largest number of values in the defaults of one record.
+    """
 
     parsed: Any
     guarded: Any
@@ -128,38 +136,60 @@ def _prepared(text: str, references: tuple[NamedText, ...]) -> PreparedSchema:
         field["default"] = value
     mutable = frozenset(id(value) for _, value in defaults if isinstance(value, list | dict))
     to_read = _complete(guarded(parsed), {name: guarded(schema) for name, schema in named.items()})
-    return PreparedSchema(_complete(parsed, named), to_read, bounds, mutable, _default_values(named))
+    return PreparedSchema(
+        _complete(parsed, named), to_read, bounds, mutable, _default_values(named)
+    )
 
 
 def _default_values(named: Mapping[str, Any]) -> int:
     """The largest number of values in the defaults of one record."""
     counts = (
-        sum(count_values(field["default"]) for field in record.get("fields", ()) if "default" in field)
+        sum(
+            count_values(field["default"])
+            for field in record.get("fields", ())
+            if "default" in field
+        )
         for record in named.values()
     )
     return max(counts, default=0)
 
 
 def _complete(parsed: Any, named: Mapping[str, Any]) -> Any:
-    """A parsed schema with all named types that it refers to. fastavro notes them only in a record, and parses any
-    other schema anew with each message, without them."""
+    """A parsed schema with all named types that it refers to. fastavro notes them only in a record,
+    and parses any other schema anew with each message, without them.
+    """
     if isinstance(parsed, list):
         return [_complete(branch, named) for branch in parsed]
     schema = named.get(parsed) if isinstance(parsed, str) else parsed
-    return parsed if schema is None else {**schema, "__fastavro_parsed": True, "__named_schemas": named}
+    return (
+        parsed
+        if schema is None
+        else {**schema, "__fastavro_parsed": True, "__named_schemas": named}
+    )
 
 
 def _python_defaults(named: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Any]]:
-    """The fields of records that have a default, and its value in Python: fastavro takes the JSON itself, in which
-    bytes are a string and a date is a number. A default that stands for no value is refused when it is needed."""
+    """The fields of records that have a default, and its value in Python: fastavro takes the JSON
+    itself, in which bytes are a string and a date is a number. A default that stands for no value
+    is refused when it is needed.
+    """
     for record in named.values():
         for field in record.get("fields", ()):
             if "default" in field:
                 try:
                     yield field, _python_value(field["default"], field["type"], named)
                 except TooMuchWork:
-                    raise ValueError(f"the defaults in it have more than {_DEFAULT_STEPS_MAX} values") from None
-                except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError):
+                    raise ValueError(
+                        f"the defaults in it have more than {_DEFAULT_STEPS_MAX} values"
+                    ) from None
+                except (
+                    ValueError,
+                    TypeError,
+                    AttributeError,
+                    LookupError,
+                    ArithmeticError,
+                    RecursionError,
+                ):
                     continue
 
 
@@ -175,10 +205,15 @@ _JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def _python_value(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
-    """The value that fastavro would read if what this JSON stands for had been written. Raises many errors."""
+    """The value that fastavro would read if what this JSON stands for had been written. Raises many
+    errors.
+    """
     spend()
-    if isinstance(schema, list):  # the default of a union is one of the first branch that has such values
-        fitting = (branch for branch in schema if _may_be(value, _definition(branch, named)["type"]))
+    # The default of a union is one of the first branch that has such values.
+    if isinstance(schema, list):
+        fitting = (
+            branch for branch in schema if _may_be(value, _definition(branch, named)["type"])
+        )
         schema = next(fitting, schema[0])
     schema = _definition(schema, named)
     match schema["type"]:
@@ -189,10 +224,14 @@ def _python_value(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
         case "array":
             value = [_python_value(item, schema["items"], named) for item in value]
         case "map":
-            value = {key: _python_value(item, schema["values"], named) for key, item in value.items()}
+            value = {
+                key: _python_value(item, schema["values"], named) for key, item in value.items()
+            }
         case "record" | "error":
             value = {
-                field["name"]: _python_value(value.get(field["name"], field.get("default")), field["type"], named)
+                field["name"]: _python_value(
+                    value.get(field["name"], field.get("default")), field["type"], named
+                )
                 for field in schema["fields"]
             }
     logical = LOGICAL_READERS.get(f"{schema['type']}-{schema.get('logicalType')}")
@@ -208,9 +247,12 @@ def _may_be(value: Any, kind: str) -> bool:
     return isinstance(value, _JSON_TYPES[kind]) and is_bool == (kind == "boolean")
 
 
-def encode(schema: PreparedSchema, value: Any, *, strict: bool, strict_allow_default: bool) -> bytes:
+def encode(
+    schema: PreparedSchema, value: Any, *, strict: bool, strict_allow_default: bool
+) -> bytes:
     """The bytes of a record. Raises SerializationError with the field that does not conform."""
-    if _is_bytes(schema):  # as by Confluent's serializers: without the length, of which the message has one already
+    # As by Confluent's serializers: without the length, of which the message has one already.
+    if _is_bytes(schema):
         if not isinstance(value, bytes | bytearray | str):
             raise SerializationError(f"expected bytes, not {type(value).__name__}")
         return value.encode() if isinstance(value, str) else bytes(value)
@@ -218,8 +260,8 @@ def encode(schema: PreparedSchema, value: Any, *, strict: bool, strict_allow_def
         raise SerializationError(f"the value is nested more than {VALUE_DEPTH_MAX} levels deep")
     buffer = io.BytesIO()
     try:
-        # The writer itself truncates 1.5 to an int and takes any object for a boolean.
-        # The check knows the notations (branch, value) and {"-type": branch} of unions only for some types.
+        # The writer itself truncates 1.5 to an int and takes any object for a boolean. The check
+        # knows the notations (branch, value) and {"-type": branch} of unions only for some types.
         if not (
             fastavro.validate(value, schema.parsed, raise_errors=False)
             or fastavro.validate(without_branches(value), schema.parsed, raise_errors=False)
@@ -231,22 +273,28 @@ def encode(schema: PreparedSchema, value: Any, *, strict: bool, strict_allow_def
     except ValidationError as error:
         raise _not_conforming(error) from error
     except Exception as error:
-        raise SerializationError(_reason(error), field=unwritable_field(schema.parsed, value)) from error
+        raise SerializationError(
+            _reason(error), field=unwritable_field(schema.parsed, value)
+        ) from error
     payload = buffer.getvalue()
     _check_bounds(payload, schema, None)
     if _INFINITY in payload or _NEGATIVE_INFINITY in payload:
         written = fastavro.schemaless_reader(io.BytesIO(payload), schema.parsed, None)
         if has_overflown(without_branches(value), written):
             field = unwritable_field(schema.parsed, value)
-            raise SerializationError("the number does not fit float, which has 32 bits", field=field)
+            raise SerializationError(
+                "the number does not fit float, which has 32 bits", field=field
+            )
     return payload
 
 
 def _reason(error: Exception) -> str:
     text = str(error)
-    if isinstance(error, ValueError) and "do not match" in text:  # and the value, which may be private
+    # And the value, which may be private.
+    if isinstance(error, ValueError) and "do not match" in text:
         return "no branch of the union has such values"
-    if isinstance(error, TypeError) and "can only concatenate" in text:  # fastavro adds zeros to the exponent "n"
+    # Fastavro adds zeros to the exponent "n".
+    if isinstance(error, TypeError) and "can only concatenate" in text:
         return "a decimal must be finite"
     return text[:1000] or type(error).__name__
 
@@ -284,18 +332,28 @@ def _not_conforming(error: ValidationError) -> SerializationError:
         wanted = "a branch of the union"
     given = "None" if found.datum is None else type(found.datum).__name__
     is_too_large = wanted in ("int", "long") and given == "int"
-    reason = f"the number does not fit {wanted}" if is_too_large else f"expected {wanted}, not {given}"
+    reason = (
+        f"the number does not fit {wanted}" if is_too_large else f"expected {wanted}, not {given}"
+    )
     return SerializationError(reason, field=str(found.field) or None)
 
 
 def decode(
-    payload: io.BytesIO, writer: PreparedSchema, reader: PreparedSchema | None, *, return_record_name: bool
+    payload: io.BytesIO,
+    writer: PreparedSchema,
+    reader: PreparedSchema | None,
+    *,
+    return_record_name: bool,
 ) -> Any:
-    """The record in a payload. Raises SerializationError for bytes that are no record of the writer's schema, for more
-    bytes than that, and for a record that the reader's schema cannot show."""
+    """The record in a payload. Raises SerializationError for bytes that are no record of the
+    writer's schema, for more bytes than that, and for a record that the reader's schema cannot
+    show.
+    """
     if _is_bytes(writer):
         return payload.read()
-    resolved = None if reader is None or reader is writer or reader.parsed == writer.parsed else reader
+    resolved = (
+        None if reader is None or reader is writer or reader.parsed == writer.parsed else reader
+    )
     data = payload.read()
     _check_bounds(data, writer, resolved)
     payload = io.BytesIO(data)
@@ -303,7 +361,9 @@ def decode(
         if resolved is None:
             record = fastavro.schemaless_reader(payload, writer.guarded, None, return_record_name)
         else:
-            record = fastavro.schemaless_reader(payload, writer.parsed, resolved.parsed, return_record_name)
+            record = fastavro.schemaless_reader(
+                payload, writer.parsed, resolved.parsed, return_record_name
+            )
     except (KeyError, OutOfBounds) as error:
         raise _out_of_bounds(writer, _damage(data, writer, error)) from None
     except Exception as error:
@@ -317,13 +377,20 @@ def decode(
 
 
 def _without_shared(value: Any, shared: frozenset[int]) -> Any:
-    """The value with copies of the objects that have these ids: fastavro puts a default itself into each record, and an
-    application may change its records."""
+    """The value with copies of the objects that have these ids: fastavro puts a default itself into
+    each record, and an application may change its records.
+    """
     if id(value) in shared:
         return copy.deepcopy(value)
     if isinstance(value, tuple):  # of a record's name and the record
         return tuple(_without_shared(part, shared) for part in value)
-    places = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    places = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for place, part in places:
         if isinstance(part, dict | list | tuple):
             value[place] = _without_shared(part, shared)

@@ -1,8 +1,9 @@
-"""Schemas with which fastavro refuses damaged values: it would take a negative index of a union or enum from the end,
-and round a decimal that has more digits than its type. Pure.
+"""Schemas with which fastavro refuses damaged values: it would take a negative index of a union or
+enum from the end, and round a decimal that has more digits than its type. Pure.
 
-To check each payload beforehand takes twice the time of reading it. Here fastavro looks for branches and symbols in
-dicts instead of lists, and meets a logical type of ours. It cannot resolve such a schema to one of a reader.
+To check each payload beforehand takes twice the time of reading it. Here fastavro looks for
+branches and symbols in dicts instead of lists, and meets a logical type of ours. It cannot resolve
+such a schema to one of a reader.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _EXACT = Context(prec=DECIMAL_DIGITS_MAX)
 
 
 def guarded(schema: Any) -> Any:
-    """A copy of a schema that fastavro has parsed, to read with. A union is a dict of type "union"."""
+    """A copy of a schema that fastavro has parsed, to read with. A union is a dict of type
+    "union".
+    """
     if isinstance(schema, list):
         return {"type": "union", **dict(enumerate(map(guarded, schema)))}
     if not isinstance(schema, dict):

@@ -1,6 +1,8 @@
-"""Avro values from JSON's types, in which bytes, decimals, times and non-finite numbers are text. Pure.
+"""Avro values from JSON's types, in which bytes, decimals, times and non-finite numbers are text.
+Pure.
 
-The notation is that of `deltaq.tools.records.plain`: a value of a union stands without the name of its branch.
+The notation is that of `deltaq.tools.records.plain`: a value of a union stands without the name of
+its branch.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 def from_json(value: Any, schema: Any) -> Any:
     """The value of a parsed Avro schema (`PreparedSchema.parsed`) that a value of JSON stands for.
 
-    Where nothing of the schema fits, the value stays as it is, and the serializer refuses it. Raises ValueError, with
-    the field's path, for text that is no value of the field's type.
+    Where nothing of the schema fits, the value stays as it is, and the serializer refuses it.
+    Raises ValueError, with the field's path, for text that is no value of the field's type.
     """
     if depth_of(value, VALUE_DEPTH_MAX + 1) > VALUE_DEPTH_MAX + 1:  # bytes are an object here
         raise ValueError(f"the value is nested more than {VALUE_DEPTH_MAX} levels deep")
@@ -30,12 +32,14 @@ def from_json(value: Any, schema: Any) -> Any:
 
 
 class _Conversion:
-    """The conversion of one value. Each part of it is converted once for each union: unions whose branches lead to the
-    same unions again have exponentially many ways through them."""
+    """The conversion of one value. Each part of it is converted once for each union: unions whose
+    branches lead to the same unions again have exponentially many ways through them.
+    """
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
-        self._of_unions: dict[tuple[int, int], Any] = {}  # by the ids of a part and a union, which outlive this
+        # By the ids of a part and a union, which outlive this.
+        self._of_unions: dict[tuple[int, int], Any] = {}
 
     def converted(self, value: Any, schema: Any, path: str) -> Any:
         if isinstance(schema, list):
@@ -43,7 +47,9 @@ class _Conversion:
             if place not in self._of_unions:
                 self._of_unions[place] = self._of_union(value, schema, path)
             return self._of_unions[place]
-        definition = schema if isinstance(schema, dict) else self._named.get(schema, {"type": schema})
+        definition = (
+            schema if isinstance(schema, dict) else self._named.get(schema, {"type": schema})
+        )
         match definition["type"], value:
             case (("record" | "error"), dict()):
                 types = {field["name"]: field["type"] for field in definition["fields"]}
@@ -54,10 +60,14 @@ class _Conversion:
                     for name, inner in value.items()
                 }
             case "array", list():
-                return [self.converted(item, definition["items"], f"{path}[{at}]") for at, item in enumerate(value)]
+                return [
+                    self.converted(item, definition["items"], f"{path}[{at}]")
+                    for at, item in enumerate(value)
+                ]
             case "map", dict():
                 return {
-                    name: self.converted(item, definition["values"], f"{path}[{name}]") for name, item in value.items()
+                    name: self.converted(item, definition["values"], f"{path}[{name}]")
+                    for name, item in value.items()
                 }
             case _:
                 return _scalar(value, definition, path)
@@ -65,7 +75,9 @@ class _Conversion:
     def _of_union(self, value: Any, branches: Sequence[Any], path: str) -> Any:
         """The value as one of the first branch that has such values; unchanged if there is none."""
         for branch in branches:
-            definition = branch if isinstance(branch, dict) else self._named.get(branch, {"type": branch})
+            definition = (
+                branch if isinstance(branch, dict) else self._named.get(branch, {"type": branch})
+            )
             try:
                 found = self.converted(value, branch, path)
             except ValueError:
@@ -91,7 +103,9 @@ def _may_be(value: Any, definition: Mapping[str, Any]) -> bool:
     if kind in ("record", "error"):
         fields = definition["fields"]
         needed = {field["name"] for field in fields if "default" not in field}
-        return isinstance(value, dict) and needed <= value.keys() <= {field["name"] for field in fields}
+        return isinstance(value, dict) and needed <= value.keys() <= {
+            field["name"] for field in fields
+        }
     if kind == "enum":
         return value in definition["symbols"]
     if "logicalType" in definition and not isinstance(value, str):

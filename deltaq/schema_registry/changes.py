@@ -1,4 +1,6 @@
-"""Changes of the registry, as pure functions: from the registry to the result and the actions of one entry."""
+"""Changes of the registry, as pure functions: from the registry to the result and the actions of
+one entry.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ SUBJECT_CHARS_MAX = 600
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """The result of a change, and the actions to commit for it; without actions, nothing is to be written."""
+    """The result of a change, and the actions to commit for it; without actions, nothing is to be
+    written.
+    """
 
     result: T
     actions: Sequence[DomainMetadata] = ()
@@ -50,7 +54,9 @@ class Change(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A schema that may be registered: checked, in canonical form, with its parsed form and its guid."""
+    """A schema that may be registered: checked, in canonical form, with its parsed form and its
+    guid.
+    """
 
     schema: Schema
     guid: str
@@ -71,15 +77,21 @@ def check_subject(name: object) -> str:
 
 
 def canonical_schema(schema: Schema, *, normalize: bool) -> Schema:
-    """The schema without differences that have no meaning. Raises SchemaRegistryError (42201, 42209)."""
+    """The schema without differences that have no meaning. Raises SchemaRegistryError (42201,
+    42209).
+    """
     if not isinstance(schema, Schema):
         raise TypeError(f"schema must be a Schema, not {type(schema).__name__}")
     if has_rules(schema.rule_set):
         raise registry_error(INVALID_SCHEMA, NO_RULES)
     if not isinstance(schema.schema_str, str):
-        raise registry_error(INVALID_SCHEMA, f"the text must be str, not {type(schema.schema_str).__name__}")
+        raise registry_error(
+            INVALID_SCHEMA, f"the text must be str, not {type(schema.schema_str).__name__}"
+        )
     if len(schema.schema_str) > SCHEMA_CHARS_MAX:
-        raise registry_error(SCHEMA_TOO_LARGE, f"the schema has more than {SCHEMA_CHARS_MAX} characters")
+        raise registry_error(
+            SCHEMA_TOO_LARGE, f"the schema has more than {SCHEMA_CHARS_MAX} characters"
+        )
     chosen = load_format(schema.schema_type)
     references = list(schema.references or ())
     if normalize:
@@ -98,7 +110,9 @@ def candidate(registry: Registry, schema: Schema, *, normalize: bool) -> Candida
         version = registry.version(reference)
         if version is None or version.deleted:
             where = f"subject {reference.subject!r}, version {reference.version}"
-            raise registry_error(INVALID_SCHEMA, f"reference {reference.name!r}: there is no {where}")
+            raise registry_error(
+                INVALID_SCHEMA, f"reference {reference.name!r}: there is no {where}"
+            )
     try:
         parsed = _parsed(registry, found)
         return Candidate(found, schema_guid(found, registry.resolved(found)), parsed)
@@ -107,7 +121,9 @@ def candidate(registry: Registry, schema: Schema, *, normalize: bool) -> Candida
 
 
 def _invalid(schema: Schema, error: Exception) -> Exception:
-    return registry_error(INVALID_SCHEMA, f"invalid {schema.schema_type} schema: {str(error)[:1000]}")
+    return registry_error(
+        INVALID_SCHEMA, f"invalid {schema.schema_type} schema: {str(error)[:1000]}"
+    )
 
 
 def _parsed(registry: Registry, schema: Schema) -> Any:
@@ -120,7 +136,11 @@ def level_of(registry: Registry, subject: Subject) -> ConfigCompatibilityLevel:
 
 
 def conflicts_with(
-    registry: Registry, level: ConfigCompatibilityLevel, new: Candidate, subject: str, versions: Sequence[Version]
+    registry: Registry,
+    level: ConfigCompatibilityLevel,
+    new: Candidate,
+    subject: str,
+    versions: Sequence[Version],
 ) -> list[str]:
     """Why the new schema may not follow these versions of a subject, the oldest first."""
     if level is ConfigCompatibilityLevel.NONE:
@@ -131,12 +151,18 @@ def conflicts_with(
         if old.schema_type != new.schema.schema_type:
             return [f"version {version.number} is {old.schema_type}, not {new.schema.schema_type}"]
         earlier.append((version.number, _parsed(registry, old)))
-    return conflicts(level, new.parsed, earlier, load_format(new.schema.schema_type).incompatibilities)
+    return conflicts(
+        level, new.parsed, earlier, load_format(new.schema.schema_type).incompatibilities
+    )
 
 
-def register(registry: Registry, name: str, schema: Schema, *, normalize: bool) -> Change[RegisteredSchema]:
-    """Register a schema as the next version. A schema that the subject has already is returned as it is, also of one
-    that is read-only: its serializers register their schemas. Raises SchemaRegistryError."""
+def register(
+    registry: Registry, name: str, schema: Schema, *, normalize: bool
+) -> Change[RegisteredSchema]:
+    """Register a schema as the next version. A schema that the subject has already is returned as
+    it is, also of one that is read-only: its serializers register their schemas. Raises
+    SchemaRegistryError.
+    """
     subject = registry.subject(check_subject(name))
     new = candidate(registry, schema, normalize=normalize)
     known_id = registry.id_of(new.guid)
@@ -146,7 +172,10 @@ def register(registry: Registry, name: str, schema: Schema, *, normalize: bool) 
     check_writable(registry, name)
     level = level_of(registry, subject)
     if reasons := conflicts_with(registry, level, new, name, subject.live):
-        text = f"the schema is incompatible with subject {name!r}, whose level is {level.value}: {'; '.join(reasons)}"
+        text = (
+            f"the schema is incompatible with subject {name!r}, whose level is {level.value}: "
+            f"{'; '.join(reasons)}"
+        )
         raise registry_error(INCOMPATIBLE, text)
     schema_id = registry.head.next_id if known_id is None else known_id
     version = Version(subject.next_number, schema_id)
@@ -167,14 +196,18 @@ def check_writable(registry: Registry, name: str) -> None:
 
 
 def live_subject(registry: Registry, name: str, *, deleted: bool = False) -> Subject:
-    """A subject with versions; with `deleted`, the deleted ones count. Raises SchemaRegistryError (40401)."""
+    """A subject with versions; with `deleted`, the deleted ones count. Raises SchemaRegistryError
+    (40401).
+    """
     subject = registry.subject(check_subject(name))
     if not (subject.versions if deleted else subject.live):
         raise registry_error(SUBJECT_NOT_FOUND, f"subject {name!r} not found")
     return subject
 
 
-def find_version(registry: Registry, name: str, version: int | str, *, deleted: bool = False) -> Version:
+def find_version(
+    registry: Registry, name: str, version: int | str, *, deleted: bool = False
+) -> Version:
     """A version by its number or `latest`. Raises SchemaRegistryError (40401, 40402, 42202)."""
     subject = live_subject(registry, name, deleted=deleted)
     among = subject.versions if deleted else subject.live
@@ -182,7 +215,9 @@ def find_version(registry: Registry, name: str, version: int | str, *, deleted: 
         return among[-1]
     number = _number(version)
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise registry_error(INVALID_VERSION, f"invalid version {version!r}: use a positive number or 'latest'")
+        raise registry_error(
+            INVALID_VERSION, f"invalid version {version!r}: use a positive number or 'latest'"
+        )
     for found in among:
         if found.number == number:
             return found
@@ -199,7 +234,9 @@ def _number(version: int | str) -> int | str:
     return int(version) if isinstance(version, str) and version.isdecimal() else version
 
 
-def find_schema(registry: Registry, name: str, schema: Schema, *, normalize: bool, deleted: bool) -> RegisteredSchema:
+def find_schema(
+    registry: Registry, name: str, schema: Schema, *, normalize: bool, deleted: bool
+) -> RegisteredSchema:
     """The newest version with this schema. Raises SchemaRegistryError (40401, 40403)."""
     subject = live_subject(registry, name, deleted=deleted)
     found = canonical_schema(schema, normalize=normalize)
@@ -218,8 +255,12 @@ def find_schema(registry: Registry, name: str, schema: Schema, *, normalize: boo
 # --- deleting ---
 
 
-def delete_version(registry: Registry, name: str, version: int | str, *, permanent: bool) -> Change[int]:
-    """Delete a version: softly first, then, with `permanent`, for good. Raises SchemaRegistryError."""
+def delete_version(
+    registry: Registry, name: str, version: int | str, *, permanent: bool
+) -> Change[int]:
+    """Delete a version: softly first, then, with `permanent`, for good. Raises
+    SchemaRegistryError.
+    """
     check_writable(registry, name)
     if permanent:
         found = find_version(registry, name, version, deleted=True)
@@ -229,35 +270,49 @@ def delete_version(registry: Registry, name: str, version: int | str, *, permane
     else:
         subject = live_subject(registry, name, deleted=True)
         if any(v.number == _number(version) and v.deleted for v in subject.versions):
-            text = f"version {version} of subject {name!r} was deleted softly; delete it with permanent=True"
+            text = (
+                f"version {version} of subject {name!r} was deleted softly; delete it with "
+                "permanent=True"
+            )
             raise registry_error(VERSION_SOFT_DELETED, text)
         found = find_version(registry, name, version)
-    return Change(found.number, _deleted(registry, registry.subject(name), [found], permanent=permanent))
+    return Change(
+        found.number, _deleted(registry, registry.subject(name), [found], permanent=permanent)
+    )
 
 
 def delete_subject(registry: Registry, name: str, *, permanent: bool) -> Change[list[int]]:
-    """Delete all versions of a subject, and with `permanent` its settings. Raises SchemaRegistryError."""
+    """Delete all versions of a subject, and with `permanent` its settings. Raises
+    SchemaRegistryError.
+    """
     check_writable(registry, name)
     subject = live_subject(registry, name, deleted=True)
     if permanent and subject.live:
-        raise registry_error(SUBJECT_NOT_SOFT_DELETED, f"subject {name!r} must be deleted softly first")
+        raise registry_error(
+            SUBJECT_NOT_SOFT_DELETED, f"subject {name!r} must be deleted softly first"
+        )
     if not permanent and not subject.live:
         text = f"subject {name!r} was deleted softly; delete it with permanent=True"
         raise registry_error(SUBJECT_SOFT_DELETED, text)
     chosen = subject.versions if permanent else subject.live
-    return Change([version.number for version in chosen], _deleted(registry, subject, chosen, permanent=permanent))
+    return Change(
+        [version.number for version in chosen],
+        _deleted(registry, subject, chosen, permanent=permanent),
+    )
 
 
 def _deleted(
     registry: Registry, subject: Subject, chosen: Sequence[Version], *, permanent: bool
 ) -> list[DomainMetadata]:
     for version in chosen:
-        # A version that only deleted ones refer to may be deleted softly. For good, it would make them unreadable.
+        # A version that only deleted ones refer to may be deleted softly. For good, it would make
+        # them unreadable.
         referring = set(registry.referring(subject.name, version.number, deleted=permanent))
         if referring - {v.schema_id for v in chosen}:
             ids = ", ".join(map(str, sorted(referring)))
             text = (
-                f"version {version.number} of subject {subject.name!r} is referenced by the schemas with the ids {ids}"
+                f"version {version.number} of subject {subject.name!r} is referenced by the schemas"
+                f" with the ids {ids}"
             )
             raise registry_error(REFERENCE_EXISTS, text)
     if not permanent:
@@ -265,7 +320,12 @@ def _deleted(
         return [replace(subject, versions=versions).action()]
     left = tuple(v for v in subject.versions if v not in chosen)
     kept = replace(subject, versions=left) if left else Subject(subject.name)
-    others = {v.schema_id for s in registry.subjects.values() if s.name != subject.name for v in s.versions}
+    others = {
+        v.schema_id
+        for s in registry.subjects.values()
+        if s.name != subject.name
+        for v in s.versions
+    }
     gone = {v.schema_id for v in chosen} - others - {v.schema_id for v in left}
     return [kept.action(), *(registry.schemas[schema_id].removal() for schema_id in sorted(gone))]
 
@@ -273,22 +333,29 @@ def _deleted(
 # --- settings ---
 
 
-def set_compatibility(registry: Registry, name: str | None, level: ConfigCompatibilityLevel) -> Change[None]:
+def set_compatibility(
+    registry: Registry, name: str | None, level: ConfigCompatibilityLevel
+) -> Change[None]:
     """Set the level of a subject, or of the registry."""
     if name is None:
         return Change(None, [replace(registry.head, compatibility=level).action()])
-    return Change(None, [replace(registry.subject(check_subject(name)), compatibility=level).action()])
+    return Change(
+        None, [replace(registry.subject(check_subject(name)), compatibility=level).action()]
+    )
 
 
 def delete_compatibility(registry: Registry, name: str | None) -> Change[ConfigCompatibilityLevel]:
-    """Remove the level of a subject, or reset that of the registry. Returns the old one. Raises SchemaRegistryError
-    (40408)."""
+    """Remove the level of a subject, or reset that of the registry. Returns the old one. Raises
+    SchemaRegistryError (40408).
+    """
     if name is None:
         head = replace(registry.head, compatibility=ConfigCompatibilityLevel.BACKWARD)
         return Change(registry.head.compatibility, [head.action()])
     subject = registry.subject(check_subject(name))
     if subject.compatibility is None:
-        raise registry_error(NO_SUBJECT_COMPATIBILITY, f"subject {name!r} has no compatibility of its own")
+        raise registry_error(
+            NO_SUBJECT_COMPATIBILITY, f"subject {name!r} has no compatibility of its own"
+        )
     return Change(subject.compatibility, [replace(subject, compatibility=None).action()])
 
 
@@ -296,7 +363,9 @@ def set_mode(registry: Registry, name: str | None, mode: str) -> Change[str]:
     """Set the mode of a subject, or of the registry. Raises SchemaRegistryError (42204)."""
     chosen = str(mode).upper()
     if chosen not in MODES:
-        raise registry_error(INVALID_MODE, f"invalid mode {str(mode)[:60]!a}: use {' or '.join(MODES)}")
+        raise registry_error(
+            INVALID_MODE, f"invalid mode {str(mode)[:60]!a}: use {' or '.join(MODES)}"
+        )
     if name is None:
         return Change(chosen, [replace(registry.head, mode=chosen).action()])
     return Change(chosen, [replace(registry.subject(check_subject(name)), mode=chosen).action()])

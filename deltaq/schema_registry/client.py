@@ -1,4 +1,6 @@
-"""`SchemaRegistryClient`: confluent-kafka's client, on a registry in the root instead of a server."""
+"""`SchemaRegistryClient`: confluent-kafka's client, on a registry in the root instead of a
+server.
+"""
 
 from __future__ import annotations
 
@@ -48,17 +50,20 @@ _PREFIXES_WITHOUT_EFFECT = ("bearer.auth.", "sasl.")
 
 
 class SchemaRegistryClient(RefusedAssociations):
-    """Registers and finds schemas. Mirrors `confluent_kafka.schema_registry.SchemaRegistryClient`. Thread-safe.
+    """Registers and finds schemas. Mirrors `confluent_kafka.schema_registry.SchemaRegistryClient`.
+    Thread-safe.
 
-    `url` (or `bootstrap.servers`) is the root, `store.*` are the settings of its store, `timeout` is the time that a
-    change may take, in seconds. Settings for a server, such as `basic.auth.user.info`, have no effect.
+    `url` (or `bootstrap.servers`) is the root, `store.*` are the settings of its store, `timeout`
+    is the time that a change may take, in seconds. Settings for a server, such as
+    `basic.auth.user.info`, have no effect.
 
-    A method that only looks for what never changes, such as a schema by its id, answers from memory if it can; the
-    latest version is read each time. Serializers with `use.latest.version` keep it for `cache.latest.ttl.sec` seconds,
-    by default for as long as the client exists, for up to `cache.capacity` (1000) subjects. A change is one entry of
-    the registry's log, so that of two clients that register the same schema both get the same id.
-    Methods raise SchemaRegistryError if the registry refuses, and Unavailable, OutcomeUnknown, Corrupt, Incompatible as
-    other clients do. After OutcomeUnknown, call the method again: a schema that was registered is found.
+    A method that only looks for what never changes, such as a schema by its id, answers from memory
+    if it can; the latest version is read each time. Serializers with `use.latest.version` keep it
+    for `cache.latest.ttl.sec` seconds, by default for as long as the client exists, for up to
+    `cache.capacity` (1000) subjects. A change is one entry of the registry's log, so that of two
+    clients that register the same schema both get the same id. Methods raise SchemaRegistryError if
+    the registry refuses, and Unavailable, OutcomeUnknown, Corrupt, Incompatible as other clients
+    do. After OutcomeUnknown, call the method again: a schema that was registered is found.
     """
 
     def __init__(
@@ -70,26 +75,40 @@ class SchemaRegistryClient(RefusedAssociations):
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        settings = {**(conf or {}), **{_key_of_keyword(name): value for name, value in keywords.items()}}
+        settings = {
+            **(conf or {}),
+            **{_key_of_keyword(name): value for name, value in keywords.items()},
+        }
         self._conf = dict(settings)
         self._timeout_s = _positive(settings.pop("timeout", None), "timeout", _TIMEOUT_S)
-        self._remember_s = _positive(settings.pop("cache.latest.ttl.sec", None), "cache.latest.ttl.sec", math.inf)
-        self._remember_count = _positive(settings.pop("cache.capacity", None), "cache.capacity", 1000)
+        self._remember_s = _positive(
+            settings.pop("cache.latest.ttl.sec", None), "cache.latest.ttl.sec", math.inf
+        )
+        self._remember_count = _positive(
+            settings.pop("cache.capacity", None), "cache.capacity", 1000
+        )
         self._remembered: dict[Hashable, tuple[float, RegisteredSchema]] = {}
         self._monotonic = clock.monotonic
         options = {
             key.removeprefix(STORE_PREFIX): option
             for key in tuple(settings)
-            if key.startswith(STORE_PREFIX) and (option := store_option(key, settings.pop(key))) is not None
+            if key.startswith(STORE_PREFIX)
+            and (option := store_option(key, settings.pop(key))) is not None
         }
         url = settings.pop("url", None)
         root = settings.pop("bootstrap.servers", None)
         unknown = [
-            key for key in settings if key not in _WITHOUT_EFFECT and not key.startswith(_PREFIXES_WITHOUT_EFFECT)
+            key
+            for key in settings
+            if key not in _WITHOUT_EFFECT and not key.startswith(_PREFIXES_WITHOUT_EFFECT)
         ]
         if unknown:
-            raise InvalidSetting(f"Unrecognized properties: {', '.join(sorted(unknown))}", key=unknown[0])
-        self._log = RegistryLog(_opened(url or root, options, clock) if store is None else store, clock)
+            raise InvalidSetting(
+                f"Unrecognized properties: {', '.join(sorted(unknown))}", key=unknown[0]
+            )
+        self._log = RegistryLog(
+            _opened(url or root, options, clock) if store is None else store, clock
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -106,10 +125,13 @@ class SchemaRegistryClient(RefusedAssociations):
 
     # --- registering and finding ---
 
-    def register_schema(self, subject_name: str, schema: Schema, normalize_schemas: bool = False) -> int:
+    def register_schema(
+        self, subject_name: str, schema: Schema, normalize_schemas: bool = False
+    ) -> int:
         """Register a schema as the next version of a subject, and return its id.
 
-        A schema that the subject has already keeps its version, and a schema that another subject has, its id.
+        A schema that the subject has already keeps its version, and a schema that another subject
+        has, its id.
         """
         return self.register_schema_full_response(subject_name, schema, normalize_schemas).schema_id
 
@@ -130,9 +152,12 @@ class SchemaRegistryClient(RefusedAssociations):
         fmt: str | None = None,
         reference_format: str | None = None,
     ) -> Schema:
-        """The schema with this id, also one whose versions were deleted softly. `fmt` and `reference_format` have no
-        effect."""
-        return self._stored(lambda registry: registry.schemas.get(schema_id), f"with id {schema_id}").schema
+        """The schema with this id, also one whose versions were deleted softly. `fmt` and
+        `reference_format` have no effect.
+        """
+        return self._stored(
+            lambda registry: registry.schemas.get(schema_id), f"with id {schema_id}"
+        ).schema
 
     def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
         """The schema with this guid."""
@@ -144,15 +169,18 @@ class SchemaRegistryClient(RefusedAssociations):
         return self._stored(find, f"with guid {guid}").schema
 
     def _stored(self, find: Any, what: str) -> StoredSchema:
-        """A schema from memory, or else from the newest registry: one that was found cannot change."""
+        """A schema from memory, or else from the newest registry: one that was found cannot
+        change.
+        """
         found: StoredSchema | None = find(self._log.last_read()) or find(self._log.read())
         if found is None:
             raise registry_error(SCHEMA_NOT_FOUND, f"there is no schema {what}")
         return found
 
     def references_of(self, schema: Schema) -> tuple[Any, ...]:
-        """The texts of all schemas that a schema refers to, each after those that it refers to itself. Raises
-        SchemaRegistryError (40403)."""
+        """The texts of all schemas that a schema refers to, each after those that it refers to
+        itself. Raises SchemaRegistryError (40403).
+        """
         if not schema.references:
             return ()
         try:
@@ -162,7 +190,9 @@ class SchemaRegistryClient(RefusedAssociations):
         try:
             return tuple(self._log.read().resolved(schema))
         except KeyError as error:
-            raise registry_error(SCHEMA_NOT_FOUND, f"the reference {error.args[0]} does not exist") from error
+            raise registry_error(
+                SCHEMA_NOT_FOUND, f"the reference {error.args[0]} does not exist"
+            ) from error
 
     def get_schema_types(self) -> list[str]:
         """The formats that the registry knows."""
@@ -212,7 +242,9 @@ class SchemaRegistryClient(RefusedAssociations):
             for version in (subject.versions if deleted else subject.live)
             if version.schema_id == schema_id and subject_name in (None, subject.name)
         ]
-        return _page(sorted(found, key=lambda version: (version.subject, version.version)), offset, limit)
+        return _page(
+            sorted(found, key=lambda version: (version.subject, version.version)), offset, limit
+        )
 
     def get_subjects(
         self,
@@ -222,13 +254,17 @@ class SchemaRegistryClient(RefusedAssociations):
         offset: int = 0,
         limit: int = -1,
     ) -> list[str]:
-        """The subjects, sorted. Those without a version that is not deleted only with `deleted` or `deleted_only`."""
+        """The subjects, sorted. Those without a version that is not deleted only with `deleted` or
+        `deleted_only`.
+        """
         subjects = [subject for subject in self._log.read().subjects.values() if subject.versions]
         if deleted_only:
             subjects = [subject for subject in subjects if not subject.live]
         elif not deleted:
             subjects = [subject for subject in subjects if subject.live]
-        found = sorted(subject.name for subject in subjects if subject.name.startswith(subject_prefix or ""))
+        found = sorted(
+            subject.name for subject in subjects if subject.name.startswith(subject_prefix or "")
+        )
         return _page(found, offset, limit)
 
     def get_latest_version(self, subject_name: str, fmt: str | None = None) -> RegisteredSchema:
@@ -236,7 +272,11 @@ class SchemaRegistryClient(RefusedAssociations):
         return self.get_version(subject_name, "latest")
 
     def get_latest_with_metadata(
-        self, subject_name: str, metadata: dict[str, str], deleted: bool = False, fmt: str | None = None
+        self,
+        subject_name: str,
+        metadata: dict[str, str],
+        deleted: bool = False,
+        fmt: str | None = None,
     ) -> RegisteredSchema:
         """The newest version of a subject whose metadata has these properties."""
         registry = self._log.read()
@@ -244,10 +284,16 @@ class SchemaRegistryClient(RefusedAssociations):
         for version in reversed(subject.versions if deleted else subject.live):
             found = registry.registered(subject_name, version)
             noted = found.schema.metadata
-            properties = noted.properties.properties if noted is not None and noted.properties is not None else {}
+            properties = (
+                noted.properties.properties
+                if noted is not None and noted.properties is not None
+                else {}
+            )
             if metadata.items() <= properties.items():
                 return found
-        raise registry_error(SCHEMA_NOT_FOUND, f"no version of subject {subject_name!r} has this metadata")
+        raise registry_error(
+            SCHEMA_NOT_FOUND, f"no version of subject {subject_name!r} has this metadata"
+        )
 
     def get_version(
         self,
@@ -270,10 +316,17 @@ class SchemaRegistryClient(RefusedAssociations):
         return _page(registry.referring(subject_name, found.number, deleted=False), offset, limit)
 
     def get_versions(
-        self, subject_name: str, deleted: bool = False, deleted_only: bool = False, offset: int = 0, limit: int = -1
+        self,
+        subject_name: str,
+        deleted: bool = False,
+        deleted_only: bool = False,
+        offset: int = 0,
+        limit: int = -1,
     ) -> list[int]:
         """The numbers of a subject's versions."""
-        subject = changes.live_subject(self._log.read(), subject_name, deleted=deleted or deleted_only)
+        subject = changes.live_subject(
+            self._log.read(), subject_name, deleted=deleted or deleted_only
+        )
         if deleted_only:
             versions = [version for version in subject.versions if version.deleted]
         else:
@@ -283,9 +336,11 @@ class SchemaRegistryClient(RefusedAssociations):
     # --- deleting ---
 
     def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:
-        """Delete all versions of a subject: softly first, then, with `permanent`, for good with its settings.
+        """Delete all versions of a subject: softly first, then, with `permanent`, for good with its
+        settings.
 
-        Messages with a softly deleted schema can still be read. Returns the numbers of the versions.
+        Messages with a softly deleted schema can still be read. Returns the numbers of the
+        versions.
         """
 
         def plan(registry: Registry) -> changes.Change[list[int]]:
@@ -293,7 +348,9 @@ class SchemaRegistryClient(RefusedAssociations):
 
         return self._log.change("DELETE SUBJECT", plan, self._timeout_s)
 
-    def delete_version(self, subject_name: str, version: VersionNumber, permanent: bool = False) -> int:
+    def delete_version(
+        self, subject_name: str, version: VersionNumber, permanent: bool = False
+    ) -> int:
         """Delete a version: softly first, then, with `permanent`, for good. Returns its number."""
 
         def plan(registry: Registry) -> changes.Change[int]:
@@ -303,7 +360,9 @@ class SchemaRegistryClient(RefusedAssociations):
 
     # --- compatibility ---
 
-    def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> dict[str, str]:
+    def set_compatibility(
+        self, subject_name: str | None = None, level: str | None = None
+    ) -> dict[str, str]:
         """Set the compatibility level of a subject; without a subject, that of the registry."""
         if level is None:
             raise ValueError("level must be set")
@@ -316,7 +375,9 @@ class SchemaRegistryClient(RefusedAssociations):
         return {"compatibility": chosen.value}
 
     def get_compatibility(self, subject_name: str | None = None) -> str:
-        """The compatibility level that applies to a subject; without a subject, that of the registry."""
+        """The compatibility level that applies to a subject; without a subject, that of the
+        registry.
+        """
         return self._level(self._log.read(), subject_name).value
 
     def _level(self, registry: Registry, subject_name: str | None) -> ConfigCompatibilityLevel:
@@ -332,7 +393,8 @@ class SchemaRegistryClient(RefusedAssociations):
         normalize: bool = False,
         verbose: bool = False,
     ) -> bool:
-        """Whether a schema is compatible with one version, by the subject's level. `verbose` has no effect.
+        """Whether a schema is compatible with one version, by the subject's level. `verbose` has no
+        effect.
 
         Every valid schema is compatible with the latest version of a subject that has none.
         """
@@ -341,26 +403,39 @@ class SchemaRegistryClient(RefusedAssociations):
     def test_compatibility_all_versions(
         self, subject_name: str, schema: Schema, normalize: bool = False, verbose: bool = False
     ) -> bool:
-        """Whether a schema could be registered: compatible with the versions that the subject's level names."""
+        """Whether a schema could be registered: compatible with the versions that the subject's
+        level names.
+        """
         return not self.incompatibilities(subject_name, schema, None, normalize)
 
     def incompatibilities(
-        self, subject_name: str, schema: Schema, version: VersionNumber | None = None, normalize: bool = False
+        self,
+        subject_name: str,
+        schema: Schema,
+        version: VersionNumber | None = None,
+        normalize: bool = False,
     ) -> list[str]:
-        """Why a schema is incompatible with one version of a subject; without one, with those that its level names."""
+        """Why a schema is incompatible with one version of a subject; without one, with those that
+        its level names.
+        """
         registry = self._log.read()
         new = changes.candidate(registry, schema, normalize=normalize)
         subject = registry.subject(changes.check_subject(subject_name))
         versions = subject.live
         if version is not None and (versions or not changes.is_latest(version)):
             versions = (changes.find_version(registry, subject_name, version),)
-        return changes.conflicts_with(registry, changes.level_of(registry, subject), new, subject_name, versions)
+        return changes.conflicts_with(
+            registry, changes.level_of(registry, subject), new, subject_name, versions
+        )
 
     # --- settings ---
 
-    def set_config(self, subject_name: str | None = None, config: ServerConfig | None = None) -> dict[str, str]:
-        """Set the compatibility level of a subject or of the registry, as `set_compatibility` does. Other fields of
-        `config` raise InvalidSetting."""
+    def set_config(
+        self, subject_name: str | None = None, config: ServerConfig | None = None
+    ) -> dict[str, str]:
+        """Set the compatibility level of a subject or of the registry, as `set_compatibility` does.
+        Other fields of `config` raise InvalidSetting.
+        """
         if config is not None:
             _check_config(config)
         level = None if config is None else config.compatibility or config.compatibility_level
@@ -374,7 +449,9 @@ class SchemaRegistryClient(RefusedAssociations):
         return ServerConfig(level, level)
 
     def delete_config(self, subject_name: str | None = None) -> ServerConfig:
-        """Remove the settings of a subject, or reset those of the registry. Returns the old ones."""
+        """Remove the settings of a subject, or reset those of the registry. Returns the old
+        ones.
+        """
         level = self._log.change(
             "SET COMPATIBILITY",
             lambda registry: changes.delete_compatibility(registry, subject_name),
@@ -388,13 +465,19 @@ class SchemaRegistryClient(RefusedAssociations):
         return registry.subject(changes.check_subject(subject_name)).mode or registry.head.mode
 
     def update_mode(self, subject_name: str, mode: str, force: bool = False) -> str:
-        """Set the mode of a subject: READONLY refuses registrations and deletions. `force` has no effect."""
+        """Set the mode of a subject: READONLY refuses registrations and deletions. `force` has no
+        effect.
+        """
         return self._set_mode(subject_name, mode)
 
     def delete_mode(self, subject_name: str) -> str:
-        """Remove the mode of a subject, to which that of the registry then applies. Returns the old one."""
+        """Remove the mode of a subject, to which that of the registry then applies. Returns the old
+        one.
+        """
         return self._log.change(
-            "SET MODE", lambda registry: changes.delete_mode(registry, subject_name), self._timeout_s
+            "SET MODE",
+            lambda registry: changes.delete_mode(registry, subject_name),
+            self._timeout_s,
         )
 
     def get_global_mode(self) -> str:
@@ -407,7 +490,9 @@ class SchemaRegistryClient(RefusedAssociations):
 
     def _set_mode(self, subject_name: str | None, mode: str) -> str:
         return self._log.change(
-            "SET MODE", lambda registry: changes.set_mode(registry, subject_name, mode), self._timeout_s
+            "SET MODE",
+            lambda registry: changes.set_mode(registry, subject_name, mode),
+            self._timeout_s,
         )
 
     def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
@@ -415,8 +500,9 @@ class SchemaRegistryClient(RefusedAssociations):
         return _page(["."], offset, limit)
 
     def remembered(self, key: Hashable, find: Callable[[], RegisteredSchema]) -> RegisteredSchema:
-        """What `find` returned for this key within the last `cache.latest.ttl.sec` seconds: for serializers, which
-        cannot read the registry for each message."""
+        """What `find` returned for this key within the last `cache.latest.ttl.sec` seconds: for
+        serializers, which cannot read the registry for each message.
+        """
         now = self._monotonic()
         kept = self._remembered.get(key)
         if kept is not None and now - kept[0] < self._remember_s:
@@ -444,7 +530,9 @@ class SchemaRegistryClient(RefusedAssociations):
 def _check_config(config: ServerConfig) -> None:
     for name in ("compatibility_group", "default_metadata", "override_metadata"):
         if getattr(config, name) is not None:
-            raise InvalidSetting(f"{name} is not supported: only the compatibility can be set", key=name)
+            raise InvalidSetting(
+                f"{name} is not supported: only the compatibility can be set", key=name
+            )
     for name in ("default_rule_set", "override_rule_set"):
         if has_rules(getattr(config, name)):
             raise InvalidSetting(f"rules are not supported: leave out {name}", key=name)
@@ -463,7 +551,9 @@ def _positive(number: object, key: str, default: float) -> float:
 
 
 def _key_of_keyword(keyword: str) -> str:
-    """`cache_capacity` -> `cache.capacity`. The names of the store's settings have underscores of their own."""
+    """`cache_capacity` -> `cache.capacity`. The names of the store's settings have underscores of
+    their own.
+    """
     if keyword.startswith("store_"):
         return STORE_PREFIX + keyword.removeprefix("store_")
     return keyword if "." in keyword else keyword.replace("_", ".")
@@ -472,9 +562,14 @@ def _key_of_keyword(keyword: str) -> str:
 def _opened(root: object, options: Mapping[str, str], clock: Clock) -> Store:
     url = str(os.fspath(root)) if isinstance(root, os.PathLike) else root
     if not isinstance(url, str) or not url:
-        raise InvalidSetting("Missing required configuration property url: the root of the topics", key="url")
+        raise InvalidSetting(
+            "Missing required configuration property url: the root of the topics", key="url"
+        )
     if url.startswith(("http://", "https://", "mock://")):
-        reason = "url must be the root of the topics: deltaq keeps schemas there and asks no schema registry server"
+        reason = (
+            "url must be the root of the topics: deltaq keeps schemas there and asks no schema "
+            "registry server"
+        )
         raise InvalidSetting(reason, key="url")
     try:
         return open_store(url, options, clock)

@@ -6,10 +6,12 @@ from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 
 
 class SchemaRegistryError(KafkaException):
-    """The registry refused the request, and nothing changed. `error_code` says why, as in Confluent's registry.
+    """The registry refused the request, and nothing changed. `error_code` says why, as in
+    Confluent's registry.
 
-    409: the schema is incompatible; change it, or the subject's compatibility. 404xx: there is no such subject, version
-    or schema. 422xx: the schema or an argument is invalid, a version is referenced, or the subject is read-only.
+    409: the schema is incompatible; change it, or the subject's compatibility. 404xx: there is no
+    such subject, version or schema. 422xx: the schema or an argument is invalid, a version is
+    referenced, or the subject is read-only.
     """
 
     UNKNOWN = -1
@@ -21,13 +23,17 @@ class SchemaRegistryError(KafkaException):
         self.error_message = error_message
 
     def __str__(self) -> str:
-        return f"{self.error_message} (HTTP status code {self.http_status_code}, SR code {self.error_code})"
+        return (
+            f"{self.error_message} (HTTP status code {self.http_status_code}, SR code "
+            f"{self.error_code})"
+        )
 
     __repr__ = __str__
 
 
 class InvalidSetting(InvalidConfig, ValueError):
-    """A setting or an argument of a registry client or of a serializer is invalid. Correct what `key` names.
+    """A setting or an argument of a registry client or of a serializer is invalid. Correct what
+    `key` names.
 
     It is a ValueError too, which confluent-kafka raises.
     """

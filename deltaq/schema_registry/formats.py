@@ -24,16 +24,22 @@ class Format(Protocol):
     """What the registry needs of a format; its module has these functions."""
 
     def canonical(self, text: str) -> str:
-        """The text without differences that have no meaning, such as white space. Raises ValueError."""
+        """The text without differences that have no meaning, such as white space. Raises
+        ValueError.
+        """
 
     def normalized(self, text: str) -> str:
-        """The text with everything in a fixed order whose order has no meaning. Raises ValueError."""
+        """The text with everything in a fixed order whose order has no meaning. Raises
+        ValueError.
+        """
 
     def identity(self, text: str, references: Sequence[NamedText]) -> str:
         """What all canonical texts of one schema have in common. Raises ValueError."""
 
     def parse(self, text: str, references: Sequence[NamedText]) -> Any:
-        """The schema, for `incompatibilities`. `references` precede what refers to them. Raises ValueError."""
+        """The schema, for `incompatibilities`. `references` precede what refers to them. Raises
+        ValueError.
+        """
 
     def prepared(self, text: str, references: Sequence[NamedText]) -> Any:
         """The schema, for the serializers of the format. Raises ValueError."""
@@ -43,7 +49,9 @@ class Format(Protocol):
 
 
 class _Place(NamedTuple):
-    """Where a format is: its module, the packages that it imports, and the extra that installs them."""
+    """Where a format is: its module, the packages that it imports, and the extra that installs
+    them.
+    """
 
     module: str
     packages: tuple[str, ...]
@@ -59,7 +67,9 @@ SCHEMA_TYPES = tuple(_FORMATS)
 
 
 def load_format(schema_type: str) -> Any:
-    """The module of a format. Raises SchemaRegistryError (42201) for an unknown one, MissingLibrary."""
+    """The module of a format. Raises SchemaRegistryError (42201) for an unknown one,
+    MissingLibrary.
+    """
     place = _FORMATS.get(schema_type)
     if place is None:
         reason = f"invalid schema type {str(schema_type)[:60]!a}: use {', '.join(SCHEMA_TYPES)}"
@@ -73,7 +83,9 @@ def load_format(schema_type: str) -> Any:
 
 
 def schema_guid(schema: Schema, references: Sequence[NamedText]) -> str:
-    """A UUID of the content: equal schemas, with equal references and metadata, have the same. Raises ValueError."""
+    """A UUID of the content: equal schemas, with equal references and metadata, have the same.
+    Raises ValueError.
+    """
     text = load_format(schema.schema_type).identity(schema.schema_str, references)
     body = json.dumps({**schema.to_dict(), "schema": text}, sort_keys=True, ensure_ascii=True)
     digits = hashlib.sha256(body.encode()).hexdigest()

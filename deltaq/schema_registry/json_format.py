@@ -28,13 +28,26 @@ from deltaq.schema_registry.work import (
 from deltaq.serde.errors import SerializationError
 from deltaq.serde.json_text import compact_json, strict_json
 
-_BESIDE_OTHERS = frozenset(("else", "exclusiveMaximum", "exclusiveMinimum", "maxContains", "minContains", "then"))
+_BESIDE_OTHERS = frozenset(
+    ("else", "exclusiveMaximum", "exclusiveMinimum", "maxContains", "minContains", "then")
+)
 """Keywords that `jsonschema` reads together with another one."""
 _IGNORES_SIBLINGS = ("draft-03", "draft-04", "draft-06", "draft-07")
 """Drafts in which nothing beside a `$ref` has a meaning."""
 _UNEVALUATED = {"unevaluatedProperties": "additionalProperties", "unevaluatedItems": "items"}
 _EVALUATING = frozenset(
-    ("$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "contains", "dependentSchemas", "if", "not", "oneOf")
+    (
+        "$dynamicRef",
+        "$recursiveRef",
+        "$ref",
+        "allOf",
+        "anyOf",
+        "contains",
+        "dependentSchemas",
+        "if",
+        "not",
+        "oneOf",
+    )
 )
 _SAME_VALUE = frozenset(("allOf", "anyOf", "else", "if", "not", "oneOf", "then"))
 """Keywords whose subschemas judge the whole value."""
@@ -46,7 +59,9 @@ CHECK_STEPS_PER_VALUE = 20
 _PARSE_STEPS_MAX = 200_000
 _COMPARE_STEPS_MAX = 500_000
 ARRAY_PARTS_MAX = 1_000
-"""Objects and arrays in one array of a schema: whether they are different takes as many comparisons as pairs."""
+"""Objects and arrays in one array of a schema: whether they are different takes as many comparisons
+as pairs.
+"""
 
 
 def canonical(text: str) -> str:
@@ -71,8 +86,9 @@ def identity(text: str, references: Sequence[NamedText]) -> str:
 
 
 def parse(text: str, references: Sequence[NamedText]) -> SchemaNode:
-    """The root of a schema. Raises ValueError for a schema that its draft does not allow, a reference to nothing, and a
-    regular expression that Python does not know."""
+    """The root of a schema. Raises ValueError for a schema that its draft does not allow, a
+    reference to nothing, and a regular expression that Python does not know.
+    """
     return _parsed(text, tuple(references))
 
 
@@ -91,7 +107,9 @@ def _parsed(text: str, references: tuple[NamedText, ...]) -> SchemaNode:
     for reference in references:
         contents = _loaded(reference.text)
         _check_draft(contents, draft)
-        resource: Resource[Any] = Resource.from_contents(contents, default_specification=specification)
+        resource: Resource[Any] = Resource.from_contents(
+            contents, default_specification=specification
+        )
         registry = registry.with_resource(reference.name, resource)
     try:
         draft.check_schema(schema)
@@ -102,9 +120,13 @@ def _parsed(text: str, references: tuple[NamedText, ...]) -> SchemaNode:
         with limited_work(_PARSE_STEPS_MAX):
             _check_parts(node)
     except SchemaError as error:
-        raise ValueError(f"{'/'.join(map(str, error.path)) or 'the schema'}: {error.message[:500]}") from error
+        raise ValueError(
+            f"{'/'.join(map(str, error.path)) or 'the schema'}: {error.message[:500]}"
+        ) from error
     except Unresolvable as error:
-        raise ValueError(f"the reference {error.ref!r:.200} leads nowhere; name it in `references`") from error
+        raise ValueError(
+            f"the reference {error.ref!r:.200} leads nowhere; name it in `references`"
+        ) from error
     except OverflowError as error:  # of a regular expression
         raise ValueError(f"a regular expression cannot be read: {error}") from error
     except TooMuchWork:
@@ -115,8 +137,9 @@ def _parsed(text: str, references: tuple[NamedText, ...]) -> SchemaNode:
 
 
 def _check_draft(schema: Any, draft: Any) -> None:
-    """Remove `$schema` from a document and its parts, which `jsonschema` would judge by a validator of its own. Raises
-    ValueError for a part of another draft."""
+    """Remove `$schema` from a document and its parts, which `jsonschema` would judge by a validator
+    of its own. Raises ValueError for a part of another draft.
+    """
     specification, waiting = specification_with(_address(draft)), [schema]
     while waiting:
         part = waiting.pop()
@@ -124,7 +147,10 @@ def _check_draft(schema: Any, draft: Any) -> None:
             continue
         named = part.pop("$schema", None)
         if isinstance(named, str) and validator_for({"$schema": named}, default=None) is not draft:
-            raise ValueError(f"the draft {named!r:.100} stands in a schema of the draft {_address(draft)}: use one")
+            raise ValueError(
+                f"the draft {named!r:.100} stands in a schema of the draft {_address(draft)}: "
+                "use one"
+            )
         for keyword in ("anyOf", "oneOf"):  # the text of an error of `false` would show the value
             if isinstance(branches := part.get(keyword), list):
                 part[keyword] = [{"not": {}} if branch is False else branch for branch in branches]
@@ -165,8 +191,8 @@ class SchemaNode:
         known = self._validator.VALIDATORS.keys() - {"format"} | _BESIDE_OTHERS
         found = {keyword: value for keyword, value in self.schema.items() if keyword in known}
         for keyword, plain in _UNEVALUATED.items():
-            # The plain keyword leaves nothing unevaluated. Without it and without subschemas that evaluate parts of the
-            # value, the two mean the same.
+            # The plain keyword leaves nothing unevaluated. Without it and without subschemas that
+            # evaluate parts of the value, the two mean the same.
             if keyword in found and (plain in found or not found.keys() & _EVALUATING):
                 found.setdefault(plain, found.pop(keyword))
         return found
@@ -191,7 +217,9 @@ class SchemaNode:
         return SchemaNode(schema, self._validator.evolve(schema=schema), self._resolver)
 
     def resolve(self, reference: str) -> SchemaNode:
-        """The schema that a reference stands for. Raises Unresolvable, and ValueError for what is no schema."""
+        """The schema that a reference stands for. Raises Unresolvable, and ValueError for what is
+        no schema.
+        """
         found = self._resolver.lookup(reference)
         if not isinstance(found.contents, dict | bool):
             raise ValueError(f"the reference {reference!r:.200} leads to what is no schema")
@@ -199,10 +227,15 @@ class SchemaNode:
 
     def _placed(self, schema: Any, resolver: Any) -> SchemaNode:
         if isinstance(schema, dict) and ("$id" in schema or "id" in schema):
-            resolver = resolver.in_subresource(specification_with(self.dialect).create_resource(schema))
+            resolver = resolver.in_subresource(
+                specification_with(self.dialect).create_resource(schema)
+            )
         spend()
-        # As jsonschema itself makes the validator of a part; no public parameter has the place of the part.
-        return SchemaNode(schema, self._validator.evolve(schema=schema, _resolver=resolver), resolver)
+        # As jsonschema itself makes the validator of a part; no public parameter has the place of
+        # the part.
+        return SchemaNode(
+            schema, self._validator.evolve(schema=schema, _resolver=resolver), resolver
+        )
 
     def admits(self, value: Any) -> bool:
         """Whether a value conforms."""
@@ -226,7 +259,9 @@ def _address(draft: Any) -> str:
 
 
 def _check_parts(root: SchemaNode) -> None:
-    """Look up the references in a schema, its parts and what these refer to, and try their regular expressions."""
+    """Look up the references in a schema, its parts and what these refer to, and try their regular
+    expressions.
+    """
     checked: set[int] = set()
     patterns: list[str] = []
     has_unevaluated = False
@@ -247,12 +282,16 @@ def _check_parts(root: SchemaNode) -> None:
             waiting.append(node.resolve(reference))
         waiting += node.parts()
     if slow := [pattern for pattern in patterns if has_unevaluated and not is_quick(pattern)]:
-        raise ValueError(f"the pattern {slow[0]!r:.200} may take too long beside unevaluatedProperties")
+        raise ValueError(
+            f"the pattern {slow[0]!r:.200} may take too long beside unevaluatedProperties"
+        )
     _check_circles(root)
 
 
 def _check_circles(root: SchemaNode) -> None:
-    """Raises ValueError if a schema refers to itself for the same value: no validation of it would end."""
+    """Raises ValueError if a schema refers to itself for the same value: no validation of it would
+    end.
+    """
     entered: set[int] = set()  # on the path to the current one
     left: set[int] = set()
     reached: set[int] = set()
@@ -265,7 +304,11 @@ def _check_circles(root: SchemaNode) -> None:
                 continue
             reached.add(id(place.schema))
             waiting.append((place, False))
-            places += [part for part in (*place.parts(), *_same_value(place)) if isinstance(part.schema, dict)]
+            places += [
+                part
+                for part in (*place.parts(), *_same_value(place))
+                if isinstance(part.schema, dict)
+            ]
         node, is_done = waiting.pop()
         key = id(node.schema)
         if is_done:
@@ -307,8 +350,9 @@ prepared = parse
 
 
 def encode(value: Any, dump: Callable[[Any], Any] | None) -> bytes:
-    """The value as JSON, by default without spaces. Raises SerializationError, also for NaN: other programs cannot read
-    it."""
+    """The value as JSON, by default without spaces. Raises SerializationError, also for NaN: other
+    programs cannot read it.
+    """
     try:
         if dump is not None:
             text = dump(value)
@@ -328,7 +372,9 @@ def decode(payload: bytes, load: Callable[[bytes], Any] | None) -> Any:
 
 
 def check(schema: SchemaNode, value: Any) -> None:
-    """Raises SerializationError with the field that does not conform. The value may be private, so it is not shown."""
+    """Raises SerializationError with the field that does not conform. The value may be private, so
+    it is not shown.
+    """
     depth, count = measure(value)
     if depth > VALUE_DEPTH_MAX:
         raise SerializationError(f"the value is nested more than {VALUE_DEPTH_MAX} levels deep")
@@ -341,7 +387,12 @@ def check(schema: SchemaNode, value: Any) -> None:
         raise SerializationError("the schema is nested too deeply for the value") from None
     if error is None:
         return
-    if error.validator in ("additionalProperties", "dependentRequired", "required", "unevaluatedProperties"):
+    if error.validator in (
+        "additionalProperties",
+        "dependentRequired",
+        "required",
+        "unevaluatedProperties",
+    ):
         reason = error.message[:500]  # it names fields only
     elif error.validator is None:
         reason = "no value is allowed"

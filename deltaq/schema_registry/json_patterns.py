@@ -1,8 +1,9 @@
-"""Regular expressions of JSON schemas, on foreign texts: Python's `re` holds the interpreter's lock while it matches,
-and some expressions take it longer than a process lives.
+"""Regular expressions of JSON schemas, on foreign texts: Python's `re` holds the interpreter's lock
+while it matches, and some expressions take it longer than a process lives.
 
-An expression whose work is small by its form and the length of the text is matched by `re`. Any other is matched by
-RE2, which Arrow has: its work grows with the length only. `\\d`, `\\w` and `\\s` are ASCII to it, as in ECMAScript.
+An expression whose work is small by its form and the length of the text is matched by `re`. Any
+other is matched by RE2, which Arrow has: its work grows with the length only. `\\d`, `\\w` and
+`\\s` are ASCII to it, as in ECMAScript.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ _WORK_MAX = 2_000_000
 """Steps of `re` for one match: about 50 ms."""
 _STEPS_PER_MATCH = 200  # by which a match of many steps counts as one step of a check
 _PART = re.compile(
-    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?<?[=!:>]|\(\?|[()|]|(?:[*+?]|\{(\d*)(,?)(\d*)\})[?+]?", re.DOTALL
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?<?[=!:>]|\(\?|[()|]|(?:[*+?]|\{(\d*)(,?)(\d*)\})[?+]?",
+    re.DOTALL,
 )
 """What of an expression decides about its work."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The work of an expression. `loops` take a number of characters that is not bounded, `choices` is the product of
-    what the others allow; `is_nested`: a loop goes over a part that can match in more than one way."""
+    """The work of an expression. `loops` take a number of characters that is not bounded, `choices`
+    is the product of what the others allow; `is_nested`: a loop goes over a part that can match in
+    more than one way.
+    """
 
     loops: int
     choices: int
@@ -62,7 +66,9 @@ def is_found(pattern: str, text: str) -> bool:
         readable = text.encode(errors="replace").decode()
         return bool(pc.match_substring_regex(pa.scalar(readable), pattern).as_py())
     except pa.ArrowInvalid:
-        reason = f"the pattern {pattern!r:.200} may take too long for a text of {len(text)} characters"
+        reason = (
+            f"the pattern {pattern!r:.200} may take too long for a text of {len(text)} characters"
+        )
         raise TooMuchWork(reason) from None
 
 
@@ -75,7 +81,8 @@ def is_quick(pattern: str) -> bool:
 @lru_cache(maxsize=1000)
 def _form(pattern: str) -> _Form:
     loops, choices, is_nested = 0, 1, False
-    groups = [False]  # whether the open groups, and the last closed one, can match in more than one way
+    # Whether the open groups, and the last closed one, can match in more than one way.
+    groups = [False]
     closed = False
     for part in _PART.finditer(pattern):
         text = part[0]
@@ -90,12 +97,16 @@ def _form(pattern: str) -> _Form:
             choices = min(2 * choices, _WORK_MAX + 1)
         elif text[0] in "*+?{":
             least, comma, most = int(part[1] or 0), part[2], part[3]
-            is_loop = text[0] in "*+" or (text[0] == "{" and ((comma and not most) or int(most or least) > 1))
+            is_loop = text[0] in "*+" or (
+                text[0] == "{" and ((comma and not most) or int(most or least) > 1)
+            )
             is_nested |= is_loop and closed and pattern[part.start() - 1] == ")"
             if text[0] in "*+" or (comma and not most):
                 loops += 1
             elif text[0] == "?" or comma:
-                choices = min(choices * (2 if text[0] == "?" else int(most) - least + 1), _WORK_MAX + 1)
+                choices = min(
+                    choices * (2 if text[0] == "?" else int(most) - least + 1), _WORK_MAX + 1
+                )
             groups[-1] |= text[0] != "{" or bool(comma)
         closed = False
     return _Form(loops, choices, is_nested)

@@ -1,4 +1,6 @@
-"""JSON with a schema as the bytes of a message, with the names of `confluent_kafka.schema_registry.json_schema`."""
+"""JSON with a schema as the bytes of a message, with the names of
+`confluent_kafka.schema_registry.json_schema`.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,9 @@ class JSONSerializer(Serializer):
     """Values as JSON, after the id of their schema. Mirrors
     `confluent_kafka.schema_registry.json_schema.JSONSerializer`.
 
-    `schema_str` is the schema as text, or a `Schema` if it has references. Without `$schema`, the draft is 2020-12.
-    `to_dict(object, context)` makes a dict of an object, `json_encode(dict)` the text. `conf` has the settings of
-    `AvroSerializer` and, in place of `validate.strict`:
+    `schema_str` is the schema as text, or a `Schema` if it has references. Without `$schema`, the
+    draft is 2020-12. `to_dict(object, context)` makes a dict of an object, `json_encode(dict)` the
+    text. `conf` has the settings of `AvroSerializer` and, in place of `validate.strict`:
 
     * `validate` (True): refuse values that do not conform to the schema
     """
@@ -63,8 +65,9 @@ class JSONSerializer(Serializer):
             self._parsed(self._schema)  # an invalid schema is refused before the first message
 
     def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> bytes | None:
-        """The bytes of a value; None for None. Raises SerializationError for a value that does not conform,
-        SchemaRegistryError if the schema cannot be registered or found."""
+        """The bytes of a value; None for None. Raises SerializationError for a value that does not
+        conform, SchemaRegistryError if the schema cannot be registered or found.
+        """
         if obj is None:
             return None
         name = None if self._schema is None else self._parsed(self._schema).name
@@ -73,7 +76,9 @@ class JSONSerializer(Serializer):
         if self._settings.own["validate"]:
             self._format.check(self._parsed(registered.schema), value)
         payload = self._format.encode(value, self._json_encode)
-        return self._settings.serialize_id(payload, ctx, SchemaId(_TYPE, registered.schema_id, registered.guid))
+        return self._settings.serialize_id(
+            payload, ctx, SchemaId(_TYPE, registered.schema_id, registered.guid)
+        )
 
     def _parsed(self, schema: Schema) -> Any:
         return parsed_schema(schema, self._schemas.client)
@@ -82,14 +87,22 @@ class JSONSerializer(Serializer):
 class JSONDeserializer(Deserializer):
     """Values from JSON. Mirrors `confluent_kafka.schema_registry.json_schema.JSONDeserializer`.
 
-    `schema_str` is the reader's schema; without it, a value is checked against the schema that it was written with, for
-    which the client is needed. `from_dict(dict, context)` makes an object of a dict, `json_decode(bytes)` the dict.
-    `conf` has the settings of `AvroDeserializer` and:
+    `schema_str` is the reader's schema; without it, a value is checked against the schema that it
+    was written with, for which the client is needed. `from_dict(dict, context)` makes an object of
+    a dict, `json_decode(bytes)` the dict. `conf` has the settings of `AvroDeserializer` and:
 
     * `validate` (True): refuse values that do not conform to the schema
     """
 
-    __slots__ = ("_client", "_format", "_from_dict", "_json_decode", "_schema", "_schemas", "_validate")
+    __slots__ = (
+        "_client",
+        "_format",
+        "_from_dict",
+        "_json_decode",
+        "_schema",
+        "_schemas",
+        "_validate",
+    )
 
     def __init__(
         self,
@@ -107,25 +120,35 @@ class JSONDeserializer(Deserializer):
         self._from_dict = checked_callable(from_dict, "from_dict")
         self._json_decode = checked_callable(json_decode, "json_decode")
         self._format = load_format(_TYPE)
-        self._client = None if schema_registry_client is None else checked_client(schema_registry_client)
+        self._client = (
+            None if schema_registry_client is None else checked_client(schema_registry_client)
+        )
         self._schemas = ReaderSchemas(self._client, settings, _TYPE)
         self._schema = given_schema(schema_str, _TYPE)
         if self._client is None and (self._schema is None or self._schema.references):
-            text = "schema_registry_client is needed without a schema, and for a schema with references"
+            text = (
+                "schema_registry_client is needed without a schema, and for a schema with "
+                "references"
+            )
             raise InvalidSetting(text, key="schema_registry_client")
         if self._schema is not None:
             parsed_schema(self._schema, self._client)
 
     def __call__(self, data: bytes | None, ctx: SerializationContext | None = None) -> Any:
-        """The value; None for None. Raises SerializationError for bytes that are no JSON and values that do not
-        conform, SchemaRegistryError for an unknown schema."""
+        """The value; None for None. Raises SerializationError for bytes that are no JSON and values
+        that do not conform, SchemaRegistryError for an unknown schema.
+        """
         if data is None:
             return None
         schema_id, payload = self._schemas.split(data, ctx)
         reader = self._schema
         if self._client is not None:
             writer = self._schemas.writer(schema_id)
-            reader = self._schemas.latest(ctx, parsed_schema(writer, self._client).name) or reader or writer
+            reader = (
+                self._schemas.latest(ctx, parsed_schema(writer, self._client).name)
+                or reader
+                or writer
+            )
         found = self._format.decode(payload.read(), self._json_decode)
         if self._validate and reader is not None:
             self._format.check(parsed_schema(reader, self._client), found)

@@ -1,5 +1,7 @@
-"""The validators of `jsonschema`, with a limit of their work: each keyword spends steps, and those whose time grows
-faster than the value are replaced. A schema of 28 definitions can have 2^28 keywords to judge for a number."""
+"""The validators of `jsonschema`, with a limit of their work: each keyword spends steps, and those
+whose time grows faster than the value are replaced. A schema of 28 definitions can have 2^28
+keywords to judge for a number.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ _CHARS_PER_STEP = 10_000
 _NAMES_PER_STEP = 16
 _JUDGE_PARTS = frozenset(
     (
-        *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "if", "dependencies", "dependentSchemas"),
+        *(
+            "$ref",
+            "$dynamicRef",
+            "$recursiveRef",
+            "allOf",
+            "if",
+            "dependencies",
+            "dependentSchemas",
+        ),
         *("items", "prefixItems", "additionalItems", "properties", "propertyNames"),
     )
 )
@@ -31,10 +41,18 @@ _JUDGE_PARTS = frozenset(
 
 @lru_cache(maxsize=16)
 def limited_validator(draft: Any) -> Any:
-    """The validator of a draft, whose keywords spend steps of `work.limited_work`. It raises TooMuchWork."""
+    """The validator of a draft, whose keywords spend steps of `work.limited_work`. It raises
+    TooMuchWork.
+    """
     keywords = {name: _limited(name, function) for name, function in draft.VALIDATORS.items()}
-    own = {"pattern": _pattern, "patternProperties": _pattern_properties, "uniqueItems": _unique_items}
-    keywords |= {name: _limited(name, function) for name, function in own.items() if name in keywords}
+    own = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "uniqueItems": _unique_items,
+    }
+    keywords |= {
+        name: _limited(name, function) for name, function in own.items() if name in keywords
+    }
     if "additionalProperties" in keywords:
         keywords["additionalProperties"] = _limited("additionalProperties", _additional_properties)
     return extend(draft, keywords)
@@ -43,19 +61,34 @@ def limited_validator(draft: Any) -> Any:
 def _limited(name: str, function: _Keyword) -> _Keyword:
     """A keyword that spends steps. Errors show the value, so their texts are cut."""
 
-    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
+    def counted(
+        validator: Any, value: Any, instance: Any, schema: Any
+    ) -> Iterator[ValidationError] | None:
         spend(1 + len(value) // _NAMES_PER_STEP if type(value) in _CONTAINERS else 1)
         return function(validator, value, instance, schema)
 
-    def shortened(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
+    def shortened(
+        validator: Any, value: Any, instance: Any, schema: Any
+    ) -> Iterator[ValidationError] | None:
         errors = counted(validator, value, instance, schema)
-        is_long = type(instance) in _CONTAINERS or (type(instance) is str and len(instance) > _MESSAGE_CHARS)
+        is_long = type(instance) in _CONTAINERS or (
+            type(instance) is str and len(instance) > _MESSAGE_CHARS
+        )
         return _shortened(errors) if is_long and errors is not None else errors
 
-    def unevaluated(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
-        # It matches the patterns of all parts by itself, so `json_format` refuses those of much work.
-        if isinstance(instance, dict) and max(map(len, instance), default=0) > UNEVALUATED_NAME_CHARS_MAX:
-            reason = f"a name of more than {UNEVALUATED_NAME_CHARS_MAX} characters beside unevaluatedProperties"
+    def unevaluated(
+        validator: Any, value: Any, instance: Any, schema: Any
+    ) -> Iterator[ValidationError] | None:
+        # It matches the patterns of all parts by itself, so `json_format` refuses those of much
+        # work.
+        if (
+            isinstance(instance, dict)
+            and max(map(len, instance), default=0) > UNEVALUATED_NAME_CHARS_MAX
+        ):
+            reason = (
+                f"a name of more than {UNEVALUATED_NAME_CHARS_MAX} characters beside "
+                "unevaluatedProperties"
+            )
             raise TooMuchWork(reason)
         return counted(validator, value, instance, schema)
 
@@ -76,7 +109,9 @@ def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterat
         yield ValidationError(f"the text does not match {pattern!r:.200}")
 
 
-def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _pattern_properties(
+    validator: Any, patterns: Any, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
     if validator.is_type(instance, "object"):
         for pattern, subschema in patterns.items():
             for key, value in instance.items():
@@ -84,7 +119,9 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: An
                     yield from validator.descend(value, subschema, path=key, schema_path=pattern)
 
 
-def _additional_properties(validator: Any, additional: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _additional_properties(
+    validator: Any, additional: Any, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
     if not validator.is_type(instance, "object"):
         return
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
@@ -95,11 +132,18 @@ def _additional_properties(validator: Any, additional: Any, instance: Any, schem
         for key in extra:
             yield from validator.descend(instance[key], additional, path=key)
     elif not additional and extra:
-        listed, verb = ", ".join(map(repr, sorted(extra)[:10])), "was" if len(extra) == 1 else "were"
-        yield ValidationError(f"Additional properties are not allowed ({listed:.300} {verb} unexpected)")
+        listed, verb = (
+            ", ".join(map(repr, sorted(extra)[:10])),
+            "was" if len(extra) == 1 else "were",
+        )
+        yield ValidationError(
+            f"Additional properties are not allowed ({listed:.300} {verb} unexpected)"
+        )
 
 
-def _unique_items(validator: Any, is_unique: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _unique_items(
+    validator: Any, is_unique: Any, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
     if (
         is_unique
         and validator.is_type(instance, "array")

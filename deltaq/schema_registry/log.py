@@ -1,5 +1,6 @@
-"""The registry's log. A registration is one entry: its id, its version and what it was compared with are decided at
-once, by the commit loop of `deltaq/delta/log.py`."""
+"""The registry's log. A registration is one entry: its id, its version and what it was compared
+with are decided at once, by the commit loop of `deltaq/delta/log.py`.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ _CHECKPOINT_INTERVAL = 100
 
 # A Delta table must have a column, though the registry never has a row.
 _SCHEMA = json.dumps(
-    {"type": "struct", "fields": [{"name": "subject", "type": "string", "nullable": True, "metadata": {}}]}
+    {
+        "type": "struct",
+        "fields": [{"name": "subject", "type": "string", "nullable": True, "metadata": {}}],
+    }
 )
 
 
@@ -45,8 +49,9 @@ class NeedsStore(Exception):
 
 @contextmanager
 def without_io() -> Iterator[None]:
-    """Refuse reads and changes of registries in this context, by NeedsStore: what was read before is enough, or the
-    call has to be made where it may block."""
+    """Refuse reads and changes of registries in this context, by NeedsStore: what was read before
+    is enough, or the call has to be made where it may block.
+    """
     token = _is_io_refused.set(True)
     try:
         yield
@@ -87,10 +92,11 @@ class RegistryLog:
         return self._seen[1]
 
     def change(self, operation: str, plan: Plan[T], timeout_s: float) -> T:
-        """Commit what `plan` returns for the newest registry, within `timeout_s` seconds; nothing if it has no actions.
+        """Commit what `plan` returns for the newest registry, within `timeout_s` seconds; nothing
+        if it has no actions.
 
-        `plan` runs again after each lost race, so what it decided always holds for the entry before its own. Raises
-        what `plan` raises, and OutcomeUnknown, Unavailable, Corrupt, Incompatible.
+        `plan` runs again after each lost race, so what it decided always holds for the entry before
+        its own. Raises what `plan` raises, and OutcomeUnknown, Unavailable, Corrupt, Incompatible.
         """
         _check_io()
         deadline = self._clock.monotonic() + timeout_s
@@ -138,7 +144,9 @@ class RegistryLog:
         return registry
 
     def _checkpoint(self, version: int) -> None:
-        """Write a checkpoint from time to time, so that a registry of many schemas is loaded with few requests."""
+        """Write a checkpoint from time to time, so that a registry of many schemas is loaded with
+        few requests.
+        """
         if version % _CHECKPOINT_INTERVAL or not version or self._log.state.version != version:
             return
         from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint  # noqa: PLC0415 - seldom needed

@@ -1,4 +1,6 @@
-"""Protobuf messages as the bytes of a message, with the names of `confluent_kafka.schema_registry.protobuf`."""
+"""Protobuf messages as the bytes of a message, with the names of
+`confluent_kafka.schema_registry.protobuf`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,18 @@ from typing import Any
 from deltaq.schema_registry.client import SchemaRegistryClient
 from deltaq.schema_registry.errors import InvalidSetting
 from deltaq.schema_registry.formats import load_format
-from deltaq.schema_registry.message_schemas import ReaderSchemas, WriterSchemas, checked_client, parsed_schema
+from deltaq.schema_registry.message_schemas import (
+    ReaderSchemas,
+    WriterSchemas,
+    checked_client,
+    parsed_schema,
+)
 from deltaq.schema_registry.schemas import Schema, SchemaReference
-from deltaq.schema_registry.serde_settings import deserializer_settings, refuse_rules, serializer_settings
+from deltaq.schema_registry.serde_settings import (
+    deserializer_settings,
+    refuse_rules,
+    serializer_settings,
+)
 from deltaq.schema_registry.subject_names import reference_subject_name_strategy
 from deltaq.schema_registry.wire_format import SchemaId
 from deltaq.serde.errors import SerializationError
@@ -24,14 +35,24 @@ class ProtobufSerializer(Serializer):
     """Messages of Protobuf, after the id of their schema and their place in it. Mirrors
     `confluent_kafka.schema_registry.protobuf.ProtobufSerializer`.
 
-    `msg_type` is the class that protoc has generated. Its file is the schema; the files that it imports are registered
-    as references. `conf` has the settings of `AvroSerializer` and, in place of `validate.strict`:
+    `msg_type` is the class that protoc has generated. Its file is the schema; the files that it
+    imports are registered as references. `conf` has the settings of `AvroSerializer` and, in place
+    of `validate.strict`:
 
     * `skip.known.types` (True): do not register imports of `google/protobuf/`
-    * `reference.subject.name.strategy`: a function `(context, file) -> subject` for imports; by default their path
+    * `reference.subject.name.strategy`: a function `(context, file) -> subject` for imports; by
+      default their path
     """
 
-    __slots__ = ("_client", "_file", "_format", "_message_type", "_schemas", "_settings", "_with_references")
+    __slots__ = (
+        "_client",
+        "_file",
+        "_format",
+        "_message_type",
+        "_schemas",
+        "_settings",
+        "_with_references",
+    )
 
     def __init__(
         self,
@@ -42,7 +63,10 @@ class ProtobufSerializer(Serializer):
         rule_registry: object = None,
     ) -> None:
         refuse_rules(rule_conf, rule_registry)
-        own = {"skip.known.types": True, "reference.subject.name.strategy": reference_subject_name_strategy}
+        own = {
+            "skip.known.types": True,
+            "reference.subject.name.strategy": reference_subject_name_strategy,
+        }
         self._settings = serializer_settings(conf, {**own, _DEPRECATED_FORMAT: False})
         _refuse_deprecated_format(self._settings.own)
         self._format = load_format(_TYPE)
@@ -53,8 +77,10 @@ class ProtobufSerializer(Serializer):
         self._with_references: dict[tuple[str, ...], Schema] = {}
 
     def __call__(self, message: Any, ctx: SerializationContext | None = None) -> bytes | None:
-        """The bytes of a message; None for None. Raises SerializationError for a message of another class or without a
-        required field, SchemaRegistryError if the schema cannot be registered or found."""
+        """The bytes of a message; None for None. Raises SerializationError for a message of another
+        class or without a required field, SchemaRegistryError if the schema cannot be registered or
+        found.
+        """
         if message is None:
             return None
         payload = self._format.encode(message, self._message_type)
@@ -63,12 +89,18 @@ class ProtobufSerializer(Serializer):
         given = None if self._settings.latest else self._schema(ctx)
         registered = self._schemas.of_subject(subject, given)
         # Another version may have other messages before this one.
-        file = parsed_schema(registered.schema, self._client) if self._settings.latest else self._file
-        schema_id = SchemaId(_TYPE, registered.schema_id, registered.guid, self._format.indexes_of(file, descriptor))
+        file = (
+            parsed_schema(registered.schema, self._client) if self._settings.latest else self._file
+        )
+        schema_id = SchemaId(
+            _TYPE, registered.schema_id, registered.guid, self._format.indexes_of(file, descriptor)
+        )
         return self._settings.serialize_id(payload, ctx, schema_id)
 
     def _schema(self, ctx: SerializationContext | None) -> Schema:
-        """The schema of the class, whose imports are registered under the names that the strategy gives them."""
+        """The schema of the class, whose imports are registered under the names that the strategy
+        gives them.
+        """
         files = self._imports(self._file)
         subjects = tuple(self._subject_of(ctx, file) for file in files)
         if subjects not in self._with_references:
@@ -85,21 +117,27 @@ class ProtobufSerializer(Serializer):
         return Schema(self._format.schema_text(file), _TYPE, references)
 
     def _imports(self, file: Any) -> list[Any]:
-        found: list[Any] = self._format.imports(file, known_too=not self._settings.own["skip.known.types"])
+        found: list[Any] = self._format.imports(
+            file, known_too=not self._settings.own["skip.known.types"]
+        )
         return found
 
     def _subject_of(self, ctx: SerializationContext | None, file: Any) -> str:
         subject = self._settings.own["reference.subject.name.strategy"](ctx, file)
         if not isinstance(subject, str):
-            raise SerializationError(f"reference.subject.name.strategy gave no subject to the import {file.name!r}")
+            raise SerializationError(
+                f"reference.subject.name.strategy gave no subject to the import {file.name!r}"
+            )
         return subject
 
 
 class ProtobufDeserializer(Deserializer):
-    """Messages of Protobuf. Mirrors `confluent_kafka.schema_registry.protobuf.ProtobufDeserializer`.
+    """Messages of Protobuf. Mirrors
+    `confluent_kafka.schema_registry.protobuf.ProtobufDeserializer`.
 
-    `message_type` is the class that protoc has generated, with which all messages are read. With a client, the schema
-    of each message must be known there. `conf` has the settings of `AvroDeserializer`.
+    `message_type` is the class that protoc has generated, with which all messages are read. With a
+    client, the schema of each message must be known there. `conf` has the settings of
+    `AvroDeserializer`.
     """
 
     __slots__ = ("_client", "_format", "_message_type", "_schemas")
@@ -117,12 +155,15 @@ class ProtobufDeserializer(Deserializer):
         _refuse_deprecated_format(settings.own)
         self._format = load_format(_TYPE)
         self._message_type = _checked_class(self._format, message_type)
-        self._client = None if schema_registry_client is None else checked_client(schema_registry_client)
+        self._client = (
+            None if schema_registry_client is None else checked_client(schema_registry_client)
+        )
         self._schemas = ReaderSchemas(self._client, settings, _TYPE)
 
     def __call__(self, data: bytes | None, ctx: SerializationContext | None = None) -> Any:
-        """The message; None for None. Raises SerializationError for bytes that are no such message, SchemaRegistryError
-        for an unknown schema."""
+        """The message; None for None. Raises SerializationError for bytes that are no such message,
+        SchemaRegistryError for an unknown schema.
+        """
         if data is None:
             return None
         schema_id, payload = self._schemas.split(data, ctx)
@@ -133,8 +174,10 @@ class ProtobufDeserializer(Deserializer):
 
 
 def message_of(value: bytes, client: SchemaRegistryClient) -> tuple[str, dict[str, Any]]:
-    """The full name and the fields of a message of any schema in the registry, for programs without its class. Raises
-    SerializationError for bytes that are no such message, SchemaRegistryError for an unknown schema."""
+    """The full name and the fields of a message of any schema in the registry, for programs without
+    its class. Raises SerializationError for bytes that are no such message, SchemaRegistryError for
+    an unknown schema.
+    """
     schemas = ReaderSchemas(client, deserializer_settings(None, {}), _TYPE)
     schema_id, payload = schemas.split(value, None)
     file = parsed_schema(schemas.writer(schema_id), client)
@@ -145,7 +188,9 @@ def message_of(value: bytes, client: SchemaRegistryClient) -> tuple[str, dict[st
 
 def _checked_class(protobuf_format: Any, message_type: Any) -> Any:
     if not protobuf_format.is_message_class(message_type):
-        raise TypeError(f"the message type must be a class that protoc has generated, not {message_type!r:.60}")
+        raise TypeError(
+            f"the message type must be a class that protoc has generated, not {message_type!r:.60}"
+        )
     return message_type
 
 

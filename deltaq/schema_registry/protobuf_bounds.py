@@ -1,5 +1,7 @@
-"""How much memory a payload of Protobuf takes when it is decoded: a message without fields is two bytes in a payload
-and has a place for each field of its type in memory, so a megabyte can become gigabytes."""
+"""How much memory a payload of Protobuf takes when it is decoded: a message without fields is two
+bytes in a payload and has a place for each field of its type in memory, so a megabyte can become
+gigabytes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def _types(message: Any) -> tuple[int, bool]:
     is_recursive = False
     while waiting:
         around, fields = waiting[-1]
-        found = next((field.message_type for field in fields if field.type in (_GROUP, _MESSAGE)), None)
+        found = next(
+            (field.message_type for field in fields if field.type in (_GROUP, _MESSAGE)), None
+        )
         if found is None:
             waiting.pop()
             open_types.discard(around.full_name)
@@ -48,8 +52,10 @@ def is_recursive(message: Any) -> bool:
 
 
 def check_payload(data: bytes, message: Any) -> None:
-    """Raises OutOfBounds for a payload whose messages would take too much memory. The decoder refuses what is no
-    message of this type. Nothing is read unless the length of the payload allows so much."""
+    """Raises OutOfBounds for a payload whose messages would take too much memory. The decoder
+    refuses what is no message of this type. Nothing is read unless the length of the payload allows
+    so much.
+    """
     if len(data) // 2 * _types(message)[0] <= MESSAGE_BYTES_MAX:
         return
     total, waiting = 0, [(message, 0, len(data))]
@@ -57,18 +63,24 @@ def check_payload(data: bytes, message: Any) -> None:
         kind, position, end = waiting.pop()
         total += _size(kind)
         if total > MESSAGE_BYTES_MAX:
-            raise OutOfBounds(f"byte {position}: its messages take more than {MESSAGE_BYTES_MAX} bytes of memory")
+            raise OutOfBounds(
+                f"byte {position}: its messages take more than {MESSAGE_BYTES_MAX} bytes of memory"
+            )
         waiting += _parts(data, kind, position, end)
 
 
 def _parts(data: bytes, kind: Any, position: int, end: int) -> Iterator[tuple[Any, int, int]]:
-    """The messages in a message, each with its place. Groups are read as a part of what is around them."""
+    """The messages in a message, each with its place. Groups are read as a part of what is around
+    them.
+    """
     groups: list[Any] = []
     while position < end:
         tag, position = _number(data, position, end)
         number, wire = tag >> 3, tag & 7
         field = None if kind is None else kind.fields_by_number.get(number)
-        inner = field.message_type if field is not None and field.type in (_GROUP, _MESSAGE) else None
+        inner = (
+            field.message_type if field is not None and field.type in (_GROUP, _MESSAGE) else None
+        )
         if wire == _GROUP_START:
             groups.append(kind)
             kind = inner

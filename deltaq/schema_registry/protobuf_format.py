@@ -1,7 +1,8 @@
-"""Protobuf: the only door to `google.protobuf`, which resolves the names of schemas and reads messages.
+"""Protobuf: the only door to `google.protobuf`, which resolves the names of schemas and reads
+messages.
 
-A schema is the text of a `.proto` file or, as confluent-kafka registers it, a serialized FileDescriptorProto in base64.
-Both have the same id if they describe the same file.
+A schema is the text of a `.proto` file or, as confluent-kafka registers it, a serialized
+FileDescriptorProto in base64. Both have the same id if they describe the same file.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ def identity(text: str, references: Sequence[NamedText]) -> str:
     proto.ClearField("source_code_info")
     if proto.syntax == "proto2":
         proto.ClearField("syntax")
-    fields = [field for message in _messages(proto.message_type) for field in (*message.field, *message.extension)]
+    fields = [
+        field
+        for message in _messages(proto.message_type)
+        for field in (*message.field, *message.extension)
+    ]
     for field in (*fields, *proto.extension):
         if field.json_name == _json_name(field.name):
             field.ClearField("json_name")
@@ -150,8 +155,9 @@ def imports(file: Any, *, known_too: bool) -> list[Any]:
 
 
 def indexes_of(file: Any, message: Any) -> list[int]:
-    """Where a file has the message of this name: its index, after those of the messages around it. Raises
-    SerializationError."""
+    """Where a file has the message of this name: its index, after those of the messages around it.
+    Raises SerializationError.
+    """
     around: list[Any] = [message]
     while around[0].containing_type is not None:
         around.insert(0, around[0].containing_type)
@@ -177,14 +183,17 @@ def message_at(file: Any, indexes: Sequence[int]) -> Any:
 
 
 def encode(message: Any, kind: Any) -> bytes:
-    """The message's bytes. Raises SerializationError for one of another class, and if a required field is missing."""
+    """The message's bytes. Raises SerializationError for one of another class, and if a required
+    field is missing.
+    """
     if not isinstance(message, kind):
         raise SerializationError(f"expected {kind.__name__}, not {type(message).__name__}")
     try:
         payload = bytes(message.SerializeToString())
     except (EncodeError, ValueError) as error:
         raise SerializationError(str(error)[:1000]) from error
-    if is_recursive(kind.DESCRIPTOR):  # Protobuf writes messages that are nested more deeply than it reads
+    # Protobuf writes messages that are nested more deeply than it reads.
+    if is_recursive(kind.DESCRIPTOR):
         decode(payload, kind)
     return payload
 
@@ -199,13 +208,19 @@ def decode(payload: bytes, kind: Any) -> Any:
 
 
 def as_dict(payload: bytes, message: Any) -> dict[str, Any]:
-    """The fields of a message, by its descriptor alone, as JSON has them. Raises SerializationError."""
-    fields: dict[str, Any] = MessageToDict(decode(payload, GetMessageClass(message)), preserving_proto_field_name=True)
+    """The fields of a message, by its descriptor alone, as JSON has them. Raises
+    SerializationError.
+    """
+    fields: dict[str, Any] = MessageToDict(
+        decode(payload, GetMessageClass(message)), preserving_proto_field_name=True
+    )
     return fields
 
 
 def message_named(file: Any, name: str | None) -> Any:
-    """The message of a file with this full name; the first one for None. Raises SerializationError."""
+    """The message of a file with this full name; the first one for None. Raises
+    SerializationError.
+    """
     if name is None:
         return message_at(file, [0])
     try:
@@ -220,5 +235,12 @@ def of_dict(fields: Any, message: Any) -> bytes:
     """The bytes of a message whose fields are as JSON has them. Raises SerializationError."""
     try:
         return bytes(ParseDict(fields, GetMessageClass(message)()).SerializeToString())
-    except (ParseError, EncodeError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ParseError,
+        EncodeError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise SerializationError(str(error)[:1000]) from error

@@ -1,4 +1,6 @@
-"""The text of a `.proto` file as a FileDescriptorProto in JSON: the only door to `proto_schema_parser`."""
+"""The text of a `.proto` file as a FileDescriptorProto in JSON: the only door to
+`proto_schema_parser`.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,13 @@ _CARDINALITIES: dict[ast.FieldCardinality | None, str] = {
 
 
 TOKENS_MAX = 20_000
-"""Words and signs of a file: the parser takes seconds for these, and a time that grows faster than their number."""
+"""Words and signs of a file: the parser takes seconds for these, and a time that grows faster than
+their number.
+"""
 NESTING_MAX = 100
 _TOKEN = re.compile(
-    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|[\w.]+|[^\s\w]""", re.DOTALL
+    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|[\w.]+|[^\s\w]""",
+    re.DOTALL,
 )
 
 
@@ -43,13 +48,21 @@ def _check_size(text: str) -> None:
 
 
 def file_descriptor(text: str) -> dict[str, Any]:
-    """The file, as JSON has a FileDescriptorProto. Names of types are as in the text. Raises ValueError."""
+    """The file, as JSON has a FileDescriptorProto. Names of types are as in the text. Raises
+    ValueError.
+    """
     _check_size(text)
     parsed = Parser(setup_lexer=_listen, setup_parser=_listen).parse(text)
     if parsed.edition is not None or parsed.syntax not in (None, "proto2", "proto3"):
-        raise ValueError(f"{parsed.edition or parsed.syntax!r} is not supported: use the syntax proto2 or proto3")
+        raise ValueError(
+            f"{parsed.edition or parsed.syntax!r} is not supported: use the syntax proto2 or proto3"
+        )
     file = _File(is_proto3=parsed.syntax == "proto3")
-    found: dict[str, Any] = {"syntax": parsed.syntax or "proto2", "dependency": [], "publicDependency": []}
+    found: dict[str, Any] = {
+        "syntax": parsed.syntax or "proto2",
+        "dependency": [],
+        "publicDependency": [],
+    }
     found["messageType"] = []
     for element in parsed.file_elements:
         match element:
@@ -69,7 +82,9 @@ def file_descriptor(text: str) -> dict[str, Any]:
 class _Complaints:
     """Raises the first error that the parser finds, which would otherwise print it and go on."""
 
-    def syntaxError(self, _parser: Any, _symbol: Any, line: int, column: int, text: str, _error: Any) -> NoReturn:  # noqa: N802 - the parser's name
+    def syntaxError(  # noqa: N802 - the parser's name
+        self, _parser: Any, _symbol: Any, line: int, column: int, text: str, _error: Any
+    ) -> NoReturn:
         """Raises ValueError."""
         raise ValueError(f"line {line}, column {column + 1}: {text[:300]}")
 
@@ -100,13 +115,22 @@ class _File:
                 case ast.Extension():
                     for field in element.elements:
                         if isinstance(field, ast.Field):
-                            found["extension"].append({**self._field(field), "extendee": element.typeName})
+                            found["extension"].append(
+                                {**self._field(field), "extendee": element.typeName}
+                            )
         return found
 
     def message(self, name: str, elements: Sequence[Any]) -> dict[str, Any]:
-        """A message. Its nested types, which include those of maps and groups, have the order of the text: messages of
-        a topic name their type by its index."""
-        found: dict[str, Any] = {"name": name, "field": [], "oneofDecl": [], "reservedRange": [], "reservedName": []}
+        """A message. Its nested types, which include those of maps and groups, have the order of
+        the text: messages of a topic name their type by its index.
+        """
+        found: dict[str, Any] = {
+            "name": name,
+            "field": [],
+            "oneofDecl": [],
+            "reservedRange": [],
+            "reservedName": [],
+        }
         found |= self.types(elements)
         found |= {"nestedType": [], "extensionRange": []}
         for element in elements:
@@ -150,7 +174,11 @@ class _File:
             raise ValueError(f"field {field.name} of proto2 must be optional, required or repeated")
         if self._is_proto3 and field.cardinality is ast.FieldCardinality.REQUIRED:
             raise ValueError(f"field {field.name} of proto3 cannot be required")
-        found = {"name": field.name, "number": field.number, "label": _CARDINALITIES[field.cardinality]}
+        found = {
+            "name": field.name,
+            "number": field.number,
+            "label": _CARDINALITIES[field.cardinality],
+        }
         found |= _type(field.type) | _field_options(field.options)
         if self._is_proto3 and field.cardinality is ast.FieldCardinality.OPTIONAL:
             found["proto3Optional"] = True
@@ -166,19 +194,33 @@ def _map(field: ast.MapField) -> tuple[dict[str, Any], dict[str, Any]]:
     name = "".join(part[:1].upper() + part[1:] for part in field.name.split("_")) + "Entry"
     parts = [
         {"name": part, "number": number, "label": "LABEL_OPTIONAL", **_type(kind)}
-        for number, (part, kind) in enumerate((("key", field.key_type), ("value", field.value_type)), 1)
+        for number, (part, kind) in enumerate(
+            (("key", field.key_type), ("value", field.value_type)), 1
+        )
     ]
     entry = {"name": name, "field": parts, "options": {"mapEntry": True}}
-    found = {"name": field.name, "number": field.number, "label": "LABEL_REPEATED", "type": "TYPE_MESSAGE"}
+    found = {
+        "name": field.name,
+        "number": field.number,
+        "label": "LABEL_REPEATED",
+        "type": "TYPE_MESSAGE",
+    }
     return {**found, "typeName": name, **_field_options(field.options)}, entry
 
 
 def _enum(enum: ast.Enum) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": enum.name, "value": [], "reservedRange": [], "reservedName": []}
+    found: dict[str, Any] = {
+        "name": enum.name,
+        "value": [],
+        "reservedRange": [],
+        "reservedName": [],
+    }
     for element in enum.elements:
         match element:
             case ast.EnumValue():
-                found["value"].append({"name": element.name, "number": element.number, **_settings(element.options)})
+                found["value"].append(
+                    {"name": element.name, "number": element.number, **_settings(element.options)}
+                )
             case ast.EnumReserved():
                 found["reservedRange"] += _ranges(element.ranges, _ENUM_MAX, past_end=0)
                 found["reservedName"] += element.names
@@ -216,7 +258,9 @@ def _options(elements: Iterable[Any]) -> dict[str, Any]:
 
 
 def _settings(options: Iterable[ast.Option]) -> dict[str, Any]:
-    """The options that Protobuf defines. Those of an application, in parentheses, have no meaning here."""
+    """The options that Protobuf defines. Those of an application, in parentheses, have no meaning
+    here.
+    """
     found = {option.name: _value(option.value) for option in options if "(" not in option.name}
     return {"options": found} if found else {}
 
@@ -228,7 +272,9 @@ def _field_options(options: Sequence[ast.Option]) -> dict[str, Any]:
             found["defaultValue"] = _default(option.value)
         elif option.name == "json_name":
             found["jsonName"] = _value(option.value)
-    return found | _settings(option for option in options if option.name not in ("default", "json_name"))
+    return found | _settings(
+        option for option in options if option.name not in ("default", "json_name")
+    )
 
 
 def _value(value: Any) -> Any:

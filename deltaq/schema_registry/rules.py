@@ -1,7 +1,8 @@
-"""Rules of data contracts, as values with the names and fields of `confluent_kafka.schema_registry`.
+"""Rules of data contracts, as values with the names and fields of
+`confluent_kafka.schema_registry`.
 
-deltaq applies no rules. A schema that has some is refused: to write messages without them could mean to write in clear
-text what a rule encrypts, or values that a rule forbids.
+deltaq applies no rules. A schema that has some is refused: to write messages without them could
+mean to write in clear text what a rule encrypts, or values that a rule forbids.
 """
 
 from __future__ import annotations

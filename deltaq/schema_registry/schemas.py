@@ -12,7 +12,9 @@ from deltaq.schema_registry.rules import RuleSet
 
 @dataclass(frozen=True)
 class SchemaReference:
-    """A schema that another one uses: `name` is how the text calls it, `subject` and `version` where it is."""
+    """A schema that another one uses: `name` is how the text calls it, `subject` and `version`
+    where it is.
+    """
 
     name: str
     subject: str
@@ -44,7 +46,9 @@ class MetadataTags:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a team notes about a schema. `get_latest_with_metadata` finds a version by its properties."""
+    """What a team notes about a schema. `get_latest_with_metadata` finds a version by its
+    properties.
+    """
 
     tags: MetadataTags | None = None
     properties: MetadataProperties | None = None
@@ -74,7 +78,8 @@ class Metadata:
 class Schema:
     """A schema before it is registered. `schema_type` is `AVRO`, `JSON` or `PROTOBUF`.
 
-    Rules (`rule_set`) are not supported: a schema with some is refused by the registry and by serializers.
+    Rules (`rule_set`) are not supported: a schema with some is refused by the registry and by
+    serializers.
     """
 
     schema_str: str
@@ -103,7 +108,10 @@ class Schema:
         return cls(
             src_dict["schema"],
             src_dict.get("schemaType", "AVRO"),
-            [SchemaReference.from_dict(reference) for reference in src_dict.get("references") or ()],
+            [
+                SchemaReference.from_dict(reference)
+                for reference in src_dict.get("references") or ()
+            ],
             None if metadata is None else Metadata.from_dict(metadata),
             None if rule_set is None else RuleSet.from_dict(rule_set),
         )
@@ -111,7 +119,9 @@ class Schema:
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A version of a subject. `schema_id` is unique under the root, `guid` is derived from the content."""
+    """A version of a subject. `schema_id` is unique under the root, `guid` is derived from the
+    content.
+    """
 
     subject: str
     version: int
@@ -121,14 +131,25 @@ class RegisteredSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """The version as JSON has it."""
-        place = {"id": self.schema_id, "guid": self.guid, "subject": self.subject, "version": self.version}
+        place = {
+            "id": self.schema_id,
+            "guid": self.guid,
+            "subject": self.subject,
+            "version": self.version,
+        }
         return {**self.schema.to_dict(), **place}
 
     @classmethod
     def from_dict(cls, src_dict: Mapping[str, Any]) -> RegisteredSchema:
         """The version that JSON stands for."""
         schema = Schema.from_dict(src_dict)
-        return cls(src_dict["subject"], src_dict["version"], src_dict["id"], src_dict.get("guid", ""), schema)
+        return cls(
+            src_dict["subject"],
+            src_dict["version"],
+            src_dict["id"],
+            src_dict.get("guid", ""),
+            schema,
+        )
 
 
 @dataclass(frozen=True)
@@ -140,7 +161,9 @@ class SchemaVersion:
 
 
 class ConfigCompatibilityLevel(str, Enum):  # noqa: UP042 - confluent-kafka's has this base
-    """The compatibility levels. DISABLED is AWS Glue's: a subject keeps its first version and gets no other."""
+    """The compatibility levels. DISABLED is AWS Glue's: a subject keeps its first version and gets
+    no other.
+    """
 
     NONE = "NONE"
     BACKWARD = "BACKWARD"
@@ -157,8 +180,10 @@ class ConfigCompatibilityLevel(str, Enum):  # noqa: UP042 - confluent-kafka's ha
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """The settings of a subject or of the whole registry. Either of the first two fields sets the compatibility;
-    results have both. `set_config` refuses the others, which only a server of Confluent's applies."""
+    """The settings of a subject or of the whole registry. Either of the first two fields sets the
+    compatibility; results have both. `set_config` refuses the others, which only a server of
+    Confluent's applies.
+    """
 
     compatibility: ConfigCompatibilityLevel | None = None
     compatibility_level: ConfigCompatibilityLevel | None = None

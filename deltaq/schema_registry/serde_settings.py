@@ -18,8 +18,9 @@ from deltaq.schema_registry.wire_format import (
 
 @dataclass(frozen=True, slots=True)
 class LatestSchema:
-    """Which version of a subject takes the place of the given or the written schema: the newest, the newest with this
-    metadata, the schema with this id, or none."""
+    """Which version of a subject takes the place of the given or the written schema: the newest,
+    the newest with this metadata, the schema with this id, or none.
+    """
 
     version: bool = False
     metadata: Mapping[str, str] | None = None
@@ -51,8 +52,12 @@ class DeserializerSettings:
     own: Mapping[str, Any] = field(default_factory=dict)
 
 
-def serializer_settings(conf: Mapping[str, Any] | None, own: Mapping[str, Any]) -> SerializerSettings:
-    """Settings checked; those of a format have the type of their default in `own`. Raises InvalidSetting."""
+def serializer_settings(
+    conf: Mapping[str, Any] | None, own: Mapping[str, Any]
+) -> SerializerSettings:
+    """Settings checked; those of a format have the type of their default in `own`. Raises
+    InvalidSetting.
+    """
     rest = _Settings(conf)
     auto_register = rest.flag("auto.register.schemas", default=True)
     latest = LatestSchema(
@@ -61,7 +66,10 @@ def serializer_settings(conf: Mapping[str, Any] | None, own: Mapping[str, Any]) 
         rest.of_type("use.schema.id", int),
     )
     if latest.version and auto_register:
-        text = "use.latest.version needs auto.register.schemas False: the latest version must not be the one registered"
+        text = (
+            "use.latest.version needs auto.register.schemas False: the latest version must not be "
+            "the one registered"
+        )
         raise InvalidSetting(text, key="use.latest.version")
     rest.refuse_rules()
     return SerializerSettings(
@@ -74,11 +82,16 @@ def serializer_settings(conf: Mapping[str, Any] | None, own: Mapping[str, Any]) 
     )
 
 
-def deserializer_settings(conf: Mapping[str, Any] | None, own: Mapping[str, Any]) -> DeserializerSettings:
-    """Settings checked; those of a format have the type of their default in `own`. Raises InvalidSetting."""
+def deserializer_settings(
+    conf: Mapping[str, Any] | None, own: Mapping[str, Any]
+) -> DeserializerSettings:
+    """Settings checked; those of a format have the type of their default in `own`. Raises
+    InvalidSetting.
+    """
     rest = _Settings(conf)
     latest = LatestSchema(
-        rest.flag("use.latest.version", default=False), rest.of_type("use.latest.with.metadata", dict)
+        rest.flag("use.latest.version", default=False),
+        rest.of_type("use.latest.with.metadata", dict),
     )
     rest.refuse_rules()
     return DeserializerSettings(
@@ -92,7 +105,9 @@ def deserializer_settings(conf: Mapping[str, Any] | None, own: Mapping[str, Any]
 def refuse_rules(rule_conf: object, rule_registry: object) -> None:
     """Raises InvalidSetting for arguments that configure rules, which would not be applied."""
     if rule_conf or rule_registry is not None:
-        raise InvalidSetting("rules are not supported: leave out rule_conf and rule_registry", key="rule_registry")
+        raise InvalidSetting(
+            "rules are not supported: leave out rule_conf and rule_registry", key="rule_registry"
+        )
 
 
 def checked_callable(function: Any, name: str) -> Any:
@@ -125,7 +140,9 @@ class _Settings:
 
     def subject_name(self) -> SubjectNameStrategy:
         prefix = "subject.name.strategy"
-        return chosen_strategy(*(self._rest.pop(prefix + end, None) for end in ("", ".type", ".conf")))
+        return chosen_strategy(
+            *(self._rest.pop(prefix + end, None) for end in ("", ".type", ".conf"))
+        )
 
     def refuse_rules(self) -> None:
         execution = self._rest.pop("validation.rules.execution", "DISABLED")
@@ -137,11 +154,16 @@ class _Settings:
 
     def remaining(self, own: Mapping[str, Any]) -> dict[str, Any]:
         found = {
-            key: self.flag(key, default=default) if isinstance(default, bool) else self.function(key, default)
+            key: (
+                self.flag(key, default=default)
+                if isinstance(default, bool)
+                else self.function(key, default)
+            )
             for key, default in own.items()
         }
         if self._rest:
             raise InvalidSetting(
-                f"Unrecognized properties: {', '.join(map(str, self._rest))}", key=str(next(iter(self._rest)))
+                f"Unrecognized properties: {', '.join(map(str, self._rest))}",
+                key=str(next(iter(self._rest))),
             )
         return found

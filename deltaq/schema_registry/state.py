@@ -1,7 +1,7 @@
 """What the registry's log says: schemas by id, versions by subject, and settings.
 
-The specification is `docs/internals/format.md`, "Schema registry". Each schema and each subject is one domain of the
-table's domain metadata, so that an entry holds only what it changes.
+The specification is `docs/internals/format.md`, "Schema registry". Each schema and each subject is
+one domain of the table's domain metadata, so that an entry holds only what it changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from deltaq.delta.actions import DomainMetadata
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
 from deltaq.errors import Corrupt, Incompatible
 from deltaq.schema_registry.formats import NamedText
-from deltaq.schema_registry.schemas import ConfigCompatibilityLevel, RegisteredSchema, Schema, SchemaReference
+from deltaq.schema_registry.schemas import (
+    ConfigCompatibilityLevel,
+    RegisteredSchema,
+    Schema,
+    SchemaReference,
+)
 from deltaq.serde.json_text import compact_json, strict_json
 
 REGISTRY_FORMAT = 1
@@ -84,7 +89,9 @@ class Subject:
         domain = _SUBJECT_DOMAIN + self.name
         if not self.versions and self.compatibility is None and self.mode is None:
             return DomainMetadata(domain, "{}", removed=True)
-        body: dict[str, Any] = {"versions": [[v.number, v.schema_id, v.deleted] for v in self.versions]}
+        body: dict[str, Any] = {
+            "versions": [[v.number, v.schema_id, v.deleted] for v in self.versions]
+        }
         if self.compatibility is not None:
             body["compatibility"] = self.compatibility.value
         if self.mode is not None:
@@ -94,7 +101,9 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class RegistryHead:
-    """What applies to the whole registry. Ids are never used again, also not that of a removed schema."""
+    """What applies to the whole registry. Ids are never used again, also not that of a removed
+    schema.
+    """
 
     next_id: int = 1
     compatibility: ConfigCompatibilityLevel = ConfigCompatibilityLevel.BACKWARD
@@ -113,8 +122,9 @@ class RegistryHead:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The registry at one version of its log. Never changed. `copied_digest` is the digest that it had when it was last
-    copied from another root; None if it never was."""
+    """The registry at one version of its log. Never changed. `copied_digest` is the digest that it
+    had when it was last copied from another root; None if it never was.
+    """
 
     head: RegistryHead = RegistryHead()
     schemas: Mapping[int, StoredSchema] = field(default_factory=dict)
@@ -122,8 +132,9 @@ class Registry:
     copied_digest: str | None = None
 
     def domains(self) -> dict[str, DomainMetadata]:
-        """All that the registry says, by domain: schemas, then the subjects that name them, then the head. Nothing for
-        a registry without any of it."""
+        """All that the registry says, by domain: schemas, then the subjects that name them, then
+        the head. Nothing for a registry without any of it.
+        """
         if self == Registry(copied_digest=self.copied_digest):
             return {}
         actions = [stored.action() for _, stored in sorted(self.schemas.items())]
@@ -140,12 +151,16 @@ class Registry:
 
     def id_of(self, guid: str) -> int | None:
         """The id of a schema with this content."""
-        return next((stored.schema_id for stored in self.schemas.values() if stored.guid == guid), None)
+        return next(
+            (stored.schema_id for stored in self.schemas.values() if stored.guid == guid), None
+        )
 
     def registered(self, subject: str, version: Version) -> RegisteredSchema:
         """A version with its schema."""
         stored = self.schemas[version.schema_id]
-        return RegisteredSchema(subject, version.number, stored.schema_id, stored.guid, stored.schema)
+        return RegisteredSchema(
+            subject, version.number, stored.schema_id, stored.guid, stored.schema
+        )
 
     def version(self, reference: SchemaReference) -> Version | None:
         """The version that a reference names, also a deleted one."""
@@ -153,9 +168,15 @@ class Registry:
         return next((version for version in versions if version.number == reference.version), None)
 
     def referring(self, subject: str, number: int, *, deleted: bool) -> list[int]:
-        """The ids of schemas that refer to a version, ascending. Schemas of which every version is deleted count only
-        with `deleted`."""
-        used = {v.schema_id for s in self.subjects.values() for v in s.versions if deleted or not v.deleted}
+        """The ids of schemas that refer to a version, ascending. Schemas of which every version is
+        deleted count only with `deleted`.
+        """
+        used = {
+            v.schema_id
+            for s in self.subjects.values()
+            for v in s.versions
+            if deleted or not v.deleted
+        }
         return sorted(
             schema_id
             for schema_id in used
@@ -164,11 +185,14 @@ class Registry:
         )
 
     def resolved(self, schema: Schema) -> list[NamedText]:
-        """The texts of all schemas that a schema refers to, directly or not, each after those that it refers to
-        itself. Raises KeyError with the reference that does not exist, ValueError for too many."""
+        """The texts of all schemas that a schema refers to, directly or not, each after those that
+        it refers to itself. Raises KeyError with the reference that does not exist, ValueError for
+        too many.
+        """
         found: dict[str, NamedText] = {}
         entered: set[str] = set()
-        waiting: list[tuple[SchemaReference, NamedText | None]] = []  # with a text once what it refers to was found
+        # With a text once what it refers to was found.
+        waiting: list[tuple[SchemaReference, NamedText | None]] = []
         waiting += [(reference, None) for reference in reversed(schema.references or ())]
         chars = 0
         while waiting:
@@ -178,7 +202,10 @@ class Registry:
             elif reference.name not in entered:
                 version = self.version(reference)
                 if version is None:
-                    raise KeyError(f"{reference.name} (subject {reference.subject!r}, version {reference.version})")
+                    raise KeyError(
+                        f"{reference.name} (subject {reference.subject!r}, version "
+                        f"{reference.version})"
+                    )
                 entered.add(reference.name)
                 target = self.schemas[version.schema_id].schema
                 chars += len(target.schema_str)
@@ -201,7 +228,9 @@ def copy_mark(actions: Iterable[DomainMetadata]) -> DomainMetadata:
 
 
 def registry_of(state: TableState, path: str) -> Registry:
-    """The registry in a table state; an empty one if there is none. Raises Corrupt, Incompatible."""
+    """The registry in a table state; an empty one if there is none. Raises Corrupt,
+    Incompatible.
+    """
     if state.version < 0:
         return Registry()
     try:
@@ -221,17 +250,24 @@ def registry_of(state: TableState, path: str) -> Registry:
 
 def _of(state: TableState, prefix: str, parse: Any) -> Iterator[Any]:
     return (
-        parse(domain.removeprefix(prefix), body) for domain, body in state.domains.items() if domain.startswith(prefix)
+        parse(domain.removeprefix(prefix), body)
+        for domain, body in state.domains.items()
+        if domain.startswith(prefix)
     )
 
 
 def _head(configuration: str, path: str) -> RegistryHead:
     body = _object(configuration)
     if body.get("format") != REGISTRY_FORMAT:
-        reason = f"the registry has format {body.get('format')!r}; this deltaq reads {REGISTRY_FORMAT}. Upgrade deltaq."
+        reason = (
+            f"the registry has format {body.get('format')!r}; this deltaq reads {REGISTRY_FORMAT}. "
+            "Upgrade deltaq."
+        )
         raise Incompatible(reason, path=path)
     return RegistryHead(
-        _positive(body["next_id"]), ConfigCompatibilityLevel(body["compatibility"]), _mode(body["mode"])
+        _positive(body["next_id"]),
+        ConfigCompatibilityLevel(body["compatibility"]),
+        _mode(body["mode"]),
     )
 
 
@@ -245,7 +281,9 @@ def _schema(schema_id: str, configuration: str) -> StoredSchema:
 @lru_cache(maxsize=10_000)
 def _subject(name: str, configuration: str) -> Subject:
     body = _object(configuration)
-    versions = [Version(_positive(v), _positive(i), bool(deleted)) for v, i, deleted in body["versions"]]
+    versions = [
+        Version(_positive(v), _positive(i), bool(deleted)) for v, i, deleted in body["versions"]
+    ]
     if [v.number for v in versions] != sorted({v.number for v in versions}):
         raise ValueError(f"the versions of subject {name!r} are not in order")
     level, mode = body.get("compatibility"), body.get("mode")

@@ -11,7 +11,9 @@ from deltaq.schema_registry.schemas import SchemaReference
 from deltaq.serde.errors import SerializationError
 from deltaq.serde.serializers import SerializationContext
 
-SubjectNameStrategy: TypeAlias = Callable[["SerializationContext | None", "str | None"], "str | None"]
+SubjectNameStrategy: TypeAlias = Callable[
+    ["SerializationContext | None", "str | None"], "str | None"
+]
 
 
 class SubjectNameStrategyType(str, Enum):  # noqa: UP042 - confluent-kafka's has this base
@@ -24,22 +26,30 @@ class SubjectNameStrategyType(str, Enum):  # noqa: UP042 - confluent-kafka's has
     ASSOCIATED = "ASSOCIATED"
 
 
-def topic_subject_name_strategy(ctx: SerializationContext | None, record_name: str | None) -> str | None:
+def topic_subject_name_strategy(
+    ctx: SerializationContext | None, record_name: str | None
+) -> str | None:
     """`<topic>-key` or `<topic>-value`: the default. Raises ValueError without a context."""
     return f"{_needed(ctx).topic}-{_needed(ctx).field}"
 
 
-def topic_record_subject_name_strategy(ctx: SerializationContext | None, record_name: str | None) -> str | None:
+def topic_record_subject_name_strategy(
+    ctx: SerializationContext | None, record_name: str | None
+) -> str | None:
     """`<topic>-<record name>`. Raises ValueError without a context."""
     return None if record_name is None else f"{_needed(ctx).topic}-{record_name}"
 
 
-def record_subject_name_strategy(ctx: SerializationContext | None, record_name: str | None) -> str | None:
+def record_subject_name_strategy(
+    ctx: SerializationContext | None, record_name: str | None
+) -> str | None:
     """The full name of the record."""
     return record_name
 
 
-def reference_subject_name_strategy(ctx: SerializationContext | None, schema_ref: SchemaReference) -> str | None:
+def reference_subject_name_strategy(
+    ctx: SerializationContext | None, schema_ref: SchemaReference
+) -> str | None:
     """The name of a reference: for Protobuf, the path of the imported file."""
     return schema_ref.name
 
@@ -64,13 +74,17 @@ _FALLBACK = "subject.name.strategy.fallback.type"
 
 
 def chosen_strategy(function: Any, kind: Any, conf: Any) -> SubjectNameStrategy:
-    """The strategy of the settings `subject.name.strategy`, `.type` and `.conf`. Raises InvalidSetting.
+    """The strategy of the settings `subject.name.strategy`, `.type` and `.conf`. Raises
+    InvalidSetting.
 
-    No subjects are associated with topics here, so the type ASSOCIATED means what `conf` names for that case.
+    No subjects are associated with topics here, so the type ASSOCIATED means what `conf` names for
+    that case.
     """
     if function is not None:
         if not callable(function):
-            raise InvalidSetting("subject.name.strategy must be callable", key="subject.name.strategy")
+            raise InvalidSetting(
+                "subject.name.strategy must be callable", key="subject.name.strategy"
+            )
         strategy: SubjectNameStrategy = function
         return strategy
     key = "subject.name.strategy.type"
@@ -78,9 +92,13 @@ def chosen_strategy(function: Any, kind: Any, conf: Any) -> SubjectNameStrategy:
     if chosen is SubjectNameStrategyType.NONE:
         raise InvalidSetting(f"{key} NONE names no subject", key=key)
     if chosen is SubjectNameStrategyType.ASSOCIATED:
-        chosen = _strategy_type((conf or {}).get(_FALLBACK, SubjectNameStrategyType.TOPIC), _FALLBACK)
+        chosen = _strategy_type(
+            (conf or {}).get(_FALLBACK, SubjectNameStrategyType.TOPIC), _FALLBACK
+        )
         if chosen is SubjectNameStrategyType.ASSOCIATED:
-            raise InvalidSetting(f"{_FALLBACK} must be another strategy than ASSOCIATED", key=_FALLBACK)
+            raise InvalidSetting(
+                f"{_FALLBACK} must be another strategy than ASSOCIATED", key=_FALLBACK
+            )
     return _BY_TYPE[chosen]
 
 
@@ -89,4 +107,6 @@ def _strategy_type(kind: Any, key: str) -> SubjectNameStrategyType:
         return SubjectNameStrategyType(str(getattr(kind, "value", kind)).upper())
     except ValueError:
         known = ", ".join(SubjectNameStrategyType.__members__)
-        raise InvalidSetting(f"invalid {key} {str(kind)[:60]!a}: use one of {known}", key=key) from None
+        raise InvalidSetting(
+            f"invalid {key} {str(kind)[:60]!a}: use one of {known}", key=key
+        ) from None

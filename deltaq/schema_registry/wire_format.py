@@ -1,7 +1,8 @@
 """How a message names its schema: Confluent's prefix of the payload, or a header.
 
-The prefix is a zero byte and the id in four bytes, big-endian. A header has a byte of value one and the sixteen bytes
-of the schema's guid. For Protobuf, the indexes of the message type in its file follow.
+The prefix is a zero byte and the id in four bytes, big-endian. A header has a byte of value one and
+the sixteen bytes of the schema's guid. For Protobuf, the indexes of the message type in its file
+follow.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ _GUID_BYTES = 16
 _HEADERS = {MessageField.KEY: "__key_schema_id"}
 _VALUE_HEADER = "__value_schema_id"
 _INDEXES_MAX = 100
-"""Message types are not nested deeper: protoc allows 32 levels. A forged number must not cost memory."""
+"""Message types are not nested deeper: protoc allows 32 levels. A forged number must not cost
+memory.
+"""
 
 
 class SchemaId:
-    """The id of a message's schema, its guid, or both. `message_indexes` is None unless the schema is Protobuf."""
+    """The id of a message's schema, its guid, or both. `message_indexes` is None unless the schema
+    is Protobuf.
+    """
 
     __slots__ = ("guid", "id", "message_indexes", "schema_type")
 
@@ -53,12 +58,16 @@ class SchemaId:
         return _BY_GUID + bytes.fromhex(self.guid.replace("-", "")) + self._indexes()
 
     def from_bytes(self, payload: io.BytesIO) -> io.BytesIO:
-        """Read the id or the guid; the payload is left at what follows it. Raises SerializationError."""
+        """Read the id or the guid; the payload is left at what follows it. Raises
+        SerializationError.
+        """
         kind = payload.read(1)
         length = {_BY_ID: _ID.size, _BY_GUID: _GUID_BYTES}.get(kind)
         found = payload.read(length or 0)
         if length is None or len(found) < length:
-            raise SerializationError("the message has no schema id: no serializer of a schema registry wrote it")
+            raise SerializationError(
+                "the message has no schema id: no serializer of a schema registry wrote it"
+            )
         if kind == _BY_ID:
             self.id = _ID.unpack(found)[0]
         else:
@@ -70,7 +79,8 @@ class SchemaId:
     def _indexes(self) -> bytes:
         if self.message_indexes is None:
             return b""
-        if list(self.message_indexes) == [0]:  # the first message of a file: the most frequent case has one byte
+        # The first message of a file: the most frequent case has one byte.
+        if list(self.message_indexes) == [0]:
             return b"\x00"
         return b"".join(map(_varint, (len(self.message_indexes), *self.message_indexes)))
 
@@ -79,17 +89,24 @@ IdSerializer: TypeAlias = Callable[[bytes, "SerializationContext | None", Any], 
 IdDeserializer: TypeAlias = Callable[[bytes, "SerializationContext | None", Any], io.BytesIO]
 
 
-def prefix_schema_id_serializer(payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId) -> bytes:
+def prefix_schema_id_serializer(
+    payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId
+) -> bytes:
     """The payload after the id of its schema: the default."""
     return schema_id.id_to_bytes() + payload
 
 
-def header_schema_id_serializer(payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId) -> bytes:
-    """The payload as it is; the guid of its schema is added to the headers. Raises SerializationError without
-    headers."""
+def header_schema_id_serializer(
+    payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId
+) -> bytes:
+    """The payload as it is; the guid of its schema is added to the headers. Raises
+    SerializationError without headers.
+    """
     headers = None if ctx is None else ctx.headers
     if ctx is None or not isinstance(headers, list | dict):
-        raise SerializationError("a schema id in a header needs a context whose headers are a list or a dict")
+        raise SerializationError(
+            "a schema id in a header needs a context whose headers are a list or a dict"
+        )
     name, guid = _HEADERS.get(ctx.field, _VALUE_HEADER), schema_id.guid_to_bytes()
     if isinstance(headers, dict):
         headers[name] = guid
@@ -98,19 +115,26 @@ def header_schema_id_serializer(payload: bytes, ctx: SerializationContext | None
     return payload
 
 
-def prefix_schema_id_deserializer(payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId) -> io.BytesIO:
+def prefix_schema_id_deserializer(
+    payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId
+) -> io.BytesIO:
     """What follows the id of the schema. Raises SerializationError."""
     return schema_id.from_bytes(io.BytesIO(payload))
 
 
-def dual_schema_id_deserializer(payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId) -> io.BytesIO:
-    """The payload of a message that names its schema in a header or, without this header, in front of the payload: the
-    default. Raises SerializationError."""
+def dual_schema_id_deserializer(
+    payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId
+) -> io.BytesIO:
+    """The payload of a message that names its schema in a header or, without this header, in front
+    of the payload: the default. Raises SerializationError.
+    """
     if ctx is not None and ctx.headers:
         name = _HEADERS.get(ctx.field, _VALUE_HEADER)
         found = [value for key, value in _pairs(ctx.headers) if key == name and value is not None]
         if found:
-            schema_id.from_bytes(io.BytesIO(found[0].encode() if isinstance(found[0], str) else found[0]))
+            schema_id.from_bytes(
+                io.BytesIO(found[0].encode() if isinstance(found[0], str) else found[0])
+            )
             return io.BytesIO(payload)
     return schema_id.from_bytes(io.BytesIO(payload))
 

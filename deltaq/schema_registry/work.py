@@ -1,7 +1,8 @@
 """A limit of the work that foreign schemas and values can cause.
 
-The text of a schema is limited, but not what it stands for: 28 definitions, each of which names the next one twice,
-have 2^28 paths through them. Whatever walks along paths therefore spends steps, and ends when they are used up.
+The text of a schema is limited, but not what it stands for: 28 definitions, each of which names the
+next one twice, have 2^28 paths through them. Whatever walks along paths therefore spends steps, and
+ends when they are used up.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ SCHEMA_DEPTH_MAX = 100
 SCHEMA_PARTS_MAX = 10_000
 """Objects and arrays in the JSON of a schema. Checking one takes about a millisecond."""
 VALUE_DEPTH_MAX = 100
-"""Nesting of a value, as in Protobuf. Decoders and validators recurse: a few thousand levels end the process."""
+"""Nesting of a value, as in Protobuf. Decoders and validators recurse: a few thousand levels end
+the process.
+"""
 
 
 _CONTAINERS = (dict, list, tuple)
@@ -50,7 +53,9 @@ def limited_work(steps: int) -> Iterator[None]:
 
 
 def spend(steps: int = 1) -> None:
-    """Spend steps of the innermost `limited_work`; without one, nothing is limited. Raises TooMuchWork."""
+    """Spend steps of the innermost `limited_work`; without one, nothing is limited. Raises
+    TooMuchWork.
+    """
     budget = _steps.get()
     if budget is not None:
         budget.left -= steps
@@ -59,13 +64,20 @@ def spend(steps: int = 1) -> None:
 
 
 def depth_of(value: object, depth_max: int = VALUE_DEPTH_MAX) -> int:
-    """How deeply lists, tuples and dicts are nested in a value: 0 for a number. Ends at `depth_max + 1`, also in a
-    value that contains itself."""
+    """How deeply lists, tuples and dicts are nested in a value: 0 for a number. Ends at `depth_max
+    + 1`, also in a value that contains itself.
+    """
     deepest = 0
     waiting = [(value, 0)]
     while waiting:
         part, depth = waiting.pop()
-        children = part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else None
+        children = (
+            part.values()
+            if isinstance(part, dict)
+            else part
+            if isinstance(part, list | tuple)
+            else None
+        )
         if children is not None:
             deepest = max(deepest, depth + 1)
             if deepest > depth_max:
@@ -75,16 +87,26 @@ def depth_of(value: object, depth_max: int = VALUE_DEPTH_MAX) -> int:
 
 
 def measure(value: object) -> tuple[int, int]:
-    """How deeply lists and dicts are nested in a value without circles, and how many values are in them."""
+    """How deeply lists and dicts are nested in a value without circles, and how many values are in
+    them.
+    """
     deepest, count, waiting = 0, 1, [(value, 1)]
     while waiting:
         part, depth = waiting.pop()
-        children = part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else None
+        children = (
+            part.values()
+            if isinstance(part, dict)
+            else part
+            if isinstance(part, list | tuple)
+            else None
+        )
         if children is not None:
             deepest = max(deepest, depth)
             count += len(children)
             if depth <= VALUE_DEPTH_MAX:
-                waiting += [(child, depth + 1) for child in children if isinstance(child, _CONTAINERS)]
+                waiting += [
+                    (child, depth + 1) for child in children if isinstance(child, _CONTAINERS)
+                ]
     return deepest, count
 
 
@@ -94,22 +116,33 @@ def count_values(value: object) -> int:
     while waiting:
         part = waiting.pop()
         count += 1
-        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ()
+        waiting += (
+            part.values()
+            if isinstance(part, dict)
+            else part
+            if isinstance(part, list | tuple)
+            else ()
+        )
     return count
 
 
 def check_schema_size(schema: object, array_parts_max: int = SCHEMA_PARTS_MAX) -> None:
-    """Raises ValueError for the JSON of a schema that is nested too deeply, or that has too many objects and arrays: in
-    all, or in one array."""
+    """Raises ValueError for the JSON of a schema that is nested too deeply, or that has too many
+    objects and arrays: in all, or in one array.
+    """
     if depth_of(schema, SCHEMA_DEPTH_MAX) > SCHEMA_DEPTH_MAX:
         raise ValueError(f"it is nested more than {SCHEMA_DEPTH_MAX} levels deep")
     parts, waiting = 0, [schema]
     while waiting:
         part = waiting.pop()
-        children = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        children = (
+            part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        )
         inner = [child for child in children if isinstance(child, _CONTAINERS)]
         if isinstance(part, list) and len(inner) > array_parts_max:
-            raise ValueError(f"an array in it has {len(inner)} objects and arrays, more than {array_parts_max}")
+            raise ValueError(
+                f"an array in it has {len(inner)} objects and arrays, more than {array_parts_max}"
+            )
         waiting += inner
         parts += 1
     if parts > SCHEMA_PARTS_MAX:

@@ -1,8 +1,10 @@
-"""Which values a column may hold: the one rule for everything that is written, and for what readers find.
+"""Which values a column may hold: the one rule for everything that is written, and for what readers
+find.
 
-A value is sound if every reader returns it as it is: Python, Arrow and other engines. Arrow itself accepts text that is
-no UTF-8, times outside the years 1 to 9999, decimals with more digits than their type has, and maps with a key twice.
-Pure functions, without a Python step per row unless a value is at fault.
+A value is sound if every reader returns it as it is: Python, Arrow and other engines. Arrow itself
+accepts text that is no UTF-8, times outside the years 1 to 9999, decimals with more digits than
+their type has, and maps with a key twice. Pure functions, without a Python step per row unless a
+value is at fault.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_v
 """Tests for the types of columns that hold text."""
 
 EXTENSIONS = {"arrow.uuid": "binary", "arrow.json": "string", "arrow.bool8": "boolean"}
-"""The extension types that a topic takes, with the kind of their values. The storage of any other one may mean nothing
-by itself: pandas' periods are stored as numbers without their unit."""
+"""The extension types that a topic takes, with the kind of their values. The storage of any other
+one may mean nothing by itself: pandas' periods are stored as numbers without their unit.
+"""
 
 _NESTED = (
     *(pa.types.is_struct, pa.types.is_map),
@@ -39,7 +42,9 @@ _MEMBERS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class ValueFault:
-    """A value that a reader cannot return: its row, the path of its column (`place.city`), and the reason."""
+    """A value that a reader cannot return: its row, the path of its column (`place.city`), and the
+    reason.
+    """
 
     row: int
     path: str
@@ -51,7 +56,9 @@ Check: TypeAlias = "Callable[[pa.Array, str], tuple[str, str] | None]"
 
 
 def faults(column: pa.Array, path: str, first: int = 0) -> Iterator[ValueFault]:
-    """The rows of a column that hold a value at fault, in order. `first` is the number of its first row."""
+    """The rows of a column that hold a value at fault, in order. `first` is the number of its first
+    row.
+    """
     return faulty_rows(column, path, unsound, first)
 
 
@@ -68,7 +75,9 @@ def faulty_rows(column: pa.Array, path: str, check: Check, first: int = 0) -> It
     yield from faulty_rows(column.slice(half), path, check, first + half)
 
 
-def first_row(column: pa.Array | pa.ChunkedArray, is_at_fault: Callable[[pa.Array | pa.ChunkedArray], bool]) -> int:
+def first_row(
+    column: pa.Array | pa.ChunkedArray, is_at_fault: Callable[[pa.Array | pa.ChunkedArray], bool]
+) -> int:
     """The first row that is at fault, of a column with such a row."""
     low, count = 0, len(column)
     while count > 1:
@@ -89,7 +98,9 @@ def unsound(array: pa.Array, path: str) -> tuple[str, str] | None:
         return unsound(array.storage, path)
     if any(test(kind) for test in _NESTED):
         return _nested_fault(array.drop_null() if array.null_count else array, path)
-    reason = next((reason for test, is_sound, reason in _RULES if test(kind) and not is_sound(array)), None)
+    reason = next(
+        (reason for test, is_sound, reason in _RULES if test(kind) and not is_sound(array)), None
+    )
     return None if reason is None else (path, reason.format(kind))
 
 
@@ -106,11 +117,14 @@ def _nested_fault(array: pa.Array, path: str) -> tuple[str, str] | None:
 
 
 def children_of(array: pa.Array, path: str) -> list[tuple[pa.Array, str]]:
-    """The values inside of a nested array without nulls, each array with its path: the fields of a struct, the keys and
-    the values of a map, the elements of a list."""
+    """The values inside of a nested array without nulls, each array with its path: the fields of a
+    struct, the keys and the values of a map, the elements of a list.
+    """
     if pa.types.is_struct(array.type):
         fields = [field.name for field in array.type]
-        return [(child, f"{path}.{name}") for child, name in zip(array.flatten(), fields, strict=True)]
+        return [
+            (child, f"{path}.{name}") for child, name in zip(array.flatten(), fields, strict=True)
+        ]
     if pa.types.is_map(array.type):
         keys, values = pc.list_flatten(map_as_list(array)).flatten()
         return [(keys, f"{path}.key"), (values, f"{path}.value")]
@@ -119,7 +133,9 @@ def children_of(array: pa.Array, path: str) -> list[tuple[pa.Array, str]]:
 
 def map_as_list(array: pa.MapArray) -> pa.ListArray:
     """A map as a list of its pairs."""
-    return array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+    return array.cast(
+        pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)]))
+    )
 
 
 def _has_repeated_key(pairs: pa.ListArray, keys: pa.Array) -> bool:
@@ -128,21 +144,27 @@ def _has_repeated_key(pairs: pa.ListArray, keys: pa.Array) -> bool:
     known = keys.dictionary_encode()
     of_map = pc.multiply(pc.list_parent_indices(pairs).cast(pa.int64()), len(known.dictionary))
     numbers = pc.add(of_map, known.indices)
-    # Maps with the same keys in the same order, as most are: that takes a tenth of the time of counting.
+    # Maps with the same keys in the same order, as most are: that takes a tenth of the time of
+    # counting.
     if pc.all(pc.less(numbers[:-1], numbers[1:])).as_py():
         return False
     return int(pc.count_distinct(numbers).as_py()) < len(keys)
 
 
 def foreign_member(array: pa.Array, path: str, members: Members, at: str) -> tuple[str, str] | None:
-    """Path and reason of a value that is not one of the `members` of its field; None if there is none. `at` is the path
-    as `members` spells it."""
+    """Path and reason of a value that is not one of the `members` of its field; None if there is
+    none. `at` is the path as `members` spells it.
+    """
     if at in members:
         values = sorted(members[at], key=repr)
         is_member = pc.is_in(array.drop_null(), value_set=pa.array(values, array.type))
-        shown = ", ".join(map(repr, values[:_MEMBERS_SHOWN])) + (", ..." if len(values) > _MEMBERS_SHOWN else "")
+        shown = ", ".join(map(repr, values[:_MEMBERS_SHOWN])) + (
+            ", ..." if len(values) > _MEMBERS_SHOWN else ""
+        )
         return (path, f"is none of {shown}") if pc.all(is_member).as_py() is False else None
-    if not any(test(array.type) for test in _NESTED) or not any(inner.startswith(at) for inner in members):
+    if not any(test(array.type) for test in _NESTED) or not any(
+        inner.startswith(at) for inner in members
+    ):
         return None
     children = zip(children_of(array.drop_null(), path), _steps(array.type), strict=True)
     found = (foreign_member(child, inner, members, at + step) for (child, inner), step in children)
@@ -150,7 +172,9 @@ def foreign_member(array: pa.Array, path: str, members: Members, at: str) -> tup
 
 
 def _steps(kind: pa.DataType) -> list[str]:
-    """The steps from a nested type to the parts that `children_of` returns, as paths of members have them."""
+    """The steps from a nested type to the parts that `children_of` returns, as paths of members
+    have them.
+    """
     if pa.types.is_struct(kind):
         return [f".{field.name}" for field in kind]
     return ["[key]", "[value]"] if pa.types.is_map(kind) else ["[]"]
@@ -173,7 +197,9 @@ def _is_in_calendar(array: pa.Array) -> bool:
     if high > _INT64_MAX:  # nanoseconds end within the calendar
         return True
     bounds = pc.min_max(numbers)
-    return bounds["min"].as_py() is None or (low <= bounds["min"].as_py() and bounds["max"].as_py() <= high)
+    return bounds["min"].as_py() is None or (
+        low <= bounds["min"].as_py() and bounds["max"].as_py() <= high
+    )
 
 
 _RULES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], bool], str]] = (
@@ -184,11 +210,14 @@ _RULES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], bool]
 )
 
 
-# --- tables of others -------------------------------------------------------------------------------------------------
+# --- tables of others
+# -------------------------------------------------------------------------------------------------
 
 
 def check_layout(table: pa.Table, topic: str | None = None) -> None:
-    """Raises InvalidValue for a column whose buffers or offsets contradict each other, and as `check_extensions`."""
+    """Raises InvalidValue for a column whose buffers or offsets contradict each other, and as
+    `check_extensions`.
+    """
     check_extensions(table.schema, topic)
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
@@ -200,8 +229,9 @@ def check_layout(table: pa.Table, topic: str | None = None) -> None:
 
 
 def check_sound(table: pa.Table, first: int = 0) -> None:
-    """Raises InvalidValue, with the column and the row (`name[row]`), for the first value that a reader could not
-    return, and as `check_layout`. `first` is the number of the first row."""
+    """Raises InvalidValue, with the column and the row (`name[row]`), for the first value that a
+    reader could not return, and as `check_layout`. `first` is the number of the first row.
+    """
     check_layout(table)
     for name, column in zip(table.column_names, table.columns, strict=True):
         row = first
@@ -213,13 +243,20 @@ def check_sound(table: pa.Table, first: int = 0) -> None:
 
 
 def check_extensions(schema: pa.Schema, topic: str | None = None) -> None:
-    """Raises InvalidValue, naming the column and its type, for an extension type that is not one of `EXTENSIONS`."""
+    """Raises InvalidValue, naming the column and its type, for an extension type that is not one of
+    `EXTENSIONS`.
+    """
     for field in schema:
         found = _unknown_extension(field, field.name)
         if found is not None:
             path, name = found
-            reason = f"is of the extension type {name!r}, whose stored values need not mean anything by themselves"
-            raise InvalidValue(f"{reason}: convert it to text, numbers or times", field=path, topic=topic)
+            reason = (
+                f"is of the extension type {name!r}, whose stored values need not mean anything by "
+                "themselves"
+            )
+            raise InvalidValue(
+                f"{reason}: convert it to text, numbers or times", field=path, topic=topic
+            )
 
 
 def _unknown_extension(field: pa.Field, path: str) -> tuple[str, str] | None:
@@ -227,7 +264,8 @@ def _unknown_extension(field: pa.Field, path: str) -> tuple[str, str] | None:
     kind = field.type
     if isinstance(kind, pa.BaseExtensionType):
         return None if kind.extension_name in EXTENSIONS else (path, kind.extension_name)
-    if field.metadata and _EXTENSION_NAME in field.metadata:  # of a type that this process does not know
+    # Of a type that this process does not know.
+    if field.metadata and _EXTENSION_NAME in field.metadata:
         return path, field.metadata[_EXTENSION_NAME].decode(errors="backslashreplace")
     if pa.types.is_dictionary(kind):
         return _unknown_extension(pa.field(field.name, kind.value_type), path)
@@ -237,17 +275,20 @@ def _unknown_extension(field: pa.Field, path: str) -> tuple[str, str] | None:
 
 
 def as_stored(array: pa.Array) -> pa.Array:
-    """The array under types without rules for its values: text as bytes, times, dates and floating-point numbers as
-    integers, maps as lists of pairs. Nothing is copied.
+    """The array under types without rules for its values: text as bytes, times, dates and
+    floating-point numbers as integers, maps as lists of pairs. Nothing is copied.
 
-    Arrow can then check buffers and offsets alone, and compare all values: a NaN equals the same NaN.
+    Arrow can then check buffers and offsets alone, and compare all values: a NaN equals the same
+    NaN.
     """
     return array.view(_stored_type(array.type))
 
 
 def retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The array under another type of the same layout, without a copy. Its fields may be required where they were
-    nullable, which `Array.view` refuses. Not for views of text: Arrow 22 crashes as it exports one without a buffer."""
+    """The array under another type of the same layout, without a copy. Its fields may be required
+    where they were nullable, which `Array.view` refuses. Not for views of text: Arrow 22 crashes as
+    it exports one without a buffer.
+    """
     return array if array.type == kind else pa.array(_Retyped(array, kind))
 
 
@@ -272,7 +313,11 @@ def _stored_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _stored_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.list_(pa.struct([("key", _stored_type(kind.key_type)), ("value", _stored_type(kind.item_type))]))
+        return pa.list_(
+            pa.struct(
+                [("key", _stored_type(kind.key_type)), ("value", _stored_type(kind.item_type))]
+            )
+        )
     return _stored_list(kind) if any(test(kind) for test in _NESTED) else _stored_scalar(kind)
 
 
@@ -288,5 +333,9 @@ def _stored_scalar(kind: pa.DataType) -> pa.DataType:
         return pa.binary(kind.bit_width // 8)
     if pa.types.is_floating(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
         return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[kind.bit_width]
-    instead = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+    instead = {
+        pa.string(): pa.binary(),
+        pa.large_string(): pa.large_binary(),
+        pa.string_view(): pa.binary_view(),
+    }
     return instead.get(kind, kind)

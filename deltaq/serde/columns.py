@@ -1,8 +1,9 @@
-"""The columns that a typed topic may have, and the conversion of an Arrow schema to the columns of its table.
+"""The columns that a typed topic may have, and the conversion of an Arrow schema to the columns of
+its table.
 
-Names follow Delta's rules, and names that start with `_` are reserved for deltaq; types are those of Delta. All columns
-of the table are nullable, because a tombstone is a row of nulls. Column metadata marks required columns,
-and keeps the members of enums.
+Names follow Delta's rules, and names that start with `_` are reserved for deltaq; types are those
+of Delta. All columns of the table are nullable, because a tombstone is a row of nulls. Column
+metadata marks required columns, and keeps the members of enums.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _COMMENT = b"comment"
 _MEMBERS = b"deltaq.members"
 
 Members: TypeAlias = Mapping[str, frozenset[str | int]]
-"""The values that fields of a `Literal` or an enum may have, by the path of the field: `state`, `lines[].colour`."""
+"""The values that fields of a `Literal` or an enum may have, by the path of the field: `state`,
+`lines[].colour`.
+"""
 _FORBIDDEN = re.compile(r"[ ,;{}()=\x00-\x1f\x7f\ud800-\udfff]")
 _NUMBERS = {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()}
 _AS_THEY_ARE = _NUMBERS | {pa.bool_(), pa.string(), pa.binary(), pa.date32()}
@@ -34,11 +37,15 @@ SAME_VALUES = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
-"""Arrow's other types for strings and binaries. It may also assign them to a column of a file because of metadata."""
+"""Arrow's other types for strings and binaries. It may also assign them to a column of a file
+because of metadata.
+"""
 
 
 NESTING_MAX = 100
-"""Most types within each other in a column. What converts values is recursive, here and in other engines."""
+"""Most types within each other in a column. What converts values is recursive, here and in other
+engines.
+"""
 
 
 def is_too_deep(kind: pa.DataType) -> bool:
@@ -50,14 +57,18 @@ def is_too_deep(kind: pa.DataType) -> bool:
 
 
 def table_columns(schema: pa.Schema) -> pa.Schema:
-    """The columns of a table for values of this schema. InvalidConfig, with column and remedy, for an unsupported one.
+    """The columns of a table for values of this schema. InvalidConfig, with column and remedy, for
+    an unsupported one.
 
-    Large and view types become the plain types with the same values; timestamps become microseconds in UTC.
+    Large and view types become the plain types with the same values; timestamps become microseconds
+    in UTC.
     """
     _check_names(schema.names, "")
     for column in schema:
         if is_too_deep(column.type):
-            raise refused(column.name, f"more than {NESTING_MAX} types are within each other", "nest it less")
+            raise refused(
+                column.name, f"more than {NESTING_MAX} types are within each other", "nest it less"
+            )
     return pa.schema(
         [
             table_field(
@@ -73,20 +84,31 @@ def table_columns(schema: pa.Schema) -> pa.Schema:
 
 
 def table_field(
-    name: str, kind: pa.DataType, *, required: bool, comment: str = "", members: Members | None = None
+    name: str,
+    kind: pa.DataType,
+    *,
+    required: bool,
+    comment: str = "",
+    members: Members | None = None,
 ) -> pa.Field:
-    """A column of a table: nullable, as tombstones require. The metadata has `required`, `comment` and `members`."""
+    """A column of a table: nullable, as tombstones require. The metadata has `required`, `comment`
+    and `members`.
+    """
     metadata = {_COMMENT: comment.encode()} if comment else {}
     if required:
         metadata[_REQUIRED] = b"true"
     if members:
-        by_path = {path: sorted(members[path], key=lambda value: (str(type(value)), value)) for path in sorted(members)}
+        by_path = {
+            path: sorted(members[path], key=lambda value: (str(type(value)), value))
+            for path in sorted(members)
+        }
         metadata[_MEMBERS] = compact_json(by_path).encode()
     return pa.field(name, kind, nullable=True, metadata=metadata or None)
 
 
 def members_of(column: pa.Field) -> Members:
-    """The values that a column of a table, or fields within it, may have; without a field that may have any.
+    """The values that a column of a table, or fields within it, may have; without a field that may
+    have any.
 
     Raises ValueError for metadata that is damaged.
     """
@@ -95,7 +117,9 @@ def members_of(column: pa.Field) -> Members:
         return {}
     found = strict_json(text.decode())
     if not isinstance(found, dict) or not all(map(_are_members, found.values())):
-        raise ValueError(f"the members of column {column.name[:300]!a} are not lists of texts or integers")
+        raise ValueError(
+            f"the members of column {column.name[:300]!a} are not lists of texts or integers"
+        )
     for path, kind in leaves(column.type, column.name):
         if path in found and not _fit(found[path], kind):
             raise ValueError(f"the members of {path[:300]!a} do not fit its type {kind}")
@@ -116,7 +140,11 @@ def leaves(kind: pa.DataType, path: str) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def _are_members(values: object) -> bool:
-    return isinstance(values, list) and bool(values) and {type(value) for value in values} in ({str}, {int})
+    return (
+        isinstance(values, list)
+        and bool(values)
+        and {type(value) for value in values} in ({str}, {int})
+    )
 
 
 def _fit(values: Sequence[str | int], kind: pa.DataType) -> bool:
@@ -144,14 +172,24 @@ def _check_names(columns: Sequence[str], path: str) -> None:
     for name in columns:
         full = path + name
         if not 1 <= len(name) <= NAME_CHARS_MAX:
-            raise refused(full, f"the name has {len(name)} characters", f"use 1 to {NAME_CHARS_MAX}")
+            raise refused(
+                full, f"the name has {len(name)} characters", f"use 1 to {NAME_CHARS_MAX}"
+            )
         if _FORBIDDEN.search(name):
-            raise refused(full, "Delta forbids blanks, control characters and any of ,;{}()= in a name", "rename it")
+            raise refused(
+                full,
+                "Delta forbids blanks, control characters and any of ,;{}()= in a name",
+                "rename it",
+            )
         if name.startswith("_") and not path:
             raise refused(full, "names that start with '_' belong to deltaq", "rename it")
         # Delta and Spark compare column names without case.
         if name.lower() in twins:
-            raise refused(full, f"it differs from {twins[name.lower()]!a} at most in case", "rename one of them")
+            raise refused(
+                full,
+                f"it differs from {twins[name.lower()]!a} at most in case",
+                "rename one of them",
+            )
         twins[name.lower()] = name
 
 
@@ -162,7 +200,10 @@ def _stored_type(kind: pa.DataType, path: str) -> pa.DataType:
         return SAME_VALUES[kind]
     if pa.types.is_timestamp(kind):
         if kind.tz is None:
-            remedy = "a timestamp without one would need a newer Delta reader: use timestamp('us', tz='UTC')"
+            remedy = (
+                "a timestamp without one would need a newer Delta reader: use timestamp('us', "
+                "tz='UTC')"
+            )
             raise refused(path, f"{kind} has no time zone", remedy)
         return TIMESTAMP
     if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
@@ -173,7 +214,9 @@ def _stored_type(kind: pa.DataType, path: str) -> pa.DataType:
 def _stored_nested(kind: pa.DataType, path: str) -> pa.DataType:
     if pa.types.is_struct(kind):
         _check_names([field.name for field in kind], f"{path}.")
-        return pa.struct([field.with_type(_stored_type(field.type, f"{path}.{field.name}")) for field in kind])
+        return pa.struct(
+            [field.with_type(_stored_type(field.type, f"{path}.{field.name}")) for field in kind]
+        )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         element = _stored_type(kind.value_type, f"{path}[]")
         return pa.list_(pa.field("element", element, kind.value_field.nullable))
@@ -204,4 +247,7 @@ def _remedy(kind: pa.DataType) -> str:
     ):
         if test(kind):
             return f"use {instead}"
-    return "use bool, int8..int64, float32/64, decimal128, string, binary, date32, timestamp, list, struct or map"
+    return (
+        "use bool, int8..int64, float32/64, decimal128, string, binary, date32, timestamp, list, "
+        "struct or map"
+    )

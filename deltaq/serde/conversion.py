@@ -16,7 +16,12 @@ from deltaq.serde.errors import (
     ValueDeserializationError,
     ValueSerializationError,
 )
-from deltaq.serde.serializers import DeserializerFunction, MessageField, SerializationContext, SerializerFunction
+from deltaq.serde.serializers import (
+    DeserializerFunction,
+    MessageField,
+    SerializationContext,
+    SerializerFunction,
+)
 
 
 class SerializedMessage(NamedTuple):
@@ -61,17 +66,23 @@ class MessageSerializers:
         return SerializedMessage(key, value, copy or None)
 
     # Apart from `serialize`: one code for both would make `produce` half as slow again.
-    async def serialize_async(self, topic: str, key: Any, value: Any, headers: Any) -> SerializedMessage:
+    async def serialize_async(
+        self, topic: str, key: Any, value: Any, headers: Any
+    ) -> SerializedMessage:
         """As `serialize`, with serializers that may be coroutine functions."""
         copy = _copied(headers)
         if self.key is not None:
             try:
-                key = await _made(self.key(key, SerializationContext(topic, MessageField.KEY, copy)))
+                key = await _made(
+                    self.key(key, SerializationContext(topic, MessageField.KEY, copy))
+                )
             except Exception as error:
                 raise KeySerializationError(error) from error
         if self.value is not None:
             try:
-                value = await _made(self.value(value, SerializationContext(topic, MessageField.VALUE, copy)))
+                value = await _made(
+                    self.value(value, SerializationContext(topic, MessageField.VALUE, copy))
+                )
             except Exception as error:
                 raise ValueSerializationError(error) from error
         return SerializedMessage(key, value, copy or None)
@@ -85,7 +96,9 @@ def _copied(headers: Any) -> Any:
 
 
 def _refuse_coroutine(result: CoroutineType[Any, Any, Any]) -> None:
-    """For what `take_functions` did not see: a function that returns coroutines, the functions of a `Topic`."""
+    """For what `take_functions` did not see: a function that returns coroutines, the functions of a
+    `Topic`.
+    """
     result.close()  # else Python warns that it was never awaited
     raise TypeError("the function returned a coroutine, which only the clients of deltaq.aio await")
 
@@ -110,8 +123,9 @@ class MessageDeserializers:
         return MessageDeserializers(self.key or other.key, self.value or other.value)
 
     def deserialize(self, message: Message) -> None:
-        """Replace key and value of a record by what they stand for. If one of them fails, neither is replaced. Raises
-        KeyDeserializationError, ValueDeserializationError."""
+        """Replace key and value of a record by what they stand for. If one of them fails, neither
+        is replaced. Raises KeyDeserializationError, ValueDeserializationError.
+        """
         topic, headers = message.topic() or "", message.headers()
         key, value = message.key(), _stored_value(message)
         if self.key is not None:
@@ -137,12 +151,16 @@ class MessageDeserializers:
         key, value = message.key(), _stored_value(message)
         if self.key is not None:
             try:
-                key = await _made(self.key(key, SerializationContext(topic, MessageField.KEY, headers)))
+                key = await _made(
+                    self.key(key, SerializationContext(topic, MessageField.KEY, headers))
+                )
             except Exception as error:
                 raise KeyDeserializationError(error, message) from error
         if self.value is not None:
             try:
-                value = await _made(self.value(value, SerializationContext(topic, MessageField.VALUE, headers)))
+                value = await _made(
+                    self.value(value, SerializationContext(topic, MessageField.VALUE, headers))
+                )
             except Exception as error:
                 raise ValueDeserializationError(error, message) from error
         message.set_key(key)
@@ -150,7 +168,9 @@ class MessageDeserializers:
 
 
 def _stored_value(message: Message[Any, Any]) -> Any:
-    """The value of a message. Raises ValueDeserializationError for one of a typed topic that cannot be returned."""
+    """The value of a message. Raises ValueDeserializationError for one of a typed topic that cannot
+    be returned.
+    """
     try:
         return message.value()
     except KafkaException as error:
@@ -158,10 +178,16 @@ def _stored_value(message: Message[Any, Any]) -> Any:
 
 
 def take_functions(
-    conf: Mapping[str, Any] | None, keywords: dict[str, Any], kind: str, *, asynchronous: bool = False
+    conf: Mapping[str, Any] | None,
+    keywords: dict[str, Any],
+    kind: str,
+    *,
+    asynchronous: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Any], Any, Any]:
-    """The configuration without `key.<kind>` and `value.<kind>`, as a dict and as keywords, and these two. Raises
-    InvalidConfig unless they are callable, and for coroutine functions unless the client is `asynchronous`."""
+    """The configuration without `key.<kind>` and `value.<kind>`, as a dict and as keywords, and
+    these two. Raises InvalidConfig unless they are callable, and for coroutine functions unless the
+    client is `asynchronous`.
+    """
     rest, others = dict(conf or {}), dict(keywords)
     found = []
     for part in ("key", "value"):
@@ -178,7 +204,9 @@ def take_functions(
 def checked_function(function: Any, name: str) -> Any:
     """`function` if it is callable or None. Raises InvalidConfig."""
     if function is not None and (not callable(function) or isinstance(function, type)):
-        raise InvalidConfig(f"{name} must be a callable such as StringSerializer(), not {function!r:.60}", key=name)
+        raise InvalidConfig(
+            f"{name} must be a callable such as StringSerializer(), not {function!r:.60}", key=name
+        )
     return function
 
 

@@ -1,4 +1,6 @@
-"""Serializers that need no registry: JSON, pydantic models as JSON, and Arrow tables as an IPC stream."""
+"""Serializers that need no registry: JSON, pydantic models as JSON, and Arrow tables as an IPC
+stream.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ else:
 
 
 class PlainJSONSerializer(Serializer):
-    """JSON without a schema, in UTF-8. NaN and infinities are refused: other programs cannot read them."""
+    """JSON without a schema, in UTF-8. NaN and infinities are refused: other programs cannot read
+    them.
+    """
 
     __slots__ = ()
 
@@ -52,24 +56,31 @@ class PlainJSONDeserializer(Deserializer):
 
 
 class ModelSerializer(Serializer, Generic[Model]):
-    """Instances of a pydantic model, or dicts that the model accepts, as JSON with the names of the fields."""
+    """Instances of a pydantic model, or dicts that the model accepts, as JSON with the names of the
+    fields.
+    """
 
     __slots__ = ("model",)
 
     def __init__(self, model: type[Model]) -> None:
         self.model = model
 
-    def __call__(self, obj: Model | dict[str, Any] | None, ctx: SerializationContext | None = None) -> bytes | None:
-        """The JSON of an instance, which `ModelDeserializer` reads back equal. Raises SerializationError with the field
-        that does not conform, that the JSON lacks, or that it would change.
+    def __call__(
+        self, obj: Model | dict[str, Any] | None, ctx: SerializationContext | None = None
+    ) -> bytes | None:
+        """The JSON of an instance, which `ModelDeserializer` reads back equal. Raises
+        SerializationError with the field that does not conform, that the JSON lacks, or that it
+        would change.
 
-        That covers instances that were changed since they were made, fields of a subclass, fields with `exclude=True`,
-        serializers of the model, and validators that change their own result.
+        That covers instances that were changed since they were made, fields of a subclass, fields
+        with `exclude=True`, serializers of the model, and validators that change their own result.
         """
         if obj is None:
             return None
         if not isinstance(obj, self.model | dict):
-            raise SerializationError(f"expected {self.model.__name__} or dict, not {type(obj).__name__}")
+            raise SerializationError(
+                f"expected {self.model.__name__} or dict, not {type(obj).__name__}"
+            )
         instance: Any = _valid(self.model, obj) if isinstance(obj, dict) else obj
         text = _json_of(instance)
         if "null" in text:
@@ -98,7 +109,9 @@ def _json_of(instance: Any) -> str:
     except PydanticSerializationError as error:
         raise SerializationError(str(error)) from error
     except Exception as error:  # of a computed field, which pydantic passes on
-        raise SerializationError(f"{type(instance).__name__} has no JSON: {type(error).__name__}") from error
+        raise SerializationError(
+            f"{type(instance).__name__} has no JSON: {type(error).__name__}"
+        ) from error
     return text
 
 
@@ -113,14 +126,18 @@ def _is_excluded(instance: Any, place: Place) -> bool:
 
 
 def _check_numbers(instance: object, text: str) -> None:
-    """Refuse NaN and infinities that are null in the JSON of an instance, as they are unless `ser_json_inf_nan` says
-    otherwise: a reader would find no number there, or take it for None."""
+    """Refuse NaN and infinities that are null in the JSON of an instance, as they are unless
+    `ser_json_inf_nan` says otherwise: a reader would find no number there, or take it for None.
+    """
     if not (places := list(_not_finite(instance))):
         return
     document = json.loads(text)
     for place in places:
         if _at(document, place) is None:
-            text = "NaN and infinities would become null: set ser_json_inf_nan of the model to 'strings' or 'constants'"
+            text = (
+                "NaN and infinities would become null: set ser_json_inf_nan of the model to "
+                "'strings' or 'constants'"
+            )
             raise SerializationError(text, field=".".join(map(str, place)))
 
 
@@ -134,7 +151,9 @@ def _not_finite(value: object, place: Place = ()) -> Iterator[Place]:
 
 
 def _fields(value: Any) -> Any:
-    """What the model of an instance validates: its fields, or its root. Any other value as it is."""
+    """What the model of an instance validates: its fields, or its root. Any other value as it
+    is.
+    """
     if not hasattr(value, "model_fields_set"):
         return value
     return value.root if type(value).__pydantic_root_model__ else dict(value)
@@ -165,7 +184,9 @@ class ModelDeserializer(Deserializer, Generic[Model]):
     def __init__(self, model: type[Model]) -> None:
         self.model = model
 
-    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Model | None:
+    def __call__(
+        self, value: bytes | None, ctx: SerializationContext | None = None
+    ) -> Model | None:
         """A validated instance. Raises SerializationError with the field that does not conform."""
         if value is None:
             return None
@@ -179,7 +200,10 @@ class ModelDeserializer(Deserializer, Generic[Model]):
 
 def _read(model: type[Model], text: bytes | str) -> Model:
     """The instance of a model from JSON. Raises ValidationError."""
-    from deltaq.serde.model_validation import json_parts, validated  # noqa: PLC0415 - loaded with the model
+    from deltaq.serde.model_validation import (  # noqa: PLC0415 - loaded with the model
+        json_parts,
+        validated,
+    )
 
     return validated(model.model_validate_json, text, json_parts, by_name=True)
 
@@ -204,26 +228,37 @@ def _first_error(error: Any) -> tuple[Place, str]:
 def _refused(place: Place, reason: str, instance: object = None) -> SerializationError:
     """The error for a field, which names its `exclude` in an instance as the reason."""
     if _is_excluded(instance, place):
-        reason = "exclude keeps it out of the JSON: use a private attribute (_name), or a model without the field"
+        reason = (
+            "exclude keeps it out of the JSON: use a private attribute (_name), or a model without "
+            "the field"
+        )
     return SerializationError(reason, field=".".join(map(str, place)) or None)
 
 
 class ArrowSerializer(Serializer):
-    """An Arrow table or record batch as an IPC stream. With a `schema`, the rows are refused unless they have it."""
+    """An Arrow table or record batch as an IPC stream. With a `schema`, the rows are refused unless
+    they have it.
+    """
 
     __slots__ = ("schema",)
 
     def __init__(self, schema: pa.Schema | None = None) -> None:
         self.schema = schema
 
-    def __call__(self, obj: pa.Table | pa.RecordBatch | None, ctx: SerializationContext | None = None) -> bytes | None:
-        """The rows as an IPC stream. Raises SerializationError with the column that does not conform."""
+    def __call__(
+        self, obj: pa.Table | pa.RecordBatch | None, ctx: SerializationContext | None = None
+    ) -> bytes | None:
+        """The rows as an IPC stream. Raises SerializationError with the column that does not
+        conform.
+        """
         if obj is None:
             return None
         import pyarrow as pa  # noqa: PLC0415 - text and numbers need no Arrow
 
         if not isinstance(obj, pa.Table | pa.RecordBatch):
-            raise SerializationError(f"expected pyarrow.Table or RecordBatch, not {type(obj).__name__}")
+            raise SerializationError(
+                f"expected pyarrow.Table or RecordBatch, not {type(obj).__name__}"
+            )
         _check_schema(obj.schema, self.schema)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, obj.schema) as stream:
@@ -239,7 +274,9 @@ class ArrowDeserializer(Deserializer):
     def __init__(self, schema: pa.Schema | None = None) -> None:
         self.schema = schema
 
-    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> pa.Table | None:
+    def __call__(
+        self, value: bytes | None, ctx: SerializationContext | None = None
+    ) -> pa.Table | None:
         """The table. Raises SerializationError."""
         if value is None:
             return None

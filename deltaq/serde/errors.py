@@ -1,4 +1,6 @@
-"""Errors of serializers, with the names that `confluent_kafka.error` and `confluent_kafka.serialization` have."""
+"""Errors of serializers, with the names that `confluent_kafka.error` and
+`confluent_kafka.serialization` have.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ if TYPE_CHECKING:
 
 
 class SerializationError(KafkaException, ValueError):
-    """A value could not be converted to bytes, or bytes to a value. Correct the value, or the schema of the reader.
+    """A value could not be converted to bytes, or bytes to a value. Correct the value, or the
+    schema of the reader.
 
-    `field` names the part of the record that does not conform, such as `address.zip`; None for the record as a whole.
-    It is a ValueError too: serializers of confluent-kafka let the errors of their libraries pass.
+    `field` names the part of the record that does not conform, such as `address.zip`; None for the
+    record as a whole. It is a ValueError too: serializers of confluent-kafka let the errors of
+    their libraries pass.
     """
 
     def __init__(self, reason: str = "", *, field: str | None = None) -> None:
@@ -27,7 +31,9 @@ class SerializationError(KafkaException, ValueError):
 
 
 class ClientError(KafkaException):
-    """An error of a serializing client: `exception` is its cause, `kafka_message` the message, if there is one."""
+    """An error of a serializing client: `exception` is its cause, `kafka_message` the message, if
+    there is one.
+    """
 
     def __init__(
         self,
@@ -62,7 +68,9 @@ class ConsumeError(ClientError):
 
 
 class KeySerializationError(ProduceError, SerializationError):
-    """The key could not be serialized, and the message was not queued. Correct the field that `field` names."""
+    """The key could not be serialized, and the message was not queued. Correct the field that
+    `field` names.
+    """
 
     def __init__(self, exception: BaseException | None = None) -> None:
         super().__init__(KafkaError(KafkaError._KEY_SERIALIZATION, _text(exception)), exception)
@@ -70,7 +78,9 @@ class KeySerializationError(ProduceError, SerializationError):
 
 
 class ValueSerializationError(ProduceError, SerializationError):
-    """The value could not be serialized, and the message was not queued. Correct the field that `field` names."""
+    """The value could not be serialized, and the message was not queued. Correct the field that
+    `field` names.
+    """
 
     def __init__(self, exception: BaseException | None = None) -> None:
         super().__init__(KafkaError(KafkaError._VALUE_SERIALIZATION, _text(exception)), exception)
@@ -78,21 +88,32 @@ class ValueSerializationError(ProduceError, SerializationError):
 
 
 class KeyDeserializationError(ConsumeError, SerializationError):
-    """The key could not be deserialized. `kafka_message` has the bytes and the place; the next call continues after."""
+    """The key could not be deserialized. `kafka_message` has the bytes and the place; the next call
+    continues after.
+    """
 
-    def __init__(self, exception: BaseException | None = None, kafka_message: Message | None = None) -> None:
+    def __init__(
+        self, exception: BaseException | None = None, kafka_message: Message | None = None
+    ) -> None:
         reason = _text(exception) + _place(kafka_message)
-        super().__init__(KafkaError(KafkaError._KEY_DESERIALIZATION, reason), exception, kafka_message)
+        super().__init__(
+            KafkaError(KafkaError._KEY_DESERIALIZATION, reason), exception, kafka_message
+        )
         self.field = _field(exception)
 
 
 class ValueDeserializationError(ConsumeError, SerializationError):
-    """The value could not be deserialized. `kafka_message` has the bytes and the place; the next call continues after
-    it."""
+    """The value could not be deserialized. `kafka_message` has the bytes and the place; the next
+    call continues after it.
+    """
 
-    def __init__(self, exception: BaseException | None = None, kafka_message: Message | None = None) -> None:
+    def __init__(
+        self, exception: BaseException | None = None, kafka_message: Message | None = None
+    ) -> None:
         reason = _text(exception) + _place(kafka_message)
-        super().__init__(KafkaError(KafkaError._VALUE_DESERIALIZATION, reason), exception, kafka_message)
+        super().__init__(
+            KafkaError(KafkaError._VALUE_DESERIALIZATION, reason), exception, kafka_message
+        )
         self.field = _field(exception)
 
 
@@ -107,7 +128,9 @@ def _text(exception: BaseException | None) -> str:
 def _place(message: Message | None) -> str:
     if message is None:
         return ""
-    return f" (topic {message.topic()!r}, partition {message.partition()}, offset {message.offset()})"
+    return (
+        f" (topic {message.topic()!r}, partition {message.partition()}, offset {message.offset()})"
+    )
 
 
 def _field(exception: BaseException | None) -> str | None:
@@ -119,4 +142,6 @@ class MissingLibrary(SerializationError, ImportError):
     """An optional library is not installed. Install the extra of deltaq that the text names."""
 
     def __init__(self, what: str, extra: str) -> None:
-        SerializationError.__init__(self, f"{what} needs more libraries: pip install 'deltaq[{extra}]'")
+        SerializationError.__init__(
+            self, f"{what} needs more libraries: pip install 'deltaq[{extra}]'"
+        )

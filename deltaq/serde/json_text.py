@@ -17,7 +17,8 @@ def compact_json(value: object) -> str:
 
 
 def strict_json(text: str | bytes) -> object:
-    """Parse JSON. ValueError for repeated keys, NaN, infinities, integers of more than 64 bits and very deep nesting.
+    """Parse JSON. ValueError for repeated keys, NaN, infinities, integers of more than 64 bits and
+    very deep nesting.
 
     Other programs may read such JSON differently, so deltaq must not act on it.
     """
@@ -53,7 +54,8 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _long(digits: str) -> int:
-    # The length is checked first: Python converts long numbers in quadratic time, or refuses them with its own error.
+    # The length is checked first: Python converts long numbers in quadratic time, or refuses them
+    # with its own error.
     if len(digits) > _LONG_DIGITS_MAX or not -(2**63) <= (number := int(digits)) < 2**63:
         raise ValueError(f"the number {digits:.40} does not fit 64 bits")
     return number
@@ -67,8 +69,14 @@ def finite_float(text: str) -> float:
 
 
 _STRICT = json.JSONDecoder(
-    object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_long, parse_float=finite_float
+    object_pairs_hook=_unique_keys,
+    parse_constant=_no_constant,
+    parse_int=_long,
+    parse_float=finite_float,
 )
 _EXACT = json.JSONDecoder(
-    object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=JsonNumber, parse_float=JsonNumber
+    object_pairs_hook=_unique_keys,
+    parse_constant=_no_constant,
+    parse_int=JsonNumber,
+    parse_float=JsonNumber,
 )

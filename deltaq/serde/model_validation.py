@@ -1,4 +1,6 @@
-"""Validation by a user's model: every exception of its validators becomes an error of validation, by field."""
+"""Validation by a user's model: every exception of its validators becomes an error of validation,
+by field.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,14 @@ from deltaq.serde.json_text import compact_json
 Validated = TypeVar("Validated")
 
 Parts: TypeAlias = Mapping[str | None, Any]
-"""The input of a validation with one field only, by the name of that field; that without fields for None."""
+"""The input of a validation with one field only, by the name of that field; that without fields for
+None.
+"""
 
 VALIDATOR_ERROR: Final = "validator_error"
-"""The type of the error of a validator that raised something else than ValueError and AssertionError."""
+"""The type of the error of a validator that raised something else than ValueError and
+AssertionError.
+"""
 
 
 def validated(
@@ -25,8 +31,9 @@ def validated(
 ) -> Validated:
     """What `validate` makes of `given`, with the arguments `how`.
 
-    Raises ValidationError. pydantic has one for ValueError and AssertionError, and passes any other exception of a
-    validator on; this function chains it to a ValidationError of the field whose validator raises it.
+    Raises ValidationError. pydantic has one for ValueError and AssertionError, and passes any other
+    exception of a validator on; this function chains it to a ValidationError of the field whose
+    validator raises it.
     """
     try:
         return validate(given, **how)
@@ -34,10 +41,14 @@ def validated(
         raise
     except Exception as error:
         # The message of the exception may hold the value: `KeyError` has nothing else.
-        problem = PydanticCustomError(VALIDATOR_ERROR, "A validator raised {name}", {"name": type(error).__name__})
+        problem = PydanticCustomError(
+            VALIDATOR_ERROR, "A validator raised {name}", {"name": type(error).__name__}
+        )
         place = _raising(validate, parts(given), how)
         line: Any = {"type": problem, "loc": () if place is None else (place,), "input": given}
-        raise pydantic.ValidationError.from_exception_data("model", [line], hide_input=True) from error
+        raise pydantic.ValidationError.from_exception_data(
+            "model", [line], hide_input=True
+        ) from error
 
 
 def python_parts(given: Any) -> Parts:
@@ -54,7 +65,9 @@ def json_parts(text: bytes | str) -> Parts:
 
 
 def _raising(validate: Callable[..., object], parts: Parts, how: Mapping[str, Any]) -> str | None:
-    """The field whose validators raise something else than a ValidationError; None if that cannot be found out."""
+    """The field whose validators raise something else than a ValidationError; None if that cannot
+    be found out.
+    """
     for name, part in parts.items():
         try:
             validate(part, **how)

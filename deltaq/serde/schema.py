@@ -1,6 +1,7 @@
 """The schema of a typed topic's values: its columns, and the conversion of rows to Arrow and back.
 
-Topics of bytes do not need pydantic, so it is loaded with the first schema (`deltaq/serde/source.py`).
+Topics of bytes do not need pydantic, so it is loaded with the first schema
+(`deltaq/serde/source.py`).
 """
 
 from __future__ import annotations
@@ -28,43 +29,51 @@ SchemaSource: TypeAlias = "pa.Schema | type[pydantic.BaseModel]"
 class TopicSchema(ABC):
     """The columns of a topic's values (`arrow`) and the model, if any. Created by `schema_of`.
 
-    A value is a dict of plain Python values or an instance of the model. An accepted value is read back equal. All
-    columns are nullable, because a tombstone is a row of nulls: `required` are those that every value has, and
-    `defaults` those for which the model has a default. `members` has the values that an enum or `Literal` may have. Two
-    schemas are equal if their columns and models are equal.
+    A value is a dict of plain Python values or an instance of the model. An accepted value is read
+    back equal. All columns are nullable, because a tombstone is a row of nulls: `required` are
+    those that every value has, and `defaults` those for which the model has a default. `members`
+    has the values that an enum or `Literal` may have. Two schemas are equal if their columns and
+    models are equal.
     """
 
     arrow: pa.Schema
     model: type[pydantic.BaseModel] | None
     required: frozenset[str]  # Arrow compares columns without their metadata, which say the same
     defaults: frozenset[str]
-    members: frozenset[tuple[str, frozenset[str | int]]]  # by path, as `deltaq.serde.columns.Members`
+    # By path, as `deltaq.serde.columns.Members`.
+    members: frozenset[tuple[str, frozenset[str | int]]]
 
     @abstractmethod
     def accept(self, value: object) -> dict[str, object]:
-        """The row for a value: every column by name, in order, with None for missing optional fields.
+        """The row for a value: every column by name, in order, with None for missing optional
+        fields.
 
-        A dict is validated strictly: "5" is not accepted as 5, and the only conversion is from int to float. Raises
-        InvalidValue, with the field's name, for a value that could not be stored without loss.
+        A dict is validated strictly: "5" is not accepted as 5, and the only conversion is from int
+        to float. Raises InvalidValue, with the field's name, for a value that could not be stored
+        without loss.
         """
 
     @abstractmethod
     def accept_columns(self, row: Mapping[str, object]) -> dict[str, object]:
-        """As `accept`, for values as columns hold them, such as those of `restore`: the row of the instance that the
-        model makes of them. Columns that the schema does not have are passed over."""
+        """As `accept`, for values as columns hold them, such as those of `restore`: the row of the
+        instance that the model makes of them. Columns that the schema does not have are passed
+        over.
+        """
 
     @abstractmethod
     def restore(self, row: Mapping[str, object]) -> pydantic.BaseModel | dict[str, object]:
         """The row as an instance of the model; without a model, a copy of the row.
 
-        A required field that the row lacks takes the model's default: the row may be older than the field. Raises
-        KafkaException (_VALUE_DESERIALIZATION) if the model rejects the row.
+        A required field that the row lacks takes the model's default: the row may be older than the
+        field. Raises KafkaException (_VALUE_DESERIALIZATION) if the model rejects the row.
         """
 
     def to_arrow(self, rows: Sequence[Mapping[str, object] | None]) -> pa.RecordBatch:
-        """Rows accepted by this schema, or by one whose columns are among its own, as a batch with all its columns.
+        """Rows accepted by this schema, or by one whose columns are among its own, as a batch with
+        all its columns.
 
-        None, a tombstone, becomes a row of nulls. Raises InvalidValue for a row with another column.
+        None, a tombstone, becomes a row of nulls. Raises InvalidValue for a row with another
+        column.
         """
         names = frozenset(self.arrow.names)
         for row in rows:
@@ -77,11 +86,12 @@ class TopicSchema(ABC):
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
     def to_python(self, batch: pa.RecordBatch) -> list[dict[str, object] | Unreadable | None]:
-        """The rows of a batch of a topic's table. A row whose value columns are all null becomes None, a tombstone. A
-        row with a value that cannot be returned becomes that `Unreadable`, and the others are returned.
+        """The rows of a batch of a topic's table. A row whose value columns are all null becomes
+        None, a tombstone. A row with a value that cannot be returned becomes that `Unreadable`, and
+        the others are returned.
 
-        A column that the topic does not have (yet) is None. Raises KafkaException (_VALUE_DESERIALIZATION) if that
-        column is required and has no default.
+        A column that the topic does not have (yet) is None. Raises KafkaException
+        (_VALUE_DESERIALIZATION) if that column is required and has no default.
         """
         there = [name for name in batch.schema.names if not name.startswith("_")]
         known = [name for name in self.arrow.names if name in there]
@@ -95,11 +105,14 @@ class TopicSchema(ABC):
         others = [batch.column(name) for name in there if name not in self.arrow.names]
         if others and not all(is_value):
             in_others = reduce(pc.or_, map(pc.is_valid, others)).to_pylist()
-            is_value = [here or elsewhere for here, elsewhere in zip(is_value, in_others, strict=True)]
+            is_value = [
+                here or elsewhere for here, elsewhere in zip(is_value, in_others, strict=True)
+            ]
         for row in rows if missing else ():
             row.update(dict.fromkeys(missing))
         return [
-            _unreadable_part(row) or row if is_there else None for row, is_there in zip(rows, is_value, strict=True)
+            _unreadable_part(row) or row if is_there else None
+            for row, is_there in zip(rows, is_value, strict=True)
         ]
 
 
@@ -109,8 +122,8 @@ def _unreadable_part(row: Mapping[str, object]) -> Unreadable | None:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands for a stored value that cannot be returned, such as text that is no UTF-8 or a time in the year 10000:
-    the path of its column, the reason, and what is stored, as bytes and numbers.
+    """Stands for a stored value that cannot be returned, such as text that is no UTF-8 or a time in
+    the year 10000: the path of its column, the reason, and what is stored, as bytes and numbers.
 
     No producer accepts such a value: an earlier version did, or another program wrote the file.
     """
@@ -124,14 +137,18 @@ class Unreadable:
 
 
 def python_values(data: pa.RecordBatch | pa.Array, path: str = "") -> list[Any]:
-    """Rows, or the values of the column `path`, as Python's, maps as dicts, and an `Unreadable` for each value that
-    cannot be returned."""
+    """Rows, or the values of the column `path`, as Python's, maps as dicts, and an `Unreadable` for
+    each value that cannot be returned.
+    """
     try:
         found: list[Any] = data.to_pylist(maps_as_pydicts="strict")
     except (ValueError, OverflowError, KeyError) as error:  # KeyError: a map with one key twice
         if isinstance(data, pa.RecordBatch):
             names = data.schema.names
-            columns = [python_values(column, name) for name, column in zip(names, data.columns, strict=True)]
+            columns = [
+                python_values(column, name)
+                for name, column in zip(names, data.columns, strict=True)
+            ]
             return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         if len(data) > 1:
             half = len(data) // 2

@@ -1,8 +1,9 @@
-"""Serializers and deserializers: values as the bytes of a message. The names are those of confluent-kafka.
+"""Serializers and deserializers: values as the bytes of a message. The names are those of
+confluent-kafka.
 
-A serializer is any callable `(value, context) -> bytes | None`, a deserializer any callable `(bytes | None, context) ->
-value`. None, a tombstone or a missing key, is passed on to them. Those that need a schema registry are in
-`deltaq/schema_registry/`.
+A serializer is any callable `(value, context) -> bytes | None`, a deserializer any callable `(bytes
+| None, context) -> value`. None, a tombstone or a missing key, is passed on to them. Those that
+need a schema registry are in `deltaq/schema_registry/`.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class MessageField(str, Enum):  # noqa: UP042 - `topic + "-" + field` needs a st
 
 
 class SerializationContext:
-    """What a serializer knows of the message: its topic, the part that is converted, and the headers, to which a
-    serializer may append."""
+    """What a serializer knows of the message: its topic, the part that is converted, and the
+    headers, to which a serializer may append.
+    """
 
     __slots__ = ("field", "headers", "topic")
 
@@ -40,15 +42,18 @@ class SerializationContext:
         self.headers = headers
 
 
-SerializerFunction: TypeAlias = Callable[[Any, SerializationContext], "bytes | Awaitable[bytes | None] | None"]
+SerializerFunction: TypeAlias = Callable[
+    [Any, SerializationContext], "bytes | Awaitable[bytes | None] | None"
+]
 """Only clients for asyncio take coroutine functions."""
 
 DeserializerFunction: TypeAlias = Callable[["bytes | None", SerializationContext], Any]
 
 
 class Serializer:
-    """Base class of serializers. Subclasses define `__call__`; raise SerializationError for a value that does not
-    conform."""
+    """Base class of serializers. Subclasses define `__call__`; raise SerializationError for a value
+    that does not conform.
+    """
 
     __slots__: tuple[str, ...] = ()
 
@@ -61,8 +66,9 @@ class Serializer:
 
 
 class Deserializer:
-    """Base class of deserializers. Subclasses define `__call__`; raise SerializationError for bytes that do not
-    conform."""
+    """Base class of deserializers. Subclasses define `__call__`; raise SerializationError for bytes
+    that do not conform.
+    """
 
     __slots__: tuple[str, ...] = ()
 
@@ -148,7 +154,9 @@ class DoubleDeserializer(Deserializer):
 
     __slots__ = ()
 
-    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> float | None:
+    def __call__(
+        self, value: bytes | None, ctx: SerializationContext | None = None
+    ) -> float | None:
         """The bytes as a number. Raises SerializationError unless they are eight."""
         number: float | None = _unpacked(_DOUBLE, value)
         return number

@@ -1,4 +1,6 @@
-"""Validation of the values of typed topics, run by pydantic-core: the checks are built once per schema."""
+"""Validation of the values of typed topics, run by pydantic-core: the checks are built once per
+schema.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ class ValidatedSchema(TopicSchema):
             instance = self._instance(value)
             row: dict[str, object] = self._check.validate_python(self._plain(instance), strict=True)
             if all(column is None for column in row.values()):
-                raise InvalidValue("all fields are None, and a row of nulls means deletion: give at least one a value")
+                raise InvalidValue(
+                    "all fields are None, and a row of nulls means deletion: give at least one a "
+                    "value"
+                )
             self._check_read_back(row, instance)
         except pydantic.ValidationError as error:
             raise _refusal(error) from error.__cause__
@@ -53,11 +58,22 @@ class ValidatedSchema(TopicSchema):
             with_members = self._shape.with_members
             given = value if with_members is None else with_members(value)
             return validated(
-                self.model.model_validate, given, python_parts, strict=True, extra="forbid", by_alias=True, by_name=True
+                self.model.model_validate,
+                given,
+                python_parts,
+                strict=True,
+                extra="forbid",
+                by_alias=True,
+                by_name=True,
             )
-        if not isinstance(value, self.model) or type(value).model_fields.keys() != self.model.model_fields.keys():
+        if (
+            not isinstance(value, self.model)
+            or type(value).model_fields.keys() != self.model.model_fields.keys()
+        ):
             # A subclass with additional fields would lose them.
-            raise InvalidValue(f"expected {self.model.__name__} or dict, got {type(value).__name__}")
+            raise InvalidValue(
+                f"expected {self.model.__name__} or dict, got {type(value).__name__}"
+            )
         return value
 
     def _plain(self, instance: object) -> object:
@@ -69,8 +85,9 @@ class ValidatedSchema(TopicSchema):
             raise InvalidValue(f"this {self.model.__name__} was never validated: {error}") from None
 
     def _check_read_back(self, row: Mapping[str, object], instance: object) -> None:
-        """Refuse an instance whose row a reader would refuse or take for another one: one with fields of a subclass,
-        one that was changed against the rules of its model, or one whose validators do not accept their own result.
+        """Refuse an instance whose row a reader would refuse or take for another one: one with
+        fields of a subclass, one that was changed against the rules of its model, or one whose
+        validators do not accept their own result.
 
         Raises ValidationError, InvalidValue.
         """
@@ -106,10 +123,17 @@ class ValidatedSchema(TopicSchema):
         assert self.model is not None  # noqa: S101 - the callers have looked
         names, required = self._names, self.required
         given = {
-            name: value for name, value in row.items() if name in names and (value is not None or name not in required)
+            name: value
+            for name, value in row.items()
+            if name in names and (value is not None or name not in required)
         }
         read: pydantic.BaseModel = validated(
-            self.model.model_validate, given, python_parts, strict=False, by_alias=False, by_name=True
+            self.model.model_validate,
+            given,
+            python_parts,
+            strict=False,
+            by_alias=False,
+            by_name=True,
         )
         return read
 
@@ -120,18 +144,40 @@ def validated_schema(source: SchemaSource) -> ValidatedSchema:
         columns = table_columns(source)
         names = frozenset(columns.names)
         return ValidatedSchema(
-            columns, None, _required(columns), frozenset(), _members(columns), _validator(columns), None, names
+            columns,
+            None,
+            _required(columns),
+            frozenset(),
+            _members(columns),
+            _validator(columns),
+            None,
+            names,
         )
     if isinstance(source, type) and issubclass(source, pydantic.BaseModel):
         shape = shape_of(source)
         columns = shape.columns
-        defaults = frozenset(name for name, field in source.model_fields.items() if not field.is_required())
+        defaults = frozenset(
+            name for name, field in source.model_fields.items() if not field.is_required()
+        )
         names = frozenset(columns.names)
         return ValidatedSchema(
-            columns, source, _required(columns), defaults, _members(columns), _validator(columns), shape, names
+            columns,
+            source,
+            _required(columns),
+            defaults,
+            _members(columns),
+            _validator(columns),
+            shape,
+            names,
         )
-    given = f"the class {source.__name__}" if isinstance(source, type) else f"an object of {type(source).__name__}"
-    raise TypeError(f"a schema is a pyarrow.Schema or a class derived from pydantic.BaseModel, not {given}")
+    given = (
+        f"the class {source.__name__}"
+        if isinstance(source, type)
+        else f"an object of {type(source).__name__}"
+    )
+    raise TypeError(
+        f"a schema is a pyarrow.Schema or a class derived from pydantic.BaseModel, not {given}"
+    )
 
 
 def _required(columns: pa.Schema) -> frozenset[str]:
@@ -150,7 +196,9 @@ def _validator(columns: pa.Schema) -> SchemaValidator:
     return SchemaValidator(_struct(fields, "", dict(_members(columns))))
 
 
-def _struct(fields: Sequence[tuple[str, pa.DataType, bool]], prefix: str, members: Members) -> CoreSchema:
+def _struct(
+    fields: Sequence[tuple[str, pa.DataType, bool]], prefix: str, members: Members
+) -> CoreSchema:
     entries = {}
     for name, kind, nullable in fields:
         check = _optional(_check_of(kind, prefix + name, members), nullable)
@@ -165,7 +213,9 @@ def _optional(check: CoreSchema, nullable: bool) -> CoreSchema:
 
 
 def _check_of(kind: pa.DataType, path: str, members: Members) -> CoreSchema:
-    """The check that a value fits an Arrow type without loss, and is a member where the path of the field has some."""
+    """The check that a value fits an Arrow type without loss, and is a member where the path of the
+    field has some.
+    """
     if pa.types.is_nested(kind):
         return _nested_check(kind, path, members)
     if pa.types.is_timestamp(kind):
@@ -173,15 +223,21 @@ def _check_of(kind: pa.DataType, path: str, members: Members) -> CoreSchema:
         return core_schema.no_info_after_validator_function(_in_utc, aware)
     check = _SIMPLE[kind] if kind in _SIMPLE else _number_check(kind)
     if path in members:
-        return core_schema.chain_schema([check, core_schema.literal_schema(sorted(members[path], key=repr))])
+        return core_schema.chain_schema(
+            [check, core_schema.literal_schema(sorted(members[path], key=repr))]
+        )
     return check
 
 
 def _nested_check(kind: pa.DataType, path: str, members: Members) -> CoreSchema:
     if pa.types.is_struct(kind):
-        return _struct([(child.name, child.type, child.nullable) for child in kind], f"{path}.", members)
+        return _struct(
+            [(child.name, child.type, child.nullable) for child in kind], f"{path}.", members
+        )
     if pa.types.is_list(kind):
-        element = _optional(_check_of(kind.value_type, f"{path}[]", members), kind.value_field.nullable)
+        element = _optional(
+            _check_of(kind.value_type, f"{path}[]", members), kind.value_field.nullable
+        )
         return core_schema.list_schema(element, strict=True)
     item = _optional(_check_of(kind.item_type, f"{path}[value]", members), kind.item_field.nullable)
     return core_schema.dict_schema(_STRING, item, strict=True)
@@ -195,11 +251,18 @@ def _number_check(kind: pa.DataType) -> CoreSchema:
         return core_schema.decimal_schema(
             max_digits=kind.precision, decimal_places=kind.scale, allow_inf_nan=False, strict=True
         )
-    exact = core_schema.no_info_before_validator_function(_exact_float, core_schema.float_schema(strict=True))
-    return core_schema.no_info_after_validator_function(_in_float32, exact) if kind == pa.float32() else exact
+    exact = core_schema.no_info_before_validator_function(
+        _exact_float, core_schema.float_schema(strict=True)
+    )
+    return (
+        core_schema.no_info_after_validator_function(_in_float32, exact)
+        if kind == pa.float32()
+        else exact
+    )
 
 
-# With a minimum length, even 0, pydantic-core also detects lone surrogates, which UTF-8 cannot encode.
+# With a minimum length, even 0, pydantic-core also detects lone surrogates, which UTF-8 cannot
+# encode.
 _STRING = core_schema.str_schema(min_length=0, strict=True)
 _SIMPLE: Mapping[pa.DataType, CoreSchema] = {
     pa.bool_(): core_schema.bool_schema(strict=True),
@@ -210,7 +273,9 @@ _SIMPLE: Mapping[pa.DataType, CoreSchema] = {
 
 
 def _exact_float(value: object) -> object:
-    """Convert an int to the equal float. Other conversions could lose information and are refused."""
+    """Convert an int to the equal float. Other conversions could lose information and are
+    refused.
+    """
     if isinstance(value, float):
         return value
     if not isinstance(value, int) or isinstance(value, bool):
@@ -225,7 +290,8 @@ def _exact_float(value: object) -> object:
 
 
 def _in_float32(value: float) -> float:
-    # A float32 column implies rounding to the nearest value, but a finite value must not become infinite.
+    # A float32 column implies rounding to the nearest value, but a finite value must not become
+    # infinite.
     if math.isfinite(value) and abs(value) > _FLOAT32_MAX:
         raise PydanticCustomError("float_range", "Input is too large for float32")
     return value
@@ -235,18 +301,24 @@ def _in_utc(value: datetime.datetime) -> datetime.datetime:
     try:
         return value.astimezone(datetime.UTC)
     except OverflowError:
-        raise PydanticCustomError("datetime_range", "In UTC this is outside the years 1 to 9999") from None
+        raise PydanticCustomError(
+            "datetime_range", "In UTC this is outside the years 1 to 9999"
+        ) from None
 
 
 # --- errors ---
 
 
 def _first_error(error: pydantic.ValidationError) -> tuple[str, str]:
-    """The field and the reason of the first error. The value may be private, so only its type is shown."""
+    """The field and the reason of the first error. The value may be private, so only its type is
+    shown.
+    """
     first: Any = error.errors(include_url=False, include_context=False)[0]
     where = ".".join(map(str, first["loc"]))
     is_complete = first["type"] in ("missing", "extra_forbidden", VALIDATOR_ERROR)
-    return where, first["msg"] if is_complete else f"{first['msg']}, got {type(first['input']).__name__}"
+    return where, (
+        first["msg"] if is_complete else f"{first['msg']}, got {type(first['input']).__name__}"
+    )
 
 
 def _refusal(error: pydantic.ValidationError) -> InvalidValue:

@@ -1,9 +1,10 @@
 """Which types hold all values of others unchanged, and conversions to them.
 
-A column of a topic can become wider, and a struct can gain fields, while older data files stay as they are. The rules
-are narrower than those of Delta's type widening: pyarrow, delta-rs, DataFusion, Polars, DuckDB and Spark all read a
-column whose files have either type. Polars does not for an integer that becomes a float and for decimals of another
-scale, DataFusion not for structs inside a map. Pure functions.
+A column of a topic can become wider, and a struct can gain fields, while older data files stay as
+they are. The rules are narrower than those of Delta's type widening: pyarrow, delta-rs, DataFusion,
+Polars, DuckDB and Spark all read a column whose files have either type. Polars does not for an
+integer that becomes a float and for decimals of another scale, DataFusion not for structs inside a
+map. Pure functions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
 def is_wider(kind: pa.DataType, than: pa.DataType) -> bool:
-    """Whether `kind`, which is not nested, holds more than all values of the type `than`, and files may have either."""
+    """Whether `kind`, which is not nested, holds more than all values of the type `than`, and files
+    may have either.
+    """
     if kind in _INTEGERS and than in _INTEGERS:
         return _INTEGERS.index(kind) > _INTEGERS.index(than)
     if pa.types.is_decimal128(kind) and pa.types.is_decimal128(than):
@@ -28,9 +31,11 @@ def is_wider(kind: pa.DataType, than: pa.DataType) -> bool:
 
 
 def holds(wanted: pa.DataType, found: pa.DataType, *, evolved: bool = True) -> bool:
-    """Whether every value of the type `found` is also a value of the type `wanted`, or becomes one without loss.
+    """Whether every value of the type `found` is also a value of the type `wanted`, or becomes one
+    without loss.
 
-    Where types have `evolved`, `found` may be narrower, and a struct may lack fields that can be null.
+    Where types have `evolved`, `found` may be narrower, and a struct may lack fields that can be
+    null.
     """
     if found == wanted:
         return True
@@ -39,7 +44,9 @@ def holds(wanted: pa.DataType, found: pa.DataType, *, evolved: bool = True) -> b
         return is_list and _hold([wanted.value_field], [found.value_field], evolved=evolved)
     if pa.types.is_map(wanted):
         pair = [wanted.key_field, wanted.item_field]
-        return bool(pa.types.is_map(found)) and _hold(pair, [found.key_field, found.item_field], evolved=evolved)
+        return bool(pa.types.is_map(found)) and _hold(
+            pair, [found.key_field, found.item_field], evolved=evolved
+        )
     if pa.types.is_struct(wanted):
         return bool(pa.types.is_struct(found)) and _struct_holds(wanted, found, evolved=evolved)
     return bool(SAME_VALUES.get(found) == wanted) or (evolved and is_wider(wanted, found))
@@ -47,7 +54,8 @@ def holds(wanted: pa.DataType, found: pa.DataType, *, evolved: bool = True) -> b
 
 def _struct_holds(wanted: pa.StructType, found: pa.StructType, *, evolved: bool) -> bool:
     given = [field.name for field in found]
-    if [field.name for field in wanted if field.name in given] != given:  # another order, a repeated or unknown field
+    # Another order, a repeated or unknown field.
+    if [field.name for field in wanted if field.name in given] != given:
         return False
     if not all(field.name in given or (evolved and field.nullable) for field in wanted):
         return False
@@ -63,7 +71,9 @@ def _hold(wanted: Sequence[pa.Field], found: Sequence[pa.Field], *, evolved: boo
 
 
 def conformed(table: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """The wanted columns of a table whose types they hold, each with its type; a missing one is null."""
+    """The wanted columns of a table whose types they hold, each with its type; a missing one is
+    null.
+    """
     if table.schema.equals(wanted):
         return table
     batches = [conformed_batch(batch, wanted) for batch in table.to_batches()]
@@ -91,7 +101,9 @@ def widened(array: pa.Array, kind: pa.DataType) -> pa.Array:
         nulls = array.is_null()
         found = {field.name: array.field(at) for at, field in enumerate(array.type)}
         children = [
-            widened(found[field.name], field.type) if field.name in found else pa.nulls(len(array), field.type)
+            widened(found[field.name], field.type)
+            if field.name in found
+            else pa.nulls(len(array), field.type)
             for field in kind
         ]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)

@@ -1,4 +1,6 @@
-"""Spark: the data source `deltaq`, which Spark discovers automatically, and what a driver uses beside it."""
+"""Spark: the data source `deltaq`, which Spark discovers automatically, and what a driver uses
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +39,8 @@ if not typing.TYPE_CHECKING:  # else a type checker accepts any name
     def __getattr__(name: str) -> object:
         if name not in _LOADED_WHEN_USED:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value: object = getattr(importlib.import_module("deltaq.spark." + _LOADED_WHEN_USED[name]), name)
+        value: object = getattr(
+            importlib.import_module("deltaq.spark." + _LOADED_WHEN_USED[name]), name
+        )
         globals()[name] = value
         return value

@@ -1,4 +1,6 @@
-"""Where a read begins and ends: the options for offsets and times, with the precedence of Spark's Kafka source."""
+"""Where a read begins and ends: the options for offsets and times, with the precedence of Spark's
+Kafka source.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ class Edge(IntEnum):
 class Moment:
     """The first record of each partition with this timestamp (ms since 1970 UTC) or a later one.
 
-    `times_ms` is one time, or a time for every partition. A partition without such a record begins or ends at its end
-    with `or_latest`; otherwise it is an error.
+    `times_ms` is one time, or a time for every partition. A partition without such a record begins
+    or ends at its end with `or_latest`; otherwise it is an error.
     """
 
     times_ms: int | PerPartition
@@ -59,10 +61,13 @@ class Limit:
 def parse_bound(given: GivenOptions, side: Literal["starting", "ending"]) -> Limit | None:
     """The start or the end of a read; None if no option says it. Raises InvalidConfig.
 
-    As in Kafka, one time for all partitions takes precedence over times for each one, and these over offsets.
+    As in Kafka, one time for all partitions takes precedence over times for each one, and these
+    over offsets.
     """
     moment, moments, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
-    texts = {name: text for name in (moment, moments, offsets) if (text := given.text(name)) is not None}
+    texts = {
+        name: text for name in (moment, moments, offsets) if (text := given.text(name)) is not None
+    }
     or_latest = side == "ending" or _strategy(given) == "latest"
     if not texts:
         return None
@@ -72,12 +77,18 @@ def parse_bound(given: GivenOptions, side: Literal["starting", "ending"]) -> Lim
     if used == moment:
         return Limit(used, Moment(given.number(used, low=0) or 0, or_latest))
     if used == moments:
-        example = 'use JSON with a time in milliseconds for each partition, such as {"orders":{"0":1700000000000}}'
+        example = (
+            "use JSON with a time in milliseconds for each partition, such as"
+            ' {"orders":{"0":1700000000000}}'
+        )
         return Limit(used, Moment(_per_partition(used, texts[used], example, lowest=0), or_latest))
     word = texts[used].strip().upper()
     if word in Edge.__members__:
         return Limit(used, Edge[word])
-    example = 'use earliest, latest, or JSON such as {"orders":{"0":23,"1":-2}} (-2 is earliest, -1 latest)'
+    example = (
+        'use earliest, latest, or JSON such as {"orders":{"0":23,"1":-2}} (-2 is earliest, -1'
+        " latest)"
+    )
     return Limit(used, _per_partition(used, texts[used], example, lowest=Edge.EARLIEST))
 
 
@@ -92,9 +103,13 @@ def _per_partition(name: str, text: str, example: str, *, lowest: int) -> PerPar
     numbers: dict[str, dict[int, int]] = {}
     for topic, of_topic in json_object(name, text, example).items():
         if not isinstance(of_topic, dict) or not all(
-            re.fullmatch("[0-9]{1,9}", partition) and type(number) is int and lowest <= number <= INT64_MAX
+            re.fullmatch("[0-9]{1,9}", partition)
+            and type(number) is int
+            and lowest <= number <= INT64_MAX
             for partition, number in of_topic.items()
         ):
             refuse(name, text, example)
-        numbers[check_topic(topic)] = {int(partition): number for partition, number in of_topic.items()}
+        numbers[check_topic(topic)] = {
+            int(partition): number for partition, number in of_topic.items()
+        }
     return numbers

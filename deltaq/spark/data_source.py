@@ -1,4 +1,6 @@
-"""The data source `deltaq`, for `spark.read`, `readStream`, `write` and `writeStream` with `format("deltaq")`."""
+"""The data source `deltaq`, for `spark.read`, `readStream`, `write` and `writeStream` with
+`format("deltaq")`.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-# Each worker process of Spark imports this module to find the format or to carry out one of its methods. So each method
-# imports what it needs.
+# Each worker process of Spark imports this module to find the format or to carry out one of its
+# methods. So each method imports what it needs.
 # ruff: noqa: PLC0415
 
 if TYPE_CHECKING:
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class DeltaqDataSource(DataSource):
-    """Topics as a source and a sink, with the options and columns of Spark's Kafka source and sink."""
+    """Topics as a source and a sink, with the options and columns of Spark's Kafka source and
+    sink.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -27,7 +31,9 @@ class DeltaqDataSource(DataSource):
         return "deltaq"
 
     def schema(self) -> StructType:
-        """The columns of a read: Kafka's, or those of the topic's table if the option `columns` is `table`."""
+        """The columns of a read: Kafka's, or those of the topic's table if the option `columns` is
+        `table`.
+        """
         from deltaq.spark.options import parse_source_options
 
         options = parse_source_options(self.options)

@@ -1,4 +1,5 @@
-"""The given options of a read or write, as typed values. The names of options are compared without case.
+"""The given options of a read or write, as typed values. The names of options are compared without
+case.
 
 Spark passes all option names in lower case. Errors show them as documented.
 """
@@ -26,12 +27,22 @@ _WITHOUT_BROKER = (
     "fetchoffset.numretries",
     "fetchoffset.retryintervalms",
 )
-"""Options of Spark's Kafka source that concern a consumer group or a broker. They have no effect."""
+"""Options of Spark's Kafka source that concern a consumer group or a broker. They have no
+effect.
+"""
 
 _IN_CATALOG = "provider"
 """A property of each table in Spark's catalog. Spark passes it when it creates a table."""
 
-_MS_OF_UNIT = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MS_OF_UNIT = {
+    "us": 0.001,
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 """Spark's units of time, as text."""
 
 _DURATION = re.compile(r"([0-9]{1,15})([a-z]*)")
@@ -43,7 +54,9 @@ class GivenOptions:
     A view of Spark's catalog, for instance, has one set of options for reading and writing.
     """
 
-    def __init__(self, options: Mapping[str, str], side: Side, known: Iterable[str], of_other: Iterable[str]) -> None:
+    def __init__(
+        self, options: Mapping[str, str], side: Side, known: Iterable[str], of_other: Iterable[str]
+    ) -> None:
         self._side = side
         self._values = {name.lower(): str(value) for name, value in options.items()}
         _check_not_in_catalog(self._values)
@@ -62,16 +75,20 @@ class GivenOptions:
         _log.info("option has no effect in deltaq name=%s%s", name, f" {why}" if why else "")
 
     def client(self) -> dict[str, object]:
-        """The configuration of a client: the root, `store.*`, and the settings prefixed `kafka.`."""
+        """The configuration of a client: the root, `store.*`, and the settings prefixed
+        `kafka.`.
+        """
         roots = {self._values[name] for name in _ROOT_OPTIONS if name in self._values}
         if len(roots) != 1:
             what = "is missing" if not roots else "was given more than once, with different values"
             raise InvalidConfig(
-                f'the root URL {what}: set one option "path", e.g. to /data/events or s3://bucket/prefix '
-                '("kafka.bootstrap.servers" means the same)',
+                f'the root URL {what}: set one option "path", e.g. to /data/events or'
+                ' s3://bucket/prefix ("kafka.bootstrap.servers" means the same)',
                 key="path",
             )
-        conf: dict[str, object] = {name: value for name, value in self._values.items() if name.startswith("store.")}
+        conf: dict[str, object] = {
+            name: value for name, value in self._values.items() if name.startswith("store.")
+        }
         settings = {
             name.removeprefix("kafka."): value
             for name, value in self._values.items()
@@ -91,7 +108,9 @@ class GivenOptions:
         return text == "true"
 
     def number(self, name: str, *, low: int) -> int | None:
-        """A whole number of at least `low`; None if the option was not given. Raises InvalidConfig."""
+        """A whole number of at least `low`; None if the option was not given. Raises
+        InvalidConfig.
+        """
         text = self.text(name)
         if text is None:
             return None
@@ -100,11 +119,18 @@ class GivenOptions:
         return int(text)
 
     def seconds(self, name: str, *, default: str) -> float:
-        """A duration in seconds, given as Spark's text: `15m`, `10s`, `5min`; a bare number is in milliseconds."""
+        """A duration in seconds, given as Spark's text: `15m`, `10s`, `5min`; a bare number is in
+        milliseconds.
+        """
         text = self.text(name) or default
         found = _DURATION.fullmatch(text.strip().lower())
         if found is None or (found[2] or "ms") not in _MS_OF_UNIT:
-            refuse(name, text, f'use a number with a unit, such as "10s" or "15m"; units are {", ".join(_MS_OF_UNIT)}')
+            refuse(
+                name,
+                text,
+                'use a number with a unit, such as "10s" or "15m"; units are'
+                f" {', '.join(_MS_OF_UNIT)}",
+            )
         return int(found[1]) * _MS_OF_UNIT[found[2] or "ms"] / 1000
 
 
@@ -127,12 +153,14 @@ def json_object(name: str, text: str, example: str) -> dict[str, object]:
 
 
 def _check_not_in_catalog(values: Mapping[str, str]) -> None:
-    """Refuse a table of Spark's catalog: Spark stores its options, but reads and writes such a table without them."""
+    """Refuse a table of Spark's catalog: Spark stores its options, but reads and writes such a
+    table without them.
+    """
     if not values or _IN_CATALOG in values:
         raise InvalidConfig(
-            "Spark reads and writes a table of its catalog without the options of CREATE TABLE: use CREATE TEMPORARY "
-            'VIEW ... USING deltaq OPTIONS (path "...", subscribe "...") instead, or spark.read and df.write with '
-            'format("deltaq")',
+            "Spark reads and writes a table of its catalog without the options of CREATE TABLE: use"
+            ' CREATE TEMPORARY VIEW ... USING deltaq OPTIONS (path "...", subscribe "...") instead,'
+            ' or spark.read and df.write with format("deltaq")',
             key="path",
         )
 
@@ -140,5 +168,9 @@ def _check_not_in_catalog(values: Mapping[str, str]) -> None:
 def _unknown(name: str, known: Iterable[str]) -> InvalidConfig:
     by_lower = {option.lower(): option for option in (*known, *_ROOT_OPTIONS)}
     near = get_close_matches(name, by_lower, n=1)
-    hint = f'did you mean "{by_lower[near[0]]}"?' if near else f"known are {', '.join(known)}, store.* and kafka.*"
+    hint = (
+        f'did you mean "{by_lower[near[0]]}"?'
+        if near
+        else f"known are {', '.join(known)}, store.* and kafka.*"
+    )
     return InvalidConfig(f'no such option: "{ascii(name[:60])[1:-1]}"; {hint}', key=name)

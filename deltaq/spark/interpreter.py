@@ -20,42 +20,62 @@ from pyspark.find_spark_home import _find_spark_home
 from deltaq.errors import InvalidConfig
 
 LAUNCHER = Path(__file__).with_name("python.sh")
-"""Starts `PYTHON_OF_LAUNCHER` without Spark's archives on the path. Python would compile a whole pyspark from them in
-each worker: 1.1 s of processor time for each kind of work of a query."""
+"""Starts `PYTHON_OF_LAUNCHER` without Spark's archives on the path. Python would compile a whole
+pyspark from them in each worker: 1.1 s of processor time for each kind of work of a query.
+"""
 
 PYTHON_OF_LAUNCHER = "DELTAQ_SPARK_PYTHON"
 """The environment variable that names the Python of `LAUNCHER`."""
 
 _INTERPRETERS: Mapping[str, str] = MappingProxyType(
-    {"spark.pyspark.driver.python": "PYSPARK_DRIVER_PYTHON", "spark.pyspark.python": "PYSPARK_PYTHON"}
+    {
+        "spark.pyspark.driver.python": "PYSPARK_DRIVER_PYTHON",
+        "spark.pyspark.python": "PYSPARK_PYTHON",
+    }
 )
-"""The settings that name the Python of Spark's workers, and the environment variable of each. The first one wins."""
+"""The settings that name the Python of Spark's workers, and the environment variable of each. The
+first one wins.
+"""
 
 _MAY_NAME_A_MASTER = ("MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_REMOTE")
-"""Environment variables by which Spark may run on other machines without a setting `spark.master`."""
+"""Environment variables by which Spark may run on other machines without a setting
+`spark.master`.
+"""
 
 _DIVIDED = re.compile(r"[\s|&;<>()$`\\\"']")
-"""What a path must not contain. Spark asks a shell, without quotes, whether its Python exists. If the answer is no, it
-knows no data source of Python."""
+"""What a path must not contain. Spark asks a shell, without quotes, whether its Python exists. If
+the answer is no, it knows no data source of Python.
+"""
 
-_HAS_DELTAQ = "import importlib.util; print('deltaq:', importlib.util.find_spec('pyspark_deltaq') is not None)"
+_HAS_DELTAQ = (
+    "import importlib.util; print('deltaq:', importlib.util.find_spec('pyspark_deltaq') is not "
+    "None)"
+)
 
 
 def choose_interpreter(conf: Mapping[str, str]) -> None:
-    """Make Spark's workers use the current Python, unless `conf` or the environment names another one.
+    """Make Spark's workers use the current Python, unless `conf` or the environment names another
+    one.
 
-    Spark's default is the `python3` on the path. If deltaq is not installed there, Spark only reports that the data
-    source does not exist. Raises InvalidConfig if the named Python lacks deltaq.
+    Spark's default is the `python3` on the path. If deltaq is not installed there, Spark only
+    reports that the data source does not exist. Raises InvalidConfig if the named Python lacks
+    deltaq.
     """
     _forget_launcher()
-    named = {variable: conf.get(name, os.environ.get(variable)) for name, variable in _INTERPRETERS.items()}
+    named = {
+        variable: conf.get(name, os.environ.get(variable))
+        for name, variable in _INTERPRETERS.items()
+    }
     for variable, python in named.items():
         if python is not None:
             _check_found_by_spark(variable, python)
             _check_has_deltaq(variable, python)
             break
-    # PySpark reads the variables. The settings apply only if spark-submit has set the variables from them.
-    os.environ.update({variable: python for variable, python in named.items() if python is not None})
+    # PySpark reads the variables. The settings apply only if spark-submit has set the variables
+    # from them.
+    os.environ.update(
+        {variable: python for variable, python in named.items() if python is not None}
+    )
     if set(named.values()) == {None} and _can_launch(conf):
         os.environ.update({"PYSPARK_PYTHON": str(LAUNCHER), PYTHON_OF_LAUNCHER: sys.executable})
     os.environ.setdefault("PYSPARK_PYTHON", _current_python())
@@ -73,7 +93,9 @@ def _forget_launcher() -> None:
 
 
 def _can_launch(conf: Mapping[str, str]) -> bool:
-    """Whether workers that `LAUNCHER` starts run here, and import the same pyspark as from Spark's archives."""
+    """Whether workers that `LAUNCHER` starts run here, and import the same pyspark as from Spark's
+    archives.
+    """
     return (
         _starts_here(conf)
         and Path(_find_spark_home()).resolve() == Path(pyspark.__file__).resolve().parent
@@ -86,7 +108,8 @@ def _can_launch(conf: Mapping[str, str]) -> bool:
 def _starts_here(conf: Mapping[str, str]) -> bool:
     """Whether a session with these settings starts a JVM that runs the workers itself.
 
-    The workers have the environment of that JVM. One that is running already keeps what it was started with.
+    The workers have the environment of that JVM. One that is running already keeps what it was
+    started with.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ or "spark.remote" in conf:
         return False
@@ -95,14 +118,24 @@ def _starts_here(conf: Mapping[str, str]) -> bool:
     if master := conf.get("spark.master"):
         return master == "local" or master.startswith("local[")
     defaults = Path(_find_spark_home(), "conf", "spark-defaults.conf")
-    return not any(variable in os.environ for variable in _MAY_NAME_A_MASTER) and not defaults.exists()
+    return (
+        not any(variable in os.environ for variable in _MAY_NAME_A_MASTER) and not defaults.exists()
+    )
 
 
 def _is_installed(package: str) -> bool:
-    """Whether every process of the current Python imports the package from the same place as this one."""
+    """Whether every process of the current Python imports the package from the same place as this
+    one.
+    """
     spec = importlib.util.find_spec(package)
-    folders = {Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())}
-    return spec is not None and spec.origin is not None and Path(spec.origin).resolve().parents[1] in folders
+    folders = {
+        Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())
+    }
+    return (
+        spec is not None
+        and spec.origin is not None
+        and Path(spec.origin).resolve().parents[1] in folders
+    )
 
 
 def _current_python() -> str:
@@ -111,7 +144,11 @@ def _current_python() -> str:
     Raises InvalidConfig if neither leads to it.
     """
     name = Path(sys.executable).name
-    python = name if _DIVIDED.search(sys.executable) and shutil.which(name) == sys.executable else sys.executable
+    python = (
+        name
+        if _DIVIDED.search(sys.executable) and shutil.which(name) == sys.executable
+        else sys.executable
+    )
     _check_found_by_spark("PYSPARK_PYTHON", python)
     return python
 
@@ -120,9 +157,9 @@ def _check_found_by_spark(variable: str, python: str) -> None:
     """Raise InvalidConfig for a path that a shell divides."""
     if found := _DIVIDED.search(python):
         raise InvalidConfig(
-            f"{variable} cannot be {python!r}: Spark finds no data source if the path of its Python contains "
-            f"{found[0]!r}; put the folder of this Python first on PATH and name only the program, or install it in "
-            "another folder",
+            f"{variable} cannot be {python!r}: Spark finds no data source if the path of its Python"
+            f" contains {found[0]!r}; put the folder of this Python first on PATH and name only the"
+            " program, or install it in another folder",
             key=variable,
         )
 
@@ -136,14 +173,16 @@ def _check_has_deltaq(variable: str, python: str) -> None:
         return
     try:
         # The interpreter that the user has configured, started as Spark starts it.
-        asked = subprocess.run([python, "-c", _HAS_DELTAQ], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+        asked = subprocess.run(  # noqa: S603
+            [python, "-c", _HAS_DELTAQ], capture_output=True, text=True, timeout=60, check=False
+        )
         answer = asked.stdout
     except (OSError, subprocess.TimeoutExpired):
         answer = ""
     if "deltaq: True" not in answer:
         lacks = "has no deltaq" if "deltaq: False" in answer else "does not run as a Python"
         raise InvalidConfig(
-            f"{variable} is {python!r}, which {lacks}, and Spark runs deltaq there: install deltaq there, or unset "
-            f"{variable} to use {sys.executable}",
+            f"{variable} is {python!r}, which {lacks}, and Spark runs deltaq there: install deltaq "
+            f"there, or unset {variable} to use {sys.executable}",
             key=variable,
         )

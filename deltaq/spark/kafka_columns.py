@@ -13,7 +13,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
 
 
 def kafka_columns(*, headers: bool) -> StructType:

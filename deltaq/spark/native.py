@@ -1,4 +1,6 @@
-"""Topics read by Spark's own Parquet reader. The driver plans files and offset ranges; no Python runs on executors."""
+"""Topics read by Spark's own Parquet reader. The driver plans files and offset ranges; no Python
+runs on executors.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from types import MappingProxyType
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import coalesce, col, get, lit, map_from_arrays, raise_error, split, timestamp_millis
+from pyspark.sql.functions import (
+    coalesce,
+    col,
+    get,
+    lit,
+    map_from_arrays,
+    raise_error,
+    split,
+    timestamp_millis,
+)
 from pyspark.sql.types import StructType
 
 from deltaq.clock import SYSTEM_CLOCK
@@ -47,22 +58,31 @@ _READER: Mapping[str, str] = MappingProxyType(
 )
 
 _TIMESTAMP_TYPE = "_timestampType"
-_OF_KAFKA: Mapping[str, str] = MappingProxyType({**OF_TABLE, "topic": "_topic", "timestampType": _TIMESTAMP_TYPE})
+_OF_KAFKA: Mapping[str, str] = MappingProxyType(
+    {**OF_TABLE, "topic": "_topic", "timestampType": _TIMESTAMP_TYPE}
+)
 """The column of the table, or the computed one, of each column of Spark's Kafka source."""
 
 _HASHED_FROM = "spark.sql.optimizer.mapLookupHashThreshold"
-"""The number of entries from which Spark finds those of a constant map by hash, and no longer one by one."""
+"""The number of entries from which Spark finds those of a constant map by hash, and no longer one
+by one.
+"""
 
 
-def read_topic(spark: SparkSession, topic: str | None, path: str | None = None, **options: object) -> DataFrame:
-    """The records of a topic as a batch that Spark's own Parquet reader reads, with the columns of `format("deltaq")`.
+def read_topic(
+    spark: SparkSession, topic: str | None, path: str | None = None, **options: object
+) -> DataFrame:
+    """The records of a topic as a batch that Spark's own Parquet reader reads, with the columns of
+    `format("deltaq")`.
 
-    `topic` is one name or several separated by commas; None if `options` have `assign` or `subscribePattern`. `path` is
-    the root URL. `options` are those of a batch read with `format("deltaq")`, such as `startingOffsets`, `columns` and
-    `includeHeaders`; those that divide a read into tasks have no effect, since Spark divides the files.
+    `topic` is one name or several separated by commas; None if `options` have `assign` or
+    `subscribePattern`. `path` is the root URL. `options` are those of a batch read with
+    `format("deltaq")`, such as `startingOffsets`, `columns` and `includeHeaders`; those that divide
+    a read into tasks have no effect, since Spark divides the files.
 
-    The records are those of this moment, for all actions on the frame. An action fails if maintenance has removed one
-    of the files meanwhile: call `read_topic` again. Raises InvalidConfig, KafkaException.
+    The records are those of this moment, for all actions on the frame. An action fails if
+    maintenance has removed one of the files meanwhile: call `read_topic` again. Raises
+    InvalidConfig, KafkaException.
     """
     given = {name: str(value) for name, value in options.items()}
     given |= {} if topic is None else {"subscribe": topic}
@@ -76,9 +96,16 @@ def read_topic(spark: SparkSession, topic: str | None, path: str | None = None, 
     failed: list[str] = []
     while True:
         files = _planned(plans)
-        paths = [file_path(root, file.segment.key) for of_topic in files.values() for file in of_topic.files]
+        paths = [
+            file_path(root, file.segment.key)
+            for of_topic in files.values()
+            for file in of_topic.files
+        ]
         try:
-            frames = [_frame(spark, plans.topics.view(name), name, root, files[name], promised) for name in files]
+            frames = [
+                _frame(spark, plans.topics.view(name), name, root, files[name], promised)
+                for name in files
+            ]
         except AnalysisException as error:
             # A file may have been compacted away since the log was read.
             if error.getCondition() != "PATH_NOT_FOUND" or paths == failed:
@@ -106,14 +133,19 @@ def _check_file_source(spark: SparkSession) -> None:
     name = "spark.sql.sources.useV1SourceList"
     if "parquet" not in (spark.conf.get(name) or "").split(","):
         raise InvalidConfig(
-            f"{name} lacks parquet, and Spark's newer Parquet source does not number the rows of a file: add it, or "
-            'read with format("deltaq")',
+            f"{name} lacks parquet, and Spark's newer Parquet source does not number the rows of a"
+            ' file: add it, or read with format("deltaq")',
             key=name,
         )
 
 
 def _frame(
-    spark: SparkSession, view: TopicDefinition, topic: str, root: str, files: NativeFiles, promised: StructType
+    spark: SparkSession,
+    view: TopicDefinition,
+    topic: str,
+    root: str,
+    files: NativeFiles,
+    promised: StructType,
 ) -> DataFrame:
     """The records of one topic."""
     rows = _rows_of_files(spark, root, files, StructType(table_columns(view).fields[1:]))
@@ -127,10 +159,14 @@ def _frame(
     }
     # The columns of a typed topic may have the names of Kafka's.
     sources = {name: name if is_of_table(promised) else _OF_KAFKA[name] for name in promised.names}
-    return rows.select(*(computed.get(of, col(quoted(of))).alias(name) for name, of in sources.items()))
+    return rows.select(
+        *(computed.get(of, col(quoted(of))).alias(name) for name, of in sources.items())
+    )
 
 
-def _rows_of_files(spark: SparkSession, root: str, files: NativeFiles, columns: StructType) -> DataFrame:
+def _rows_of_files(
+    spark: SparkSession, root: str, files: NativeFiles, columns: StructType
+) -> DataFrame:
     """All rows of the files. Raises InvalidConfig if the session cannot read the root."""
     paths = [file_path(root, file.segment.key) for file in files.files]
     try:
@@ -141,34 +177,47 @@ def _rows_of_files(spark: SparkSession, root: str, files: NativeFiles, columns: 
             raise
         raise lacking from error
     if (found := len(frame.inputFiles())) != len(paths):  # Spark hides some files without an error
-        raise Unavailable(f"Spark lists {found} of the {len(paths)} files of a topic: call read_topic again")
+        raise Unavailable(
+            f"Spark lists {found} of the {len(paths)} files of a topic: call read_topic again"
+        )
     return frame
 
 
 class _FileTable:
-    """Columns that look up, for each row, what the log says of its file. Spark evaluates only those that a query uses.
+    """Columns that look up, for each row, what the log says of its file. Spark evaluates only those
+    that a query uses.
 
-    The tables are constants of the plan. A join would be evaluated by every query, whether it needs offsets or not.
+    The tables are constants of the plan. A join would be evaluated by every query, whether it needs
+    offsets or not.
     """
 
     def __init__(self, files: NativeFiles, hashed_from: int) -> None:
         self._files = files
         names = [file.segment.key.rpartition("/")[2] for file in files.files]
         self._partial = names[: files.partial]
-        filled = [*names, *(f"/{number}" for number in range(hashed_from - len(names)))]  # no file has such a name
+        # No file has such a name.
+        filled = [*names, *(f"/{number}" for number in range(hashed_from - len(names)))]
         numbers = _numbers(range(len(filled)), "int")
         self._name = col("_metadata.file_name")
         self._number = map_from_arrays(split(lit(",".join(filled)), ","), numbers)[self._name]
         self._place = self._number * lit(files.stride) + col("_partition")
 
     def offset(self) -> Column:
-        """The offset of a row. An action fails on a row to which the log gives none, which must be damaged."""
+        """The offset of a row. An action fails on a row to which the log gives none, which must be
+        damaged.
+        """
         shift = get(_numbers(self._files.shifts, "bigint"), self._place)
-        unknown = raise_error(lit('data file is damaged: a row has no offset; read with format("deltaq") to see which'))
+        unknown = raise_error(
+            lit(
+                'data file is damaged: a row has no offset; read with format("deltaq") to see which'
+            )
+        )
         return coalesce(col("_offset"), col("_metadata.row_index") + shift, unknown.cast("bigint"))
 
     def wanted(self, rows: DataFrame) -> DataFrame:
-        """The rows to be returned. Rows of files that are returned whole are not compared with anything."""
+        """The rows to be returned. Rows of files that are returned whole are not compared with
+        anything.
+        """
         if self._files.partitions is not None:
             rows = rows.where(col("_partition").isin(*self._files.partitions))
         if self._partial:
@@ -177,7 +226,11 @@ class _FileTable:
             within = (offset >= get(_numbers(lows, "bigint"), self._place)) & (
                 offset < get(_numbers(highs, "bigint"), self._place)
             )
-            rows = rows.where(within if len(self._partial) == len(self._files.files) else self._is_whole() | within)
+            rows = rows.where(
+                within
+                if len(self._partial) == len(self._files.files)
+                else self._is_whole() | within
+            )
         return rows
 
     def _is_whole(self) -> Column:
@@ -188,17 +241,23 @@ class _FileTable:
         times = self._files.append_times_ms
         if not any(time is not None for time in times):
             return col("_timestamp")
-        return coalesce(timestamp_millis(get(_numbers(times, "bigint"), self._number)), col("_timestamp"))
+        return coalesce(
+            timestamp_millis(get(_numbers(times, "bigint"), self._number)), col("_timestamp")
+        )
 
     def timestamp_type(self) -> Column:
         """Kafka's number of the type of a timestamp."""
-        kinds = [LOG_APPEND_TIME if is_append else CREATE_TIME for is_append in self._files.log_append_times]
+        kinds = [
+            LOG_APPEND_TIME if is_append else CREATE_TIME
+            for is_append in self._files.log_append_times
+        ]
         return lit(kinds[0]) if len(set(kinds)) == 1 else get(_numbers(kinds, "int"), self._number)
 
 
 def _numbers(numbers: Iterable[int | None], kind: str) -> Column:
-    """A constant array. Spark evaluates the text once, when it optimizes a plan; as a list of constants it would take a
-    call of the JVM for each number."""
-    return split(lit(",".join("" if number is None else str(number) for number in numbers)), ",").try_cast(
-        f"array<{kind}>"
-    )
+    """A constant array. Spark evaluates the text once, when it optimizes a plan; as a list of
+    constants it would take a call of the JVM for each number.
+    """
+    return split(
+        lit(",".join("" if number is None else str(number) for number in numbers)), ","
+    ).try_cast(f"array<{kind}>")

@@ -13,17 +13,26 @@ _GLOB = re.compile(r"([\\*?\[\]{}])")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 _CONNECTORS: Mapping[str, str] = {
-    "s3a": "hadoop-aws of the Hadoop version of the session, with its AWS SDK, and set spark.hadoop.fs.s3a.endpoint, "
-    "spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key unless the machine has a role",
+    "s3a": (
+        "hadoop-aws of the Hadoop version of the session, with its AWS SDK, and set "
+        "spark.hadoop.fs.s3a.endpoint, spark.hadoop.fs.s3a.access.key and "
+        "spark.hadoop.fs.s3a.secret.key unless the machine has a role"
+    ),
     "gs": "Google's gcs-connector",
     "abfss": "hadoop-azure of the Hadoop version of the session",
 }
 
-_MISSING = ("No FileSystem for scheme", "S3AFileSystem", "SecureAzureBlobFileSystem", "GoogleHadoopFileSystem")
+_MISSING = (
+    "No FileSystem for scheme",
+    "S3AFileSystem",
+    "SecureAzureBlobFileSystem",
+    "GoogleHadoopFileSystem",
+)
 
 
 def hadoop_root(url: str, options: Mapping[str, str]) -> str:
-    """The root URL of a store as an address of Hadoop. `options` are the `store.*` options without that prefix.
+    """The root URL of a store as an address of Hadoop. `options` are the `store.*` options without
+    that prefix.
 
     Raises InvalidConfig for an Azure store whose account is not given.
     """
@@ -36,11 +45,14 @@ def hadoop_root(url: str, options: Mapping[str, str]) -> str:
         account = options.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
         if not account:
             raise InvalidConfig(
-                "Spark's address of an Azure container contains the account: set the option store.account_name",
+                "Spark's address of an Azure container contains the account: set the option "
+                "store.account_name",
                 key="store.account_name",
             )
         container, _, prefix = rest.partition("/")
-        return f"abfss://{container}@{account}.dfs.core.windows.net" + (f"/{prefix}" if prefix else "")
+        return f"abfss://{container}@{account}.dfs.core.windows.net" + (
+            f"/{prefix}" if prefix else ""
+        )
     return url
 
 
@@ -51,17 +63,21 @@ def file_path(root: str, key: str) -> str:
     """
     name = key.rpartition("/")[2]
     if not _NAME.fullmatch(name):
-        raise Incompatible(f'Spark\'s Parquet reader cannot be given the file {key!r}: read with format("deltaq")')
+        raise Incompatible(
+            f'Spark\'s Parquet reader cannot be given the file {key!r}: read with format("deltaq")'
+        )
     return _GLOB.sub(r"\\\1", f"{root}/{key}")
 
 
 def lacks_file_system(root: str, error: BaseException) -> InvalidConfig | None:
-    """The error for a session that cannot read the scheme of `root`; None if `error` says something else."""
+    """The error for a session that cannot read the scheme of `root`; None if `error` says something
+    else.
+    """
     scheme = root.partition("://")[0]
     if scheme not in _CONNECTORS or not any(text in str(error) for text in _MISSING):
         return None
     return InvalidConfig(
-        f"this Spark session cannot read {scheme}:// itself: add {_CONNECTORS[scheme]}; or read with "
-        'format("deltaq"), which needs no jar',
+        f"this Spark session cannot read {scheme}:// itself: add {_CONNECTORS[scheme]}; or read"
+        ' with format("deltaq"), which needs no jar',
         key="path",
     )

@@ -1,7 +1,9 @@
-"""The files of a topic for Spark's own Parquet reader, and what turns their rows into records. Pure functions.
+"""The files of a topic for Spark's own Parquet reader, and what turns their rows into records. Pure
+functions.
 
-Spark's reader knows the file of a row, the row's number in it, and its columns. The log knows the rest: which offset
-the first row of a partition has in a file, which offsets are wanted, and the time of an append.
+Spark's reader knows the file of a row, the row's number in it, and its columns. The log knows the
+rest: which offset the first row of a partition has in a file, which offsets are wanted, and the
+time of an append.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ NO_OFFSETS = 0, 0
 class NativeFiles:
     """Files of one topic, numbered from 0, with tables for them.
 
-    `shifts` and `wanted` have `stride` elements for each file, one for each partition. A shift is the difference
-    between a row's offset and its number in the file; None where the column `_offset` must have the offsets. `wanted`
-    are the offsets `[start, end)` to be returned of a file whose number is below `partial`; all other files are
-    returned whole. With `partitions`, the files also hold partitions that are not to be returned.
+    `shifts` and `wanted` have `stride` elements for each file, one for each partition. A shift is
+    the difference between a row's offset and its number in the file; None where the column
+    `_offset` must have the offsets. `wanted` are the offsets `[start, end)` to be returned of a
+    file whose number is below `partial`; all other files are returned whole. With `partitions`, the
+    files also hold partitions that are not to be returned.
     """
 
     files: tuple[DataFile, ...]
@@ -57,17 +60,23 @@ def native_files(reads: Iterable[FileRead]) -> NativeFiles:
         tuple(files[path] for path in paths),
         stride,
         tuple(shift for path in paths for shift in _shifts(files[path], stride)),
-        tuple(wanted[path].get(number, NO_OFFSETS) for path in paths[:partial] for number in range(stride)),
+        tuple(
+            wanted[path].get(number, NO_OFFSETS)
+            for path in paths[:partial]
+            for number in range(stride)
+        ),
         partial,
         None if read == held else tuple(sorted(read)),
     )
 
 
-def _wanted_of_files(reads: Iterable[FileRead]) -> tuple[dict[str, DataFile], dict[str, dict[int, tuple[int, int]]]]:
+def _wanted_of_files(
+    reads: Iterable[FileRead],
+) -> tuple[dict[str, DataFile], dict[str, dict[int, tuple[int, int]]]]:
     """The files by path, and of each the wanted offsets `[start, end)` by partition.
 
-    A file may hold several batches of a partition. The wanted offsets of a partition have no gaps, so their bounds tell
-    which of its rows are wanted.
+    A file may hold several batches of a partition. The wanted offsets of a partition have no gaps,
+    so their bounds tell which of its rows are wanted.
     """
     files: dict[str, DataFile] = {}
     wanted: dict[str, dict[int, tuple[int, int]]] = {}
@@ -96,6 +105,8 @@ def _shifts(file: DataFile, stride: int) -> list[int | None]:
     for batch in file.batches:
         # Only the column `_offset` tells the rows of several batches apart.
         is_alone = batch.partition not in seen
-        shifts[batch.partition] = batch.base_offset - batch.first_row if is_alone and not batch.sparse else None
+        shifts[batch.partition] = (
+            batch.base_offset - batch.first_row if is_alone and not batch.sparse else None
+        )
         seen.add(batch.partition)
     return shifts

@@ -1,12 +1,14 @@
-"""Offsets of a Spark source: their form in a checkpoint, and which ones the next micro-batch reads. Pure functions.
+"""Offsets of a Spark source: their form in a checkpoint, and which ones the next micro-batch reads.
+Pure functions.
 
-A checkpoint holds the id of each topic and the next offset of each partition:
-`{"orders": {"topic_id": "…", "next_offsets": {"0": 5, "1": 7}}}`. The id distinguishes a topic that was deleted and
-created again from the one that the query has read.
+A checkpoint holds the id of each topic and the next offset of each partition: `{"orders":
+{"topic_id": "…", "next_offsets": {"0": 5, "1": 7}}}`. The id distinguishes a topic that was deleted
+and created again from the one that the query has read.
 
-Spark records the end of each micro-batch before running it. It does not record the start of the first one, but calls
-`initialOffset` again when it needs it, and a second answer could differ. So the start of a query is `NOT_BEGUN`, and
-the end of the first micro-batch also holds where the query begins: `"first_offsets"` beside `"next_offsets"`.
+Spark records the end of each micro-batch before running it. It does not record the start of the
+first one, but calls `initialOffset` again when it needs it, and a second answer could differ. So
+the start of a query is `NOT_BEGUN`, and the end of the first micro-batch also holds where the query
+begins: `"first_offsets"` beside `"next_offsets"`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ NOT_BEGUN: Mapping[str, Mapping[str, object]] = {"<startingOffsets>": {}}
 """The start of a query's first micro-batch, as passed to Spark. No topic can have this name."""
 
 TimeLookup: TypeAlias = Callable[[str, int, int], "int | None"]
-"""(topic, partition, ms since 1970 UTC) -> the first offset with that timestamp or a later one, or None."""
+"""(topic, partition, ms since 1970 UTC) -> the first offset with that timestamp or a later one, or
+None.
+"""
 
 CommittedLookup: TypeAlias = Callable[[str, int], "int | None"]
 """(topic, partition) -> the offset that a consumer group has committed, or None."""
@@ -40,7 +44,8 @@ Ranges: TypeAlias = "dict[str, dict[int, tuple[int, int]]]"
 class TopicOffsets:
     """The next offset of each partition of the topic with this id.
 
-    `first_offsets` is set only in the end of a query's first micro-batch: the offsets at which the query begins.
+    `first_offsets` is set only in the end of a query's first micro-batch: the offsets at which the
+    query begins.
     """
 
     topic_id: str
@@ -52,10 +57,15 @@ SourceOffset: TypeAlias = "Mapping[str, TopicOffsets]"
 
 
 def as_json(offset: SourceOffset) -> dict[str, object]:
-    """The offset as Spark stores it. Equal offsets give equal text, because Spark compares the text."""
+    """The offset as Spark stores it. Equal offsets give equal text, because Spark compares the
+    text.
+    """
     bodies: dict[str, dict[str, object]] = {}
     for topic, of_topic in sorted(offset.items()):
-        body = bodies[topic] = {"topic_id": of_topic.topic_id, "next_offsets": _by_number(of_topic.next_offsets)}
+        body = bodies[topic] = {
+            "topic_id": of_topic.topic_id,
+            "next_offsets": _by_number(of_topic.next_offsets),
+        }
         if of_topic.first_offsets is not None:
             body["first_offsets"] = _by_number(of_topic.first_offsets)
     return dict(bodies)
@@ -75,7 +85,8 @@ def from_json(body: Mapping[str, object]) -> SourceOffset:
 
 def _not_ours() -> InvalidConfig:
     return InvalidConfig(
-        "the offsets in the checkpoint are not those of a deltaq source: set another checkpointLocation for the query",
+        "the offsets in the checkpoint are not those of a deltaq source: set another "
+        "checkpointLocation for the query",
         key="checkpointLocation",
     )
 
@@ -85,7 +96,9 @@ def _topic_offsets(kept: object) -> TopicOffsets:
         raise TypeError("not an object")
     first = kept.get("first_offsets")
     return TopicOffsets(
-        str(kept["topic_id"]), _numbered(kept["next_offsets"]), None if first is None else _numbered(first)
+        str(kept["topic_id"]),
+        _numbered(kept["next_offsets"]),
+        None if first is None else _numbered(first),
     )
 
 
@@ -94,7 +107,9 @@ def _numbered(offsets: Mapping[str, int]) -> dict[int, int]:
 
 
 def first_end(start: SourceOffset, end: SourceOffset) -> SourceOffset:
-    """The end of a query's first micro-batch, which also records that the query begins at `start`."""
+    """The end of a query's first micro-batch, which also records that the query begins at
+    `start`.
+    """
     return {
         topic: TopicOffsets(of_topic.topic_id, of_topic.next_offsets, start[topic].next_offsets)
         for topic, of_topic in end.items()
@@ -102,7 +117,9 @@ def first_end(start: SourceOffset, end: SourceOffset) -> SourceOffset:
 
 
 def first_start(end: SourceOffset) -> SourceOffset:
-    """The start of the query, from the end of its first micro-batch. Raises InvalidConfig if it is not recorded."""
+    """The start of the query, from the end of its first micro-batch. Raises InvalidConfig if it is
+    not recorded.
+    """
     start = {}
     for topic, of_topic in end.items():
         if of_topic.first_offsets is None:
@@ -113,21 +130,30 @@ def first_start(end: SourceOffset) -> SourceOffset:
 
 def same_place(one: SourceOffset, other: SourceOffset) -> bool:
     """Whether both have the same topics and next offsets."""
-    places = [{topic: (of.topic_id, of.next_offsets) for topic, of in offset.items()} for offset in (one, other)]
+    places = [
+        {topic: (of.topic_id, of.next_offsets) for topic, of in offset.items()}
+        for offset in (one, other)
+    ]
     return places[0] == places[1]
 
 
 @dataclass(frozen=True, slots=True)
 class DataLoss:
-    """The option `failOnDataLoss`: whether missing records fail the query or are logged as a warning."""
+    """The option `failOnDataLoss`: whether missing records fail the query or are logged as a
+    warning.
+    """
 
     fail: bool
 
     def met(self, loss: KafkaException) -> None:
         """Report missing records: raises KafkaException if `fail`, otherwise logs a warning."""
         if self.fail:
-            remedy = 'set the option "failOnDataLoss" to false to continue with the records that exist'
-            raise KafkaException(KafkaError(loss.error.code(), f"{loss.error.str()}; {remedy}")) from loss
+            remedy = (
+                'set the option "failOnDataLoss" to false to continue with the records that exist'
+            )
+            raise KafkaException(
+                KafkaError(loss.error.code(), f"{loss.error.str()}; {remedy}")
+            ) from loss
         _log.warning("data loss, continuing with the records that exist: %s", loss.error.str())
 
 
@@ -136,7 +162,11 @@ def available(heads: Mapping[str, TopicHead], subscription: SourceTopics) -> Sou
     return {
         topic: TopicOffsets(
             head.topic_id,
-            {number: of for number, of in enumerate(head.next_offsets) if subscription.covers(topic, number)},
+            {
+                number: of
+                for number, of in enumerate(head.next_offsets)
+                if subscription.covers(topic, number)
+            },
         )
         for topic, head in heads.items()
     }
@@ -153,7 +183,9 @@ def at_bound(
     look_up: TimeLookup,
     committed: CommittedLookup = _none_committed,
 ) -> SourceOffset:
-    """The offsets of a limit for every partition, or what is `committed` of it. Raises InvalidConfig, UnknownTopic."""
+    """The offsets of a limit for every partition, or what is `committed` of it. Raises
+    InvalidConfig, UnknownTopic.
+    """
     ends = available(heads, subscription)
     _check_complete(limit, ends)
     offsets = {}
@@ -186,16 +218,17 @@ def _wanted(limit: Limit, topic: str, partition: int, look_up: TimeLookup) -> in
 
 def _no_record(option: str, topic: str, partition: int, time_ms: int) -> InvalidConfig:
     return InvalidConfig(
-        f'option "{option}": topic {topic!r} partition {partition} has no record with the timestamp {time_ms} ms or a '
-        f'later one; choose an earlier time, or set the option "{STRATEGY}" to latest to begin such a partition at its '
-        "end",
+        f'option "{option}": topic {topic!r} partition {partition} has no record with the timestamp'
+        f' {time_ms} ms or a later one; choose an earlier time, or set the option "{STRATEGY}" to'
+        " latest to begin such a partition at its end",
         key=option,
     )
 
 
 def _check_complete(limit: Limit, ends: SourceOffset) -> None:
-    """Raise InvalidConfig unless the limit names exactly the partitions to read: one that is missing would silently
-    begin elsewhere."""
+    """Raise InvalidConfig unless the limit names exactly the partitions to read: one that is
+    missing would silently begin elsewhere.
+    """
     is_time = isinstance(limit.bound, Moment)
     numbers = limit.bound.times_ms if isinstance(limit.bound, Moment) else limit.bound
     if isinstance(numbers, int):  # for all partitions alike
@@ -204,9 +237,13 @@ def _check_complete(limit: Limit, ends: SourceOffset) -> None:
     read = {(topic, partition) for topic, end in ends.items() for partition in end.next_offsets}
     named = {(topic, partition) for topic, of_topic in numbers.items() for partition in of_topic}
     if read != named:
-        missing, unknown = (", ".join(f"{t}/{p}" for t, p in sorted(part)) for part in (read - named, named - read))
+        missing, unknown = (
+            ", ".join(f"{t}/{p}" for t, p in sorted(part)) for part in (read - named, named - read)
+        )
         what = f"lacks {missing}" if missing else f"names {unknown}, which is not read"
-        raise InvalidConfig(f'option "{limit.option}" {what}: give {values} for each partition', key=limit.option)
+        raise InvalidConfig(
+            f'option "{limit.option}" {what}: give {values} for each partition', key=limit.option
+        )
 
 
 def check_order(start: SourceOffset, end: SourceOffset) -> None:
@@ -216,7 +253,8 @@ def check_order(start: SourceOffset, end: SourceOffset) -> None:
             begin = start[topic].next_offsets[partition]
             if until < begin:
                 raise InvalidConfig(
-                    f"topic {topic!r} partition {partition}: its start {begin} is after its endingOffsets {until}",
+                    f"topic {topic!r} partition {partition}: its start {begin} is after its "
+                    f"endingOffsets {until}",
                     key="endingOffsets",
                 )
 
@@ -227,8 +265,8 @@ def check_start(start: SourceOffset, end: SourceOffset) -> None:
         for partition, begin in of_topic.next_offsets.items():
             if begin > (until := end[topic].next_offsets[partition]):
                 raise InvalidConfig(
-                    f"topic {topic!r} partition {partition}: its start {begin} is after its end {until}; correct "
-                    "startingOffsets, or use -1 to begin at the end",
+                    f"topic {topic!r} partition {partition}: its start {begin} is after its end "
+                    f"{until}; correct startingOffsets, or use -1 to begin at the end",
                     key="startingOffsets",
                 )
 
@@ -238,11 +276,14 @@ def backlog(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
     return sum(_lags(_begins(start, end, heads), end).values())
 
 
-def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], rows_max: int) -> SourceOffset:
+def limited(
+    start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], rows_max: int
+) -> SourceOffset:
     """The end of a micro-batch of at most `rows_max` offsets between `start` and `end`.
 
-    Each partition with new records gets at least one offset; the rest is divided in proportion to the lag. If there
-    are fewer offsets than such partitions, the partitions alternate. So a busy partition cannot starve another one.
+    Each partition with new records gets at least one offset; the rest is divided in proportion to
+    the lag. If there are fewer offsets than such partitions, the partitions alternate. So a busy
+    partition cannot starve another one.
     """
     begins = _begins(start, end, heads)
     lags = _lags(begins, end)
@@ -254,9 +295,11 @@ def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
         topic: TopicOffsets(
             of_topic.topic_id,
             {
-                partition: begins[topic, partition] + shares.get((topic, partition), 0)
-                if lags[topic, partition]
-                else offset
+                partition: (
+                    begins[topic, partition] + shares.get((topic, partition), 0)
+                    if lags[topic, partition]
+                    else offset
+                )
                 for partition, offset in of_topic.next_offsets.items()
             },
         )
@@ -264,7 +307,9 @@ def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
     }
 
 
-def _begins(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> dict[tuple[str, int], int]:
+def _begins(
+    start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]
+) -> dict[tuple[str, int], int]:
     """By topic and partition of `end`, the offset at which a micro-batch begins."""
     return {
         (topic, partition): _begin(start, topic, of_topic.topic_id, partition, heads)
@@ -275,19 +320,27 @@ def _begins(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
 
 def _lags(begins: Mapping[tuple[str, int], int], end: SourceOffset) -> dict[tuple[str, int], int]:
     """How many offsets each partition is behind `end`."""
-    return {at: max(0, end[at[0]].next_offsets[at[1]] - begin) for at, begin in sorted(begins.items())}
+    return {
+        at: max(0, end[at[0]].next_offsets[at[1]] - begin) for at, begin in sorted(begins.items())
+    }
 
 
-def _shares(lags: Mapping[tuple[str, int], int], rows_max: int, offsets_read: int) -> dict[tuple[str, int], int]:
-    """Divide `rows_max` offsets among the partitions. Requires that the sum of the lags is larger than `rows_max`."""
+def _shares(
+    lags: Mapping[tuple[str, int], int], rows_max: int, offsets_read: int
+) -> dict[tuple[str, int], int]:
+    """Divide `rows_max` offsets among the partitions. Requires that the sum of the lags is larger
+    than `rows_max`.
+    """
     order = list(lags)
     if rows_max < len(order):
-        # The sum of all offsets grows with every micro-batch, so it rotates the partitions without stored state.
+        # The sum of all offsets grows with every micro-batch, so it rotates the partitions without
+        # stored state.
         first = offsets_read % len(order)
         return dict.fromkeys((order[first:] + order[:first])[:rows_max], 1)
     spare, waiting = rows_max - len(order), sum(lags.values()) - len(order)
     shares = {at: 1 + spare * (lag - 1) // waiting for at, lag in lags.items()}
-    left = rows_max - sum(shares.values())  # lost by rounding down: less than one offset for each partition
+    # Lost by rounding down: less than one offset for each partition.
+    left = rows_max - sum(shares.values())
     for at in order:
         if left and shares[at] < lags[at]:
             shares[at] += 1
@@ -295,14 +348,22 @@ def _shares(lags: Mapping[tuple[str, int], int], rows_max: int, offsets_read: in
     return shares
 
 
-def to_read(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], loss: DataLoss) -> Ranges:
-    """The offsets in `[start, end)` of each partition that the topics still hold. Missing ones are reported to `loss`.
+def to_read(
+    start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], loss: DataLoss
+) -> Ranges:
+    """The offsets in `[start, end)` of each partition that the topics still hold. Missing ones are
+    reported to `loss`.
 
     Partitions and topics that are not in `start` are read from their beginning.
     """
     ranges: Ranges = {}
     for topic in start.keys() - end.keys():
-        loss.met(UnknownTopic(topic, reason=f"topic {topic!r} was deleted, or the query no longer subscribes to it"))
+        loss.met(
+            UnknownTopic(
+                topic,
+                reason=f"topic {topic!r} was deleted, or the query no longer subscribes to it",
+            )
+        )
     for topic, of_topic in end.items():
         head = heads.get(topic)
         if topic in start and start[topic].topic_id != of_topic.topic_id:
@@ -316,7 +377,13 @@ def to_read(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
             if begin < earliest or until < begin or until > latest:
                 lost = until if earliest <= begin <= until else begin
                 loss.met(
-                    OffsetOutOfRange(topic=topic, partition=partition, requested=lost, earliest=earliest, latest=latest)
+                    OffsetOutOfRange(
+                        topic=topic,
+                        partition=partition,
+                        requested=lost,
+                        earliest=earliest,
+                        latest=latest,
+                    )
                 )
             begin, until = max(begin, earliest), min(until, latest)
             if begin < until:
@@ -324,7 +391,9 @@ def to_read(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
     return ranges
 
 
-def _begin(start: SourceOffset, topic: str, topic_id: str, partition: int, heads: Mapping[str, TopicHead]) -> int:
+def _begin(
+    start: SourceOffset, topic: str, topic_id: str, partition: int, heads: Mapping[str, TopicHead]
+) -> int:
     known = start.get(topic)
     if known is not None and known.topic_id == topic_id and partition in known.next_offsets:
         return known.next_offsets[partition]

@@ -1,4 +1,6 @@
-"""The options of `format("deltaq")`, with the names of Spark's Kafka source and sink. Parsing and checks, no I/O."""
+"""The options of `format("deltaq")`, with the names of Spark's Kafka source and sink. Parsing and
+checks, no I/O.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ _COLUMN_SETS: tuple[ColumnSet, ...] = ("kafka", "table")
 class SourceTopics:
     """The topics to read: those of `names`, or all whose full name matches `pattern`.
 
-    With `assigned` (topic -> partitions) only these partitions of `names` are read, and none that is added later.
+    With `assigned` (topic -> partitions) only these partitions of `names` are read, and none that
+    is added later.
     """
 
     names: tuple[str, ...] = ()
@@ -60,7 +63,9 @@ class SourceTopics:
 
 @dataclass(frozen=True, slots=True)
 class TaskLimits:
-    """How a read is divided into tasks: at least `tasks_min` of them, each of at most `offsets_max` offsets."""
+    """How a read is divided into tasks: at least `tasks_min` of them, each of at most `offsets_max`
+    offsets.
+    """
 
     tasks_min: int = 1
     offsets_max: int | None = None
@@ -68,7 +73,9 @@ class TaskLimits:
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """How many offsets a micro-batch has: at most `offsets_max`, and `offsets_min` unless it waits for `delay_s`."""
+    """How many offsets a micro-batch has: at most `offsets_max`, and `offsets_min` unless it waits
+    for `delay_s`.
+    """
 
     offsets_max: int | None = None
     offsets_min: int | None = None
@@ -96,7 +103,8 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The parsed options of a write. Without `topic` each row names its topic. `txn_*` make a write idempotent.
+    """The parsed options of a write. Without `topic` each row names its topic. `txn_*` make a write
+    idempotent.
 
     With `merge_schema`, typed topics gain the columns that rows have, and wider types.
     """
@@ -110,7 +118,9 @@ class SinkOptions:
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
-    """Parse the options of a batch or streaming read. Raises InvalidConfig with the option and the remedy."""
+    """Parse the options of a batch or streaming read. Raises InvalidConfig with the option and the
+    remedy.
+    """
     given = GivenOptions(options, "source", SOURCE_OPTIONS, SINK_OPTIONS)
     return SourceOptions(
         client=parse_client_config(AdminConfig, given.client()),
@@ -119,7 +129,9 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         starting=parse_bound(given, "starting"),
         ending=parse_bound(given, "ending"),
         trigger=_trigger(given),
-        tasks=TaskLimits(given.number("minPartitions", low=1) or 1, given.number("maxRecordsPerPartition", low=1)),
+        tasks=TaskLimits(
+            given.number("minPartitions", low=1) or 1, given.number("maxRecordsPerPartition", low=1)
+        ),
         headers=given.flag("includeHeaders", default=False),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         columns=_column_set(given),
@@ -127,11 +139,21 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Parse the options of a batch or streaming write. Raises InvalidConfig with the option and the remedy."""
+    """Parse the options of a batch or streaming write. Raises InvalidConfig with the option and the
+    remedy.
+    """
     given = GivenOptions(options, "sink", SINK_OPTIONS, SOURCE_OPTIONS)
-    topic, columns, merge = given.text("topic"), _column_set(given), given.flag("mergeSchema", default=False)
+    topic, columns, merge = (
+        given.text("topic"),
+        _column_set(given),
+        given.flag("mergeSchema", default=False),
+    )
     if merge and columns == "kafka":
-        refuse("mergeSchema", "true", 'it is for columns of typed topics: set option "columns" to "table"')
+        refuse(
+            "mergeSchema",
+            "true",
+            'it is for columns of typed topics: set option "columns" to "table"',
+        )
     return SinkOptions(
         client=parse_client_config(ProducerConfig, given.client()),
         topic=None if topic is None else check_topic(topic.strip()),
@@ -144,14 +166,18 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 def no_pieces(topic: str) -> InvalidConfig:
     """The error for a topic with large messages, whose pieces Spark would return as rows."""
-    reason = f"topic {topic!r} has messages in pieces (large.message.enabled), which Spark does not join: use Consumer"
+    reason = (
+        f"topic {topic!r} has messages in pieces (large.message.enabled), which Spark does not "
+        "join: use Consumer"
+    )
     return InvalidConfig(reason, key="subscribe")
 
 
 def needs_table_columns(topic: str) -> InvalidConfig:
     """The error for a typed topic that is read or written as Kafka's key and value."""
     return InvalidConfig(
-        f'topic {topic!r} is typed: it has its own columns instead of a value; set option "columns" to "table"',
+        f'topic {topic!r} is typed: it has its own columns instead of a value; set option "columns"'
+        ' to "table"',
         key="columns",
     )
 
@@ -170,18 +196,24 @@ def _starting_group(given: GivenOptions) -> str | None:
 
 
 def _trigger(given: GivenOptions) -> TriggerLimits:
-    most, least = (given.number(name, low=1) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
+    most, least = (
+        given.number(name, low=1) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")
+    )
     if least is not None and most is not None and least > most:
         refuse("minOffsetsPerTrigger", least, f"it is above maxOffsetsPerTrigger, which is {most}")
     return TriggerLimits(most, least, given.seconds("maxTriggerDelay", default=_MAX_TRIGGER_DELAY))
 
 
 def _subscription(given: GivenOptions) -> SourceTopics:
-    ways = [way for way in ("subscribe", "subscribePattern", "assign") if given.text(way) is not None]
+    ways = [
+        way for way in ("subscribe", "subscribePattern", "assign") if given.text(way) is not None
+    ]
     if len(ways) != 1:
         found = " and ".join(ways) or "none"
         raise InvalidConfig(
-            f'set exactly one of the options "subscribe", "subscribePattern" and "assign", not {found}', key="subscribe"
+            'set exactly one of the options "subscribe", "subscribePattern" and "assign", not'
+            f" {found}",
+            key="subscribe",
         )
     text = given.text(ways[0]) or ""
     if ways[0] == "subscribe":

@@ -43,7 +43,9 @@ class QueryPlans:
         self.topics = QueryTopics(options, _CLOCK)
 
     def batch(self) -> Ranges:
-        """The offsets that a batch reads, of the topics at this moment. Raises InvalidConfig, KafkaException."""
+        """The offsets that a batch reads, of the topics at this moment. Raises InvalidConfig,
+        KafkaException.
+        """
         start, heads = self.begin(EARLIEST)
         end = self._at(self._options.ending or _END, heads)
         check_order(start, end)
@@ -52,7 +54,8 @@ class QueryPlans:
     def begin(
         self, default: Limit, heads: dict[str, TopicHead] | None = None
     ) -> tuple[SourceOffset, dict[str, TopicHead]]:
-        """Where the query begins, and the heads that this is seen from: newer ones than `heads` if a group says where.
+        """Where the query begins, and the heads that this is seen from: newer ones than `heads` if
+        a group says where.
 
         `default` applies without a starting option.
         """
@@ -61,16 +64,24 @@ class QueryPlans:
             heads = self.topics.newest_heads() if heads is None else heads
             return self._at(limit, heads), heads
         committed = self.topics.committed(group)
-        heads = self.topics.newest_heads()  # after the offsets, which would otherwise be ahead of a busy topic's heads
+        # After the offsets, which would otherwise be ahead of a busy topic's heads.
+        heads = self.topics.newest_heads()
         return self._at(limit, heads, committed), heads
 
-    def _at(self, limit: Limit, heads: Mapping[str, TopicHead], *committed: CommittedLookup) -> SourceOffset:
+    def _at(
+        self, limit: Limit, heads: Mapping[str, TopicHead], *committed: CommittedLookup
+    ) -> SourceOffset:
         self.topics.check_complete(heads)
-        return at_bound(limit, heads, self._options.subscription, self.topics.offset_for_time, *committed)
+        return at_bound(
+            limit, heads, self._options.subscription, self.topics.offset_for_time, *committed
+        )
 
-    def ranges(self, start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> Ranges:
-        """The offsets in `[start, end)` that the topics still hold. Raises InvalidConfig for topics that lack a
-        promised column, KafkaException for lost records."""
+    def ranges(
+        self, start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]
+    ) -> Ranges:
+        """The offsets in `[start, end)` that the topics still hold. Raises InvalidConfig for topics
+        that lack a promised column, KafkaException for lost records.
+        """
         ranges = to_read(start, end, heads, DataLoss(self._options.fail_on_data_loss))
         for topic in ranges:
             view = self.topics.view(topic)
@@ -83,7 +94,9 @@ class QueryPlans:
 
 
 def batch_options(options: SourceOptions) -> SourceOptions:
-    """The options of a batch read, valid in every process. Raises InvalidConfig for a batch that would read nothing."""
+    """The options of a batch read, valid in every process. Raises InvalidConfig for a batch that
+    would read nothing.
+    """
     _note_options_of_streams(options)
     _check_batch_edges(options)
     return replace(options, client=located(options.client, _CLOCK))
@@ -100,11 +113,15 @@ def _note_options_of_streams(options: SourceOptions) -> None:
 
 
 def _check_batch_edges(options: SourceOptions) -> None:
-    """Refuse a batch that starts at the end or ends at the beginning, as Spark's Kafka source does."""
+    """Refuse a batch that starts at the end or ends at the beginning, as Spark's Kafka source
+    does.
+    """
     for limit, wrong in ((options.starting, Edge.LATEST), (options.ending, Edge.EARLIEST)):
         if limit is None:
             continue
         everywhere = isinstance(limit.bound, Edge) and limit.bound == wrong
-        somewhere = isinstance(limit.bound, Mapping) and any(wrong in of.values() for of in limit.bound.values())
+        somewhere = isinstance(limit.bound, Mapping) and any(
+            wrong in of.values() for of in limit.bound.values()
+        )
         if everywhere or somewhere:
             refuse(limit.option, wrong.name.lower(), "a batch query would read nothing")

@@ -1,6 +1,8 @@
-"""The progress of a streaming query: committed to a consumer group, and measured as offsets behind the latest.
+"""The progress of a streaming query: committed to a consumer group, and measured as offsets behind
+the latest.
 
-Both read the offsets in a progress event, which Spark makes after it has recorded the micro-batch in the checkpoint.
+Both read the offsets in a progress event, which Spark makes after it has recorded the micro-batch
+in the checkpoint.
 """
 
 from __future__ import annotations
@@ -36,23 +38,28 @@ from deltaq.topics.lookup import TopicLookup
 _log = logging.getLogger("deltaq.spark")
 
 COMMIT_TIMEOUT_S = 10.0
-"""Longest time for one commit. Spark notifies its listeners one after the other, so a longer wait delays the others."""
+"""Longest time for one commit. Spark notifies its listeners one after the other, so a longer wait
+delays the others.
+"""
 
 Partition: TypeAlias = "tuple[str, str, int]"
 """Topic, topic id and number."""
 
 
 class ConsumerGroupListener(StreamingQueryListener):
-    """Commits the progress of a streaming query to a consumer group, so that the tools for groups show its lag.
+    """Commits the progress of a streaming query to a consumer group, so that the tools for groups
+    show its lag.
 
-    `conf` is the configuration of a consumer: `bootstrap.servers` is the root of the topics that the query reads,
-    `group.id` the group, and `on_commit(error, partitions)` is called with the result of each commit, by Spark's
-    thread. `query_name` is the `queryName` of the query, by default the name of the group: the listeners of a session
-    hear of all its queries. `store` and `clock` replace the built-in components.
+    `conf` is the configuration of a consumer: `bootstrap.servers` is the root of the topics that
+    the query reads, `group.id` the group, and `on_commit(error, partitions)` is called with the
+    result of each commit, by Spark's thread. `query_name` is the `queryName` of the query, by
+    default the name of the group: the listeners of a session hear of all its queries. `store` and
+    `clock` replace the built-in components.
 
-    The query does not read the group: its checkpoint says where it continues. A commit that fails is logged and tried
-    again with the next event, and never stops the query. It fails, too, while the group has living members.
-    The constructor does no I/O. Raises InvalidConfig, and ValueError without `group.id`, as a consumer does.
+    The query does not read the group: its checkpoint says where it continues. A commit that fails
+    is logged and tried again with the next event, and never stops the query. It fails, too, while
+    the group has living members. The constructor does no I/O. Raises InvalidConfig, and ValueError
+    without `group.id`, as a consumer does.
     """
 
     def __init__(
@@ -80,7 +87,8 @@ class ConsumerGroupListener(StreamingQueryListener):
         """Say of a query without a name that it cannot be the one."""
         if event.name is None:
             _log.warning(
-                "progress of a query without a name is not committed query.id=%s group=%r; set queryName(%r) for it",
+                "progress of a query without a name is not committed query.id=%s group=%r; set "
+                "queryName(%r) for it",
                 event.id,
                 self._group,
                 self._query_name,
@@ -95,7 +103,11 @@ class ConsumerGroupListener(StreamingQueryListener):
             if behind := offsets_behind(source):
                 metrics = " ".join(f"{name}={value:g}" for name, value in behind.items())
                 _log.info(
-                    "progress group=%r query=%r batch=%d %s", self._group, progress.name, progress.batchId, metrics
+                    "progress group=%r query=%r batch=%d %s",
+                    self._group,
+                    progress.name,
+                    progress.batchId,
+                    metrics,
                 )
         self._reached = reached(progress)
         self._commit_reached()
@@ -109,7 +121,9 @@ class ConsumerGroupListener(StreamingQueryListener):
         self._commit_reached()
 
     def _commit_reached(self) -> None:
-        new = {at: offset for at, offset in self._reached.items() if self._committed.get(at) != offset}
+        new = {
+            at: offset for at, offset in self._reached.items() if self._committed.get(at) != offset
+        }
         if not new:
             return
         error = None
@@ -121,8 +135,8 @@ class ConsumerGroupListener(StreamingQueryListener):
             self._log.commit(None, offsets, self._clock.monotonic() + COMMIT_TIMEOUT_S)
         except Fenced as refused:
             reason = (
-                f"group {self._group!r} has members, and only they commit its offsets: use another group.id for the "
-                "query, or close its consumers"
+                f"group {self._group!r} has members, and only they commit its offsets: use another "
+                "group.id for the query, or close its consumers"
             )
             error = KafkaError(refused.error.code(), reason)
         except KafkaException as failed:
@@ -131,9 +145,16 @@ class ConsumerGroupListener(StreamingQueryListener):
             self._committed = dict(self._reached)
         else:
             why = error.str()
-            _log.warning("progress not committed yet group=%r query=%r: %s", self._group, self._query_name, why)
+            _log.warning(
+                "progress not committed yet group=%r query=%r: %s",
+                self._group,
+                self._query_name,
+                why,
+            )
         if self._on_commit is not None:
-            self._on_commit(error, [TopicPartition(topic, number, of) for (topic, _, number), of in new.items()])
+            self._on_commit(
+                error, [TopicPartition(topic, number, of) for (topic, _, number), of in new.items()]
+            )
 
     def _is_there(self, topic: str, topic_id: str, partition: int) -> bool:  # noqa: ARG002
         """Whether the root has the topic that the query has read. Raises KafkaException."""
@@ -142,17 +163,20 @@ class ConsumerGroupListener(StreamingQueryListener):
                 return True
         except UnknownTopic:
             pass
-        _log.warning("progress of a topic that %s does not have topic=%r id=%s", self._root, topic, topic_id)
+        _log.warning(
+            "progress of a topic that %s does not have topic=%r id=%s", self._root, topic, topic_id
+        )
         return False
 
 
 def offsets_behind(source: SourceProgress) -> dict[str, float]:
     """How many offsets a source of a query was behind the end of its topics after a micro-batch.
 
-    `source` is one of the `sources` of `query.lastProgress` or of a progress event. The keys are those that Spark's
-    Kafka source has in `source.metrics`: `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and
-    `avgOffsetsBehindLatest`, over the partitions. The dict is empty if the source is not deltaq's, or if Spark does not
-    know the end yet, as in the micro-batch that a restarted query repeats.
+    `source` is one of the `sources` of `query.lastProgress` or of a progress event. The keys are
+    those that Spark's Kafka source has in `source.metrics`: `minOffsetsBehindLatest`,
+    `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, over the partitions. The dict is empty if
+    the source is not deltaq's, or if Spark does not know the end yet, as in the micro-batch that a
+    restarted query repeats.
     """
     end, latest = _offset(source.endOffset), _offset(source.latestOffset)
     behind = [
@@ -172,7 +196,9 @@ def offsets_behind(source: SourceProgress) -> dict[str, float]:
 
 
 def reached(progress: StreamingQueryProgress) -> dict[Partition, int]:
-    """The next offset of each partition that the query reads; the lowest one where several of its sources read it."""
+    """The next offset of each partition that the query reads; the lowest one where several of its
+    sources read it.
+    """
     offsets: dict[Partition, int] = {}
     for source in progress.sources:
         for topic, of_topic in _offset(source.endOffset).items():

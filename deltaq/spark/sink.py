@@ -1,7 +1,8 @@
 """Writing topics from Spark. Executors upload segments, and the driver commits them together.
 
-A micro-batch is one commit for each topic. The commit carries the query's id and the batch number as a Delta `txn`.
-If Spark repeats a micro-batch because it does not know that it was committed, the topic refuses the second commit.
+A micro-batch is one commit for each topic. The commit carries the query's id and the batch number
+as a Delta `txn`. If Spark repeats a micro-batch because it does not know that it was committed, the
+topic refuses the second commit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -35,24 +40,37 @@ from deltaq.store import Store
 from deltaq.topics.arrow_input import columns_from_arrow
 from deltaq.topics.columns import VALUE_SCHEMA, Columns
 from deltaq.topics.log import AlreadyCommitted, TopicLog, UploadsExpired
-from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, definition_of, evolve_topic
+from deltaq.topics.metadata import (
+    NewTopicPlan,
+    TopicDefinition,
+    create_topic,
+    definition_of,
+    evolve_topic,
+)
 from deltaq.topics.state import PendingSegment
 from deltaq.topics.upload import upload_segment
 
 _log = logging.getLogger("deltaq.spark")
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of rows that a task buffers before an upload: large files are cheap to read, but workers have little
-memory."""
+"""Bytes of rows that a task buffers before an upload: large files are cheap to read, but workers
+have little memory.
+"""
 
 _READ_ONLY = ("_offset",)
-"""Columns of a read that a write drops, so that rows read from one typed topic can be written unchanged to another."""
+"""Columns of a read that a write drops, so that rows read from one typed topic can be written
+unchanged to another.
+"""
 
 _OF_KAFKA = ("key", "value", "headers", "partition", "timestamp")
-"""The columns of Spark's Kafka sink besides `topic`. It ignores all others, such as those that only a read provides."""
+"""The columns of Spark's Kafka sink besides `topic`. It ignores all others, such as those that only
+a read provides.
+"""
 
 QUERY_ID = "sql.streaming.queryId"
-"""The local property with the id of a task's streaming query. Spark keeps the id in the checkpoint."""
+"""The local property with the id of a task's streaming query. Spark keeps the id in the
+checkpoint.
+"""
 
 _CLOCK = SYSTEM_CLOCK
 
@@ -75,17 +93,25 @@ class _TaskDone(WriterCommitMessage):
 
 
 class DeltaqWriter(DataSourceArrowWriter):
-    """A batch write. `txnAppId` and `txnVersion` make it idempotent: a repeated write has no effect."""
+    """A batch write. `txnAppId` and `txnVersion` make it idempotent: a repeated write has no
+    effect.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise InvalidConfig(
-                'a topic can only be appended to: use mode("append"), or delete and create the topic first', key="mode"
+                'a topic can only be appended to: use mode("append"), or delete and create the'
+                " topic first",
+                key="mode",
             )
         if (options.txn_app_id is None) != (options.txn_version is None):
-            raise InvalidConfig("txnAppId and txnVersion belong together: set both or neither", key="txnAppId")
+            raise InvalidConfig(
+                "txnAppId and txnVersion belong together: set both or neither", key="txnAppId"
+            )
         self._rows = _RowWriter(options, schema)
-        self._txn = None if options.txn_app_id is None else (options.txn_app_id, options.txn_version or 0)
+        self._txn = (
+            None if options.txn_app_id is None else (options.txn_app_id, options.txn_version or 0)
+        )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Upload the rows of a task."""
@@ -97,11 +123,15 @@ class DeltaqWriter(DataSourceArrowWriter):
 
 
 class DeltaqStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming sink. In complete mode each micro-batch appends the whole result, as Spark's Kafka sink does."""
+    """A streaming sink. In complete mode each micro-batch appends the whole result, as Spark's
+    Kafka sink does.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         if options.txn_version is not None:
-            raise InvalidConfig("a stream numbers its batches itself: omit the option", key="txnVersion")
+            raise InvalidConfig(
+                "a stream numbers its batches itself: omit the option", key="txnVersion"
+            )
         self._app_id = options.txn_app_id
         self._rows = _RowWriter(options, schema)
 
@@ -120,12 +150,16 @@ def _app_id(messages: Sequence[WriterCommitMessage | None]) -> str | None:
     done = [message for message in messages if isinstance(message, _TaskDone) and message.written]
     query_ids = {message.query_id for message in done}
     if None in query_ids:
-        raise InvalidConfig('Spark does not provide the id of the query: set option "txnAppId"', key="txnAppId")
+        raise InvalidConfig(
+            'Spark does not provide the id of the query: set option "txnAppId"', key="txnAppId"
+        )
     return f"spark:{query_ids.pop()}" if query_ids else None
 
 
 class _RowWriter:
-    """The common part of batch and streaming writes. Created on the driver; executors get copies."""
+    """The common part of batch and streaming writes. Created on the driver; executors get
+    copies.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = replace(options, client=located(options.client, _CLOCK))
@@ -134,21 +168,31 @@ class _RowWriter:
         freeze_loaded()
 
     def _check_columns(self, schema: StructType) -> None:
-        """Refuse columns that no task can write, before any task starts. Raises InvalidConfig, InvalidValue."""
+        """Refuse columns that no task can write, before any task starts. Raises InvalidConfig,
+        InvalidValue.
+        """
         if self._options.topic is None and self._topic_column not in schema.names:
             raise InvalidConfig(
-                f'rows do not name their topic: set option "topic", or add a column "{self._topic_column}"', key="topic"
+                'rows do not name their topic: set option "topic", or add a column'
+                f' "{self._topic_column}"',
+                key="topic",
             )
         if self._options.columns == "kafka":
-            if ignored := [name for name in schema.names if name not in (*_OF_KAFKA, self._topic_column)]:
+            if ignored := [
+                name for name in schema.names if name not in (*_OF_KAFKA, self._topic_column)
+            ]:
                 _log.info("columns have no effect in a write names=%s", ",".join(ignored))
             empty = self._own_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
-            columns_from_arrow(empty, self._options.topic or "?", None, None, 0, keyed=False, now_ms=0)
+            columns_from_arrow(
+                empty, self._options.topic or "?", None, None, 0, keyed=False, now_ms=0
+            )
 
     def _own_columns(self, rows: pa.Table) -> pa.Table:
         if self._options.columns == "kafka":
             return rows.select([name for name in _OF_KAFKA if name in rows.column_names])
-        return rows.drop_columns([name for name in (self._topic_column, *_READ_ONLY) if name in rows.column_names])
+        return rows.drop_columns(
+            [name for name in (self._topic_column, *_READ_ONLY) if name in rows.column_names]
+        )
 
     # --- on executors ---
 
@@ -159,7 +203,9 @@ class _RowWriter:
             for topic, of_topic in self._by_topic(rows):
                 task.add(topic, self._own_columns(of_topic))
         context = TaskContext.get()
-        done = _TaskDone(None if context is None else context.getLocalProperty(QUERY_ID), task.finish())
+        done = _TaskDone(
+            None if context is None else context.getLocalProperty(QUERY_ID), task.finish()
+        )
         freeze_loaded()
         return done
 
@@ -175,16 +221,23 @@ class _RowWriter:
 
     # --- on the driver ---
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], txn: tuple[str, int] | None) -> None:
-        """Make one commit for each topic. Raises what `TopicLog.append` raises; Unavailable also if files expired."""
+    def commit(
+        self, messages: Sequence[WriterCommitMessage | None], txn: tuple[str, int] | None
+    ) -> None:
+        """Make one commit for each topic. Raises what `TopicLog.append` raises; Unavailable also if
+        files expired.
+        """
         written: dict[str, list[_Written]] = {}
         for message in messages:
             for part in message.written if isinstance(message, _TaskDone) else ():
                 written.setdefault(part.topic, []).append(part)
         for topic, parts in written.items():
-            # Checked before the first commit: after a partial commit, a repeated batch would skip the other topics.
+            # Checked before the first commit: after a partial commit, a repeated batch would skip
+            # the other topics.
             if len({part.topic_id for part in parts}) > 1:
-                raise UnknownTopic(topic, reason=f"topic {topic!r} was deleted and created again during the write")
+                raise UnknownTopic(
+                    topic, reason=f"topic {topic!r} was deleted and created again during the write"
+                )
         for topic, parts in written.items():
             self._append(topic, parts, txn)
         freeze_loaded()
@@ -202,24 +255,29 @@ class _RowWriter:
             _log.info("batch is committed already topic=%s txn=%s", topic, txn)
         elif isinstance(outcome, UploadsExpired):
             raise Unavailable(
-                f"{len(outcome.paths)} files for topic {topic!r} waited for their commit longer than "
-                "file.delete.delay.ms and may have been removed: run the batch again"
+                f"{len(outcome.paths)} files for topic {topic!r} waited for their commit longer "
+                "than file.delete.delay.ms and may have been removed: run the batch again"
             )
         elif client.maintenance_enable and log.version % CHECKPOINT_INTERVAL == 0:
-            from deltaq.maintenance.background import checkpoint_if_due  # noqa: PLC0415  # one commit in a hundred
+            from deltaq.maintenance.background import (  # noqa: PLC0415 - one commit in a hundred
+                checkpoint_if_due,
+            )
 
             checkpoint_if_due(store, log)
 
 
 def _deadline(client: ProducerConfig) -> float:
-    """The deadline of an upload or commit that begins now: `message.timeout.ms` from now; 0 means no limit."""
+    """The deadline of an upload or commit that begins now: `message.timeout.ms` from now; 0 means
+    no limit.
+    """
     return _CLOCK.monotonic() + (client.message_timeout_ms / 1000 or float("inf"))
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A task's rows for one topic that are not uploaded yet, and its uploaded segments. `as_of`: the view's
-    version."""
+    """A task's rows for one topic that are not uploaded yet, and its uploaded segments. `as_of`:
+    the view's version.
+    """
 
     view: TopicDefinition
     as_of: int
@@ -228,7 +286,9 @@ class _Waiting:
 
 
 class _TaskWriter:
-    """Buffers the rows of one task and uploads them in segments. Uploads that are never committed are orphan files."""
+    """Buffers the rows of one task and uploads them in segments. Uploads that are never committed
+    are orphan files.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -278,12 +338,16 @@ class _TaskWriter:
             codec = client.compression_type, client.compression_level
             about = waiting.view.settings, *codec, _deadline(client), _CLOCK, waiting.as_of
             pieces = in_segments(columns, SEGMENT_BYTES_MAX)
-            waiting.segments += [upload_segment(self._store, topic, piece, *about)[0] for piece in pieces]
+            waiting.segments += [
+                upload_segment(self._store, topic, piece, *about)[0] for piece in pieces
+            ]
             waiting.parts.clear()
         self._bytes = 0
 
     def _view(self, topic: str, columns: pa.Schema) -> tuple[TopicDefinition, int]:
-        """The current definition of the topic, and its version. Creates the topic if the client may create topics."""
+        """The current definition of the topic, and its version. Creates the topic if the client may
+        create topics.
+        """
         client = self._options.client
         log = _log_of(self._store, topic, client.client_id)
         if log.catch_up():
@@ -293,7 +357,10 @@ class _TaskWriter:
             plan = NewTopicPlan(client.num_partitions, schema)
             view = create_topic(log, plan, _deadline(client), exist_ok=True)
         else:
-            raise UnknownTopic(topic, reason=f"topic {topic!r} does not exist, and auto.create.topics.enable is false")
+            raise UnknownTopic(
+                topic,
+                reason=f"topic {topic!r} does not exist, and auto.create.topics.enable is false",
+            )
         held = view.schema
         if held is None:
             return view, log.version
@@ -301,37 +368,55 @@ class _TaskWriter:
             raise needs_table_columns(topic)
         if self._options.merge_schema:
             view = evolve_topic(log, merged_schema(held, columns), _deadline(client))
-        elif unknown := [name for name in _value_columns(columns).names if name not in held.arrow.names]:
+        elif unknown := [
+            name for name in _value_columns(columns).names if name not in held.arrow.names
+        ]:
             remedy = 'drop it, or set option "mergeSchema" to "true"'
             raise InvalidValue(f"topic {topic!r} has no such column: {remedy}", field=unknown[0])
         return view, log.version
 
 
 def new_schema(columns: pa.Schema) -> TopicSchema | None:
-    """The schema for a topic that is created for rows with these columns; None if the rows hold only bytes."""
+    """The schema for a topic that is created for rows with these columns; None if the rows hold
+    only bytes.
+    """
     own = _value_columns(columns)
     return None if own == VALUE_SCHEMA else schema_of(own)
 
 
 def merged_schema(held: TopicSchema, columns: pa.Schema) -> TopicSchema:
-    """The schema `held` of a topic with the columns that only the rows have, and types that hold the values of both.
+    """The schema `held` of a topic with the columns that only the rows have, and types that hold
+    the values of both.
 
-    As with Delta's option `mergeSchema`, a column that rows lack stays, and so does what it requires.
+    As with Delta's option `mergeSchema`, a column that rows lack stays, and so does what it
+    requires.
     """
     own = _value_columns(columns)
     known = [
-        column.with_type(_merged_type(column.type, own.field(column.name).type)) if column.name in own.names else column
+        (
+            column.with_type(_merged_type(column.type, own.field(column.name).type))
+            if column.name in own.names
+            else column
+        )
         for column in held.arrow
     ]
-    return schema_of(pa.schema([*known, *(column for column in own if column.name not in held.arrow.names)]))
+    return schema_of(
+        pa.schema([*known, *(column for column in own if column.name not in held.arrow.names)])
+    )
 
 
 def _merged_type(held: pa.DataType, given: pa.DataType) -> pa.DataType:
-    """The wider one of two types; a struct with the fields of both. `held` if the topic cannot take the other."""
+    """The wider one of two types; a struct with the fields of both. `held` if the topic cannot take
+    the other.
+    """
     if pa.types.is_struct(held) and pa.types.is_struct(given):
         theirs = {field.name: field for field in given}
         known = [
-            field.with_type(_merged_type(field.type, other.type)) if (other := theirs.pop(field.name, None)) else field
+            (
+                field.with_type(_merged_type(field.type, other.type))
+                if (other := theirs.pop(field.name, None))
+                else field
+            )
             for field in held
         ]
         return pa.struct([*known, *(field.with_nullable(True) for field in theirs.values())])
@@ -346,14 +431,17 @@ def _merged_type(held: pa.DataType, given: pa.DataType) -> pa.DataType:
 
 def _value_columns(columns: pa.Schema) -> pa.Schema:
     """The columns of rows that belong to their values, all of which can be null in Spark."""
-    return pa.schema([column.with_nullable(True) for column in columns if not column.name.startswith("_")])
+    return pa.schema(
+        [column.with_nullable(True) for column in columns if not column.name.startswith("_")]
+    )
 
 
 _LOGS: dict[tuple[Store, str, str], TopicLog] = {}
 
 
 def _log_of(store: Store, topic: str, client_id: str) -> TopicLog:
-    """The topic's log, kept loaded: Spark reuses processes but makes a new writer for every micro-batch.
+    """The topic's log, kept loaded: Spark reuses processes but makes a new writer for every
+    micro-batch.
 
     Not thread-safe: a worker has one thread.
     """

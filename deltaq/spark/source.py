@@ -1,4 +1,6 @@
-"""Reading topics in Spark. The driver plans; a task reads the files of its plan without reading the log."""
+"""Reading topics in Spark. The driver plans; a task reads the files of its plan without reading the
+log.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,8 @@ _CLOCK = SYSTEM_CLOCK
 class _Task(InputPartition):
     """What one Spark task reads. `columns` are those to read of each topic's table, by topic name.
 
-    Large files of the topics in `apart` are read column by column, because the query leaves out keys or values.
+    Large files of the topics in `apart` are read column by column, because the query leaves out
+    keys or values.
     """
 
     reads: tuple[TopicRead, ...]
@@ -87,7 +90,8 @@ def columns_of(options: SourceOptions) -> StructType:
     topics.check_complete(heads)
     if not heads:
         raise InvalidConfig(
-            f"no topic matches {options.subscription.pattern!r}: create one first, or name the columns in .schema()",
+            f"no topic matches {options.subscription.pattern!r}: create one first, or name the "
+            "columns in .schema()",
             key="subscribePattern",
         )
     first = table_columns(topics.view(next(iter(heads))))
@@ -96,11 +100,15 @@ def columns_of(options: SourceOptions) -> StructType:
     return first
 
 
-def _tasks(topics: QueryTopics, ranges: Ranges, options: SourceOptions, promised: ReadColumns) -> list[_Task]:
+def _tasks(
+    topics: QueryTopics, ranges: Ranges, options: SourceOptions, promised: ReadColumns
+) -> list[_Task]:
     """The tasks that read these offsets."""
     tables = {topic: topics.view(topic).columns for topic in ranges}
     columns = {topic: promised.in_files(table) for topic, table in tables.items()}
-    apart = frozenset(topic for topic in tables if {*tables[topic].names} - {*columns[topic].names, "_headers"})
+    apart = frozenset(
+        topic for topic in tables if {*tables[topic].names} - {*columns[topic].names, "_headers"}
+    )
     return [
         _Task(reads, {topic: columns[topic] for topic in names}, apart & names)
         for reads in in_tasks(topics.plan(ranges), options.tasks)
@@ -109,7 +117,9 @@ def _tasks(topics: QueryTopics, ranges: Ranges, options: SourceOptions, promised
 
 
 class DeltaqReader(DataSourceReader):
-    """A batch read, from `startingOffsets` to `endingOffsets`, of the topics at the time of planning."""
+    """A batch read, from `startingOffsets` to `endingOffsets`, of the topics at the time of
+    planning.
+    """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = batch_options(options)
@@ -131,7 +141,9 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.ending is not None:
             option = options.ending.option
-            raise InvalidConfig(f"a stream has no end: omit {option}, or use spark.read", key=option)
+            raise InvalidConfig(
+                f"a stream has no end: omit {option}, or use spark.read", key=option
+            )
         self._options = replace(options, client=located(options.client, _CLOCK))
         self._columns = ReadColumns(options.columns, schema)
         self._target: dict[str, TopicHead] | None = None
@@ -142,7 +154,9 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return QueryPlans(self._options, self._columns)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as all below
-        """`NOT_BEGUN`. The start of the query is chosen once, together with the end of its first micro-batch."""
+        """`NOT_BEGUN`. The start of the query is chosen once, together with the end of its first
+        micro-batch.
+        """
         return dict(NOT_BEGUN)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -150,20 +164,26 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         trigger = self._options.trigger
         if trigger.offsets_max is not None:
             return ReadMaxRows(trigger.offsets_max)
-        return ReadAllAvailable() if trigger.offsets_min is None else ReadMinRows(trigger.offsets_min)
+        return (
+            ReadAllAvailable() if trigger.offsets_min is None else ReadMinRows(trigger.offsets_min)
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Record the current end of the topics, at which the query ends."""
         self._target = self._plans.topics.newest_heads()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next micro-batch. That of the first one also holds the start of the query."""
+        """The end of the next micro-batch. That of the first one also holds the start of the
+        query.
+        """
         if start == NOT_BEGUN:
             return self._first_end(limit)
         heads = self._plans.topics.newest_heads() if self._target is None else self._target
         newest = available(heads, self._options.subscription)
         begin = from_json(start)
-        if not isinstance(limit, ReadAllAvailable) and self._waits_for_more(backlog(begin, newest, heads)):
+        if not isinstance(limit, ReadAllAvailable) and self._waits_for_more(
+            backlog(begin, newest, heads)
+        ):
             return start
         end = _within(limit, begin, newest, heads)
         return start if same_place(begin, end) else as_json(end)
@@ -178,8 +198,8 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_json(first_end(begin, _within(limit, begin, newest, heads)))
 
     def _waits_for_more(self, offsets: int) -> bool:
-        """Whether fewer than `minOffsetsPerTrigger` offsets are new and the last micro-batch is younger than
-        `maxTriggerDelay`.
+        """Whether fewer than `minOffsetsPerTrigger` offsets are new and the last micro-batch is
+        younger than `maxTriggerDelay`.
 
         A query with Trigger.AvailableNow would end with the last offsets unread, so it never waits.
         """
@@ -197,8 +217,8 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a micro-batch."""
-        # The heads that latestOffset has read reach `end`. A restarted query that repeats a planned micro-batch has
-        # not called latestOffset, and known_heads then reads the topics.
+        # The heads that latestOffset has read reach `end`. A restarted query that repeats a planned
+        # micro-batch has not called latestOffset, and known_heads then reads the topics.
         heads = self._plans.topics.known_heads()
         until = from_json(end)
         begin = first_start(until) if start == NOT_BEGUN else from_json(start)
@@ -210,21 +230,27 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _records(self._options, self._columns, partition)
 
 
-def _within(limit: ReadLimit, start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> SourceOffset:
+def _within(
+    limit: ReadLimit, start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]
+) -> SourceOffset:
     """The end of a micro-batch that begins at `start`."""
     return limited(start, end, heads, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
 
 
-# --- on executors ----------------------------------------------------------------------------------------------------
+# --- on executors
+# --------------------------------------------------------------------------------------------------
 
 
-def _records(options: SourceOptions, columns: ReadColumns, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _records(
+    options: SourceOptions, columns: ReadColumns, partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, _Task):  # Spark's placeholder when there is nothing to read
         return
     store = open_root(options.client, _CLOCK)
     parts = _parts(store, partition, DataLoss(options.fail_on_data_loss))
     converted = (
-        columns.of(topic, (part for _, part in run), BYTES_AT_ONCE) for topic, run in groupby(parts, itemgetter(0))
+        columns.of(topic, (part for _, part in run), BYTES_AT_ONCE)
+        for topic, run in groupby(parts, itemgetter(0))
     )
     yield from in_batches(chain.from_iterable(converted), ROWS_AT_ONCE, BYTES_AT_ONCE)
     freeze_loaded()
@@ -232,11 +258,14 @@ def _records(options: SourceOptions, columns: ReadColumns, partition: InputParti
 
 def _parts(store: Store, task: _Task, loss: DataLoss) -> Iterator[tuple[str, Fetched]]:
     """The records of a task, each part with its topic."""
-    at_once = REQUESTS_MAX if store.is_remote else 1  # small local files are read faster than threads are started
+    # Small local files are read faster than threads are started.
+    at_once = REQUESTS_MAX if store.is_remote else 1
     for first in range(0, len(task.reads), at_once):
         reads = task.reads[first : first + at_once]
         fetched = in_parallel(_CLOCK, lambda read: _fetched(store, read, task, loss), reads)
-        yield from ((read.topic, part) for read, parts in zip(reads, fetched, strict=True) for part in parts)
+        yield from (
+            (read.topic, part) for read, parts in zip(reads, fetched, strict=True) for part in parts
+        )
 
 
 def _fetched(store: Store, planned: TopicRead, task: _Task, loss: DataLoss) -> list[Fetched]:
@@ -250,14 +279,17 @@ def _fetched(store: Store, planned: TopicRead, task: _Task, loss: DataLoss) -> l
 
 
 def _fetched_elsewhere(store: Store, planned: TopicRead, loss: DataLoss) -> list[Fetched]:
-    """The records of a file that was compacted or removed after planning, read from the files that hold them now."""
+    """The records of a file that was compacted or removed after planning, read from the files that
+    hold them now.
+    """
     log = TopicLog(store, planned.topic, _CLOCK, indexed=True)
     log.load()
     heads = {} if log.head is None else {planned.topic: log.head}
     found: list[Fetched] = []
     for batch, start, end in planned.read.wanted:
         wanted_from, wanted_to = (
-            {planned.topic: TopicOffsets(planned.topic_id, {batch.partition: offset})} for offset in (start, end)
+            {planned.topic: TopicOffsets(planned.topic_id, {batch.partition: offset})}
+            for offset in (start, end)
         )
         ranges = to_read(wanted_from, wanted_to, heads, loss)
         found += read_ranges(store, log, ranges[planned.topic]) if ranges else ()

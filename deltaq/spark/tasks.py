@@ -9,13 +9,17 @@ from deltaq.spark.options import TaskLimits
 from deltaq.topics.scan import FileRead
 
 TASK_BYTES = 32 * 1024 * 1024
-"""Target size of a task in bytes: about a second of work, so that a few cores share a backlog evenly."""
+"""Target size of a task in bytes: about a second of work, so that a few cores share a backlog
+evenly.
+"""
 
 FILE_COST_BYTES = 64 * 1024
 """The cost of a file besides its bytes, in bytes that could be read in that time: 2 ms.
 
-A task reads several files at once, which hides the latency of an object store. Each further task costs a micro-batch
-some 40 ms, in the source and in the sink, so the hundred small files of half a second belong in one task."""
+A task reads several files at once, which hides the latency of an object store. Each further task
+costs a micro-batch some 40 ms, in the source and in the sink, so the hundred small files of half a
+second belong in one task.
+"""
 
 _NO_LIMITS = TaskLimits()
 
@@ -30,13 +34,17 @@ class TopicRead:
 
     @property
     def rows(self) -> int:
-        """Number of offsets to read. It exceeds the number of rows if compaction has removed some."""
+        """Number of offsets to read. It exceeds the number of rows if compaction has removed
+        some.
+        """
         return sum(end - start for _, start, end in self.read.wanted)
 
     @property
     def cost(self) -> float:
         """Estimated bytes to read, plus `FILE_COST_BYTES`."""
-        return FILE_COST_BYTES + self.read.file.segment.size * self.rows / max(1, self.read.file.segment.rows)
+        return FILE_COST_BYTES + self.read.file.segment.size * self.rows / max(
+            1, self.read.file.segment.rows
+        )
 
 
 def in_tasks(
@@ -44,7 +52,8 @@ def in_tasks(
 ) -> list[tuple[TopicRead, ...]]:
     """Divide the reads of topics, by (name, id), into tasks of about `TASK_BYTES`.
 
-    Makes at least `tasks_min` tasks if there are enough rows. Inside a task, each partition is in offset order.
+    Makes at least `tasks_min` tasks if there are enough rows. Inside a task, each partition is in
+    offset order.
     """
     units = [TopicRead(*topic, read) for topic, of_topic in reads.items() for read in of_topic]
     tasks = list(_packed(units))
@@ -58,7 +67,9 @@ def in_tasks(
 
 
 def _packed(units: Iterable[TopicRead]) -> Iterator[tuple[TopicRead, ...]]:
-    """Tasks of neighbouring reads whose cost does not exceed `TASK_BYTES`, or of one larger read."""
+    """Tasks of neighbouring reads whose cost does not exceed `TASK_BYTES`, or of one larger
+    read.
+    """
     task: list[TopicRead] = []
     cost = 0.0
     for unit in units:
@@ -72,7 +83,9 @@ def _packed(units: Iterable[TopicRead]) -> Iterator[tuple[TopicRead, ...]]:
 
 
 def _cut(units: Iterable[TopicRead], rows_max: int) -> Iterator[list[TopicRead]]:
-    """Tasks of exactly `rows_max` offsets, except for the last one. Files are split between tasks."""
+    """Tasks of exactly `rows_max` offsets, except for the last one. Files are split between
+    tasks.
+    """
     task: list[TopicRead] = []
     room = rows_max
     for unit in units:

@@ -27,21 +27,29 @@ _log = logging.getLogger("deltaq.spark")
 ClientT = TypeVar("ClientT", bound=ClientConfig)
 
 LIST_INTERVAL_S = 10.0
-"""Seconds between listings of the topics by a query with a pattern. The cost of a listing grows with the root."""
+"""Seconds between listings of the topics by a query with a pattern. The cost of a listing grows
+with the root.
+"""
 
 
 def located(client: ClientT, clock: Clock) -> ClientT:
-    """The configuration with a root URL that is valid in every process. Raises InvalidConfig for `memory://`."""
+    """The configuration with a root URL that is valid in every process. Raises InvalidConfig for
+    `memory://`.
+    """
     url = open_root(client, clock).url
     if url.startswith("memory:"):
         raise InvalidConfig(
-            f"{url} exists in one process only, and Spark uses several: use a folder or an object store", key="path"
+            f"{url} exists in one process only, and Spark uses several: use a folder or an object "
+            "store",
+            key="path",
         )
     return replace(client, root=url)
 
 
 class QueryTopics:
-    """The topics of a query. Each log is loaded once, and then only new entries are read. Not thread-safe."""
+    """The topics of a query. Each log is loaded once, and then only new entries are read. Not
+    thread-safe.
+    """
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self._subscription = options.subscription
@@ -51,7 +59,9 @@ class QueryTopics:
         self._listed_at = float("-inf")
 
     def newest_heads(self) -> dict[str, TopicHead]:
-        """Read the heads of the topics that exist, by name. Raises Unavailable, Corrupt, Incompatible."""
+        """Read the heads of the topics that exist, by name. Raises Unavailable, Corrupt,
+        Incompatible.
+        """
         logs = self._followed()
         in_parallel(self._clock, TopicReader.catch_up, logs)
         return {log.topic: log.head for log in logs if log.head is not None}
@@ -66,7 +76,9 @@ class QueryTopics:
         """Raise UnknownTopic if a topic or partition that the options name does not exist."""
         for topic in self._subscription.names:
             if topic not in heads:
-                raise UnknownTopic(topic, reason=f"topic {topic!r} does not exist: create it, or correct the name")
+                raise UnknownTopic(
+                    topic, reason=f"topic {topic!r} does not exist: create it, or correct the name"
+                )
             for partition in (self._subscription.assigned or {}).get(topic, ()):
                 if partition >= heads[topic].partitions:
                     raise UnknownTopic(topic, partition=partition)
@@ -76,7 +88,9 @@ class QueryTopics:
         return definition_of(self._logs[topic])
 
     def offset_for_time(self, topic: str, partition: int, time_ms: int) -> int | None:
-        """The first offset with this timestamp (ms since 1970 UTC) or a later one; None if there is none."""
+        """The first offset with this timestamp (ms since 1970 UTC) or a later one; None if there is
+        none.
+        """
         return offset_for_time(self._store, self._logs[topic], partition, time_ms)
 
     def committed(self, group: str) -> CommittedLookup:
@@ -92,7 +106,9 @@ class QueryTopics:
         def look_up(topic: str, partition: int) -> int | None:
             found = committed_offset(state, topic, self._logs[topic].live_head.topic_id, partition)
             if found is None:
-                _log.warning("no committed offset group=%r topic=%r partition=%d", group, topic, partition)
+                _log.warning(
+                    "no committed offset group=%r topic=%r partition=%d", group, topic, partition
+                )
             return None if found is None else found.offset
 
         return look_up
@@ -100,7 +116,9 @@ class QueryTopics:
     def plan(self, ranges: Ranges) -> dict[tuple[str, str], list[FileRead]]:
         """The reads of files that hold these offsets, by (topic name, topic id)."""
         return {
-            (topic, self._logs[topic].live_head.topic_id): plan_reads(self._logs[topic].index, of_topic)
+            (topic, self._logs[topic].live_head.topic_id): plan_reads(
+                self._logs[topic].index, of_topic
+            )
             for topic, of_topic in ranges.items()
         }
 
@@ -111,7 +129,9 @@ class QueryTopics:
         return list(self._logs.values())
 
     def _names(self) -> Iterable[str]:
-        """Topics to follow besides those that are; none while the last listing is recent. Raises Unavailable."""
+        """Topics to follow besides those that are; none while the last listing is recent. Raises
+        Unavailable.
+        """
         if (pattern := self._subscription.pattern) is None:
             return self._subscription.names
         now = self._clock.monotonic()

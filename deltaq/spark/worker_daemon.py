@@ -1,4 +1,5 @@
-"""Spark's daemon of Python processes, with processes that end quietly when Spark closes their sockets.
+"""Spark's daemon of Python processes, with processes that end quietly when Spark closes their
+sockets.
 
 `python.sh` runs this file in place of `python -m pyspark.daemon`.
 """
@@ -16,8 +17,10 @@ _spark_worker = daemon.worker
 
 
 def _worker(sock: socket.socket, authenticated: bool) -> int:
-    """Do the work that Spark sends. Spark ends a session by closing the sockets of idle processes. Its own worker tries
-    to report that as an error, and with a Unix domain socket prints a traceback because it cannot."""
+    """Do the work that Spark sends. Spark ends a session by closing the sockets of idle processes.
+    Its own worker tries to report that as an error, and with a Unix domain socket prints a
+    traceback because it cannot.
+    """
     try:
         return int(_spark_worker(sock, authenticated))
     except BrokenPipeError:
@@ -26,6 +29,7 @@ def _worker(sock: socket.socket, authenticated: bool) -> int:
 
 if __name__ == "__main__":
     if not os.environ.get("PYTHONSAFEPATH"):
-        sys.path.insert(0, str(Path.cwd()))  # as with `-m`: workers find the modules of the user's folder
+        # As with `-m`: workers find the modules of the user's folder.
+        sys.path.insert(0, str(Path.cwd()))
     daemon.worker = _worker
     daemon.manager()

@@ -1,4 +1,6 @@
-"""Storage: the store contract and its implementations. No other module of deltaq reads or writes stored bytes."""
+"""Storage: the store contract and its implementations. No other module of deltaq reads or writes
+stored bytes.
+"""
 
 from deltaq.store.contract import (
     CreateUnsupported,

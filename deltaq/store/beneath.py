@@ -1,8 +1,8 @@
 """Opens paths below a folder without following symbolic links.
 
-Linux does this in one system call (`openat2`, since 5.6; source: openat2(2), linux/openat2.h). Elsewhere, and where a
-sandbox forbids that call, the path is opened folder by folder. One call is preferred because the main cost is that each
-call releases the interpreter lock.
+Linux does this in one system call (`openat2`, since 5.6; source: openat2(2), linux/openat2.h).
+Elsewhere, and where a sandbox forbids that call, the path is opened folder by folder. One call is
+preferred because the main cost is that each call releases the interpreter lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _OPENAT2 = 437  # on all processors named here
 _PROCESSORS = {"x86_64", "aarch64", "riscv64", "ppc64le", "s390x"}
-_NO_LINKS, _BENEATH = 0x02 | 0x04, 0x08  # RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS and RESOLVE_BENEATH
+# RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS and RESOLVE_BENEATH.
+_NO_LINKS, _BENEATH = 0x02 | 0x04, 0x08
 _AT_CWD = -100
 
 _syscall: Any = ctypes.CDLL(None, use_errno=True).syscall if sys.platform == "linux" else None
@@ -47,15 +48,21 @@ def open_beneath(folder: int, parts: Sequence[str], flags: int) -> int:
             if walked != folder:
                 os.close(walked)
             walked = child
-        return child_folder(walked, name) if flags & os.O_DIRECTORY else os.open(name, flags, dir_fd=walked)
+        return (
+            child_folder(walked, name)
+            if flags & os.O_DIRECTORY
+            else os.open(name, flags, dir_fd=walked)
+        )
     finally:
         if walked != folder:
             os.close(walked)
 
 
 def open_without_links(path: str, flags: int) -> int | None:
-    """A descriptor of the absolute path, which has no `..`; None if that takes more than one call: where the system has
-    no such call, and where any part of the path is a symbolic link. OSError as from `os.open`."""
+    """A descriptor of the absolute path, which has no `..`; None if that takes more than one call:
+    where the system has no such call, and where any part of the path is a symbolic link. OSError as
+    from `os.open`.
+    """
     if not _WORKS:
         return None
     try:
@@ -88,7 +95,8 @@ def opened_child(folder: int, name: str) -> Iterator[int]:
 
 
 def _openat2(folder: int, path: str, flags: int, resolve: int) -> int:
-    # Without O_NOFOLLOW: with it, a link at the end of the path is reported as ENOTDIR instead of ELOOP.
+    # Without O_NOFOLLOW: with it, a link at the end of the path is reported as ENOTDIR instead of
+    # ELOOP.
     how = _How(flags & ~os.O_NOFOLLOW, 0, resolve)
     name = os.fsencode(path)
     while True:

@@ -1,7 +1,8 @@
-"""Adds the lifecycle rule that aborts interrupted uploads to a bucket's configuration. Pure functions.
+"""Adds the lifecycle rule that aborts interrupted uploads to a bucket's configuration. Pure
+functions.
 
-The configuration is edited as XML: a typed model would drop elements that it does not know, such as a filter by size,
-and the rule would then delete more objects than intended.
+The configuration is edited as XML: a typed model would drop elements that it does not know, such as
+a filter by size, and the rule would then delete more objects than intended.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ def rule_id(prefix: str) -> str:
 
 
 def with_abort_rule(configuration: bytes | None, prefix: str) -> bytes | None:
-    """A bucket's lifecycle configuration (None if it has none) with a rule that aborts incomplete multipart uploads.
+    """A bucket's lifecycle configuration (None if it has none) with a rule that aborts incomplete
+    multipart uploads.
 
-    None if an enabled rule already covers the root's `prefix`, or if a rule with the same id exists, which an
-    administrator may have disabled. ValueError if the configuration cannot be read.
+    None if an enabled rule already covers the root's `prefix`, or if a rule with the same id
+    exists, which an administrator may have disabled. ValueError if the configuration cannot be
+    read.
     """
     if configuration is None:
         root = ET.Element(f"{{{NAMESPACE}}}LifecycleConfiguration")
@@ -44,7 +47,9 @@ def with_abort_rule(configuration: bytes | None, prefix: str) -> bytes | None:
         return None
     rule = ET.SubElement(root, f"{space}Rule")
     ET.SubElement(rule, f"{space}ID").text = wanted
-    ET.SubElement(ET.SubElement(rule, f"{space}Filter"), f"{space}Prefix").text = f"{prefix}/" if prefix else ""
+    ET.SubElement(ET.SubElement(rule, f"{space}Filter"), f"{space}Prefix").text = (
+        f"{prefix}/" if prefix else ""
+    )
     ET.SubElement(rule, f"{space}Status").text = "Enabled"
     abort = ET.SubElement(rule, f"{space}AbortIncompleteMultipartUpload")
     ET.SubElement(abort, f"{space}DaysAfterInitiation").text = str(ABORT_AFTER_DAYS)
@@ -53,7 +58,10 @@ def with_abort_rule(configuration: bytes | None, prefix: str) -> bytes | None:
 
 def _aborts(rule: ET.Element, space: str, prefix: str) -> bool:
     """Whether the rule aborts the incomplete uploads of all objects below `prefix`."""
-    if rule.findtext(f"{space}Status") != "Enabled" or rule.find(f"{space}AbortIncompleteMultipartUpload") is None:
+    if (
+        rule.findtext(f"{space}Status") != "Enabled"
+        or rule.find(f"{space}AbortIncompleteMultipartUpload") is None
+    ):
         return False
     chosen = rule.find(f"{space}Filter")
     if chosen is None:  # the older form: the prefix is an element of the rule

@@ -1,8 +1,8 @@
 """Policy documents for the roles of a root in a bucket. Pure functions.
 
-S3 policies permit requests and do not see their content: a producer that may create log entries may create one that
-removes records from the topic. A policy can prevent a producer from deleting objects and, on AWS, from overwriting log
-entries.
+S3 policies permit requests and do not see their content: a producer that may create log entries may
+create one that removes records from the topic. A policy can prevent a producer from deleting
+objects and, on AWS, from overwriting log entries.
 """
 
 from __future__ import annotations
@@ -29,15 +29,21 @@ _NAME_LENGTH = 128
 _SPECIAL = re.compile(r"[*?$]")
 
 
-def role_policies(root: str, bucket: str, prefix: str, dialect: Dialect, region: str = "") -> dict[Role, Document]:
-    """The policy document of each role for the root in `bucket` below `prefix` (empty: the whole bucket).
+def role_policies(
+    root: str, bucket: str, prefix: str, dialect: Dialect, region: str = ""
+) -> dict[Role, Document]:
+    """The policy document of each role for the root in `bucket` below `prefix` (empty: the whole
+    bucket).
 
-    `dialect` is the server's. `minio` does not support the condition key `s3:if-none-match`, nor conditions that apply
-    only if their key exists. `region` determines the partition in AWS resource names. ValueError, with `root`, for a
-    prefix with `*`, `?` or `$`: these are wildcards or variables in a policy, and would permit more than the root.
+    `dialect` is the server's. `minio` does not support the condition key `s3:if-none-match`, nor
+    conditions that apply only if their key exists. `region` determines the partition in AWS
+    resource names. ValueError, with `root`, for a prefix with `*`, `?` or `$`: these are wildcards
+    or variables in a policy, and would permit more than the root.
     """
     if found := _SPECIAL.search(prefix):
-        raise ValueError(f"{root}: policies give {found[0]!r} a meaning of its own; use a prefix without it")
+        raise ValueError(
+            f"{root}: policies give {found[0]!r} a meaning of its own; use a prefix without it"
+        )
     place = _Root(bucket, prefix, dialect, _partition(region))
     every: list[Document] = [
         place.allow_list(),
@@ -49,7 +55,9 @@ def role_policies(root: str, bucket: str, prefix: str, dialect: Dialect, region:
     statements: dict[Role, list[Document]] = {
         "reader": [
             *every,
-            place.allow("CommitOffsets", _WRITE, f"{GROUPS_FOLDER}*/{LOG_FOLDER}*.json", creates=True),
+            place.allow(
+                "CommitOffsets", _WRITE, f"{GROUPS_FOLDER}*/{LOG_FOLDER}*.json", creates=True
+            ),
             place.allow(
                 "WriteGroupCheckpoints",
                 _WRITE,
@@ -60,15 +68,26 @@ def role_policies(root: str, bucket: str, prefix: str, dialect: Dialect, region:
         ],
         "producer": [
             *every,
-            place.allow("CommitToTopics", _WRITE, f"{TOPICS_FOLDER}*/{LOG_FOLDER}*.json", creates=True),
+            place.allow(
+                "CommitToTopics", _WRITE, f"{TOPICS_FOLDER}*/{LOG_FOLDER}*.json", creates=True
+            ),
             # Includes checkpoints, which have the same suffix as data files.
             place.allow("UploadDataFiles", _WRITE + _PARTS, f"{TOPICS_FOLDER}*.parquet"),
             place.allow("PointToCheckpoints", _WRITE, f"{TOPICS_FOLDER}{pointer}"),
-            # Serializers register the schemas of what a producer writes, unless `auto.register.schemas` is False.
+            # Serializers register the schemas of what a producer writes, unless
+            # `auto.register.schemas` is False.
             place.allow("RegisterSchemas", _WRITE, f"{schemas}*.json", creates=True),
-            place.allow("WriteSchemaCheckpoints", _WRITE, f"{schemas}*.checkpoint.parquet", last_checkpoint(schemas)),
+            place.allow(
+                "WriteSchemaCheckpoints",
+                _WRITE,
+                f"{schemas}*.checkpoint.parquet",
+                last_checkpoint(schemas),
+            ),
         ],
-        "maintainer": [every[0], place.allow("MaintainRoot", _READ + _WRITE + _DELETE + _PARTS, "*")],
+        "maintainer": [
+            every[0],
+            place.allow("MaintainRoot", _READ + _WRITE + _DELETE + _PARTS, "*"),
+        ],
     }
     return {role: {"Version": "2012-10-17", "Statement": statements[role]} for role in ROLES}
 
@@ -76,17 +95,27 @@ def role_policies(root: str, bucket: str, prefix: str, dialect: Dialect, region:
 def policy_name(role: Role, bucket: str, prefix: str) -> str:
     """The name of a policy, unique for each root, e.g. `deltaq-reader-events+production`."""
     path = f"{bucket}/{prefix}".rstrip("/")
-    safe = re.sub(r"[^A-Za-z0-9._/-]", lambda found: f"={ord(found[0]):02x}", path).replace("/", "+")
+    safe = re.sub(r"[^A-Za-z0-9._/-]", lambda found: f"={ord(found[0]):02x}", path).replace(
+        "/", "+"
+    )
     return shortened(f"deltaq-{role}-{safe}", _NAME_LENGTH)
 
 
 def shortened(text: str, limit: int) -> str:
-    """`text`, or its beginning and a hash of the whole text if it is longer than `limit` characters."""
-    return text if len(text) <= limit else f"{text[: limit - 17]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    """`text`, or its beginning and a hash of the whole text if it is longer than `limit`
+    characters.
+    """
+    return (
+        text
+        if len(text) <= limit
+        else f"{text[: limit - 17]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    )
 
 
 def same_policy(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two documents are equivalent: servers return statements, actions and resources in another order."""
+    """Whether two documents are equivalent: servers return statements, actions and resources in
+    another order.
+    """
     return _normal(one) == _normal(other)
 
 
@@ -101,22 +130,33 @@ class _Root:
     def bucket_arn(self) -> str:
         return f"arn:{self.partition}:s3:::{self.bucket}"
 
-    def allow(self, sid: str, actions: Iterable[str], *patterns: str, creates: bool = False) -> Document:
-        """A statement about objects by patterns of their keys. With `creates`, requests that could overwrite an object
-        are excluded on servers that can distinguish them."""
-        condition: Document = {"Null": {"s3:if-none-match": "false"}} if creates and self.dialect == "aws" else {}
+    def allow(
+        self, sid: str, actions: Iterable[str], *patterns: str, creates: bool = False
+    ) -> Document:
+        """A statement about objects by patterns of their keys. With `creates`, requests that could
+        overwrite an object are excluded on servers that can distinguish them.
+        """
+        condition: Document = (
+            {"Null": {"s3:if-none-match": "false"}} if creates and self.dialect == "aws" else {}
+        )
         below = f"{self.prefix}/" if self.prefix else ""
-        return _statement(sid, actions, [f"{self.bucket_arn}/{below}{pattern}" for pattern in patterns], condition)
+        return _statement(
+            sid, actions, [f"{self.bucket_arn}/{below}{pattern}" for pattern in patterns], condition
+        )
 
     def allow_list(self) -> Document:
         condition: Document = {}
         if self.prefix:
-            # Not the prefix without a slash, which would list the names of `production/` to the users of `prod`.
+            # Not the prefix without a slash, which would list the names of `production/` to the
+            # users of `prod`.
             condition = {"StringLike": {"s3:prefix": [f"{self.prefix}/*"]}}
             if self.dialect == "aws":
-                # Every consumer reads the next log entry before it exists. S3 answers 403 instead of 404 for a missing
-                # object unless ListBucket is allowed, which it checks without a prefix. So names are not hidden here.
-                condition = {"StringLikeIfExists": {"s3:prefix": ["", self.prefix, f"{self.prefix}/*"]}}
+                # Every consumer reads the next log entry before it exists. S3 answers 403 instead
+                # of 404 for a missing object unless ListBucket is allowed, which it checks without
+                # a prefix. So names are not hidden here.
+                condition = {
+                    "StringLikeIfExists": {"s3:prefix": ["", self.prefix, f"{self.prefix}/*"]}
+                }
         return _statement("ListRoot", ["s3:ListBucket"], [self.bucket_arn], condition)
 
 
@@ -126,7 +166,9 @@ _DELETE = ("s3:DeleteObject",)
 _PARTS = ("s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
 
 
-def _statement(sid: str, actions: Iterable[str], resources: list[str], condition: Document) -> Document:
+def _statement(
+    sid: str, actions: Iterable[str], resources: list[str], condition: Document
+) -> Document:
     statement = {"Sid": sid, "Effect": "Allow", "Action": list(actions), "Resource": resources}
     return statement | ({"Condition": condition} if condition else {})
 
@@ -138,7 +180,9 @@ def _partition(region: str) -> str:
 
 
 def _normal(value: object) -> object:
-    """A canonical form of a document: independent of the order of lists, and of whether a single value is in a list."""
+    """A canonical form of a document: independent of the order of lists, and of whether a single
+    value is in a list.
+    """
     if isinstance(value, Mapping):
         return json.dumps({key: _normal(inner) for key, inner in value.items()}, sort_keys=True)
     if isinstance(value, list):

@@ -14,7 +14,14 @@ from deltaq.config import AdminConfig, ClientConfig, parse_client_config
 from deltaq.errors import InvalidConfig, Unavailable
 from deltaq.root import open_root
 from deltaq.store.bucket_lifecycle import with_abort_rule
-from deltaq.store.bucket_policies import ROLES, Document, Role, policy_name, role_policies, same_policy
+from deltaq.store.bucket_policies import (
+    ROLES,
+    Document,
+    Role,
+    policy_name,
+    role_policies,
+    same_policy,
+)
 from deltaq.store.contract import StoreError, StoreRefused
 from deltaq.store.location import Location, parse_location
 from deltaq.store.object_options import object_settings
@@ -26,8 +33,14 @@ if TYPE_CHECKING:
 Outcome: TypeAlias = Literal["made", "changed", "there", "not needed", "left to you"]
 
 _BY_HAND = {
-    "gs": "create it with `gcloud storage buckets create`, and grant roles/storage.objectUser to those who write",
-    "az": "create it with `az storage container create`, and grant `Storage Blob Data Contributor` to those who write",
+    "gs": (
+        "create it with `gcloud storage buckets create`, and grant roles/storage.objectUser to "
+        "those who write"
+    ),
+    "az": (
+        "create it with `az storage container create`, and grant `Storage Blob Data Contributor` to"
+        " those who write"
+    ),
 }
 
 
@@ -35,8 +48,9 @@ _BY_HAND = {
 class RolePolicy:
     """The policy of one role for one root. Attach it to the users who have that role.
 
-    `document` is the policy in JSON. On MinIO it is installed under `name`: `outcome` is `made`, `changed` (another
-    policy was replaced) or `there`. On other servers it is `left to you`: create the policy under a name you choose.
+    `document` is the policy in JSON. On MinIO it is installed under `name`: `outcome` is `made`,
+    `changed` (another policy was replaced) or `there`. On other servers it is `left to you`: create
+    the policy under a name you choose.
     """
 
     role: Role
@@ -49,9 +63,10 @@ class RolePolicy:
 class BucketSetup:
     """The result of `setup`. No field holds a secret.
 
-    `bucket`, which is a folder for a local root, is `made`, `there` (it existed) or `not needed`. `abort_rule`, the
-    lifecycle rule that aborts incomplete multipart uploads, is `made`, `there`, or `not needed` on a server that aborts
-    them itself and for roots outside of S3. `policies` has one entry per role on S3, else none.
+    `bucket`, which is a folder for a local root, is `made`, `there` (it existed) or `not needed`.
+    `abort_rule`, the lifecycle rule that aborts incomplete multipart uploads, is `made`, `there`,
+    or `not needed` on a server that aborts them itself and for roots outside of S3. `policies` has
+    one entry per role on S3, else none.
     """
 
     root: str
@@ -60,43 +75,57 @@ class BucketSetup:
     policies: tuple[RolePolicy, ...] = ()
 
     def policy(self, role: Role) -> RolePolicy:
-        """The policy of `role`: `reader`, `producer` or `maintainer`. KeyError if this root has none."""
+        """The policy of `role`: `reader`, `producer` or `maintainer`. KeyError if this root has
+        none.
+        """
         return {policy.role: policy for policy in self.policies}[role]
 
     def __str__(self) -> str:
-        lines = [f"{self.root}", f"  bucket: {self.bucket}", f"  rule for incomplete uploads: {self.abort_rule}"]
-        return "\n".join(lines + [f"  policy {policy.name}: {policy.outcome}" for policy in self.policies])
+        lines = [
+            f"{self.root}",
+            f"  bucket: {self.bucket}",
+            f"  rule for incomplete uploads: {self.abort_rule}",
+        ]
+        return "\n".join(
+            lines + [f"  policy {policy.name}: {policy.outcome}" for policy in self.policies]
+        )
 
 
 def setup(root: str | os.PathLike[str], conf: Mapping[str, Any] | None = None) -> BucketSetup:
-    """Prepare a root for use. Run it as an administrator; it keeps what exists, and can be repeated.
+    """Prepare a root for use. Run it as an administrator; it keeps what exists, and can be
+    repeated.
 
-    On S3 and compatible servers it creates the bucket, a lifecycle rule that aborts incomplete multipart uploads after
-    seven days, and three policies for this root: `reader`, `producer` and `maintainer`. The bucket's own rules stay. On
-    MinIO the policies are installed by name; on other servers they are returned, and you create them. You attach the
-    policies to users. A local root is a folder, which is created. In every root, create-if-absent is proven with a
-    temporary object.
+    On S3 and compatible servers it creates the bucket, a lifecycle rule that aborts incomplete
+    multipart uploads after seven days, and three policies for this root: `reader`, `producer` and
+    `maintainer`. The bucket's own rules stay. On MinIO the policies are installed by name; on other
+    servers they are returned, and you create them. You attach the policies to users. A local root
+    is a folder, which is created. In every root, create-if-absent is proven with a temporary
+    object.
 
     Args:
-        root: the root of the topics, as in `bootstrap.servers`: `s3://bucket/prefix`, a path, or `memory://name`.
-        conf: settings `store.*` as for clients, with the credentials of an administrator. Other settings come from the
-            environment, as for clients.
+        root: the root of the topics, as in `bootstrap.servers`: `s3://bucket/prefix`, a path, or
+            `memory://name`.
+        conf: settings `store.*` as for clients, with the credentials of an administrator. Other
+            settings come from the environment, as for clients.
 
     Returns:
         What was created and what existed.
 
     Raises:
         ImportError: the extra `minio` is not installed; setup of S3 needs it.
-        InvalidConfig: the root is `gs://` or `az://`, which are set up with the provider's tools; the root or an option
-            is invalid; or there are no credentials.
-        Unavailable: the server did not answer, or refused a step, which the text names. Not retriable if it refused.
+        InvalidConfig: the root is `gs://` or `az://`, which are set up with the provider's tools;
+            the root or an option is invalid; or there are no credentials.
+        Unavailable: the server did not answer, or refused a step, which the text names. Not
+            retriable if it refused.
         StoreUnsafe: the store does not honour create-if-absent.
     """
     root = os.fspath(root)
     settings = dict(conf or {})
-    if settings.setdefault("bootstrap.servers", root) != root:  # not shown: it might hold credentials
+    # Not shown: it might hold credentials.
+    if settings.setdefault("bootstrap.servers", root) != root:
         raise InvalidConfig(
-            "bootstrap.servers names another root than the argument `root`: leave it out", key="bootstrap.servers"
+            "bootstrap.servers names another root than the argument `root`: leave it out",
+            key="bootstrap.servers",
         )
     config = parse_client_config(AdminConfig, settings)
     url = open_root(config, SYSTEM_CLOCK).url  # checks the root and the options
@@ -105,7 +134,8 @@ def setup(root: str | os.PathLike[str], conf: Mapping[str, Any] | None = None) -
         done = _set_up_bucket(url, location, config)
     elif location.scheme in _BY_HAND:
         raise InvalidConfig(
-            f"{url}: setup creates buckets on S3 and MinIO only; {_BY_HAND[location.scheme]}", key="bootstrap.servers"
+            f"{url}: setup creates buckets on S3 and MinIO only; {_BY_HAND[location.scheme]}",
+            key="bootstrap.servers",
         )
     elif location.scheme == "file":
         done = BucketSetup(url, "there" if os.path.isdir(location.name) else "made", "not needed")
@@ -137,11 +167,15 @@ def _set_up_bucket(url: str, location: Location, config: ClientConfig) -> Bucket
     admin = BucketAdmin(url, bucket, object_settings("s3", config.store_options, os.environ))
     made = admin.make_bucket()
     installed = admin.policies()
-    documents = role_policies(url, bucket, prefix, "aws" if installed is None else "minio", admin.region)
-    # MinIO does not support such a rule. It removes the parts of interrupted uploads itself, after a day.
+    documents = role_policies(
+        url, bucket, prefix, "aws" if installed is None else "minio", admin.region
+    )
+    # MinIO does not support such a rule. It removes the parts of interrupted uploads itself, after
+    # a day.
     abort_rule = _add_abort_rule(admin, url, prefix) if installed is None else "not needed"
     policies = tuple(
-        _install(admin, role, policy_name(role, bucket, prefix), documents[role], installed) for role in ROLES
+        _install(admin, role, policy_name(role, bucket, prefix), documents[role], installed)
+        for role in ROLES
     )
     return BucketSetup(url, "made" if made else "there", abort_rule, policies)
 
@@ -151,7 +185,9 @@ def _add_abort_rule(admin: BucketAdmin, url: str, prefix: str) -> Outcome:
     try:
         after = with_abort_rule(before, prefix)
     except ValueError as error:
-        raise Unavailable(f"{url}: could not read the bucket's lifecycle rules: {error}", retriable=False) from None
+        raise Unavailable(
+            f"{url}: could not read the bucket's lifecycle rules: {error}", retriable=False
+        ) from None
     if after is None:
         return "there"
     admin.set_lifecycle(after, headers)
@@ -159,7 +195,11 @@ def _add_abort_rule(admin: BucketAdmin, url: str, prefix: str) -> Outcome:
 
 
 def _install(
-    admin: BucketAdmin, role: Role, name: str, document: Document, installed: Mapping[str, Document] | None
+    admin: BucketAdmin,
+    role: Role,
+    name: str,
+    document: Document,
+    installed: Mapping[str, Document] | None,
 ) -> RolePolicy:
     text = json.dumps(document, indent=2)
     if installed is None:

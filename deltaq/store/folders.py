@@ -8,11 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from deltaq.clock import Clock
-from deltaq.store.beneath import FOLDER, child_folder, open_beneath, open_without_links, opened_child
+from deltaq.store.beneath import (
+    FOLDER,
+    child_folder,
+    open_beneath,
+    open_without_links,
+    opened_child,
+)
 from deltaq.store.keys import RESERVED_PREFIX, is_key
 
 UNFINISHED_AGE_MS = 24 * 3600 * 1000
-"""Age, by the file system's clock, above which an unfinished file counts as left by an interrupted write."""
+"""Age, by the file system's clock, above which an unfinished file counts as left by an interrupted
+write.
+"""
 
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags for creating a file."""
@@ -22,7 +30,8 @@ _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Folders:
-    """The folders below `path`, the absolute path of a root. `parts` are the names on the way to a folder.
+    """The folders below `path`, the absolute path of a root. `parts` are the names on the way to a
+    folder.
 
     A folder is opened without following links below the root, and no descriptor is kept.
     """
@@ -31,11 +40,15 @@ class Folders:
         self.path = path
         self._has_links_above = False
         self._root_is_synced = False
-        self._synced: set[tuple[int, int]] = set()  # (device, inode) of folders whose entry in their parent is synced
-        self._synced_paths: dict[tuple[str, ...], tuple[int, int]] = {}  # path -> folder whose path is synced
+        # (device, inode) of folders whose entry in their parent is synced.
+        self._synced: set[tuple[int, int]] = set()
+        # Path -> folder whose path is synced.
+        self._synced_paths: dict[tuple[str, ...], tuple[int, int]] = {}
 
     def open(self, parts: Sequence[str], flags: int = FOLDER) -> int:
-        """A descriptor of the folder, or with other `flags` of a file. ELOOP for a link in the path."""
+        """A descriptor of the folder, or with other `flags` of a file. ELOOP for a link in the
+        path.
+        """
         if parts and not self._has_links_above:
             found = open_without_links("/".join((self.path, *parts)), flags)
             if found is not None:
@@ -61,7 +74,9 @@ class Folders:
 
     @contextmanager
     def synced(self, parts: Sequence[str], *, make: bool = True) -> Iterator[int]:
-        """A descriptor of the folder, with every entry of its path synced. With `make`, it is created if missing."""
+        """A descriptor of the folder, with every entry of its path synced. With `make`, it is
+        created if missing.
+        """
         if (known := self._known_folder(parts)) is not None:
             try:
                 yield known
@@ -73,10 +88,13 @@ class Folders:
         folder = os.open(self.path, _ROOT)
         try:
             for part in parts:
-                child, made = _child_or_new(folder, part) if make else (child_folder(folder, part), False)
+                child, made = (
+                    _child_or_new(folder, part) if make else (child_folder(folder, part), False)
+                )
                 parent, folder = folder, child
                 try:
-                    # Also for a folder that existed: the process that created it may not have synced its entry yet.
+                    # Also for a folder that existed: the process that created it may not have
+                    # synced its entry yet.
                     identity = _identity(child)
                     if made or identity not in self._synced:
                         os.fsync(parent)
@@ -89,7 +107,9 @@ class Folders:
             os.close(folder)
 
     def remove_empty(self, parts: Sequence[str]) -> None:
-        """Remove the folder if it is empty, and then its parents: a folder without objects does not exist."""
+        """Remove the folder if it is empty, and then its parents: a folder without objects does not
+        exist.
+        """
         while parts:
             *parents, name = parts
             try:
@@ -100,7 +120,9 @@ class Folders:
             parts = parents
 
     def _known_folder(self, parts: Sequence[str]) -> int | None:
-        """A descriptor of the folder if its path is known to be synced and it was not replaced since; else None."""
+        """A descriptor of the folder if its path is known to be synced and it was not replaced
+        since; else None.
+        """
         identity = self._synced_paths.get(tuple(parts))
         if identity is None:
             return None
@@ -114,8 +136,9 @@ class Folders:
         return None
 
     def _make_root(self) -> None:
-        """Create the root if it is missing, in a folder that exists: a misspelt path must not become a new root. Raises
-        FileNotFoundError."""
+        """Create the root if it is missing, in a folder that exists: a misspelt path must not
+        become a new root. Raises FileNotFoundError.
+        """
         if self._root_is_synced and os.path.isdir(self.path):
             return
         with suppress(FileExistsError):
@@ -131,7 +154,9 @@ def _identity(folder: int) -> tuple[int, int]:
 
 
 def _child_or_new(folder: int, name: str) -> tuple[int, bool]:
-    """A descriptor of the folder `name` in `folder`, created if missing; and whether it was created."""
+    """A descriptor of the folder `name` in `folder`, created if missing; and whether it was
+    created.
+    """
     try:
         return child_folder(folder, name), False
     except FileNotFoundError:
@@ -155,21 +180,31 @@ def _sync_entry(path: str) -> None:
 
 
 def names_in(folder: int, after: str = "") -> list[str]:
-    """Names of the files in the folder, and of its folders with a `/`, that can lead to keys after `after`."""
+    """Names of the files in the folder, and of its folders with a `/`, that can lead to keys after
+    `after`.
+    """
     if after:
-        # Readers list a log's entries after the newest again and again: skip the thousands of older ones early.
-        beginnings = {after[:end] for end in range(1, len(after) + 1)}  # folders that may hold keys after `after`
-        return list(_kinds(folder, [name for name in os.listdir(folder) if name > after or name in beginnings]))
+        # Readers list a log's entries after the newest again and again: skip the thousands of older
+        # ones early. Folders that may hold keys after `after`.
+        beginnings = {after[:end] for end in range(1, len(after) + 1)}
+        return list(
+            _kinds(
+                folder, [name for name in os.listdir(folder) if name > after or name in beginnings]
+            )
+        )
     with os.scandir(folder) as entries:
         return [
             f"{entry.name}/" if is_dir else entry.name
             for entry in entries
-            if (is_dir := entry.is_dir(follow_symlinks=False)) or entry.is_file(follow_symlinks=False)
+            if (is_dir := entry.is_dir(follow_symlinks=False))
+            or entry.is_file(follow_symlinks=False)
         ]
 
 
 def in_order(names: list[str]) -> Iterator[str]:
-    """The names in order, sorted in groups: sorting a million at once would block all threads. Empties the list."""
+    """The names in order, sorted in groups: sorting a million at once would block all threads.
+    Empties the list.
+    """
     parts: dict[str, list[str]] = {}
     while names:
         name = names.pop()
@@ -193,8 +228,8 @@ def _kinds(folder: int, names: Iterable[str]) -> Iterator[str]:
 def holds_an_object(parent: int, name: str) -> bool:
     """Whether the folder holds an object, directly or below. Stops at the first one.
 
-    A folder that may not be read counts as one that does: it must not hide the folders beside it, and a read of its
-    objects reports the reason.
+    A folder that may not be read counts as one that does: it must not hide the folders beside it,
+    and a read of its objects reports the reason.
     """
     below = []
     try:
@@ -213,7 +248,8 @@ def holds_an_object(parent: int, name: str) -> bool:
 
 
 def remove_unfinished(folder: int, clock: Clock) -> Iterator[int]:
-    """Remove old unfinished files of interrupted writes from the open `folder` and all folders below it.
+    """Remove old unfinished files of interrupted writes from the open `folder` and all folders
+    below it.
 
     Yields the number of files removed from each folder. Raises OSError.
     """
@@ -235,11 +271,13 @@ def remove_unfinished(folder: int, clock: Clock) -> Iterator[int]:
 def _removed_from(folder: int, clock: Clock) -> int:
     """Remove old unfinished files from the open folder; returns their number.
 
-    Their age is measured against a file that is written now, so that a wrong clock of this machine has no effect.
+    Their age is measured against a file that is written now, so that a wrong clock of this machine
+    has no effect.
     """
     fresh = RESERVED_PREFIX + clock.unique_id()
     removed = 0
-    with suppress(OSError):  # finished or removed in the meantime, or no permission: the next run tries again
+    # Finished or removed in the meantime, or no permission: the next run tries again.
+    with suppress(OSError):
         file = os.open(fresh, NEW_FILE, 0o666, dir_fd=folder)
         try:
             os.write(file, b"x")
@@ -251,7 +289,10 @@ def _removed_from(folder: int, clock: Clock) -> int:
         for name in os.listdir(folder):
             if name.startswith(RESERVED_PREFIX):
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and status.st_mtime_ns < now_ns - UNFINISHED_AGE_MS * 1_000_000:
+                if (
+                    stat.S_ISREG(status.st_mode)
+                    and status.st_mtime_ns < now_ns - UNFINISHED_AGE_MS * 1_000_000
+                ):
                     os.unlink(name, dir_fd=folder)
                     removed += 1
     return removed

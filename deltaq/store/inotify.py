@@ -1,7 +1,8 @@
-"""Linux's inotify: a new file in a folder wakes a waiting reader within a fraction of a millisecond.
+"""Linux's inotify: a new file in a folder wakes a waiting reader within a fraction of a
+millisecond.
 
-Events are hints only: a network file system reports only changes made by this machine, and a full queue drops events.
-So a reader must also poll.
+Events are hints only: a network file system reports only changes made by this machine, and a full
+queue drops events. So a reader must also poll.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def _call(name: str, *arguments: int | bytes) -> int:
 class InotifyWatch:
     """Watches folders under `root`. OSError if the user has no inotify instances left.
 
-    While a folder does not exist (*pending*), its existing ancestors are watched (*stepping stones*). After each event
-    there, the watch tries again to descend to the folder.
+    While a folder does not exist (*pending*), its existing ancestors are watched (*stepping
+    stones*). After each event there, the watch tries again to descend to the folder.
     """
 
     def __init__(self, root: str, clock: Clock) -> None:
@@ -105,14 +106,16 @@ class InotifyWatch:
                 self._release()
 
     def _release(self) -> None:
-        # Not while a thread waits: the system could reuse the descriptor's number while that thread polls it.
+        # Not while a thread waits: the system could reuse the descriptor's number while that thread
+        # polls it.
         if self._closed and self._waiters == 0 and self._queue >= 0:
             os.close(self._queue)
             os.close(self._wake)
             self._queue = self._wake = -1
 
     def _wait_until(self, deadline: float) -> bool:
-        # The wait is a system call and not controlled by the clock; simulations use the store in memory.
+        # The wait is a system call and not controlled by the clock; simulations use the store in
+        # memory.
         poll = select.poll()
         poll.register(self._queue, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -134,7 +137,9 @@ class InotifyWatch:
 
     def _arm(self) -> bool:
         """Watch the pending folders that exist by now; returns whether there was one."""
-        arrived = {wd: prefix for prefix in self._pending if (wd := self._descend(prefix)) is not None}
+        arrived = {
+            wd: prefix for prefix in self._pending if (wd := self._descend(prefix)) is not None
+        }
         self._folders |= arrived
         self._pending -= set(arrived.values())
         if not self._pending:
@@ -144,7 +149,9 @@ class InotifyWatch:
         return bool(arrived)
 
     def _descend(self, prefix: str) -> int | None:
-        """Watch `prefix` and return its watch descriptor. If it is missing, watch its ancestors, and return None."""
+        """Watch `prefix` and return its watch descriptor. If it is missing, watch its ancestors,
+        and return None.
+        """
         path, wd = self._root, None
         try:
             for part in ["", *prefix.split("/")[:-1]]:
@@ -183,5 +190,6 @@ class InotifyWatch:
             yield wd, mask, data[position - length : position].rstrip(b"\0")
 
     def _forget(self, wd: int) -> None:
-        with suppress(OSError):  # the kernel has already removed the watch, as it does for a deleted folder
+        # The kernel has already removed the watch, as it does for a deleted folder.
+        with suppress(OSError):
             _call("inotify_rm_watch", self._queue, wd)

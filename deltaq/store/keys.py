@@ -1,7 +1,7 @@
 """The grammar of keys. It is the same for every store, so that data can be moved between stores.
 
-Keys are printable ASCII, because file systems normalise, case-fold or refuse other characters. A backslash is not
-allowed, because some clients treat it as a separator.
+Keys are printable ASCII, because file systems normalise, case-fold or refuse other characters. A
+backslash is not allowed, because some clients treat it as a separator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ PART_LENGTH_MAX = 255
 """Maximum characters between two slashes: the limit for file names on common file systems."""
 
 RESERVED_PREFIX = ".~"
-"""Prefix of the local store's unfinished files. `~` is not allowed in names of topics, groups and clients."""
+"""Prefix of the local store's unfinished files. `~` is not allowed in names of topics, groups and
+clients.
+"""
 
 _PART = rf"(?!\.\.?(?:/|\Z))(?!\.~)[ -.0-\[\]-~]{{1,{PART_LENGTH_MAX}}}"
 _KEY = re.compile(rf"{_PART}(?:/{_PART})*")
@@ -53,7 +55,9 @@ def check_folder(operation: str, folder: str) -> None:
 def check_range(key: str, start: int, length: int) -> None:
     """ValueError for a negative start or length."""
     if start < 0 or length < 0:
-        raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
+        raise ValueError(
+            f"get_range of {key!r}: start={start} and length={length} must not be negative"
+        )
 
 
 def _fault(text: str) -> str:

@@ -1,13 +1,13 @@
 """A store in a folder of the local disk: atomic, durable and confined to its root.
 
-Durable: a write returns after the content *and* the directory entries on its path have been synced. How far `fsync`
-reaches depends on the system; on macOS it reaches only the drive's cache.
+Durable: a write returns after the content *and* the directory entries on its path have been synced.
+How far `fsync` reaches depends on the system; on macOS it reaches only the drive's cache.
 
-Confined: a symbolic link below the root is refused, even one that is created during an operation; to keep a topic on
-another disk, mount that disk there. The root itself may be a link.
+Confined: a symbolic link below the root is refused, even one that is created during an operation;
+to keep a topic on another disk, mount that disk there. The root itself may be a link.
 
-No descriptor stays open between two operations. So none becomes stale when a folder is removed and created again, and
-none is shared with a forked child.
+No descriptor stays open between two operations. So none becomes stale when a folder is removed and
+created again, and none is shared with a forked child.
 """
 
 from __future__ import annotations
@@ -37,30 +37,51 @@ from deltaq.store.contract import (
     StoreUnavailable,
     Watch,
 )
-from deltaq.store.folders import NEW_FILE, Folders, holds_an_object, in_order, names_in, remove_unfinished
-from deltaq.store.keys import RESERVED_PREFIX, check_folder, check_key, check_prefix, check_range, is_key
+from deltaq.store.folders import (
+    NEW_FILE,
+    Folders,
+    holds_an_object,
+    in_order,
+    names_in,
+    remove_unfinished,
+)
+from deltaq.store.keys import (
+    RESERVED_PREFIX,
+    check_folder,
+    check_key,
+    check_prefix,
+    check_range,
+    is_key,
+)
 from deltaq.store.watch import SignalWatch
 
 POLL_INTERVAL = PollInterval(busy_s=0.0005, idle_s=0.02)
 """Without inotify, only polls find new entries."""
 
 POLL_INTERVAL_WITH_INOTIFY = PollInterval(busy_s=0.01, idle_s=0.1)
-"""The kernel wakes the reader; polls find the changes of other machines on a network file system. A poll that finds
-nothing costs a reader some 0.4 ms of processor time: every half millisecond, that was almost half of its total."""
+"""The kernel wakes the reader; polls find the changes of other machines on a network file system. A
+poll that finds nothing costs a reader some 0.4 ms of processor time: every half millisecond, that
+was almost half of its total.
+"""
 
 MAKE_ATTEMPTS = 10
 """Maximum number of attempts of a write whose empty folder another client removes."""
 
 _PIECE_BYTES = 4 * 1024 * 1024
-"""Maximum bytes synced at once: during a sync, a file system may delay those of all other files, such as commits."""
+"""Maximum bytes synced at once: during a sync, a file system may delay those of all other files,
+such as commits.
+"""
 
 _SMALL_PIECE_BYTES = 256 * 1024
 """The same for a background write, which pauses between two pieces."""
 
 _AT_ONCE_BYTES = 4096
-"""Maximum bytes of a range that is read without asking for the file's size, as of the begin of a log entry."""
+"""Maximum bytes of a range that is read without asking for the file's size, as of the begin of a
+log entry.
+"""
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a named pipe must not block us
+# O_NONBLOCK: a named pipe must not block us.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _UNNAMED = os.O_WRONLY | os.O_CLOEXEC | os.O_TMPFILE if hasattr(os, "O_TMPFILE") else 0
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _REFUSALS = {
@@ -68,9 +89,13 @@ _REFUSALS = {
     errno.EDQUOT: "the disk quota is used up; free space or raise it",
     errno.EFBIG: "larger than this process or file system allows a file to be (see `ulimit -f`)",
     errno.EACCES: "permission denied; check the owner and mode of the files under the root",
-    errno.EPERM: "operation not permitted; check the owner, mode and attributes of the files under the root",
+    errno.EPERM: (
+        "operation not permitted; check the owner, mode and attributes of the files under the root"
+    ),
     errno.EROFS: "the file system is mounted read-only",
-    errno.ELOOP: "a symbolic link below the root is not followed; mount the other disk there instead",
+    errno.ELOOP: (
+        "a symbolic link below the root is not followed; mount the other disk there instead"
+    ),
     errno.ENOTDIR: "a file exists where a folder is needed",
     errno.EISDIR: "a folder exists where the object should go",
     errno.ENAMETOOLONG: "the path is longer than the file system allows",
@@ -85,21 +110,24 @@ _HINTS = {
 
 
 class LocalStore:
-    """Objects as files under the folder `root` (absolute, relative or with `~`). The first write creates that folder,
-    but none above it."""
+    """Objects as files under the folder `root` (absolute, relative or with `~`). The first write
+    creates that folder, but none above it.
+    """
 
     is_remote = False
 
     def __init__(self, root: str, clock: Clock = SYSTEM_CLOCK) -> None:
         if os.open not in os.supports_dir_fd:
             raise ValueError(
-                f"local store {root!r}: this system cannot open files relative to a folder; use Linux/macOS"
+                f"local store {root!r}: this system cannot open files relative to a folder; use "
+                "Linux/macOS"
             )
         self._root = os.path.abspath(os.path.expanduser(root))
         self._clock = clock
         self._wakes = inotify.is_supported() and isinstance(clock, SystemClock)
         self._folders = Folders(self._root)
-        self._has_unnamed: bool | None = None  # files without a name that can get one; None before the first write
+        # Files without a name that can get one; None before the first write.
+        self._has_unnamed: bool | None = None
         self.url = "file://" + quote(self._root)
         self.poll_interval = POLL_INTERVAL_WITH_INOTIFY if self._wakes else POLL_INTERVAL
 
@@ -125,7 +153,8 @@ class LocalStore:
     def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
         check_key("get", key)
         try:
-            # Most polls find no object, which `lstat` reports in a fifth of the time of a checked open.
+            # Most polls find no object, which `lstat` reports in a fifth of the time of a checked
+            # open.
             os.lstat(f"{self._root}/{key}")
         except OSError as error:
             raise _read_error("get", key, error) from None
@@ -140,7 +169,8 @@ class LocalStore:
             pass
 
     def put_in_pieces(self, key: str, data: bytes | memoryview) -> Generator[None, None, None]:
-        """As `put`, but yields after each small piece, so that a background writer can let others write in between.
+        """As `put`, but yields after each small piece, so that a background writer can let others
+        write in between.
 
         The object is replaced at the end of the iteration.
         """
@@ -158,7 +188,13 @@ class LocalStore:
                 self._folders.opened(key.split("/")[:-1]) as folder,
                 self._folders.synced(to.split("/")[:-1]) as target,
             ):
-                os.link(_name(key), _name(to), src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
+                os.link(
+                    _name(key),
+                    _name(to),
+                    src_dir_fd=folder,
+                    dst_dir_fd=target,
+                    follow_symlinks=False,
+                )
         except FileExistsError:
             raise ObjectExists("link", to, "the key is taken") from None
         except OSError as error:
@@ -177,7 +213,11 @@ class LocalStore:
         try:
             with self._folders.opened(prefix.split("/")[:-1]) as folder:
                 names = sorted(name[:-1] for name in names_in(folder) if name.endswith("/"))
-                return [name for name in names if is_key(prefix + name) and holds_an_object(folder, name)]
+                return [
+                    name
+                    for name in names
+                    if is_key(prefix + name) and holds_an_object(folder, name)
+                ]
         except FileNotFoundError:
             return []
         except NotADirectoryError as error:
@@ -230,7 +270,8 @@ class LocalStore:
         return f"<LocalStore {self.url}>"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Its folder, opened as all clients of a process open it: what they share, they share by the store.
+        # Its folder, opened as all clients of a process open it: what they share, they share by the
+        # store.
         from deltaq.store.location import open_store  # noqa: PLC0415 - it imports this module
 
         return open_store, (self.url, None, self._clock)
@@ -238,12 +279,16 @@ class LocalStore:
     def _refuse_file_as_root(self, operation: str, prefix: str, error: NotADirectoryError) -> None:
         """StoreRefused if the root itself is not a folder. An empty listing would hide that."""
         if not os.path.isdir(self._root):
-            reason = f"the root {self._root!r} is not a folder; correct the root, or move that file away"
+            reason = (
+                f"the root {self._root!r} is not a folder; correct the root, or move that file away"
+            )
             raise StoreRefused(operation, prefix, reason) from error
 
     # Reading
 
-    def _read(self, operation: str, key: str, start: int, length: int | None, size_max: int | None = None) -> bytes:
+    def _read(
+        self, operation: str, key: str, start: int, length: int | None, size_max: int | None = None
+    ) -> bytes:
         check_key(operation, key)
         try:
             file = self._folders.open(key.split("/"), _READ)
@@ -269,8 +314,12 @@ class LocalStore:
             raise _store_error("list", prefix, error) from error
 
     def _walk(self, folder: int, base: str, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
-        """Objects under the open folder `base`, in key order. A folder sorts as its name plus `/`, like its keys."""
-        for name in in_order(names_in(folder, start_after.removeprefix(base) if start_after.startswith(base) else "")):
+        """Objects under the open folder `base`, in key order. A folder sorts as its name plus `/`,
+        like its keys.
+        """
+        for name in in_order(
+            names_in(folder, start_after.removeprefix(base) if start_after.startswith(base) else "")
+        ):
             key = base + name
             if not key.startswith(prefix) or not is_key(key.removesuffix("/")):
                 continue
@@ -286,7 +335,13 @@ class LocalStore:
     # Writing
 
     def _write(
-        self, operation: str, key: str, data: bytes | memoryview, *, after: str = "", piece_bytes: int = _PIECE_BYTES
+        self,
+        operation: str,
+        key: str,
+        data: bytes | memoryview,
+        *,
+        after: str = "",
+        piece_bytes: int = _PIECE_BYTES,
     ) -> Generator[None, None, None]:
         """Write the object; yields after each piece that is followed by another."""
         check_key(operation, key)
@@ -309,28 +364,39 @@ class LocalStore:
                 if error.errno != errno.ENOENT:
                     raise _store_error(operation, key, error) from error
                 if after and not os.path.lexists(f"{self._root}/{after}"):
-                    raise ObjectMissing(operation, after, "the object that the new one was to follow is gone") from None
-                # Another client removed the empty folder, or the unfinished file, which became old while this machine
-                # was suspended. The content is written again.
+                    raise ObjectMissing(
+                        operation, after, "the object that the new one was to follow is gone"
+                    ) from None
+                # Another client removed the empty folder, or the unfinished file, which became old
+                # while this machine was suspended. The content is written again.
         if os.path.islink(self._root) and not os.path.exists(self._root):
-            reason = f"the root {self._root!r} is a link to a folder that does not exist; create it, or mount its disk"
+            reason = (
+                f"the root {self._root!r} is a link to a folder that does not exist; create it, or "
+                "mount its disk"
+            )
             raise StoreRefused(operation, key, reason)
         if not os.path.isdir(above := os.path.dirname(self._root)):
             reason = (
-                f"the root {self._root!r} cannot be created: {above!r} is no folder; create it, or correct the root"
+                f"the root {self._root!r} cannot be created: {above!r} is no folder; create it, or "
+                "correct the root"
             )
             raise StoreRefused(operation, key, reason)
         reason = "its folder or its unfinished file was removed repeatedly during the write"
         raise StoreUnavailable(operation, key, reason)
 
     def _stage(
-        self, folder: int, data: bytes | memoryview, piece_bytes: int, publish: Callable[[str], None]
+        self,
+        folder: int,
+        data: bytes | memoryview,
+        piece_bytes: int,
+        publish: Callable[[str], None],
     ) -> Generator[None, None, None]:
-        """Write the content to a synced, unfinished file in `folder`, and pass its path to `publish`: a file without a
-        name where the system has them, which needs no unlinking and cannot be left behind.
+        """Write the content to a synced, unfinished file in `folder`, and pass its path to
+        `publish`: a file without a name where the system has them, which needs no unlinking and
+        cannot be left behind.
 
-        Not a context manager: after an interrupt by the user, which may come between any two steps, the second half of
-        one could run when the folder is already closed.
+        Not a context manager: after an interrupt by the user, which may come between any two steps,
+        the second half of one could run when the folder is already closed.
         """
         file, name = self._new_file(folder)
         try:
@@ -350,7 +416,8 @@ class LocalStore:
                 publish(name)
         finally:
             if name:
-                with suppress(OSError):  # it was renamed, or it stays until `remove_unfinished`: the write succeeded
+                # It was renamed, or it stays until `remove_unfinished`: the write succeeded.
+                with suppress(OSError):
                     os.unlink(name, dir_fd=folder)
 
     def _new_file(self, folder: int) -> tuple[int, str]:
@@ -358,7 +425,8 @@ class LocalStore:
         if self._has_unnamed is None:
             self._has_unnamed = _can_name_unnamed(folder, self._new_name())
         if self._has_unnamed:
-            with suppress(OSError):  # a named file has the error to report, for instance of a removed folder
+            # A named file has the error to report, for instance of a removed folder.
+            with suppress(OSError):
                 return os.open(".", _UNNAMED, 0o666, dir_fd=folder), ""
         name = self._new_name()
         return os.open(name, NEW_FILE, 0o666, dir_fd=folder), name
@@ -389,7 +457,9 @@ class LocalStore:
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise
-            reason = f"the file system of {self._root} has no hard links; put the root on one that has"
+            reason = (
+                f"the file system of {self._root} has no hard links; put the root on one that has"
+            )
             raise CreateUnsupported("create", key, reason) from None
 
 
@@ -453,4 +523,6 @@ def _store_error(operation: str, key: str, error: OSError) -> StoreError:
     if code in _REFUSALS:
         kind = StoreFull if code in _FULL else StoreRefused
         return kind(operation, key, f"{_REFUSALS[code]} ({errno.errorcode[code]})")
-    return StoreUnavailable(operation, key, _HINTS.get(code) or error.strerror or type(error).__name__)
+    return StoreUnavailable(
+        operation, key, _HINTS.get(code) or error.strerror or type(error).__name__
+    )

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from weakref import WeakSet
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.store.contract import ObjectEntry, ObjectExists, ObjectMissing, ObjectTooLarge, PollInterval, Store
+from deltaq.store.contract import (
+    ObjectEntry,
+    ObjectExists,
+    ObjectMissing,
+    ObjectTooLarge,
+    PollInterval,
+    Store,
+)
 from deltaq.store.keys import check_folder, check_key, check_prefix, check_range
 from deltaq.store.watch import SignalWatch
 
@@ -17,7 +24,9 @@ POLL_INTERVAL = PollInterval(busy_s=0.0005, idle_s=0.1)
 
 
 class MemoryStore:
-    """Objects in a dictionary. All operations are atomic; the objects are lost when the process ends."""
+    """Objects in a dictionary. All operations are atomic; the objects are lost when the process
+    ends.
+    """
 
     poll_interval = POLL_INTERVAL
     is_remote = False
@@ -27,7 +36,8 @@ class MemoryStore:
         self.url = f"memory://{name}"
         self._clock = clock
         self._lock = clock.lock()
-        self._objects: dict[str, tuple[bytes, int]] = {}  # key -> content, time of change in epoch ms
+        # Key -> content, time of change in epoch ms.
+        self._objects: dict[str, tuple[bytes, int]] = {}
         self._keys: list[str] = []  # sorted; exactly the keys of `_objects`
         self._watches: WeakSet[SignalWatch] = WeakSet()
 
@@ -66,10 +76,14 @@ class MemoryStore:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         check_prefix("list", prefix)
         with self._lock:
-            first = max(bisect.bisect_left(self._keys, prefix), bisect.bisect_right(self._keys, start_after))
+            first = max(
+                bisect.bisect_left(self._keys, prefix), bisect.bisect_right(self._keys, start_after)
+            )
             # Keys are ASCII, so prefix + 0x7F sorts after every key with the prefix.
             keys = self._keys[first : bisect.bisect_left(self._keys, prefix + "\x7f")]
-            entries = [ObjectEntry(key, len(self._objects[key][0]), self._objects[key][1]) for key in keys]
+            entries = [
+                ObjectEntry(key, len(self._objects[key][0]), self._objects[key][1]) for key in keys
+            ]
         return iter(entries)
 
     def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
@@ -117,7 +131,8 @@ class MemoryStore:
             is_new = key not in self._objects
             if not is_new and not replace:
                 return False
-            # A signal handler runs after a call. No call separates the two updates, so no exception can split them.
+            # A signal handler runs after a call. No call separates the two updates, so no exception
+            # can split them.
             self._objects[key] = stored
             if is_new:
                 bisect.insort(self._keys, key)
@@ -143,5 +158,7 @@ def serve_memory_store(name: str, store: Store) -> None:
 
 
 def forget_memory_store(name: str) -> None:
-    """Drop the store of that name: the next `open_store` creates an empty one. Open handles keep the old one."""
+    """Drop the store of that name: the next `open_store` creates an empty one. Open handles keep
+    the old one.
+    """
     _STORES.pop(name, None)

@@ -20,34 +20,41 @@ if TYPE_CHECKING:
     from obstore.store import S3Credential
 
 IMPATIENT_TIMEOUTS_S = (0.003, 0.006)
-"""How long `get_impatient` waits before it repeats a request, on a server that usually answers within `NEAR_S`: the
-first applies to the first request if answers usually take at most half as long, otherwise the second.
+"""How long `get_impatient` waits before it repeats a request, on a server that usually answers
+within `NEAR_S`: the first applies to the first request if answers usually take at most half as
+long, otherwise the second.
 
-MinIO delays a read of a key that is being written by up to 50 ms, 25 ms on average, although the write takes 2 ms.
+MinIO delays a read of a key that is being written by up to 50 ms, 25 ms on average, although the
+write takes 2 ms.
 """
 
 Client: TypeAlias = S3Store | GCSStore | AzureStore
 _T = TypeVar("_T")
 
-# The process in which the client library started its threads. They do not survive a fork: a call in the child would
-# hang or crash.
+# The process in which the client library started its threads. They do not survive a fork: a call in
+# the child would hang or crash.
 _process: int | None = None
 
 
 @dataclass(frozen=True)
 class BucketConnection:
-    """The clients of a bucket. Only `url` and `provider` may be shown; the other fields hold secrets."""
+    """The clients of a bucket. Only `url` and `provider` may be shown; the other fields hold
+    secrets.
+    """
 
     url: str
     provider: str  # the provider or server, for error texts, e.g. `S3 at http://localhost:9000`
     client: Client = field(repr=False)  # with moderate retries
-    create_client: Client = field(repr=False)  # without retries: a repeated create may be refused by its own first one
+    # Without retries: a repeated create may be refused by its own first one.
+    create_client: Client = field(repr=False)
     impatient_clients: tuple[Client, ...] = field(repr=False)  # with `IMPATIENT_TIMEOUTS_S`
     secrets: frozenset[str] = field(repr=False)  # masked in every text
     lists_in_order: bool = True
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """At most `length` bytes, at least one, from `start`; none if the object ends before `start`."""
+        """At most `length` bytes, at least one, from `start`; none if the object ends before
+        `start`.
+        """
         return self.attempt("get_range", key, lambda: self._range(key, start, length))
 
     def attempt(self, operation: str, key: str, call: Callable[[], _T]) -> _T:
@@ -57,8 +64,11 @@ class BucketConnection:
         try:
             return call()
         except CLIENT_ERRORS as error:
-            failure: StoreError = outcome(operation, key, error, f"{self.url} ({self.provider})", self.secrets)
-        # Raised outside the handler, so that `__context__` does not hold the client's text, which may contain a secret.
+            failure: StoreError = outcome(
+                operation, key, error, f"{self.url} ({self.provider})", self.secrets
+            )
+        # Raised outside the handler, so that `__context__` does not hold the client's text, which
+        # may contain a secret.
         raise failure
 
     def _range(self, key: str, start: int, length: int) -> bytes:
@@ -75,34 +85,52 @@ class BucketConnection:
             _process = os.getpid()
         elif _process != os.getpid():
             reason = (
-                f"this process was forked from one that had already used an object store, and {self.url} cannot be "
-                "reached from it; start processes with the 'spawn' method, or fork before the first use"
+                "this process was forked from one that had already used an object store, and "
+                f"{self.url} cannot be reached from it; start processes with the 'spawn' method, "
+                "or fork before the first use"
             )
             raise StoreRefused(operation, key, reason)
 
 
-def connect(scheme: str, bucket: str, prefix: str, options: Mapping[str, object]) -> BucketConnection:
-    """The clients of `bucket`, for keys under `prefix`. Does no I/O. ValueError for invalid options or environment."""
+def connect(
+    scheme: str, bucket: str, prefix: str, options: Mapping[str, object]
+) -> BucketConnection:
+    """The clients of `bucket`, for keys under `prefix`. Does no I/O. ValueError for invalid options
+    or environment.
+    """
     settings = object_settings(scheme, options, os.environ)
     url = f"{scheme}://{bucket}" + (f"/{prefix}" if prefix else "")
     try:
         client = _client(scheme, bucket, prefix, settings, settings.retry)
         no_retry = settings.retry | {"max_retries": 0}
         create_client = _client(scheme, bucket, prefix, settings, no_retry)
-        timeouts = (settings.client | {"timeout": timedelta(seconds=seconds)} for seconds in IMPATIENT_TIMEOUTS_S)
+        timeouts = (
+            settings.client | {"timeout": timedelta(seconds=seconds)}
+            for seconds in IMPATIENT_TIMEOUTS_S
+        )
         hasty = (replace(settings, client=client) for client in timeouts)
-        impatient_clients = tuple(_client(scheme, bucket, prefix, settings, no_retry) for settings in hasty)
+        impatient_clients = tuple(
+            _client(scheme, bucket, prefix, settings, no_retry) for settings in hasty
+        )
     except CLIENT_ERRORS as error:
         fault = scrub(str(error).partition("Debug source:")[0].strip(), settings.secrets)
     else:
         clients = client, create_client, impatient_clients
-        return BucketConnection(url, settings.provider, *clients, settings.secrets, lists_in_order=scheme != "az")
-    # Raised outside the handler, so that `__context__` does not hold the client's text, which may contain a secret.
-    raise ValueError(f"{url}: {fault}; check the store.* options and the environment variables of this provider")
+        return BucketConnection(
+            url, settings.provider, *clients, settings.secrets, lists_in_order=scheme != "az"
+        )
+    # Raised outside the handler, so that `__context__` does not hold the client's text, which may
+    # contain a secret.
+    raise ValueError(
+        f"{url}: {fault}; check the store.* options and the environment variables of this provider"
+    )
 
 
-def _client(scheme: str, bucket: str, prefix: str, settings: ObjectSettings, retry: Mapping[str, object]) -> Client:
-    # `object_settings` has checked the values, but a type checker cannot relate them to obstore's typed dictionaries.
+def _client(
+    scheme: str, bucket: str, prefix: str, settings: ObjectSettings, retry: Mapping[str, object]
+) -> Client:
+    # `object_settings` has checked the values, but a type checker cannot relate them to obstore's
+    # typed dictionaries.
     arguments: dict[str, Any] = {
         "prefix": prefix or None,
         "config": dict(settings.config),
@@ -114,8 +142,11 @@ def _client(scheme: str, bucket: str, prefix: str, settings: ObjectSettings, ret
     if scheme == "az":
         return AzureStore(bucket, **arguments)
     if settings.ignores_session_token:
-        # With plain configuration, the client would combine these keys with a session token from the environment.
-        key, secret = (arguments["config"].pop(name) for name in ("access_key_id", "secret_access_key"))
+        # With plain configuration, the client would combine these keys with a session token from
+        # the environment.
+        key, secret = (
+            arguments["config"].pop(name) for name in ("access_key_id", "secret_access_key")
+        )
         credential: S3Credential = {
             "access_key_id": key,
             "secret_access_key": secret,

@@ -1,7 +1,8 @@
 """Converts errors of the object store client to store errors without secrets.
 
-The client's texts quote the request and the whole answer, which may hold signatures or access keys. So the reason is
-built from harmless parts: status, error code, message. Known secrets are masked in these parts too.
+The client's texts quote the request and the whole answer, which may hold signatures or access keys.
+So the reason is built from harmless parts: status, error code, message. Known secrets are masked in
+these parts too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from deltaq.store.contract import (
 )
 
 CLIENT_ERRORS = (BaseError, OSError, ValueError, RuntimeError)
-"""All exceptions of obstore for a failed operation. Some are not of its base class (FileNotFoundError, ValueError)."""
+"""All exceptions of obstore for a failed operation. Some are not of its base class
+(FileNotFoundError, ValueError).
+"""
 
 MASK = "***"
 
@@ -49,7 +52,9 @@ _SENSITIVE = re.compile(
 _USER_INFO = re.compile(r"://[^/@\s\"']+@")
 
 # Without permission to list, S3 answers 403 instead of 404 for a missing object.
-_CHECK_CREDENTIALS = "check the credentials, and that they permit reading, writing, deleting and listing"
+_CHECK_CREDENTIALS = (
+    "check the credentials, and that they permit reading, writing, deleting and listing"
+)
 _HINTS = (
     (
         r"NoSuchBucket|ContainerNotFound|bucket does not exist",
@@ -58,17 +63,32 @@ _HINTS = (
     (r"RequestTimeTooSkewed", "set the clock of this machine right (NTP keeps it so)"),
     (r"\b40[13]\b|ExpiredToken|InvalidAccessKeyId", _CHECK_CREDENTIALS),
     (r"incorrectly configured region", "check `region`"),
-    (r"InvalidCertificate", "check `root_certificate`, which names the authority of the server's certificate"),
+    (
+        r"InvalidCertificate",
+        "check `root_certificate`, which names the authority of the server's certificate",
+    ),
     (r"InvalidMessage", "the server does not answer in TLS; check `endpoint`"),
     (r"Too many open files", "raise `ulimit -n`"),
-    (r"(?i)connection refused|dns error|name or service not known|failed to lookup", "check `endpoint`"),
+    (
+        r"(?i)connection refused|dns error|name or service not known|failed to lookup",
+        "check `endpoint`",
+    ),
 )
 
 
-def outcome(operation: str, key: str, error: BaseException, store: str, secrets: Iterable[str] = ()) -> StoreError:
-    """The store error for an error of the client. `store` names the store in the text. Not chained to `error`."""
-    if isinstance(error, FileNotFoundError) and operation.startswith("get") and _NO_KEY in str(error):
-        return ObjectMissing(operation, key, "404 Not Found: NoSuchKey")  # at once: a reader polls by such answers
+def outcome(
+    operation: str, key: str, error: BaseException, store: str, secrets: Iterable[str] = ()
+) -> StoreError:
+    """The store error for an error of the client. `store` names the store in the text. Not chained
+    to `error`.
+    """
+    if (
+        isinstance(error, FileNotFoundError)
+        and operation.startswith("get")
+        and _NO_KEY in str(error)
+    ):
+        # At once: a reader polls by such answers.
+        return ObjectMissing(operation, key, "404 Not Found: NoSuchKey")
     # Masked before parts are cut out: a truncated secret would not be recognised.
     text, _, details = scrub(str(error), secrets).partition("Debug source:")
     status = _status(text)
@@ -80,9 +100,12 @@ def outcome(operation: str, key: str, error: BaseException, store: str, secrets:
     if isinstance(error, FileNotFoundError) and operation.startswith("get") and not no_bucket:
         return ObjectMissing(operation, key, reason)
     if operation == "create" and (status in {405, 501} or code == "NotImplemented"):
-        return CreateUnsupported(operation, key, f"{store} does not support create-if-absent: {reason}")
+        return CreateUnsupported(
+            operation, key, f"{store} does not support create-if-absent: {reason}"
+        )
     if operation in _WRITES and int(_found(_RETRIES, text) or 0) > 0:
-        # An earlier attempt without an answer may have succeeded, whatever the answer to the last one is.
+        # An earlier attempt without an answer may have succeeded, whatever the answer to the last
+        # one is.
         return StoreUnavailable(operation, key, reason)
     refused = (
         no_bucket
@@ -115,8 +138,11 @@ def _reason(text: str, details: str) -> str:
     if status := _found(_STATUS, text).strip():
         parts = [status, _found(_CODE, text), _found(_MESSAGE, text)]
     else:
-        # No answer: the end of the client's text ("HTTP error: error sending request"), and the cause in its details.
-        cause = _found(_SYSTEM_MESSAGE, details) or re.sub(r"\(\s*", ": ", _found(_TLS_FAULT, details))
+        # No answer: the end of the client's text ("HTTP error: error sending request"), and the
+        # cause in its details.
+        cause = _found(_SYSTEM_MESSAGE, details) or re.sub(
+            r"\(\s*", ": ", _found(_TLS_FAULT, details)
+        )
         parts = [text.strip().rpartition(" - ")[2].partition("\n")[0][:200], cause]
     reason = printable(": ".join(part for part in parts if part))
     hint = next((hint for pattern, hint in _HINTS if re.search(pattern, reason)), "")

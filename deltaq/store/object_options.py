@@ -1,7 +1,9 @@
-"""Builds the arguments of the object store client from `store.*` options and the environment. Pure functions.
+"""Builds the arguments of the object store client from `store.*` options and the environment. Pure
+functions.
 
-An explicit option takes precedence over the environment. The client itself reads all other settings from `AWS_*`,
-`GOOGLE_*` and `AZURE_*` variables. Without keys it requests a role from the machine's metadata service.
+An explicit option takes precedence over the environment. The client itself reads all other settings
+from `AWS_*`, `GOOGLE_*` and `AZURE_*` variables. Without keys it requests a role from the machine's
+metadata service.
 """
 
 from __future__ import annotations
@@ -45,12 +47,14 @@ _ANY = {
     "proxy_url": Option("client", "proxy_url", secret=True),
     "proxy_excludes": Option("client", "proxy_excludes"),
     "user_agent": Option("client", "user_agent"),
-    "timeout_ms": Option("client", "timeout", "ms"),  # one request, from connecting to the last byte
+    # One request, from connecting to the last byte.
+    "timeout_ms": Option("client", "timeout", "ms"),
     "connect_timeout_ms": Option("client", "connect_timeout", "ms"),
     "read_timeout_ms": Option("client", "read_timeout", "ms"),
     "pool_idle_timeout_ms": Option("client", "pool_idle_timeout", "ms"),
     "pool_max_idle_per_host": Option("client", "pool_max_idle_per_host", "count"),
-    "retries": Option("retry", "max_retries", "count"),  # of anything but a create, which is never repeated
+    # Of anything but a create, which is never repeated.
+    "retries": Option("retry", "max_retries", "count"),
     "retry_timeout_ms": Option("retry", "retry_timeout", "ms"),
 }
 
@@ -59,12 +63,24 @@ OPTIONS: Mapping[str, Mapping[str, Option]] = {
         **_ANY,
         "endpoint": Option("config", "aws_endpoint_url_s3"),
         **_config("access_key_id", "secret_access_key", "session_token", secret=True),
-        **_config("region", "checksum_algorithm", "server_side_encryption", "sse_kms_key_id", "request_payer"),
+        **_config(
+            "region",
+            "checksum_algorithm",
+            "server_side_encryption",
+            "sse_kms_key_id",
+            "request_payer",
+        ),
         **_config("role_arn", "role_session_name", "metadata_endpoint"),
         **_config("container_credentials_relative_uri", "container_credentials_full_uri"),
         **_config("container_authorization_token_file"),
         **_config("sse_customer_key_base64", secret=True),
-        **_config("skip_signature", "unsigned_payload", "imdsv1_fallback", "sse_bucket_key_enabled", kind="flag"),
+        **_config(
+            "skip_signature",
+            "unsigned_payload",
+            "imdsv1_fallback",
+            "sse_bucket_key_enabled",
+            kind="flag",
+        ),
         "virtual_hosted_style": Option("config", "virtual_hosted_style_request", "flag"),
     },
     "gs": {
@@ -76,9 +92,18 @@ OPTIONS: Mapping[str, Mapping[str, Option]] = {
     },
     "az": {
         **_ANY,
-        **_config("endpoint", "account_name", "client_id", "tenant_id", "authority_host", "federated_token_file"),
+        **_config(
+            "endpoint",
+            "account_name",
+            "client_id",
+            "tenant_id",
+            "authority_host",
+            "federated_token_file",
+        ),
         **_config("msi_endpoint", "object_id", "msi_resource_id", "credential_type"),
-        **_config("account_key", "client_secret", "sas_key", "token", "encryption_key", secret=True),
+        **_config(
+            "account_key", "client_secret", "sas_key", "token", "encryption_key", secret=True
+        ),
         **_config("use_emulator", "use_azure_cli", "skip_signature", kind="flag"),
     },
 }
@@ -91,7 +116,8 @@ _ENDPOINT_VARIABLES = {
 }
 _PROVIDERS = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 
-# Azure's client prefers some kinds of credentials to others, whatever their source. An explicit one must win.
+# Azure's client prefers some kinds of credentials to others, whatever their source. An explicit one
+# must win.
 _AZURE_CREDENTIAL_TYPES = {
     "token": "bearer_token",
     "account_key": "access_key",
@@ -111,11 +137,16 @@ class ObjectSettings:
     client: dict[str, object] = field(repr=False)
     retry: dict[str, object] = field(repr=False)
     secrets: frozenset[str] = field(repr=False)
-    ignores_session_token: bool = False  # the environment has a session token that does not belong to these keys
+    # The environment has a session token that does not belong to these keys.
+    ignores_session_token: bool = False
 
 
-def object_settings(scheme: str, options: Mapping[str, object], environ: Mapping[str, str]) -> ObjectSettings:
-    """The client's arguments. ValueError, with the option and the remedy, for options that are not valid."""
+def object_settings(
+    scheme: str, options: Mapping[str, object], environ: Mapping[str, str]
+) -> ObjectSettings:
+    """The client's arguments. ValueError, with the option and the remedy, for options that are not
+    valid.
+    """
     values = {name: _parse(scheme, name, value) for name, value in options.items()}
     if scheme == "s3":
         values = {**_s3_keys(values, environ), **values}
@@ -132,14 +163,17 @@ def object_settings(scheme: str, options: Mapping[str, object], environ: Mapping
     for name, value in values.items():
         option = OPTIONS[scheme][name]
         # The client takes numbers as strings, except in its retry settings.
-        parts[option.part][option.target] = str(value) if option.kind == "count" and option.part == "client" else value
+        parts[option.part][option.target] = (
+            str(value) if option.kind == "count" and option.part == "client" else value
+        )
     if endpoint is not None:
         parts["config"][OPTIONS[scheme]["endpoint"].target] = endpoint.geturl()
         parts["client"]["allow_http"] = endpoint.scheme == "http"
     if values.get("use_emulator"):
         parts["client"]["allow_http"] = True
     if scheme == "s3":
-        # Overrides the environment. `create` depends on `conditional_put`, and many servers lack bulk deletes.
+        # Overrides the environment. `create` depends on `conditional_put`, and many servers lack
+        # bulk deletes.
         parts["config"] |= {"conditional_put": "etag", "disable_bulk_delete": True}
     where = f" at {endpoint.scheme}://{endpoint.netloc}" if endpoint is not None else ""
     has_foreign_token = _first(environ, ("AWS_SESSION_TOKEN", "AWS_TOKEN")) is not None
@@ -147,7 +181,9 @@ def object_settings(scheme: str, options: Mapping[str, object], environ: Mapping
         provider=_PROVIDERS[scheme] + where,
         **parts,
         secrets=_secrets(scheme, values, environ),
-        ignores_session_token=has_foreign_token and "access_key_id" in values and "session_token" not in values,
+        ignores_session_token=has_foreign_token
+        and "access_key_id" in values
+        and "session_token" not in values,
     )
 
 
@@ -155,7 +191,11 @@ def _parse(scheme: str, name: str, value: object) -> object:
     option = OPTIONS[scheme].get(name)
     if option is None:
         near = difflib.get_close_matches(name, OPTIONS[scheme], n=1)
-        hint = f"did you mean store.{near[0]}?" if near else f"known are: {', '.join(sorted(OPTIONS[scheme]))}"
+        hint = (
+            f"did you mean store.{near[0]}?"
+            if near
+            else f"known are: {', '.join(sorted(OPTIONS[scheme]))}"
+        )
         raise ValueError(f"store.{name}: no such option of {scheme}:// stores; {hint}")
     shown = "(not shown)" if option.secret else repr(value)
     if option.kind == "flag":
@@ -169,7 +209,8 @@ def _parse(scheme: str, name: str, value: object) -> object:
         if not is_number or not least <= int(str(value)) <= _INT32:
             unit = "milliseconds" if option.kind == "ms" else "times"
             raise ValueError(
-                f"store.{name}={shown}: must be a whole number of {unit}, {least} or more, and at most {_INT32}"
+                f"store.{name}={shown}: must be a whole number of {unit}, {least} or more, and at "
+                f"most {_INT32}"
             )
         return timedelta(milliseconds=int(str(value))) if option.kind == "ms" else int(str(value))
     if not isinstance(value, str) or not value:
@@ -181,8 +222,13 @@ def _s3_keys(values: Mapping[str, object], environ: Mapping[str, str]) -> dict[s
     """The pair of keys from MinIO's own variables, if neither options nor AWS variables set one."""
     given = {"access_key_id", "secret_access_key"} & values.keys()
     if len(given) == 1 or (not given and "session_token" in values):
-        raise ValueError("store.access_key_id and store.secret_access_key belong together: set both, or neither")
-    pair = (_first(environ, ["MINIO_S3_ACCESS_KEY"]), _first(environ, ["MINIO_S3_SECRET_ACCESS_KEY"]))
+        raise ValueError(
+            "store.access_key_id and store.secret_access_key belong together: set both, or neither"
+        )
+    pair = (
+        _first(environ, ["MINIO_S3_ACCESS_KEY"]),
+        _first(environ, ["MINIO_S3_SECRET_ACCESS_KEY"]),
+    )
     if given or None in pair or _first(environ, ["AWS_ACCESS_KEY_ID"]) is not None:
         return {}
     return {"access_key_id": pair[0], "secret_access_key": pair[1]}
@@ -192,11 +238,15 @@ def _azure_credential_type(values: Mapping[str, object]) -> dict[str, object]:
     given = [name for name in _AZURE_CREDENTIAL_TYPES if values.get(name)]
     if len(given) > 1 and "credential_type" not in values:
         names = " and ".join(f"store.{name}" for name in given)
-        raise ValueError(f"{names}: several credentials; set one of them, or store.credential_type to choose")
+        raise ValueError(
+            f"{names}: several credentials; set one of them, or store.credential_type to choose"
+        )
     return {"credential_type": _AZURE_CREDENTIAL_TYPES[given[0]]} if len(given) == 1 else {}
 
 
-def _endpoint(scheme: str, values: Mapping[str, object], environ: Mapping[str, str]) -> SplitResult | None:
+def _endpoint(
+    scheme: str, values: Mapping[str, object], environ: Mapping[str, str]
+) -> SplitResult | None:
     """The validated endpoint from an option or a variable; None for the provider's default."""
     if "endpoint" in values:
         source, text = "store.endpoint", str(values["endpoint"])
@@ -207,18 +257,27 @@ def _endpoint(scheme: str, values: Mapping[str, object], environ: Mapping[str, s
         return None
     # The text is never shown: it may contain a password.
     if any(mark in text for mark in "@?#"):
-        raise ValueError(f"{source}: must not hold credentials, a query or a fragment; use the options for credentials")
+        raise ValueError(
+            f"{source}: must not hold credentials, a query or a fragment; use the options for "
+            "credentials"
+        )
     try:
         endpoint = urlsplit(text)
         host, _ = endpoint.hostname, endpoint.port
     except ValueError:
         endpoint, host = urlsplit(""), None
     if endpoint.scheme not in {"http", "https"} or not host:
-        raise ValueError(f"{source}: must be an address such as https://storage.example.com or http://localhost:9000")
-    allowed = values.get("allow_http", str(environ.get("AWS_ALLOW_HTTP", "")).lower() in {"true", "1"})
+        raise ValueError(
+            f"{source}: must be an address such as https://storage.example.com or "
+            "http://localhost:9000"
+        )
+    allowed = values.get(
+        "allow_http", str(environ.get("AWS_ALLOW_HTTP", "")).lower() in {"true", "1"}
+    )
     if endpoint.scheme == "http" and not (allowed or _is_loopback(host)):
         raise ValueError(
-            f"{source}=http://{host}: data would travel unencrypted; use https, or set store.allow_http=true"
+            f"{source}=http://{host}: data would travel unencrypted; use https, or set "
+            "store.allow_http=true"
         )
     return endpoint
 
@@ -230,7 +289,9 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _secrets(scheme: str, values: Mapping[str, object], environ: Mapping[str, str]) -> frozenset[str]:
+def _secrets(
+    scheme: str, values: Mapping[str, object], environ: Mapping[str, str]
+) -> frozenset[str]:
     """All values to mask: secret options, and values of variables that look like credentials."""
     explicit = {str(value) for name, value in values.items() if OPTIONS[scheme][name].secret}
     ambient = {value for name, value in environ.items() if _is_credential(name)}

@@ -1,6 +1,8 @@
-"""A store in a bucket: S3 and compatible servers, Google Cloud Storage and Azure Blob Storage, through obstore.
+"""A store in a bucket: S3 and compatible servers, Google Cloud Storage and Azure Blob Storage,
+through obstore.
 
-Uses obstore's blocking calls. They release the interpreter lock, and its asynchronous calls take 100 µs more each.
+Uses obstore's blocking calls. They release the interpreter lock, and its asynchronous calls take
+100 µs more each.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from math import inf
 import obstore
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.store.contract import ObjectEntry, ObjectTooLarge, PollInterval, StoreRefused, StoreUnavailable
+from deltaq.store.contract import (
+    ObjectEntry,
+    ObjectTooLarge,
+    PollInterval,
+    StoreRefused,
+    StoreUnavailable,
+)
 from deltaq.store.keys import check_folder, check_key, check_prefix, check_range
 from deltaq.store.object_connection import IMPATIENT_TIMEOUTS_S, BucketConnection, Client, connect
 from deltaq.store.object_errors import outcome
@@ -23,9 +31,10 @@ POLL_INTERVAL = PollInterval(busy_s=0.01, idle_s=0.5)
 """Every poll is a billed request, and on some servers a poll delays the write that it waits for."""
 
 NEAR_POLL_INTERVAL = PollInterval(busy_s=0.005, idle_s=0.5, steady_s=0.03)
-"""For a server that answers within `NEAR_S`, which is probably in the same network. The busy interval is kept for
-longer than a low-latency producer lingers. Otherwise the poll that finds its messages would be late by half of that
-time."""
+"""For a server that answers within `NEAR_S`, which is probably in the same network. The busy
+interval is kept for longer than a low-latency producer lingers. Otherwise the poll that finds its
+messages would be late by half of that time.
+"""
 
 NEAR_S = 0.003
 
@@ -35,21 +44,30 @@ PART_BYTES = 16 * 1024 * 1024
 PARTS_IN_FLIGHT = 4
 
 IMPATIENT_ATTEMPTS = 6
-"""Number of requests with a timeout of `IMPATIENT_TIMEOUTS_S`; the next one has the normal timeout."""
+"""Number of requests with a timeout of `IMPATIENT_TIMEOUTS_S`; the next one has the normal
+timeout.
+"""
 
 
 def open_object_store(
-    scheme: str, bucket: str, prefix: str, options: Mapping[str, object], clock: Clock = SYSTEM_CLOCK
+    scheme: str,
+    bucket: str,
+    prefix: str,
+    options: Mapping[str, object],
+    clock: Clock = SYSTEM_CLOCK,
 ) -> ObjectStore:
-    """The store in `bucket` under `prefix`. Does no I/O. ValueError if options or the environment are invalid."""
+    """The store in `bucket` under `prefix`. Does no I/O. ValueError if options or the environment
+    are invalid.
+    """
     return ObjectStore(connect(scheme, bucket, prefix, options), clock)
 
 
 class ObjectStore:
     """Objects in a bucket, under the prefix of the URL.
 
-    A proxy may answer with status 200 in place of the store. `get` returns such an answer as content, which its callers
-    verify. `delete` takes it for success, which leaves the object behind. The other operations detect it.
+    A proxy may answer with status 200 in place of the store. `get` returns such an answer as
+    content, which its callers verify. `delete` takes it for success, which leaves the object
+    behind. The other operations detect it.
     """
 
     is_remote = True
@@ -81,11 +99,15 @@ class ObjectStore:
                 return self._timed_get(self._connection.impatient_clients[which], key, size_max)
             except StoreUnavailable:
                 if self._clock.monotonic() - asked_at < IMPATIENT_TIMEOUTS_S[which]:
-                    break  # failed before the timeout: the server has an error, so use the normal timeout and retries
+                    # Failed before the timeout: the server has an error, so use the normal timeout
+                    # and retries.
+                    break
         return self._timed_get(self._connection.client, key, size_max)
 
     def _timed_get(self, client: Client, key: str, size_max: int | None) -> bytes:
-        """Get an object, and update the average answer time. The answer "no such object" counts too."""
+        """Get an object, and update the average answer time. The answer "no such object" counts
+        too.
+        """
         started_at, is_answer = self._clock.monotonic(), True
         try:
             return self._get(client, key, size_max)
@@ -94,10 +116,15 @@ class ObjectStore:
             raise
         finally:
             if is_answer:
-                # One slow answer counts as one of twice the average. Otherwise a single read that met a write would
-                # make the server count as slow, and the next such read would not be repeated.
+                # One slow answer counts as one of twice the average. Otherwise a single read that
+                # met a write would make the server count as slow, and the next such read would not
+                # be repeated.
                 took_s = min(self._clock.monotonic() - started_at, 2 * self._answer_s)
-                self._answer_s = took_s if self._answer_s == inf else self._answer_s + (took_s - self._answer_s) / 8
+                self._answer_s = (
+                    took_s
+                    if self._answer_s == inf
+                    else self._answer_s + (took_s - self._answer_s) / 8
+                )
 
     def _get(self, client: Client, key: str, size_max: int | None) -> bytes:
         def content() -> bytes:
@@ -123,7 +150,9 @@ class ObjectStore:
         self._connection.attempt(
             "put",
             key,
-            lambda: obstore.put(client, key, view, chunk_size=PART_BYTES, max_concurrency=PARTS_IN_FLIGHT),
+            lambda: obstore.put(
+                client, key, view, chunk_size=PART_BYTES, max_concurrency=PARTS_IN_FLIGHT
+            ),
         )
         self._listing.known = key
 
@@ -132,12 +161,16 @@ class ObjectStore:
         client, view = self._connection.create_client, memoryview(data).cast("B")
         # The condition applies to one request, so the object is never sent in parts.
         self._connection.attempt(
-            "create", key, lambda: obstore.put(client, key, view, mode="create", use_multipart=False)
+            "create",
+            key,
+            lambda: obstore.put(client, key, view, mode="create", use_multipart=False),
         )
         self._listing.known = key
 
     def link(self, key: str, to: str) -> None:
-        raise StoreRefused("link", key, f"object stores have no links, so it cannot be named {to!r} as well")
+        raise StoreRefused(
+            "link", key, f"object stores have no links, so it cannot be named {to!r} as well"
+        )
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         check_prefix("list", prefix)
@@ -159,7 +192,8 @@ class ObjectStore:
         check_folder("sync", folder)
 
     def remove_unfinished(self) -> Iterator[int]:
-        return iter(())  # an interrupted upload leaves no object; a lifecycle rule of the bucket aborts it
+        # An interrupted upload leaves no object; a lifecycle rule of the bucket aborts it.
+        return iter(())
 
     def watch(self) -> SignalWatch:
         return SignalWatch(self._clock)
@@ -168,7 +202,10 @@ class ObjectStore:
         return f"<ObjectStore {self.url}>"
 
     def __reduce__(self) -> str:
-        raise TypeError(f"{self!r} holds credentials and connections and cannot be pickled: open it from its URL again")
+        raise TypeError(
+            f"{self!r} holds credentials and connections and cannot be pickled: open it from its "
+            "URL again"
+        )
 
     def _delete(self, key: str) -> None:
         try:

@@ -1,4 +1,6 @@
-"""Runs several store operations in parallel, so that a call waits for the slowest and not for the sum."""
+"""Runs several store operations in parallel, so that a call waits for the slowest and not for the
+sum.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 REQUESTS_MAX = 8
-"""Maximum number of concurrent operations of one call: hides the latency of a store without overloading it."""
+"""Maximum number of concurrent operations of one call: hides the latency of a store without
+overloading it.
+"""
 
 LONGEST_WAIT_S = 3600.0
 """Longest single wait on a condition: the system rejects very long ones."""
@@ -22,14 +26,18 @@ INTERRUPTED_WAIT_S = 1.0
 """How long an interrupted call with a timeout waits for its running operations."""
 
 
-def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeout_s: float | None = None) -> list[R]:
+def in_parallel(
+    clock: Clock, work: Callable[[T], R], items: Sequence[T], timeout_s: float | None = None
+) -> list[R]:
     """`work(item)` for each item, in the order of the items, on up to `REQUESTS_MAX` threads.
 
-    After a failure no further item is started, and the exception is raised once the running items have ended.
-    KafkaException (_TIMED_OUT) after `timeout_s` seconds; running items then continue in the background.
+    After a failure no further item is started, and the exception is raised once the running items
+    have ended. KafkaException (_TIMED_OUT) after `timeout_s` seconds; running items then continue
+    in the background.
 
-    Where no thread can be started, the calling thread does all the work, without a time limit. Python 3.12.0 to 3.12.2
-    start none once the main thread has ended, when producers still flush and consumers still leave their groups.
+    Where no thread can be started, the calling thread does all the work, without a time limit.
+    Python 3.12.0 to 3.12.2 start none once the main thread has ended, when producers still flush
+    and consumers still leave their groups.
     """
     if len(items) <= 1 and timeout_s is None:
         return [work(item) for item in items]
@@ -45,13 +53,15 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
         if not job.is_abandoned:
             join_timeout_s = None if timeout_s is None else min(timeout_s, INTERRUPTED_WAIT_S)
             for thread in threads:
-                # The threads are ending. One that is still inside Arrow when the program exits would abort it.
+                # The threads are ending. One that is still inside Arrow when the program exits
+                # would abort it.
                 thread.join(join_timeout_s)
 
 
 def within(clock: Clock, seconds: float, ask: Callable[[], R]) -> R:
-    """The result of `ask`. KafkaException (_TIMED_OUT) after this time; `ask` then continues in the background. See
-    `in_parallel` where no thread can be started."""
+    """The result of `ask`. KafkaException (_TIMED_OUT) after this time; `ask` then continues in the
+    background. See `in_parallel` where no thread can be started.
+    """
     if seconds == float("inf"):
         return ask()
     (answer,) = in_parallel(clock, lambda _: ask(), (None,), seconds)
@@ -67,13 +77,19 @@ def _start(clock: Clock, run: Callable[[], None], count: int, threads: list[Thre
             break  # fewer threads do the same work, more slowly
 
 
-def in_parallel_if_remote(store: Store, clock: Clock, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """As `in_parallel` on a remote store. On a local disk, where threads cost more than the reads, one by one."""
+def in_parallel_if_remote(
+    store: Store, clock: Clock, work: Callable[[T], R], items: Sequence[T]
+) -> list[R]:
+    """As `in_parallel` on a remote store. On a local disk, where threads cost more than the reads,
+    one by one.
+    """
     return in_parallel(clock, work, items) if store.is_remote else [work(item) for item in items]
 
 
 def delete_all(store: Store, clock: Clock, keys: Sequence[str]) -> None:
-    """Delete objects: in parallel on a remote store, otherwise in order. Raises what `delete` raises."""
+    """Delete objects: in parallel on a remote store, otherwise in order. Raises what `delete`
+    raises.
+    """
     in_parallel_if_remote(store, clock, store.delete, keys)
 
 
@@ -118,7 +134,8 @@ class _Job(Generic[T, R]):
     def results(self, timeout_s: float | None) -> list[R]:
         """Wait for the threads and return their results. Called by the calling thread."""
         with self._changed:
-            self._wait(timeout_s)  # in a function of its own for the reason in `CallbackQueue.forget_flushes`
+            # In a function of its own for the reason in `CallbackQueue.forget_flushes`.
+            self._wait(timeout_s)
             if self._failure is not None:
                 raise self._failure
             return [self._results[at] for at in range(len(self._items))]

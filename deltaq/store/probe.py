@@ -1,6 +1,7 @@
 """Proves, before the first write of a process, that a store's `create` refuses a taken key.
 
-All guarantees of deltaq rest on that property, and some S3-compatible stores accept the condition and ignore it.
+All guarantees of deltaq rest on that property, and some S3-compatible stores accept the condition
+and ignore it.
 """
 
 from __future__ import annotations
@@ -26,20 +27,25 @@ REFUSED_ATTEMPTS = 3
 PROBE_BACKOFF_S = 0.05  # doubles with each attempt
 
 LEFT_AFTER_MS = 24 * 3600 * 1000
-"""A probe object of this age was left by a crash. Younger ones are kept: deleting one in use makes its probe fail."""
+"""A probe object of this age was left by a crash. Younger ones are kept: deleting one in use makes
+its probe fail.
+"""
 
 _FIRST, _SECOND = b"first", b"second"
 
 
 class StoreUnsafe(StoreError):
-    """The store does not refuse to create an existing key, so data would be lost. Use another store or version."""
+    """The store does not refuse to create an existing key, so data would be lost. Use another store
+    or version.
+    """
 
 
 def probe(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
-    """Create one temporary object twice. StoreUnsafe if the second `create` succeeds or has any effect.
+    """Create one temporary object twice. StoreUnsafe if the second `create` succeeds or has any
+    effect.
 
-    StoreUnavailable after 5 attempts without a clear answer, StoreRefused after 3 refusals: MinIO denies access to a
-    folder while another process's probe is being removed from it.
+    StoreUnavailable after 5 attempts without a clear answer, StoreRefused after 3 refusals: MinIO
+    denies access to a folder while another process's probe is being removed from it.
     """
     for attempt in range(PROBE_ATTEMPTS):
         key = PROBE_FOLDER + clock.unique_id()
@@ -50,11 +56,14 @@ def probe(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
             StoreUnavailable,
             StoreRefused,
         ) as error:  # the next attempt needs a new key: a lost answer proves nothing
-            if attempt + 1 >= (REFUSED_ATTEMPTS if isinstance(error, StoreRefused) else PROBE_ATTEMPTS):
+            if attempt + 1 >= (
+                REFUSED_ATTEMPTS if isinstance(error, StoreRefused) else PROBE_ATTEMPTS
+            ):
                 raise
             clock.sleep(PROBE_BACKOFF_S * 2**attempt * (0.5 + clock.random()))
         finally:
-            with suppress(StoreError):  # a client without permission to delete may still write: a few bytes remain
+            # A client without permission to delete may still write: a few bytes remain.
+            with suppress(StoreError):
                 store.delete(key)
 
 
@@ -75,14 +84,17 @@ def _probe_key(store: Store, key: str) -> None:
     except CreateUnsupported as error:
         raise StoreUnsafe("probe", key, f"{store.url}: {error.reason}") from None
     except ObjectExists as error:
-        # The key is unique, so no other writer can have taken it: the store answers so for "try again".
+        # The key is unique, so no other writer can have taken it: the store answers so for "try
+        # again".
         raise StoreUnavailable("probe", key, error.reason) from None
     try:
         store.create(key, _SECOND)
     except ObjectExists:
         # Read twice: the first answer may have been damaged in transit.
         if _read(store, key) != _FIRST and _read(store, key) != _FIRST:
-            raise StoreUnsafe("probe", key, _verdict(store, "refused a taken key and yet lost its object")) from None
+            raise StoreUnsafe(
+                "probe", key, _verdict(store, "refused a taken key and yet lost its object")
+            ) from None
     else:
         raise StoreUnsafe("probe", key, _verdict(store, "created the same key twice"))
 
@@ -95,16 +107,19 @@ def _read(store: Store, key: str) -> bytes | None:
 
 
 def _verdict(store: Store, fault: str) -> str:
-    provider = getattr(store, "provider", "")  # only object stores have one; the URL does not show it
+    # Only object stores have one; the URL does not show it.
+    provider = getattr(store, "provider", "")
     name = f"{store.url} ({provider})" if provider else store.url
     return (
-        f"{name} {fault}: it ignores create-if-absent, and writers would overwrite each other's data. "
-        "Use a store, or a version of it, that honours `If-None-Match: *`"
+        f"{name} {fault}: it ignores create-if-absent, and writers would overwrite each other's "
+        "data. Use a store, or a version of it, that honours `If-None-Match: *`"
     )
 
 
 def remove_left_probes(store: Store, now_ms: int) -> int:
-    """Delete the objects of probes that a crash interrupted; returns their number. StoreUnavailable, StoreRefused."""
+    """Delete the objects of probes that a crash interrupted; returns their number.
+    StoreUnavailable, StoreRefused.
+    """
     left = left_probes(store, now_ms)
     for key in left:
         store.delete(key)

@@ -1,4 +1,6 @@
-"""A watch that this process itself signals. Object stores have no other one; for a store in memory it suffices."""
+"""A watch that this process itself signals. Object stores have no other one; for a store in memory
+it suffices.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from deltaq.store.keys import check_folder
 
 
 class SignalWatch:
-    """Waits on a condition of the clock until `changed` names a key in a watched folder, or `wake` is called."""
+    """Waits on a condition of the clock until `changed` names a key in a watched folder, or `wake`
+    is called.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,6 @@
-"""Test kit for programs that use deltaq, and for deltaq itself: fault injection, manual clocks, a history checker."""
+"""Test kit for programs that use deltaq, and for deltaq itself: fault injection, manual clocks, a
+history checker.
+"""
 
 from deltaq.testing.checker import Anomaly, check_history, report
 from deltaq.testing.faults import Crash, Effect, Fault, Rule

@@ -1,4 +1,6 @@
-"""Seeded random numbers that depend only on their arguments: equal on every machine and in any order of calls."""
+"""Seeded random numbers that depend only on their arguments: equal on every machine and in any
+order of calls.
+"""
 
 from __future__ import annotations
 

@@ -42,22 +42,26 @@ _STRIKES = {
 class Crash(SystemExit):
     """Simulates the death of the process. Abandon its clients; do not close them.
 
-    It is a SystemExit, so that no `except Exception` catches it. Give the clients a `MortalClock` or a `ManualClock`,
-    so that their threads end without a traceback.
+    It is a SystemExit, so that no `except Exception` catches it. Give the clients a `MortalClock`
+    or a `ManualClock`, so that their threads end without a traceback.
     """
 
 
 class Effect(StrEnum):
-    """The effect of a fault, as counted in `FaultyStore.effects`. A fault that changed nothing is not counted."""
+    """The effect of a fault, as counted in `FaultyStore.effects`. A fault that changed nothing is
+    not counted.
+    """
 
     ERROR_BEFORE = "error_before"  # reported as failed; not done
     ANSWER_LOST = "answer_lost"  # done, but reported as failed
-    REFUSAL_LOST = "refusal_lost"  # the store's own refusal or error was replaced by StoreUnavailable
+    # The store's own refusal or error was replaced by StoreUnavailable.
+    REFUSAL_LOST = "refusal_lost"
     HUNG = "hung"  # no answer for a long time, then reported as failed; not done
     DELAYED = "delayed"  # done after a delay
     LATE_WRITE_HELD = "late_write_held"  # reported as failed, and still pending
     LATE_WRITE_LANDED = "late_write_landed"  # a held write took effect
-    LATE_WRITE_REFUSED = "late_write_refused"  # the store refused a held write, such as a create of an existing key
+    # The store refused a held write, such as a create of an existing key.
+    LATE_WRITE_REFUSED = "late_write_refused"
     REFUSED = "refused"
     NO_SPACE = "no_space"
     FALSE_CONFLICT = "false_conflict"  # refused as taken, though the key was free
@@ -74,7 +78,9 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of failure; create it with the class methods below. The exceptions are those of `deltaq.store`."""
+    """One kind of failure; create it with the class methods below. The exceptions are those of
+    `deltaq.store`.
+    """
 
     name: str
     reason: str = ""
@@ -84,37 +90,50 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.name not in _STRIKES:
-            raise ValueError(f"fault {self.name!r}: unknown; known are {', '.join(sorted(_STRIKES))}")
+            raise ValueError(
+                f"fault {self.name!r}: unknown; known are {', '.join(sorted(_STRIKES))}"
+            )
         if self.seconds is not None and not 0 <= self.seconds < math.inf:
-            raise ValueError(f"{self.name}: seconds={self.seconds!r} must be a finite number, not below 0")
+            raise ValueError(
+                f"{self.name}: seconds={self.seconds!r} must be a finite number, not below 0"
+            )
 
     # --- no answer ---
 
     @classmethod
     def error_before(cls, reason: str = "connection refused") -> Fault:
-        """StoreUnavailable, and the operation is not done: server unreachable, HTTP 429, 500, 503."""
+        """StoreUnavailable, and the operation is not done: server unreachable, HTTP 429, 500,
+        503.
+        """
         return cls("error_before", reason)
 
     @classmethod
     def error_after(cls, reason: str = "the answer was lost") -> Fault:
-        """StoreUnavailable, although the operation is done. A listing breaks off after its last key."""
+        """StoreUnavailable, although the operation is done. A listing breaks off after its last
+        key.
+        """
         return cls("error_after", reason)
 
     @classmethod
     def hang(cls, seconds: float | None = None, reason: str = "timed out") -> Fault:
-        """No answer for `seconds` of the clock (None: until `FaultyStore.release`), then as `error_before`."""
+        """No answer for `seconds` of the clock (None: until `FaultyStore.release`), then as
+        `error_before`.
+        """
         return cls("hang", reason, seconds)
 
     @classmethod
     def slow(cls, seconds: float | None = None) -> Fault:
-        """The operation succeeds after `seconds` of the clock (None: after `FaultyStore.release`)."""
+        """The operation succeeds after `seconds` of the clock (None: after
+        `FaultyStore.release`).
+        """
         return cls("slow", seconds=seconds)
 
     @classmethod
     def late_apply(cls, seconds: float | None = None, reason: str = "timed out") -> Fault:
         """A write that raises StoreUnavailable at once, and is carried out later.
 
-        It is carried out after `seconds` of the clock (None: when `FaultyStore.land_late` is called).
+        It is carried out after `seconds` of the clock (None: when `FaultyStore.land_late` is
+        called).
         """
         return cls("late_apply", reason, seconds)
 
@@ -132,19 +151,25 @@ class Fault:
 
     @classmethod
     def conflict(cls, reason: str = "conflicting request in flight") -> Fault:
-        """ObjectExists from a `create` of a free key: HTTP 409 for two concurrent requests, both of which fail."""
+        """ObjectExists from a `create` of a free key: HTTP 409 for two concurrent requests, both of
+        which fail.
+        """
         return cls("conflict", reason)
 
     # --- wrong answers ---
 
     @classmethod
     def ignored_condition(cls) -> Fault:
-        """A `create` that replaces an existing object, as in stores without support for `If-None-Match`."""
+        """A `create` that replaces an existing object, as in stores without support for
+        `If-None-Match`.
+        """
         return cls("ignored_condition")
 
     @classmethod
     def missing(cls) -> Fault:
-        """ObjectMissing from a `get` or `get_range` of an existing object: HTTP 404 for a key that was just listed."""
+        """ObjectMissing from a `get` or `get_range` of an existing object: HTTP 404 for a key that
+        was just listed.
+        """
         return cls("missing")
 
     @classmethod
@@ -159,31 +184,41 @@ class Fault:
 
     @classmethod
     def truncate(cls, length: int) -> Fault:
-        """A read that returns only the first `length` bytes; a negative `length` is the number of bytes cut off."""
+        """A read that returns only the first `length` bytes; a negative `length` is the number of
+        bytes cut off.
+        """
         return cls("truncate", number=length)
 
     @classmethod
     def flip_bit(cls, bit: int | None = None) -> Fault:
-        """A read that returns the content with bit number `bit` flipped (None: a bit chosen by the seed)."""
+        """A read that returns the content with bit number `bit` flipped (None: a bit chosen by the
+        seed).
+        """
         if bit is not None and bit < 0:
             raise ValueError(f"flip_bit: bit={bit!r} must not be negative")
         return cls("flip_bit", number=bit)
 
     @classmethod
     def damage(cls, change: Callable[[bytes], bytes]) -> Fault:
-        """A read that returns `change(content)`: for example a proxy's error page, or an older version."""
+        """A read that returns `change(content)`: for example a proxy's error page, or an older
+        version.
+        """
         return cls("damage", change=change)
 
     # --- crashes ---
 
     @classmethod
     def crash_before(cls) -> Fault:
-        """The process dies before the operation. It and every later operation of the store raise `Crash`."""
+        """The process dies before the operation. It and every later operation of the store raise
+        `Crash`.
+        """
         return cls("crash_before")
 
     @classmethod
     def crash_after(cls) -> Fault:
-        """The operation is done, and the process dies before its answer. It and every later operation raise `Crash`."""
+        """The operation is done, and the process dies before its answer. It and every later
+        operation raise `Crash`.
+        """
         return cls("crash_after")
 
     # --- damage ---
@@ -203,12 +238,12 @@ class Fault:
 class Rule:
     """Injects `fault` into operations whose key (for a listing: prefix) matches the pattern `key`.
 
-    `operation` is one of `get`, `get_range`, `list`, `list_folders`, `put`, `create`, `delete`, or a group: `read`,
-    `write` or `*`, restricted to the operations that the fault applies to. `key` is a pattern with `*` and `?`; `*`
-    also matches `/`.
+    `operation` is one of `get`, `get_range`, `list`, `list_folders`, `put`, `create`, `delete`, or
+    a group: `read`, `write` or `*`, restricted to the operations that the fault applies to. `key`
+    is a pattern with `*` and `?`; `*` also matches `/`.
 
-    Of the matching operations, the fault strikes from the `nth` on (1: the first), each with `probability`, until it
-    has struck `times` times (None: no limit).
+    Of the matching operations, the fault strikes from the `nth` on (1: the first), each with
+    `probability`, until it has struck `times` times (None: no limit).
 
     Raises ValueError for invalid values.
     """
@@ -225,21 +260,30 @@ class Rule:
             known = ", ".join((*OPERATIONS, *_GROUPS))
             raise ValueError(f"operation={self.operation!r}: unknown; known are {known}")
         if not isinstance(self.fault, Fault):
-            raise ValueError(f"fault={self.fault!r}: must be a Fault, for example Fault.error_before()")
+            raise ValueError(
+                f"fault={self.fault!r}: must be a Fault, for example Fault.error_before()"
+            )
         if not _struck(self.operation, self.fault.name):
             raise ValueError(
-                f"operation={self.operation!r}: {self.fault.name} strikes only {', '.join(_STRIKES[self.fault.name])}"
+                f"operation={self.operation!r}: {self.fault.name} strikes only "
+                f"{', '.join(_STRIKES[self.fault.name])}"
             )
         if not self.key:
-            raise ValueError("key='' matches no key: use a pattern such as '*' or 'topics/*.parquet'")
+            raise ValueError(
+                "key='' matches no key: use a pattern such as '*' or 'topics/*.parquet'"
+            )
         if self.times is not None:
             _positive("rule", "times", self.times)
         _positive("rule", "nth", self.nth)
         if not 0 < self.probability <= 1:
-            raise ValueError(f"rule: probability={self.probability!r} must be above 0 and at most 1")
+            raise ValueError(
+                f"rule: probability={self.probability!r} must be above 0 and at most 1"
+            )
 
     def matches(self, operation: str, key: str) -> bool:
-        """Whether the rule applies to this operation, apart from `nth`, `times` and `probability`."""
+        """Whether the rule applies to this operation, apart from `nth`, `times` and
+        `probability`.
+        """
         return operation in _struck(self.operation, self.fault.name) and fnmatchcase(key, self.key)
 
 

@@ -34,7 +34,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TracedOperation:
-    """An operation on a `FaultyStore`. `fault` is the name of the fault injected into it; None if there was none."""
+    """An operation on a `FaultyStore`. `fault` is the name of the fault injected into it; None if
+    there was none.
+    """
 
     operation: str
     key: str
@@ -59,18 +61,25 @@ class _Armed:
 
 
 class FaultyStore:
-    """Wraps a store and injects faults. The first rule that applies to an operation determines its fault. Thread-safe.
+    """Wraps a store and injects faults. The first rule that applies to an operation determines its
+    fault. Thread-safe.
 
-    One `FaultyStore` is one process's connection to the storage. For another process, or for a process that restarts
-    after a crash, wrap the same `inner` again. Read `inner` directly to see the true content.
+    One `FaultyStore` is one process's connection to the storage. For another process, or for a
+    process that restarts after a crash, wrap the same `inner` again. Read `inner` directly to see
+    the true content.
 
-    `operations` counts operations by name, `struck` injected faults by name, and `effects` what they did. With
-    `trace=True`, `trace` lists every operation in order. With the same `seed`, the same operations in the same order
-    meet the same faults. `clock` measures the seconds of faults.
+    `operations` counts operations by name, `struck` injected faults by name, and `effects` what
+    they did. With `trace=True`, `trace` lists every operation in order. With the same `seed`, the
+    same operations in the same order meet the same faults. `clock` measures the seconds of faults.
     """
 
     def __init__(
-        self, inner: Store, *rules: Rule, clock: Clock = SYSTEM_CLOCK, seed: int = 0, trace: bool = False
+        self,
+        inner: Store,
+        *rules: Rule,
+        clock: Clock = SYSTEM_CLOCK,
+        seed: int = 0,
+        trace: bool = False,
     ) -> None:
         self.inner = inner
         self.operations: Counter[str] = Counter()
@@ -111,8 +120,9 @@ class FaultyStore:
             self._changed.notify_all()
 
     def land_late(self) -> builtins.list[bool]:
-        """Carry out the held writes of `late_apply` without `seconds`, oldest first. Returns for each whether it took
-        effect."""
+        """Carry out the held writes of `late_apply` without `seconds`, oldest first. Returns for
+        each whether it took effect.
+        """
         with self._changed:
             held, self._late = self._late, []
         return [write.land() for write in held]
@@ -170,7 +180,10 @@ class FaultyStore:
         fault = self._strike("list", prefix)
         answer_is_lost = fault is not None and fault.name == "error_after"
         found = self._carry_out(
-            None if answer_is_lost else fault, "list", prefix, lambda: [*self.inner.list(prefix, start_after)]
+            None if answer_is_lost else fault,
+            "list",
+            prefix,
+            lambda: [*self.inner.list(prefix, start_after)],
         )
         if fault is None:
             return iter(found)
@@ -178,7 +191,9 @@ class FaultyStore:
             self._count(Effect.ANSWER_LOST)
             return chain(found, self._broken_off(prefix, fault))
         if fault.name == "stale_list":
-            newest = sorted(found, key=lambda entry: (entry.modified_ms, entry.key))[-(fault.number or 1) :]
+            newest = sorted(found, key=lambda entry: (entry.modified_ms, entry.key))[
+                -(fault.number or 1) :
+            ]
             self._count(Effect.KEYS_HIDDEN, if_so=bool(newest))
             return iter([entry for entry in found if entry not in newest])
         if fault.name == "repeated_page":
@@ -191,7 +206,9 @@ class FaultyStore:
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
         fault = self._strike("list_folders", prefix)
-        return self._carry_out(fault, "list_folders", prefix, lambda: self.inner.list_folders(prefix))
+        return self._carry_out(
+            fault, "list_folders", prefix, lambda: self.inner.list_folders(prefix)
+        )
 
     def delete(self, key: str) -> None:
         self._write("delete", key, b"", lambda key, _: self.inner.delete(key))
@@ -213,7 +230,9 @@ class FaultyStore:
     # --- which fault ---
 
     def _strike(self, operation: str, key: str) -> Fault | None:
-        """Choose the fault for this operation. Faults that prevent the operation raise here; delays end here."""
+        """Choose the fault for this operation. Faults that prevent the operation raise here; delays
+        end here.
+        """
         with self._changed:
             self._die_if_crashed()
             self.operations[operation] += 1
@@ -221,7 +240,9 @@ class FaultyStore:
             if fault is not None:
                 self.struck[fault.name] += 1
             if self._traces:
-                self.trace.append(TracedOperation(operation, key, None if fault is None else fault.name))
+                self.trace.append(
+                    TracedOperation(operation, key, None if fault is None else fault.name)
+                )
         if fault is not None:
             self._before(fault, operation, key)
         return fault
@@ -230,7 +251,8 @@ class FaultyStore:
         striking = None
         for armed in self._armed:
             if armed.rule.matches(operation, key):
-                armed.seen += 1  # even if an earlier rule strikes: `nth` counts operations, not opportunities
+                # Even if an earlier rule strikes: `nth` counts operations, not opportunities.
+                armed.seen += 1
                 if striking is None and armed.strikes(self._seed):
                     armed.struck += 1
                     striking = armed.rule.fault
@@ -300,7 +322,11 @@ class FaultyStore:
         return damaged
 
     def _write(
-        self, operation: str, key: str, data: bytes | memoryview, write: Callable[[str, bytes | memoryview], None]
+        self,
+        operation: str,
+        key: str,
+        data: bytes | memoryview,
+        write: Callable[[str, bytes | memoryview], None],
     ) -> None:
         fault = self._strike(operation, key)
         if fault is not None and fault.name == "late_apply":
@@ -336,7 +362,8 @@ class FaultyStore:
             with self._changed:
                 self._late.append(late)
         else:
-            # On a thread of its own: the write is in the network, and lands even if its sender has died.
+            # On a thread of its own: the write is in the network, and lands even if its sender has
+            # died.
             self._clock.start_thread(lambda: late.land_after(seconds), "deltaq-late-write")
 
     def _broken_off(self, prefix: str, fault: Fault) -> Iterator[ObjectEntry]:

@@ -1,30 +1,33 @@
-"""Records what the clients of a test did and observed, for `check_history`. Histories can be saved to files.
+"""Records what the clients of a test did and observed, for `check_history`. Histories can be saved
+to files.
 
     history = History(clock)
     sending = history.send("producer-1", "orders", value)       # before produce()
-    sending.ok(partition=0, offset=17)                          # in the delivery callback; or fail(), or info()
+    sending.ok(partition=0, offset=17)                          # in the callback; or fail(), info()
     polling = history.poll("consumer-1")                        # before poll()
     polling.ok([("orders", 0, 17, value)], at_tail=[("orders", 0)])
     assert not (found := check_history(history.operations, drained=True)), report(found)
 
-**Processes.** A process is one client, or several clients used as one, that does one thing at a time. Give a
-transactional producer and the consumer that feeds it the same name. Give two threads that share a producer different
-names. Sends may overlap: their order is that of the calls of `produce`. A client that replaces a closed or killed one
-may reuse its name if `crash` was recorded in between.
+**Processes.** A process is one client, or several clients used as one, that does one thing at a
+time. Give a transactional producer and the consumer that feeds it the same name. Give two threads
+that share a producer different names. Sends may overlap: their order is that of the calls of
+`produce`. A client that replaces a closed or killed one may reuse its name if `crash` was recorded
+in between.
 
-**Values** must be unique in the whole history, so that each identifies one send: use another value to resend, or to
-copy to another topic, such as `("copied", value)`. Values must be hashable. In files they may be None, bool, int,
-float, str, bytes, and tuples of these.
+**Values** must be unique in the whole history, so that each identifies one send: use another value
+to resend, or to copy to another topic, such as `("copied", value)`. Values must be hashable. In
+files they may be None, bool, int, float, str, bytes, and tuples of these.
 
-**Partitions** are `(topic, number)`. A topic that is deleted and created again is a different topic: include the
-topic id in its name then (`f"orders#{topic_id}"`).
+**Partitions** are `(topic, number)`. A topic that is deleted and created again is a different
+topic: include the topic id in its name then (`f"orders#{topic_id}"`).
 
-**Outcomes.** `ok`: it happened. `fail`: it did not happen and never will. `info`: unknown; it may have happened, or may
-happen later, once or never. An operation that never ends counts as `info`. Record `fail` only where the client
-guarantees it.
+**Outcomes.** `ok`: it happened. `fail`: it did not happen and never will. `info`: unknown; it may
+have happened, or may happen later, once or never. An operation that never ends counts as `info`.
+Record `fail` only where the client guarantees it.
 
-**Time** is `Clock.monotonic` in seconds. All times of one `History` differ, so operations are ordered even on a clock
-that stands still. Histories of several processes on one machine can be merged, since they share that clock.
+**Time** is `Clock.monotonic` in seconds. All times of one `History` differ, so operations are
+ordered even on a clock that stands still. Histories of several processes on one machine can be
+merged, since they share that clock.
 """
 
 from __future__ import annotations
@@ -87,14 +90,14 @@ class SeenRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call by one process, from `invoked` to `completed` (seconds of `Clock.monotonic`; None: not ended).
+    """One call by one process, from `invoked` to `completed` (seconds of `Clock.monotonic`; None:
+    not ended).
 
-    `records`: the record sent, or the records that a poll returned, in order.
-    `at_tail`: the partitions in which a poll claims to have seen all records acknowledged before it began.
+    `records`: the record sent, or the records that a poll returned, in order. `at_tail`: the
+    partitions in which a poll claims to have seen all records acknowledged before it began.
     `positions`: next offsets to read, by partition; None where none was given or committed.
-    `group`: the group of an assignment or commit.
-    `is_reset`: whether a commit may move positions back.
-    `error`: why it failed, or may have failed.
+    `group`: the group of an assignment or commit. `is_reset`: whether a commit may move positions
+    back. `error`: why it failed, or may have failed.
     """
 
     process: str
@@ -115,10 +118,13 @@ class Operation:
         said += [f"of {self.group}"] if self.group else []
         said += [str(record) for record in self.records[:8]]
         said += [f"and {len(self.records) - 8} more records"] if len(self.records) > 8 else []
-        said += [f"{topic}[{number}]" + ("" if to is None else f" to {to}") for (topic, number), to in self.positions]
-        said += ["at the tail of " + ", ".join(f"{topic}[{number}]" for topic, number in self.at_tail)] * bool(
-            self.at_tail
-        )
+        said += [
+            f"{topic}[{number}]" + ("" if to is None else f" to {to}")
+            for (topic, number), to in self.positions
+        ]
+        said += [
+            "at the tail of " + ", ".join(f"{topic}[{number}]" for topic, number in self.at_tail)
+        ] * bool(self.at_tail)
         return ", ".join(said + [self.error] * bool(self.error))
 
 
@@ -132,9 +138,9 @@ class TextSink(Protocol):
 class History:
     """Records operations. Thread-safe.
 
-    `clock` provides the time and the lock. `file` receives a line, flushed at once, when an operation begins and when
-    it ends; `load_history` reads it, even if the process was killed. Use a new file for each start of a process, since
-    a kill may leave an incomplete line.
+    `clock` provides the time and the lock. `file` receives a line, flushed at once, when an
+    operation begins and when it ends; `load_history` reads it, even if the process was killed. Use
+    a new file for each start of a process, since a kill may leave an incomplete line.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, file: TextSink | None = None) -> None:
@@ -150,12 +156,16 @@ class History:
         with self._lock:
             return list(self._operations)
 
-    def send(self, process: str, topic: str, value: Hashable, partition: int | None = None) -> Invocation:
+    def send(
+        self, process: str, topic: str, value: Hashable, partition: int | None = None
+    ) -> Invocation:
         """Call before a record is produced. `partition`: None if the client chooses it."""
         return self._begin(process, "send", records=(SeenRecord(topic, partition, None, value),))
 
     def poll(self, process: str) -> Invocation:
-        """Call before a poll. Operations recorded during it, as in `on_assign`, precede the records it returns."""
+        """Call before a poll. Operations recorded during it, as in `on_assign`, precede the records
+        it returns.
+        """
         return self._begin(process, "poll")
 
     def assign(
@@ -164,12 +174,14 @@ class History:
         partitions: Mapping[Partition, int | None] | Iterable[Partition],
         group: str | None = None,
     ) -> None:
-        """The process is assigned these partitions in addition to those it has, and starts reading them anew.
+        """The process is assigned these partitions in addition to those it has, and starts reading
+        them anew.
 
-        It starts at the offset that `partitions` maps to. If that is None, or `partitions` is no mapping, it may start
-        anywhere, unless `group` assigned the partitions. A member of a group must start at the group's committed
-        position, or at offset 0 if there is none. If a member starts elsewhere, as with `auto.offset.reset=latest`,
-        record a `seek` after this. A member owns its partitions until `unassign` or `crash`.
+        It starts at the offset that `partitions` maps to. If that is None, or `partitions` is no
+        mapping, it may start anywhere, unless `group` assigned the partitions. A member of a group
+        must start at the group's committed position, or at offset 0 if there is none. If a member
+        starts elsewhere, as with `auto.offset.reset=latest`, record a `seek` after this. A member
+        owns its partitions until `unassign` or `crash`.
         """
         self._event(process, "assign", positions=_positions(partitions), group=group)
 
@@ -185,41 +197,53 @@ class History:
         self._event(process, "subscribe", group=group)
 
     def seek(self, process: str, positions: Mapping[Partition, int | None]) -> None:
-        """The process continues at these positions after a seek or an offset reset. None: anywhere."""
+        """The process continues at these positions after a seek or an offset reset. None:
+        anywhere.
+        """
         self._event(process, "seek", positions=_positions(positions))
 
     def crash(self, process: str) -> None:
-        """The process was killed or closed. Its assignment, positions, open transaction and order of sends end."""
+        """The process was killed or closed. Its assignment, positions, open transaction and order
+        of sends end.
+        """
         self._event(process, "crash")
 
     def commit(
         self, process: str, group: str, positions: Mapping[Partition, int], is_reset: bool = False
     ) -> Invocation:
-        """Call before offsets (the next ones to read) are committed or, in a transaction, sent to it.
+        """Call before offsets (the next ones to read) are committed or, in a transaction, sent to
+        it.
 
         `is_reset`: the positions may move back, as when an administrator resets a group.
         """
-        return self._begin(process, "commit", positions=_positions(positions), group=group, is_reset=is_reset)
+        return self._begin(
+            process, "commit", positions=_positions(positions), group=group, is_reset=is_reset
+        )
 
     def committed(self, process: str, group: str) -> Invocation:
         """Call before committed positions are queried; pass the answer to `ok(positions=...)`."""
         return self._begin(process, "committed", group=group)
 
     def begin_transaction(self, process: str) -> None:
-        """A transaction begins. It includes all that the process sends, polls and commits from now on.
+        """A transaction begins. It includes all that the process sends, polls and commits from now
+        on.
 
-        It ends with a successful `commit_transaction` or `abort_transaction`, a `crash`, or the next begin, before
-        which its outcome must be known. Polls in a transaction that is not committed are undone: the process must read
-        the same records again.
+        It ends with a successful `commit_transaction` or `abort_transaction`, a `crash`, or the
+        next begin, before which its outcome must be known. Polls in a transaction that is not
+        committed are undone: the process must read the same records again.
         """
         self._event(process, "begin")
 
     def commit_transaction(self, process: str) -> Invocation:
-        """Call before the process commits its transaction, or retries a commit with unknown outcome."""
+        """Call before the process commits its transaction, or retries a commit with unknown
+        outcome.
+        """
         return self._begin(process, "commit-transaction")
 
     def abort_transaction(self, process: str) -> Invocation:
-        """Call before the process aborts its transaction. One that is never committed also counts as aborted."""
+        """Call before the process aborts its transaction. One that is never committed also counts
+        as aborted.
+        """
         return self._begin(process, "abort-transaction")
 
     def _now(self) -> float:
@@ -241,7 +265,12 @@ class History:
         self._write(operation)
 
     def _end(
-        self, index: int, outcome: Outcome, partition: int | None = None, offset: int | None = None, **fields: Any
+        self,
+        index: int,
+        outcome: Outcome,
+        partition: int | None = None,
+        offset: int | None = None,
+        **fields: Any,
     ) -> None:
         with self._lock:
             began = self._operations[index]
@@ -250,7 +279,9 @@ class History:
             if began.kind == "send":
                 sent = began.records[0]
                 fields["records"] = (
-                    sent._replace(partition=sent.partition if partition is None else partition, offset=offset),
+                    sent._replace(
+                        partition=sent.partition if partition is None else partition, offset=offset
+                    ),
                 )
             ended = replace(began, outcome=outcome, completed=self._now(), **fields)
             self._operations[index] = ended
@@ -263,7 +294,9 @@ class History:
 
 
 class Invocation:
-    """An operation that has begun. End it once, from any thread. Without an end, its outcome counts as unknown."""
+    """An operation that has begun. End it once, from any thread. Without an end, its outcome counts
+    as unknown.
+    """
 
     __slots__ = ("_history", "_index")
 
@@ -282,9 +315,10 @@ class Invocation:
     ) -> None:
         """The operation succeeded.
 
-        For a poll, `records` are `(topic, partition, offset, value)`, and `at_tail` the partitions in which it claims
-        to have seen all records acknowledged before it began. For a send, `partition` and `offset` of the record, as
-        far as known. For a query of committed positions, `positions`, with None where there is none.
+        For a poll, `records` are `(topic, partition, offset, value)`, and `at_tail` the partitions
+        in which it claims to have seen all records acknowledged before it began. For a send,
+        `partition` and `offset` of the record, as far as known. For a query of committed positions,
+        `positions`, with None where there is none.
         """
         fields: dict[str, Any] = {}
         if got := tuple(SeenRecord(*record) for record in records):
@@ -299,21 +333,29 @@ class Invocation:
         """The operation did not happen and never will."""
         self._history._end(self._index, "fail", error=str(error))
 
-    def info(self, error: object = "", *, partition: int | None = None, offset: int | None = None) -> None:
-        """The outcome is unknown. For a send, `partition` and `offset` that the record would have, if known."""
-        self._history._end(self._index, "info", error=str(error), partition=partition, offset=offset)
+    def info(
+        self, error: object = "", *, partition: int | None = None, offset: int | None = None
+    ) -> None:
+        """The outcome is unknown. For a send, `partition` and `offset` that the record would have,
+        if known.
+        """
+        self._history._end(
+            self._index, "info", error=str(error), partition=partition, offset=offset
+        )
 
 
 def dump_history(operations: Iterable[Operation]) -> Iterator[str]:
-    """The operations as lines of JSON for `load_history`. Raises TypeError if a value cannot be encoded."""
+    """The operations as lines of JSON for `load_history`. Raises TypeError if a value cannot be
+    encoded.
+    """
     return map(_line, operations)
 
 
 def load_history(*files: Iterable[str]) -> list[Operation]:
     """Read the operations of one or more files as one history, ordered by time.
 
-    The later line of an operation replaces the earlier one. An incomplete last line is ignored: its operation was not
-    carried out. Raises ValueError if another line is damaged.
+    The later line of an operation replaces the earlier one. An incomplete last line is ignored: its
+    operation was not carried out. Raises ValueError if another line is damaged.
     """
     found: dict[tuple[str, str, float], Operation] = {}
     for file in files:
@@ -367,7 +409,9 @@ def _operation(fields: dict[str, Any]) -> Operation:
         for topic, partition, offset, value in fields.get("records", ())
     )
     fields["at_tail"] = tuple((topic, number) for topic, number in fields.get("at_tail", ()))
-    fields["positions"] = tuple(((topic, number), offset) for topic, number, offset in fields.get("positions", ()))
+    fields["positions"] = tuple(
+        ((topic, number), offset) for topic, number, offset in fields.get("positions", ())
+    )
     return Operation(**fields)
 
 

@@ -18,20 +18,24 @@ TIMEOUT_S = 20.0
 
 
 class ManualClock:
-    """A `deltaq.clock.Clock` whose time moves only by `advance`, which wakes the threads whose sleep or wait is over.
+    """A `deltaq.clock.Clock` whose time moves only by `advance`, which wakes the threads whose
+    sleep or wait is over.
 
-    Threads, locks and conditions are real. A thread in which a `Crash` is raised ends without a traceback. `advance`
-    moves the time in one step: after `advance(60)`, a thread that sleeps for 10 s wakes up and sees a time 60 s later.
-    Call `until_waiting` first if the thread may not have begun to sleep yet.
+    Threads, locks and conditions are real. A thread in which a `Crash` is raised ends without a
+    traceback. `advance` moves the time in one step: after `advance(60)`, a thread that sleeps for
+    10 s wakes up and sees a time 60 s later. Call `until_waiting` first if the thread may not have
+    begun to sleep yet.
 
-    With `auto_advance=True`, `sleep` returns at once and advances the clock itself. Use it for code on one thread whose
-    pauses would take minutes. Waits for a condition still block.
+    With `auto_advance=True`, `sleep` returns at once and advances the clock itself. Use it for code
+    on one thread whose pauses would take minutes. Waits for a condition still block.
 
-    `start_ms` is the initial wall-clock time in epoch milliseconds. Random numbers are derived from `seed`. Unique ids
-    are not, since two clocks must never return the same id.
+    `start_ms` is the initial wall-clock time in epoch milliseconds. Random numbers are derived from
+    `seed`. Unique ids are not, since two clocks must never return the same id.
     """
 
-    def __init__(self, start_ms: int = START_MS, *, auto_advance: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self, start_ms: int = START_MS, *, auto_advance: bool = False, seed: int = 0
+    ) -> None:
         self._changed = SYSTEM_CLOCK.condition()
         self._auto_advance = auto_advance
         self._seed = seed
@@ -39,21 +43,28 @@ class ManualClock:
         self._monotonic = 0.0
         self._suspended = 0.0
         self._wall_ms = float(start_ms)
-        self._waiting: builtins.list[float] = []  # monotonic time at which each sleep or wait with a timeout ends
+        # Monotonic time at which each sleep or wait with a timeout ends.
+        self._waiting: builtins.list[float] = []
         self._conditions: WeakSet[_ManualCondition] = WeakSet()
 
     # --- control ---
 
     def advance(self, seconds: float) -> None:
-        """Move the time forward and wake the threads that are due. Raises ValueError if `seconds` is negative."""
+        """Move the time forward and wake the threads that are due. Raises ValueError if `seconds`
+        is negative.
+        """
         self._pass(seconds, awake=True)
 
     def suspend(self, seconds: float) -> None:
-        """Simulate suspension of the machine: wall clock and `uptime` advance, not `monotonic`. Wakes no thread."""
+        """Simulate suspension of the machine: wall clock and `uptime` advance, not `monotonic`.
+        Wakes no thread.
+        """
         self._pass(seconds, awake=False)
 
     def set_wall_clock(self, time_ms: int) -> None:
-        """Set the wall-clock time, in epoch milliseconds, forwards or back. `monotonic` and `uptime` do not change."""
+        """Set the wall-clock time, in epoch milliseconds, forwards or back. `monotonic` and
+        `uptime` do not change.
+        """
         with self._changed:
             self._wall_ms = float(time_ms)
 
@@ -64,13 +75,17 @@ class ManualClock:
             return sum(due_at > self._monotonic for due_at in self._waiting)
 
     def until_waiting(self, threads: int = 1) -> None:
-        """Block until at least `threads` threads sleep or wait with a timeout. TimeoutError after 20 s of real time."""
+        """Block until at least `threads` threads sleep or wait with a timeout. TimeoutError after
+        20 s of real time.
+        """
         deadline = SYSTEM_CLOCK.monotonic() + TIMEOUT_S
         with self._changed:
             while (found := sum(due_at > self._monotonic for due_at in self._waiting)) < threads:
                 left = deadline - SYSTEM_CLOCK.monotonic()
                 if left <= 0:
-                    raise TimeoutError(f"{found} threads wait for the clock after {TIMEOUT_S:g} s, not {threads}")
+                    raise TimeoutError(
+                        f"{found} threads wait for the clock after {TIMEOUT_S:g} s, not {threads}"
+                    )
                 self._changed.wait(left)
 
     def _pass(self, seconds: float, *, awake: bool) -> None:
@@ -128,7 +143,9 @@ class ManualClock:
 
 
 class _ManualCondition:
-    """A condition whose timeouts use a `ManualClock`. A wait ends only by `notify_all` or when it is due."""
+    """A condition whose timeouts use a `ManualClock`. A wait ends only by `notify_all` or when it
+    is due.
+    """
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -139,7 +156,11 @@ class _ManualCondition:
         return self._real.__enter__()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
     ) -> None:
         self._real.__exit__(kind, error, trace)
 
@@ -158,7 +179,8 @@ class _ManualCondition:
             self._clock._waiting.append(due_at)
             self._clock._changed.notify_all()
         try:
-            # The time is read under this condition's lock, which `look_again` takes, so no advance is missed.
+            # The time is read under this condition's lock, which `look_again` takes, so no advance
+            # is missed.
             while self._notified == notified and self._clock.monotonic() < due_at:
                 self._real.wait()
             return self._notified != notified

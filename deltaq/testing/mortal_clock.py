@@ -11,9 +11,11 @@ __all__ = ["MortalClock", "until_crash"]
 
 
 class MortalClock(SystemClock):
-    """The system's clock, except that a thread in which a `Crash` is raised ends silently, as in a killed process.
+    """The system's clock, except that a thread in which a `Crash` is raised ends silently, as in a
+    killed process.
 
-    With the default clock of clients, Python or pytest would report an unhandled exception in the thread.
+    With the default clock of clients, Python or pytest would report an unhandled exception in the
+    thread.
     """
 
     def start_thread(self, target: Callable[[], None], name: str) -> Thread:

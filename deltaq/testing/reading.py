@@ -14,14 +14,20 @@ TIMEOUT_S = 60.0
 
 
 def messages_of(root: str | Store, topic: str | Topic) -> list[Message]:
-    """All messages that a topic holds now, ordered by partition and offset; empty if the topic does not exist.
+    """All messages that a topic holds now, ordered by partition and offset; empty if the topic does
+    not exist.
 
-    `root` is the value of `bootstrap.servers`, or a store. With a `Topic` that has a model, values are instances of the
-    model. Commits nothing and joins no group. Raises KafkaException if data is damaged or the store does not answer.
+    `root` is the value of `bootstrap.servers`, or a store. With a `Topic` that has a model, values
+    are instances of the model. Commits nothing and joins no group. Raises KafkaException if data is
+    damaged or the store does not answer.
     """
     store = open_store(root) if isinstance(root, str) else root
     name = topic.name if isinstance(topic, Topic) else topic
-    conf = {"bootstrap.servers": store.url, "group.id": "deltaq-testing", "enable.auto.commit": False}
+    conf = {
+        "bootstrap.servers": store.url,
+        "group.id": "deltaq-testing",
+        "enable.auto.commit": False,
+    }
     handles = [topic] if isinstance(topic, Topic) else []
     with Consumer(conf, topics=handles, store=store, enable_partition_eof=True) as consumer:
         found = consumer.list_topics(name).topics[name]
@@ -29,7 +35,9 @@ def messages_of(root: str | Store, topic: str | Topic) -> list[Message]:
             return []
         if found.error is not None:
             raise KafkaException(found.error)
-        consumer.assign([TopicPartition(name, partition, OFFSET_BEGINNING) for partition in found.partitions])
+        consumer.assign(
+            [TopicPartition(name, partition, OFFSET_BEGINNING) for partition in found.partitions]
+        )
         return _until_the_end(consumer, len(found.partitions))
 
 
@@ -39,7 +47,9 @@ def _until_the_end(consumer: Consumer, partitions: int) -> list[Message]:
     while ended < partitions:
         event = consumer.poll(TIMEOUT_S)
         if event is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no message and no end within {TIMEOUT_S:g} s"))
+            raise KafkaException(
+                KafkaError(KafkaError._TIMED_OUT, f"no message and no end within {TIMEOUT_S:g} s")
+            )
         error = event.error()
         if error is None:
             messages.append(event)

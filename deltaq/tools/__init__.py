@@ -1,4 +1,6 @@
-"""Work with whole topics from Python: what the `deltaq` command does, as functions on `Topic` handles with a root."""
+"""Work with whole topics from Python: what the `deltaq` command does, as functions on `Topic`
+handles with a root.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from deltaq.tools.frames import (
     to_polars,
     to_xlsx,
 )
-from deltaq.tools.offset_resets import PlannedReset, Shift, commit_resets, committed_offsets, plan_resets
+from deltaq.tools.offset_resets import (
+    PlannedReset,
+    Shift,
+    commit_resets,
+    committed_offsets,
+    plan_resets,
+)
 from deltaq.tools.positions import Last, Place, offset_ranges, parse_place
 from deltaq.tools.prices import S3_STANDARD, PriceList
 from deltaq.tools.reading import first, foldl, last, matching, messages

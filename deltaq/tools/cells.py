@@ -1,7 +1,8 @@
 """Values as cells of CSV files and workbooks, and cells as values. Pure.
 
-`\\xff` in a cell is a byte: of content that is no UTF-8, or of a character that a workbook does not have. A backslash
-that would look like such an escape is written as `\\x5c`, so a cell has one meaning only.
+`\\xff` in a cell is a byte: of content that is no UTF-8, or of a character that a workbook does not
+have. A backslash that would look like such an escape is written as `\\x5c`, so a cell has one
+meaning only.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _PRINTED_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _PRINTED_FLOAT = re.compile(r"-?(0|[1-9][0-9]{0,16})\.[0-9]{1,20}")
-_BOOLEANS = {"true": True, "True": True, "TRUE": True, "1": True, "false": False, "False": False, "FALSE": False}
+_BOOLEANS = {
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "1": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+}
 _BOOLEANS |= {"0": False}
 
 EMPTY = '""'
@@ -69,8 +78,9 @@ def bytes_of_sheet(text: str) -> bytes:
 
 
 def json_of_text(text: str) -> str:
-    """A cell of a CSV file as JSON. It is a number, `true` or `false` only if JSON prints the same text: 0070, 1e400,
-    0x1F, +1 and 1.50 are texts."""
+    """A cell of a CSV file as JSON. It is a number, `true` or `false` only if JSON prints the same
+    text: 0070, 1e400, 0x1F, +1 and 1.50 are texts.
+    """
     if text in ("true", "false") or _PRINTED_INTEGER.fullmatch(text):
         return text
     is_float = _PRINTED_FLOAT.fullmatch(text) is not None and repr(float(text)) == text
@@ -78,8 +88,9 @@ def json_of_text(text: str) -> str:
 
 
 def value_of_text(kind: pa.DataType, path: str) -> Callable[[str], Any]:
-    """A function that makes a value of a typed topic's column, which `TopicSchema.accept` checks further, of a text. It
-    raises InvalidValue."""
+    """A function that makes a value of a typed topic's column, which `TopicSchema.accept` checks
+    further, of a text. It raises InvalidValue.
+    """
     if pa.types.is_string(kind):
         return lambda text: text
     parse = next((parse for is_kind, parse in _PARSERS if is_kind(kind)), None)
@@ -96,8 +107,9 @@ def value_of_text(kind: pa.DataType, path: str) -> Callable[[str], Any]:
 
 
 def value_of_cell(kind: pa.DataType, path: str) -> Callable[[Any], Any]:
-    """As `value_of_text`, for a cell of a workbook, which has no days, no whole numbers and no decimals: no value
-    changes by that."""
+    """As `value_of_text`, for a cell of a workbook, which has no days, no whole numbers and no
+    decimals: no value changes by that.
+    """
     of_text = str.encode if pa.types.is_binary(kind) else value_of_text(kind, path)
 
     def value_of(cell: Any) -> Any:

@@ -37,15 +37,19 @@ class TopicImage:
     @property
     def settings(self) -> dict[str, str]:
         """The properties that are settings of the topic."""
-        return {name: v for name, v in self.properties.items() if name.startswith(PROPERTY_PREFIX) and name not in _OWN}
+        return {
+            name: v
+            for name, v in self.properties.items()
+            if name.startswith(PROPERTY_PREFIX) and name not in _OWN
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
     """What makes a topic a copy of another one.
 
-    `change` is its new number of partitions and settings, None if they are right. `ranges` are the offsets that it
-    lacks, by partition, and `starts` its new start offsets, where they differ.
+    `change` is its new number of partitions and settings, None if they are right. `ranges` are the
+    offsets that it lacks, by partition, and `starts` its new start offsets, where they differ.
     """
 
     change: TopicChange | None
@@ -56,7 +60,8 @@ class CopyPlan:
 def plan_copy(topic: str, source: TopicImage, copy: TopicImage) -> CopyPlan:
     """What `copy`, made by an earlier copy or just created, lacks of `source`.
 
-    Raises KafkaException (_INCONSISTENT) for a topic that is no copy of this source, or has records of its own.
+    Raises KafkaException (_INCONSISTENT) for a topic that is no copy of this source, or has records
+    of its own.
     """
     if copy.properties.get(ORIGIN_PROPERTY) != source.topic_id:
         raise not_a_copy(f"topic {topic!r} exists at the target and is no copy of this source")
@@ -69,18 +74,34 @@ def plan_copy(topic: str, source: TopicImage, copy: TopicImage) -> CopyPlan:
     for partition, (end, source_end) in enumerate(zip(ends, source.next_offsets, strict=True)):
         if end > source_end:
             where = f"partition {partition} of topic {topic!r}"
-            raise not_a_copy(f"{where} ends at {end} at the target, and at {source_end} at the source")
+            raise not_a_copy(
+                f"{where} ends at {end} at the target, and at {source_end} at the source"
+            )
     names = source.settings.keys() | copy.settings.keys()
-    settings = {n: source.settings.get(n) for n in sorted(names) if source.settings.get(n) != copy.settings.get(n)}
+    settings = {
+        n: source.settings.get(n)
+        for n in sorted(names)
+        if source.settings.get(n) != copy.settings.get(n)
+    }
     return CopyPlan(
         TopicChange(count, settings, schema_string) if settings or added or schema_string else None,
-        {p: (end, source.next_offsets[p]) for p, end in enumerate(ends) if end < source.next_offsets[p]},
-        {p: source.start_offsets[p] for p, start in enumerate(starts) if start < source.start_offsets[p]},
+        {
+            p: (end, source.next_offsets[p])
+            for p, end in enumerate(ends)
+            if end < source.next_offsets[p]
+        },
+        {
+            p: source.start_offsets[p]
+            for p, start in enumerate(starts)
+            if start < source.start_offsets[p]
+        },
     )
 
 
 def _new_schema(topic: str, source: TopicSchema | None, copy: TopicSchema | None) -> str | None:
-    """The schema of the copy's table where that of the source has changed since; None where it is the same."""
+    """The schema of the copy's table where that of the source has changed since; None where it is
+    the same.
+    """
     if source == copy:
         return None
     before, after = ([] if schema is None else list(schema.arrow) for schema in (copy, source))
@@ -97,8 +118,9 @@ def not_a_copy(reason: str) -> KafkaException:
 
 @dataclass(frozen=True, slots=True)
 class CopiedRows:
-    """Rows for one segment of a copy, sorted by partition and offset. `shares` are (partition, rows), and `ranges` the
-    offsets [base, end) of each, gaps included."""
+    """Rows for one segment of a copy, sorted by partition and offset. `shares` are (partition,
+    rows), and `ranges` the offsets [base, end) of each, gaps included.
+    """
 
     table: pa.Table
     shares: tuple[tuple[int, int], ...]
@@ -112,7 +134,9 @@ class CopiedRows:
 
 
 class RowGathering:
-    """Collects the rows of the next segment. `ends` are the offsets where the copy ends, by partition."""
+    """Collects the rows of the next segment. `ends` are the offsets where the copy ends, by
+    partition.
+    """
 
     def __init__(self, columns: pa.Schema, ends: Mapping[int, int]) -> None:
         self._columns = columns
@@ -123,7 +147,9 @@ class RowGathering:
         self.bytes = 0
 
     def takes(self, fetched: Fetched) -> bool:
-        """Whether the records can be in the same segment: all of one have the same kind of timestamp."""
+        """Whether the records can be in the same segment: all of one have the same kind of
+        timestamp.
+        """
         return self._log_append_time in (None, fetched.log_append_time)
 
     def add(self, fetched: Fetched) -> None:
@@ -139,12 +165,27 @@ class RowGathering:
 
     def take(self) -> CopiedRows | None:
         """The rows so far, and begin anew behind them; None if there is nothing to commit."""
-        changed = [partition for partition in sorted(self._ends) if self._ends[partition] > self._bases[partition]]
+        changed = [
+            partition
+            for partition in sorted(self._ends)
+            if self._ends[partition] > self._bases[partition]
+        ]
         if not changed:
             return None
-        batches = [batch.cast(self._columns) for partition in changed for batch in self._parts.get(partition, ())]
-        shares = tuple((p, sum(batch.num_rows for batch in self._parts.get(p, ()))) for p in changed)
+        batches = [
+            batch.cast(self._columns)
+            for partition in changed
+            for batch in self._parts.get(partition, ())
+        ]
+        shares = tuple(
+            (p, sum(batch.num_rows for batch in self._parts.get(p, ()))) for p in changed
+        )
         ranges = tuple((self._bases[partition], self._ends[partition]) for partition in changed)
-        rows = CopiedRows(pa.Table.from_batches(batches, self._columns), shares, ranges, self._log_append_time or False)
+        rows = CopiedRows(
+            pa.Table.from_batches(batches, self._columns),
+            shares,
+            ranges,
+            self._log_append_time or False,
+        )
         self._bases, self._parts, self._log_append_time, self.bytes = dict(self._ends), {}, None, 0
         return rows

@@ -1,9 +1,10 @@
-"""Copies of topics in other roots, with the same partitions, offsets, timestamps, keys, values and headers.
+"""Copies of topics in other roots, with the same partitions, offsets, timestamps, keys, values and
+headers.
 
-A copy is a topic whose table names its source (`ORIGIN_PROPERTY`). How far it has come is said by its own end offsets,
-which each commit moves together with the records, so a copy that was killed goes on where it ended, and no record is
-there twice. Records are committed with the offsets that they have in the source: a gap, left by retention or key
-compaction, is a gap in the copy.
+A copy is a topic whose table names its source (`ORIGIN_PROPERTY`). How far it has come is said by
+its own end offsets, which each commit moves together with the records, so a copy that was killed
+goes on where it ended, and no record is there twice. Records are committed with the offsets that
+they have in the source: a gap, left by retention or key compaction, is a gap in the copy.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ BYTES_AT_ONCE = 32 * 1024 * 1024
 
 COMMIT_TIMEOUT_S = 60.0
 TRIES = 6
-"""How often a topic is tried in a row if the store does not answer or the source changes, before that is raised. A try
-that copies records begins a new row."""
+"""How often a topic is tried in a row if the store does not answer or the source changes, before
+that is raised. A try that copies records begins a new row.
+"""
 
 FOLLOW_PAUSE_S = 0.5
 """How often the sources are looked at for new records by a copy that follows them."""
@@ -74,8 +76,9 @@ GROUPS_PAUSE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """How far the copy of one topic has come: offsets that are copied of those that were to be copied in this run, and
-    the bytes written."""
+    """How far the copy of one topic has come: offsets that are copied of those that were to be
+    copied in this run, and the bytes written.
+    """
 
     topic: str
     copied: int
@@ -88,8 +91,9 @@ Notify = Callable[[CopyProgress], None]
 
 @dataclass(slots=True)
 class CopyReport:
-    """What `copy` has done: offsets copied by topic, groups whose offsets were copied, how many schemas and subjects of
-    the registry were changed at the target, and what failed, by name."""
+    """What `copy` has done: offsets copied by topic, groups whose offsets were copied, how many
+    schemas and subjects of the registry were changed at the target, and what failed, by name.
+    """
 
     topics: dict[str, int] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
@@ -110,24 +114,36 @@ def copy(
     bytes_at_once: int = BYTES_AT_ONCE,
     report: CopyReport | None = None,
 ) -> CopyReport:
-    """Copy topics to another root, or continue earlier copies. `source` and `target` are configurations of clients.
+    """Copy topics to another root, or continue earlier copies. `source` and `target` are
+    configurations of clients.
 
-    `topics` are names or patterns such as `orders*`. A topic gets the settings and the number of partitions of its
-    source, and each record its partition, offset, timestamp, key, value and headers. With `groups`, the committed
-    offsets of all groups are copied, too; a group must have no members at the target. With `schemas`, the schema
-    registry is copied first, with its ids; that of the target must be empty or an earlier copy. With `follow`, the call
-    goes on with new records and topics until it is interrupted. Nothing else may write a copy. `notify` is called after
-    each commit, from several threads if a store is remote. `report` is filled in while the call goes on, for a caller
-    that interrupts it.
+    `topics` are names or patterns such as `orders*`. A topic gets the settings and the number of
+    partitions of its source, and each record its partition, offset, timestamp, key, value and
+    headers. With `groups`, the committed offsets of all groups are copied, too; a group must have
+    no members at the target. With `schemas`, the schema registry is copied first, with its ids;
+    that of the target must be empty or an earlier copy. With `follow`, the call goes on with new
+    records and topics until it is interrupted. Nothing else may write a copy. `notify` is called
+    after each commit, from several threads if a store is remote. `report` is filled in while the
+    call goes on, for a caller that interrupts it.
 
-    A topic or group that fails is in the report's `failures`, and the others are copied: KafkaException
-    (_INCONSISTENT) for a topic of the target that is no copy of the source, UnknownTopic for a name without a topic,
-    Corrupt, Incompatible, Unavailable, OutcomeUnknown, KafkaException (_FAIL) for any other error of a topic. A record
-    with a value that cannot be returned is copied as it is stored, and the log names it. Raises InvalidConfig for a
-    wrong configuration, Unavailable if the topics or groups of the source cannot be listed; with `follow`, that is a
-    failure too, and the next round lists them again.
+    A topic or group that fails is in the report's `failures`, and the others are copied:
+    KafkaException (_INCONSISTENT) for a topic of the target that is no copy of the source,
+    UnknownTopic for a name without a topic, Corrupt, Incompatible, Unavailable, OutcomeUnknown,
+    KafkaException (_FAIL) for any other error of a topic. A record with a value that cannot be
+    returned is copied as it is stored, and the log names it. Raises InvalidConfig for a wrong
+    configuration, Unavailable if the topics or groups of the source cannot be listed; with
+    `follow`, that is a failure too, and the next round lists them again.
     """
-    run = _CopyRun(source, target, list(topics), clock, notify, bytes_at_once, report or CopyReport(), follow=follow)
+    run = _CopyRun(
+        source,
+        target,
+        list(topics),
+        clock,
+        notify,
+        bytes_at_once,
+        report or CopyReport(),
+        follow=follow,
+    )
     groups_at = float("-inf")
     while True:
         if schemas:
@@ -183,7 +199,9 @@ class _CopyRun:
             copy_them()
 
     def topics(self) -> None:
-        """Copy what the topics have now; several at once between remote stores, whose answers take long."""
+        """Copy what the topics have now; several at once between remote stores, whose answers take
+        long.
+        """
         wanted = self._names()
         if any(store.is_remote for store in self._stores):
             in_parallel(self._clock, self._copy_topic, wanted)
@@ -233,7 +251,9 @@ class _CopyRun:
 
     def _names(self) -> list[str]:
         there = topic_names(self._stores[0])
-        found = [name for name in there if any(fnmatchcase(name, pattern) for pattern in self._patterns)]
+        found = [
+            name for name in there if any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        ]
         missing = [name for name in self._patterns if names.is_name(name) and name not in there]
         return [*found, *missing]
 
@@ -249,13 +269,16 @@ class _CopyRun:
 
     def _failed(self, name: str, error: KafkaException) -> None:
         reason, earlier = error.error.str(), self.report.failures.get(name)
-        if self._follow and (earlier is None or earlier.error.str() != reason):  # the same is not said in every round
+        # The same is not said in every round.
+        if self._follow and (earlier is None or earlier.error.str() != reason):
             _log.warning("not copied: %s reason=%s", name, reason)
         self.report.failures[name] = error
 
 
 class TopicCopier:
-    """Copies one topic from one store to another. Not thread-safe. `copied` counts the offsets that it has copied."""
+    """Copies one topic from one store to another. Not thread-safe. `copied` counts the offsets that
+    it has copied.
+    """
 
     def __init__(
         self,
@@ -290,9 +313,12 @@ class TopicCopier:
                 self._copy_ranges(plan, self.copied - before)
                 self._raise_starts(plan)
             except (Unavailable, OffsetOutOfRange) as error:
-                # OffsetOutOfRange: retention has removed records of the source that were to be copied.
+                # OffsetOutOfRange: retention has removed records of the source that were to be
+                # copied.
                 failures = failures + 1 if self.copied == at_begin else 1
-                if failures == TRIES or not (isinstance(error, OffsetOutOfRange) or error.error.retriable()):
+                if failures == TRIES or not (
+                    isinstance(error, OffsetOutOfRange) or error.error.retriable()
+                ):
                     raise
                 self._clock.sleep(error_pause_s(failures, self._clock.random()))
             else:
@@ -320,10 +346,13 @@ class TopicCopier:
         try:
             create_topic(self._copy, plan, self._deadline())
         except TopicExists:
-            self._copy.catch_up()  # another process has created it: the plan tells whether it is a copy
+            # Another process has created it: the plan tells whether it is a copy.
+            self._copy.catch_up()
 
     def _check_last_records(self) -> None:
-        """Raise KafkaException (_INCONSISTENT) if another program has written to the copy: its last records differ."""
+        """Raise KafkaException (_INCONSISTENT) if another program has written to the copy: its last
+        records differ.
+        """
         head, source = self._copy.live_head, self._source.live_head
         last = {
             partition: (end - 1, end)
@@ -331,19 +360,28 @@ class TopicCopier:
             if max(head.start_offsets[partition], source.start_offsets[partition]) < end
         }
         stores = (self._source_store, self._source), (self._target_store, self._copy)
-        ours, theirs = ({part.partition: part.rows for part in read_ranges(store, log, last)} for store, log in stores)
+        ours, theirs = (
+            {part.partition: part.rows for part in read_ranges(store, log, last)}
+            for store, log in stores
+        )
         for partition in ours.keys() & theirs.keys():
             both = ours[partition], theirs[partition]
             # Key compaction may have removed the record on one side.
             if all(rows.num_rows for rows in both) and not same_rows(*both):
-                place = f"offset {last[partition][0]} of partition {partition} of topic {self._topic!r}"
-                raise not_a_copy(f"{place} holds another message at the target, which another program has written")
+                place = (
+                    f"offset {last[partition][0]} of partition {partition} of topic {self._topic!r}"
+                )
+                raise not_a_copy(
+                    f"{place} holds another message at the target, which another program has "
+                    "written"
+                )
 
     # --- acting ---
 
     def _copy_ranges(self, plan: CopyPlan, done: int) -> None:
-        """Copy the records of the plan, after `done` offsets in this run. Ends early where the copy has changed
-        meanwhile."""
+        """Copy the records of the plan, after `done` offsets in this run. Ends early where the copy
+        has changed meanwhile.
+        """
         total = done + sum(end - start for start, end in plan.ranges.values())
         for rows in self._gathered(plan):
             segment = self._upload(rows)
@@ -360,13 +398,20 @@ class TopicCopier:
         head = self._source.live_head
         ends = {partition: start for partition, (start, _) in plan.ranges.items()}
         gathering = RowGathering(definition_of(self._source).columns, ends)
-        there = {p: (max(start, head.start_offsets[p]), end) for p, (start, end) in plan.ranges.items()}
+        there = {
+            p: (max(start, head.start_offsets[p]), end) for p, (start, end) in plan.ranges.items()
+        }
         for fetched in read_ranges(self._source_store, self._source, there):
             if gathering.bytes >= self._bytes_at_once or not gathering.takes(fetched):
                 rows = gathering.take()
                 if rows is not None:
                     yield rows
-            name_faults(fetched.rows, self._topic, _log, "a value that cannot be returned is copied as it is stored")
+            name_faults(
+                fetched.rows,
+                self._topic,
+                _log,
+                "a value that cannot be returned is copied as it is stored",
+            )
             gathering.add(fetched)
         gathering.cover({partition: end for partition, (_, end) in plan.ranges.items()})
         rows = gathering.take()
@@ -376,7 +421,9 @@ class TopicCopier:
     def _upload(self, rows: CopiedRows) -> PendingSegment:
         compression = self._source.settings.compression_type
         counts = [count for _, count in rows.shares]
-        encoded = encode_segment(rows.table, counts, "zstd" if compression == "producer" else compression)
+        encoded = encode_segment(
+            rows.table, counts, "zstd" if compression == "producer" else compression
+        )
         path = names.data_file_name(self._clock.unique_id())
         with raising_unavailable():
             self._target_store.put(self._copy.folder + path, encoded.data)
@@ -394,13 +441,17 @@ class TopicCopier:
             self._clock.time_ms(),
             as_of=self._copy.version,
             statistics=encoded.statistics,
-            rewritten=RewrittenRecords(rows.ranges, rows.bounds("_offset"), 0, rows.log_append_time),
+            rewritten=RewrittenRecords(
+                rows.ranges, rows.bounds("_offset"), 0, rows.log_append_time
+            ),
         )
 
     def _raise_starts(self, plan: CopyPlan) -> None:
         """Let the copy begin where its source begins."""
         ends = self._copy.live_head.next_offsets
-        starts = {partition: min(start, ends[partition]) for partition, start in plan.starts.items()}
+        starts = {
+            partition: min(start, ends[partition]) for partition, start in plan.starts.items()
+        }
         before = self._copy.live_head.start_offsets
         if any(before[partition] < start for partition, start in starts.items()):
 
@@ -417,4 +468,6 @@ def _image(log: TopicLog) -> TopicImage:
     """The topic at the log's position. Raises UnknownTopic."""
     head = log.live_head
     properties = log.metadata.configuration
-    return TopicImage(head.topic_id, definition_of(log).schema, properties, head.start_offsets, head.next_offsets)
+    return TopicImage(
+        head.topic_id, definition_of(log).schema, properties, head.start_offsets, head.next_offsets
+    )

@@ -1,7 +1,8 @@
 """What topics and groups cost on an object store, estimated from their rates. Pure.
 
-The number of requests follows from how clients work. The benchmark `s3-model` counts the requests of clients on a
-modelled store; the constants here that do not follow from the protocol are those of its results.
+The number of requests follows from how clients work. The benchmark `s3-model` counts the requests
+of clients on a modelled store; the constants here that do not follow from the protocol are those of
+its results.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ HOUSEKEEPING_PER_S = {"GET": 2.5, "LIST": 0.6, "DELETE": 0.1}
 """Measured for a topic that is written: maintenance beside the writer, and its looks at the log."""
 
 COMMITS_PER_S_MAX = 7.0
-"""Measured: commits of one producer on a modelled S3 Standard, where a PUT takes 65 ms, however short its linger."""
+"""Measured: commits of one producer on a modelled S3 Standard, where a PUT takes 65 ms, however
+short its linger.
+"""
 
 SHARED_COMMITS_PER_S_MAX = 10.0
 """The same, of eight producers of one topic together."""
@@ -38,7 +41,9 @@ GROUP_POLLS_PER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class TopicLoad:
-    """A topic: commits a second of all producers together, consumers that read all of it, and bytes kept."""
+    """A topic: commits a second of all producers together, consumers that read all of it, and bytes
+    kept.
+    """
 
     commits_per_s: float
     readers: float = 1.0
@@ -57,7 +62,9 @@ class GroupLoad:
 class Cost:
     """Requests a second by kind and bytes kept, with dollars a day by a price list."""
 
-    requests_per_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(REQUEST_KINDS, 0.0))
+    requests_per_s: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(REQUEST_KINDS, 0.0)
+    )
     bytes_kept: float = 0.0
     prices: PriceList = S3_STANDARD
 
@@ -78,11 +85,18 @@ class Cost:
 
     def dollars_by_kind(self) -> dict[str, float]:
         """Dollars a day for each kind of request."""
-        return {kind: self.prices.dollars_for_requests({kind: rate}) for kind, rate in self.requests_per_s.items()}
+        return {
+            kind: self.prices.dollars_for_requests({kind: rate})
+            for kind, rate in self.requests_per_s.items()
+        }
 
 
-def estimate(topics: Iterable[TopicLoad], groups: Iterable[GroupLoad] = (), prices: PriceList = S3_STANDARD) -> Cost:
-    """The cost of topics and groups. A topic without commits costs only what it keeps, and the polls of its readers."""
+def estimate(
+    topics: Iterable[TopicLoad], groups: Iterable[GroupLoad] = (), prices: PriceList = S3_STANDARD
+) -> Cost:
+    """The cost of topics and groups. A topic without commits costs only what it keeps, and the
+    polls of its readers.
+    """
     rates = dict.fromkeys(REQUEST_KINDS, 0.0)
     kept = 0.0
     for topic in topics:
@@ -110,9 +124,10 @@ def load_of(
 ) -> TopicLoad:
     """A topic that is to be written at a steady rate.
 
-    A producer commits at most once per `linger_ms`, and on an object store not before its upload and the commit ahead
-    of it are done. Several producers commit for each other. Without more messages there are no more commits.
-    `compression` is the size of the files as a share of the messages' bytes.
+    A producer commits at most once per `linger_ms`, and on an object store not before its upload
+    and the commit ahead of it are done. Several producers commit for each other. Without more
+    messages there are no more commits. `compression` is the size of the files as a share of the
+    messages' bytes.
     """
     by_linger = 1000 / linger_ms if linger_ms > 0 else float("inf")
     most = COMMITS_PER_S_MAX if producers == 1 else SHARED_COMMITS_PER_S_MAX

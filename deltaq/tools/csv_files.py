@@ -1,4 +1,6 @@
-"""CSV files as rows. Arrow splits them into cells, and the rules of deltaq make values of the cells."""
+"""CSV files as rows. Arrow splits them into cells, and the rules of deltaq make values of the
+cells.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ _CELLS_AT_ONCE = 1_000_000
 def read_csv(path: Path, bytes_max: int) -> Iterator[list[FileRow]]:
     """The rows after the heading, a part at a time; cells are bytes, and empty ones None.
 
-    Empty lines are no rows. In a file of `to_csv`, an empty cell in quotes is empty text. Raises InvalidConfig for a
-    heading beyond the limits, and for a row of more than `bytes_max` bytes; OSError, pa.ArrowException.
+    Empty lines are no rows. In a file of `to_csv`, an empty cell in quotes is empty text. Raises
+    InvalidConfig for a heading beyond the limits, and for a row of more than `bytes_max` bytes;
+    OSError, pa.ArrowException.
     """
     names = _heading(path)
     if len({*names}) < len(names):
@@ -38,7 +41,8 @@ def read_csv(path: Path, bytes_max: int) -> Iterator[list[FileRow]]:
         column_types=dict.fromkeys(names, pa.binary()),
         null_values=[""],  # and not `NA` or `null`, which are texts
         strings_can_be_null=True,
-        quoted_strings_can_be_null=not is_exported(names),  # `to_csv` puts empty text into quotes, but not null
+        # `to_csv` puts empty text into quotes, but not null.
+        quoted_strings_can_be_null=not is_exported(names),
     )
     # A part of the file must end with a row, and not with a line break inside of quotes.
     parts = {
@@ -50,17 +54,26 @@ def read_csv(path: Path, bytes_max: int) -> Iterator[list[FileRow]]:
     try:
         with csv.open_csv(path, convert_options=options, **parts) as reader:
             if reader.schema.names != names:
-                raise InvalidConfig(f"{path}: the heading can be read in two ways: put its names in quotes", key="file")
+                raise InvalidConfig(
+                    f"{path}: the heading can be read in two ways: put its names in quotes",
+                    key="file",
+                )
             for batch in reader:
                 for start in range(0, batch.num_rows, rows_at_once):
-                    columns = [column.to_pylist() for column in batch.slice(start, rows_at_once).columns]
-                    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+                    columns = [
+                        column.to_pylist() for column in batch.slice(start, rows_at_once).columns
+                    ]
+                    rows = [
+                        dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)
+                    ]
                     yield [FileRow(number + at, row) for at, row in enumerate(rows, 1)]
                     number += len(rows)
     except pa.ArrowInvalid as error:
         if "straddl" not in str(error):
             raise
-        raise InvalidConfig(f"{path}: a row has more than {bytes_max:,} bytes, the limit", key="file") from None
+        raise InvalidConfig(
+            f"{path}: a row has more than {bytes_max:,} bytes, the limit", key="file"
+        ) from None
 
 
 def _heading(path: Path) -> list[str]:
@@ -72,16 +85,28 @@ def _heading(path: Path) -> list[str]:
         text = codecs.getincrementaldecoder("utf-8")().decode(start, final=not is_cut)
         names = next((row for row in text_csv.reader(io.StringIO(text, newline="")) if row), [])
     except UnicodeDecodeError as error:
-        if b"\n" in start[: error.start]:  # the heading is text, and a row is not: its cell is refused by name
-            names = next((r for r in text_csv.reader(io.StringIO(start[: error.start].decode(), newline="")) if r), [])
+        # The heading is text, and a row is not: its cell is refused by name.
+        if b"\n" in start[: error.start]:
+            names = next(
+                (
+                    r
+                    for r in text_csv.reader(io.StringIO(start[: error.start].decode(), newline=""))
+                    if r
+                ),
+                [],
+            )
         else:
             raise InvalidConfig(f"{path}: the heading is no UTF-8", key="file") from None
     except text_csv.Error as error:
         raise InvalidConfig(f"{path}: the heading: {error}", key="file") from None
     if is_cut and len(",".join(names)) > HEADING_BYTES_MAX // 2:
-        raise InvalidConfig(f"{path}: the heading has more than {HEADING_BYTES_MAX:,} bytes, the limit", key="file")
+        raise InvalidConfig(
+            f"{path}: the heading has more than {HEADING_BYTES_MAX:,} bytes, the limit", key="file"
+        )
     if len(names) > COLUMNS_MAX:
-        raise InvalidConfig(f"{path}: has {len(names):,} columns, and {COLUMNS_MAX:,} are the limit", key="file")
+        raise InvalidConfig(
+            f"{path}: has {len(names):,} columns, and {COLUMNS_MAX:,} are the limit", key="file"
+        )
     if not names:
         raise InvalidConfig(f"{path}: is empty: its first row must name the columns", key="file")
     return names

@@ -1,4 +1,6 @@
-"""The differences between two topics: records that only one of them has, and records that differ at one offset."""
+"""The differences between two topics: records that only one of them has, and records that differ at
+one offset.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +20,31 @@ from deltaq.topic import Topic
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A record of the left topic, of the right one, or one of both at the same offset with different content."""
+    """A record of the left topic, of the right one, or one of both at the same offset with
+    different content.
+    """
 
     left: Record | None
     right: Record | None
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What differs: `timestamp`, `key`, `headers`, `value`; nothing if only one topic has the record."""
+        """What differs: `timestamp`, `key`, `headers`, `value`; nothing if only one topic has the
+        record.
+        """
         if self.left is None or self.right is None:
             return ()
         pairs = zip(Record._fields, self.left, self.right, strict=True)
         return tuple(name for name, left, right in pairs if repr(left) != repr(right))
 
 
-def diff(left: Topic, right: Topic, left_ranges: Ranges, right_ranges: Ranges) -> Iterator[Difference]:
+def diff(
+    left: Topic, right: Topic, left_ranges: Ranges, right_ranges: Ranges
+) -> Iterator[Difference]:
     """Compare the records of two topics by partition and offset: timestamp, key, headers and value.
 
-    Raises KafkaException (_INVALID_TYPE) for topics with different columns, and what `Topic.to_batches` raises.
+    Raises KafkaException (_INVALID_TYPE) for topics with different columns, and what
+    `Topic.to_batches` raises.
     """
     schemas = left.describe().schema, right.describe().schema
     if schemas[0] != schemas[1]:
@@ -67,7 +76,11 @@ class _Side:
 
     def before(self, offset: int) -> int:
         """The number of records in `rows` before an offset."""
-        return 0 if self.rows is None else pc.sum(pc.less(self.rows.column("_offset"), offset)).as_py() or 0
+        return (
+            0
+            if self.rows is None
+            else pc.sum(pc.less(self.rows.column("_offset"), offset)).as_py() or 0
+        )
 
 
 def _compared(left: _Side, right: _Side, schema: TopicSchema | None) -> Iterator[Difference]:
@@ -91,10 +104,13 @@ def _compared(left: _Side, right: _Side, schema: TopicSchema | None) -> Iterator
         right.drop(right.rows.num_rows)
 
 
-def _by_offset(ours: pa.RecordBatch, theirs: pa.RecordBatch, schema: TopicSchema | None) -> Iterator[Difference]:
+def _by_offset(
+    ours: pa.RecordBatch, theirs: pa.RecordBatch, schema: TopicSchema | None
+) -> Iterator[Difference]:
     left = {record.offset: record for record in records_of(ours, schema)}
     right = {record.offset: record for record in records_of(theirs, schema)}
     for offset in sorted(left.keys() | right.keys()):
         pair = Difference(left.get(offset), right.get(offset))
-        if repr(pair.left) != repr(pair.right):  # as text, in which NaN equals NaN, and 0.0 is not -0.0
+        # As text, in which NaN equals NaN, and 0.0 is not -0.0.
+        if repr(pair.left) != repr(pair.right):
             yield pair

@@ -29,14 +29,17 @@ from deltaq.units import counted
 from deltaq.version import __version__
 
 OK, DUE, WRONG = "ok", "due", "wrong"
-"""The states of a finding: nothing to do; something to do, and deltaq works without it; something is broken."""
+"""The states of a finding: nothing to do; something to do, and deltaq works without it; something
+is broken.
+"""
 
 NAMED_AT_ONCE = 5
 """How many topics, groups or actions a finding names; it counts the others."""
 
 RECORDS_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes of data files that an examination reads to look for values that cannot be returned: of each topic a share, its
-newest files."""
+"""Bytes of data files that an examination reads to look for values that cannot be returned: of each
+topic a share, its newest files.
+"""
 
 _PACKAGES = ("pyarrow", "obstore", "pydantic")
 
@@ -52,7 +55,8 @@ class Finding:
 
 
 def examine(store: Store, clock: Clock = SYSTEM_CLOCK) -> Iterator[Finding]:
-    """Examine a root: versions, store, permissions, clock, topics, groups, files, records, maintenance.
+    """Examine a root: versions, store, permissions, clock, topics, groups, files, records,
+    maintenance.
 
     Writes and deletes a few bytes under `_deltaq/`. Raises nothing that a store may answer.
     """
@@ -65,7 +69,9 @@ def examine(store: Store, clock: Clock = SYSTEM_CLOCK) -> Iterator[Finding]:
         try:
             yield check(store, clock)
         except (KafkaException, StoreError) as error:
-            yield Finding(name, WRONG, _reason(error), "see the guarantees and errors in the documentation")
+            yield Finding(
+                name, WRONG, _reason(error), "see the guarantees and errors in the documentation"
+            )
 
 
 def _reason(error: KafkaException | StoreError) -> str:
@@ -87,8 +93,12 @@ def _answers(store: Store, clock: Clock) -> Finding:
     try:
         store.list_folders("")
     except StoreError as error:
-        return Finding("store", WRONG, str(error), "check the root, the network and the store.* settings")
-    return Finding("store", OK, f"{store.url} answers in {(clock.monotonic() - begun) * 1000:.1f} ms")
+        return Finding(
+            "store", WRONG, str(error), "check the root, the network and the store.* settings"
+        )
+    return Finding(
+        "store", OK, f"{store.url} answers in {(clock.monotonic() - begun) * 1000:.1f} ms"
+    )
 
 
 def _create(store: Store, clock: Clock) -> Finding:
@@ -98,16 +108,27 @@ def _create(store: Store, clock: Clock) -> Finding:
     except StoreUnsafe as error:
         return Finding(name, WRONG, error.reason, "use a store that honours If-None-Match: *")
     except StoreError as error:
-        return _unwritable(name, error, "consumers need no more; producers need permission to write")
+        return _unwritable(
+            name, error, "consumers need no more; producers need permission to write"
+        )
     return Finding(name, OK, "the store refuses a taken key")
 
 
 def _unwritable(name: str, error: StoreError, remedy: str) -> Finding:
-    """A store to which nothing can be written now. Credentials that permit reading alone are not wrong."""
+    """A store to which nothing can be written now. Credentials that permit reading alone are not
+    wrong.
+    """
     if isinstance(error, StoreFull):
-        return Finding(name, WRONG, str(error), "until there is room, no producer and no member of a group can write")
+        return Finding(
+            name,
+            WRONG,
+            str(error),
+            "until there is room, no producer and no member of a group can write",
+        )
     if not isinstance(error, StoreRefused):
-        return Finding(name, WRONG, str(error), "see the log of the store, and run deltaq doctor again")
+        return Finding(
+            name, WRONG, str(error), "see the log of the store, and run deltaq doctor again"
+        )
     return Finding(name, DUE, f"not proven: {error}", remedy)
 
 
@@ -117,7 +138,10 @@ def _delete(store: Store, clock: Clock) -> Finding:
         store.put(key, b"")
         store.delete(key)
     except StoreError as error:
-        remedy = "maintenance needs permission to write and delete; another process with it can maintain the root"
+        remedy = (
+            "maintenance needs permission to write and delete; another process with it can maintain"
+            " the root"
+        )
         return _unwritable("permissions", error, remedy)
     return Finding("permissions", OK, "read, write and delete")
 
@@ -129,7 +153,9 @@ def _clock(store: Store, clock: Clock) -> Finding:
         cause = error.__cause__
         if not isinstance(cause, StoreError):
             raise
-        return _unwritable("clock", cause, "a process that maintains the root compares its clock by itself")
+        return _unwritable(
+            "clock", cause, "a process that maintains the root compares its clock by itself"
+        )
     fault = clock_fault(store, clock)
     if fault is not None:
         return Finding("clock", WRONG, fault, "set the clock by NTP")
@@ -137,7 +163,9 @@ def _clock(store: Store, clock: Clock) -> Finding:
 
 
 def _readable(count: int, noun: str) -> str:
-    """What an examination has found of so many topics or groups. A root whose name is wrong has none."""
+    """What an examination has found of so many topics or groups. A root whose name is wrong has
+    none.
+    """
     return f"{counted(count, noun)} can be read" if count else f"the root has no {noun}"
 
 
@@ -145,8 +173,10 @@ def _remedy(errors: Iterable[KafkaException], noun: str) -> str:
     """What to do about topics or groups that cannot be read."""
     kinds = {type(error) for error in errors}
     remedies = {
-        Corrupt: f"restore the named files from a copy of the storage; or end its clients, remove the folder of the "
-        f"{noun}, and run deltaq restore",
+        Corrupt: (
+            "restore the named files from a copy of the storage; or end its clients, remove the "
+            f"folder of the {noun}, and run deltaq restore"
+        ),
         Incompatible: "do what the reason says",
         Unavailable: "correct what the store reports",
     }
@@ -155,14 +185,19 @@ def _remedy(errors: Iterable[KafkaException], noun: str) -> str:
 
 def _topics(store: Store, clock: Clock) -> Finding:
     answers = describe_topics(store, clock, topic_names(store))
-    found = {name: answer for name, answer in answers.items() if not isinstance(answer, UnknownTopic)}
+    found = {
+        name: answer for name, answer in answers.items() if not isinstance(answer, UnknownTopic)
+    }
     errors = {name: answer for name, answer in found.items() if isinstance(answer, KafkaException)}
     if errors:
         broken = [f"{name}: {error.error.str()}" for name, error in errors.items()]
         return Finding("topics", WRONG, _some(broken), _remedy(errors.values(), "topic"))
     if left := left_behind(store, clock.time_ms()):
         return Finding(
-            "topics", DUE, f"left by killed measurements: {_some(left)}", "the next deltaq bench removes them"
+            "topics",
+            DUE,
+            f"left by killed measurements: {_some(left)}",
+            "the next deltaq bench removes them",
         )
     return Finding("topics", OK, _readable(len(found), "topic"))
 
@@ -177,8 +212,9 @@ def _groups(store: Store, clock: Clock) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class _TopicFiles:
-    """The data files in the folder of a topic: number and bytes of those that it does not name, and each that it names
-    and that is missing or has another size."""
+    """The data files in the folder of a topic: number and bytes of those that it does not name, and
+    each that it names and that is missing or has another size.
+    """
 
     unnamed: int
     unnamed_bytes: int
@@ -188,11 +224,15 @@ class _TopicFiles:
 def _data_files(store: Store, clock: Clock) -> Finding:
     """Compares the files that topics name with those that there are.
 
-    The bytes that no topic names are those of uploads under way, of interrupted ones, and of files that were replaced.
+    The bytes that no topic names are those of uploads under way, of interrupted ones, and of files
+    that were replaced.
     """
     found = in_parallel(clock, lambda topic: _topic_files(store, clock, topic), topic_names(store))
     if broken := [file for files in found for file in files.broken]:
-        remedy = "restore them from a copy of the storage; readers seek past them; or restore the topic from a backup"
+        remedy = (
+            "restore them from a copy of the storage; readers seek past them; or restore the topic "
+            "from a backup"
+        )
         return Finding("files", WRONG, _some(broken), remedy)
     files, size = sum(files.unnamed for files in found), sum(files.unnamed_bytes for files in found)
     if not files:
@@ -211,7 +251,9 @@ def _topic_files(store: Store, clock: Clock, topic: str) -> _TopicFiles:
     named = log.state.files
     # After the log: a file that was replaced meanwhile stays for a day.
     there = {
-        path: entry.size for entry in store.list(folder) if names.holds_data(path := entry.key.removeprefix(folder))
+        path: entry.size
+        for entry in store.list(folder)
+        if names.holds_data(path := entry.key.removeprefix(folder))
     }
     unnamed = [size for path, size in there.items() if path not in named]
     broken = []
@@ -225,8 +267,9 @@ def _topic_files(store: Store, clock: Clock, topic: str) -> _TopicFiles:
 
 @dataclass(frozen=True, slots=True)
 class _TopicRecords:
-    """What the newest files of a topic hold: the values at fault, files that cannot be read, and how many of all files
-    were looked at."""
+    """What the newest files of a topic hold: the values at fault, files that cannot be read, and
+    how many of all files were looked at.
+    """
 
     faults: list[str]
     broken: list[str]
@@ -242,14 +285,19 @@ def _records(store: Store, clock: Clock) -> Finding:
     read, files = sum(records.read for records in found), sum(records.files for records in found)
     of_all = f"{counted(read, 'file')} of {files:,}, the newest ones"
     if broken := [file for records in found for file in records.broken]:
-        return Finding("records", WRONG, _some(broken), "restore the named files from a copy of the storage")
+        return Finding(
+            "records", WRONG, _some(broken), "restore the named files from a copy of the storage"
+        )
     if faults := [fault for records in found for fault in records.faults]:
         remedy = (
-            "consumers report each of them and go on, but other engines may fail on its table: copy the other records "
-            "to a new topic with deltaq.tools.transform, or wait until retention removes them"
+            "consumers report each of them and go on, but other engines may fail on its table: copy"
+            " the other records to a new topic with deltaq.tools.transform, or wait until retention"
+            " removes them"
         )
         return Finding("records", WRONG, f"{_some(faults)} ({of_all})", remedy)
-    return Finding("records", OK, f"readers can return all values ({of_all})" if files else "there are none")
+    return Finding(
+        "records", OK, f"readers can return all values ({of_all})" if files else "there are none"
+    )
 
 
 def _topic_records(store: Store, clock: Clock, topic: str, bytes_max: int) -> _TopicRecords:
@@ -259,13 +307,22 @@ def _topic_records(store: Store, clock: Clock, topic: str, bytes_max: int) -> _T
         head, columns = log.live_head, definition_of(log).columns
     except KafkaException:
         return _TopicRecords([], [], 0, 0)  # the check of the topics reports it
-    newest_first = sorted(log.index.files.values(), key=lambda file: file.segment.version, reverse=True)
+    newest_first = sorted(
+        log.index.files.values(), key=lambda file: file.segment.version, reverse=True
+    )
     until = accumulate(file.segment.size for file in newest_first)
     chosen = [file for file, size in zip(newest_first, until, strict=True) if size <= bytes_max]
     faults, broken = [], []
     for file in chosen:
-        wanted = [(batch, max(batch.base_offset, head.start_offsets[batch.partition])) for batch in file.batches]
-        read = tuple((batch, start, batch.next_offset) for batch, start in wanted if start < batch.next_offset)
+        wanted = [
+            (batch, max(batch.base_offset, head.start_offsets[batch.partition]))
+            for batch in file.batches
+        ]
+        read = tuple(
+            (batch, start, batch.next_offset)
+            for batch, start in wanted
+            if start < batch.next_offset
+        )
         try:
             parts = read_file(store, FileRead(file, read), columns) if read else []
         except FileGone:
@@ -273,7 +330,9 @@ def _topic_records(store: Store, clock: Clock, topic: str, bytes_max: int) -> _T
         except Corrupt as error:
             broken.append(f"{topic}: {error.error.str()}")
             continue
-        faults += [f"topic {topic!r}, {fault}" for part in parts for fault in record_faults(part.rows)]
+        faults += [
+            f"topic {topic!r}, {fault}" for part in parts for fault in record_faults(part.rows)
+        ]
     return _TopicRecords(faults, broken, len(chosen), len(newest_first))
 
 
@@ -281,7 +340,9 @@ def _maintenance(store: Store, clock: Clock) -> Finding:
     lines: list[str] = []
     counts = Maintenance(store, clock, notify=lines.append).plan()
     if counts[FAILURES]:
-        return Finding("maintenance", WRONG, _some(lines), "see the lines above, and the log of a maintainer")
+        return Finding(
+            "maintenance", WRONG, _some(lines), "see the lines above, and the log of a maintainer"
+        )
     if lines:
         return Finding("maintenance", DUE, _some(lines), "run: deltaq maintain --once")
     return Finding("maintenance", OK, "nothing is due")

@@ -1,7 +1,8 @@
 """Rows of a file as messages: one set of rules for lines of JSON, CSV files and workbooks.
 
-A reader gives `FileRow`s, and says by its `Form` how a cell becomes a value. All rows of a part become messages before
-the first of them is sent, so a part that has a row that does not fit is refused as a whole.
+A reader gives `FileRow`s, and says by its `Form` how a cell becomes a value. All rows of a part
+become messages before the first of them is sent, so a part that has a row that does not fit is
+refused as a whole.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ _NAMES_SHOWN = 20
 
 
 class FileRow(NamedTuple):
-    """A row with its number in the file. `line` is the row as a whole, if that is the value; `is_message` says that the
-    row is a record as `deltaq consume -o json` prints it."""
+    """A row with its number in the file. `line` is the row as a whole, if that is the value;
+    `is_message` says that the row is a record as `deltaq consume -o json` prints it.
+    """
 
     number: int
     cells: dict[str, Any]
@@ -56,8 +58,8 @@ class FileRow(NamedTuple):
 class Form:
     """How a form of files shows values.
 
-    unit -- what the numbers of rows count: line or row
-    typed -- for the type and the name of a typed topic's column, a function that makes a value of a cell; None if
+    unit -- what the numbers of rows count: line or row typed -- for the type and the name of a
+    typed topic's column, a function that makes a value of a cell; None if
         cells are values
     content -- a cell as a key or a value of bytes
     as_json -- the cells of a row as a value in JSON
@@ -92,9 +94,10 @@ def shown_names(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class RowReader:
-    """Makes messages for a topic from rows. `schema` is the topic's; `key_column` names the column with the key;
-    `encode` gives the bytes of a value in JSON, by the id of its schema in the registry and the type of the message;
-    `model` is that of the topic's handle, if it has one."""
+    """Makes messages for a topic from rows. `schema` is the topic's; `key_column` names the column
+    with the key; `encode` gives the bytes of a value in JSON, by the id of its schema in the
+    registry and the type of the message; `model` is that of the topic's handle, if it has one.
+    """
 
     form: Form
     schema: TopicSchema | None
@@ -104,13 +107,17 @@ class RowReader:
     model: ModelRows | None = None
 
     def messages(self, rows: Iterable[FileRow]) -> list[FileMessage]:
-        """The messages of a part of a file. Raises InvalidValue, with the number of the row and the field."""
+        """The messages of a part of a file. Raises InvalidValue, with the number of the row and the
+        field.
+        """
         return [self._message(row) for row in rows]
 
     def _message(self, row: FileRow) -> FileMessage:
         try:
             if len(row.cells) > COLUMNS_MAX:
-                raise InvalidValue(f"has {len(row.cells):,} names, and {COLUMNS_MAX:,} are the limit")
+                raise InvalidValue(
+                    f"has {len(row.cells):,} names, and {COLUMNS_MAX:,} are the limit"
+                )
             message = self._of_record(row) if row.is_message else self._of_cells(row)
         except InvalidValue as error:
             refusal = InvalidValue(f"{self.form.unit} {row.number}: {error.error.str()}")
@@ -137,7 +144,9 @@ class RowReader:
             value = self._row_of(value, self.schema)
         about = {name: given.get(name) for name in ("partition", "timestamp")}
         if "headers" in given:
-            about["headers"] = [{"key": name, "value": content} for name, content in given["headers"]]
+            about["headers"] = [
+                {"key": name, "value": content} for name, content in given["headers"]
+            ]
         message = self._built(row, value, self._bytes(given["key"]), about)
         is_1970 = message.timestamp is None and about["timestamp"] is not None
         return message._replace(timestamp=0) if is_1970 else message
@@ -145,16 +154,22 @@ class RowReader:
     def _bytes(self, content: Any) -> bytes | None:
         return content if isinstance(content, bytes) else self._content(content)
 
-    def _of_registry(self, value: bytes | None, schema_id: Any, message_type: bytes | None) -> bytes:
+    def _of_registry(
+        self, value: bytes | None, schema_id: Any, message_type: bytes | None
+    ) -> bytes:
         try:
             found = strict_json(value or b"")
         except ValueError as error:
             raise InvalidValue(f"is no JSON: {error}", field="value") from None
-        return self._encoded(found, schema_id, None if message_type is None else message_type.decode())
+        return self._encoded(
+            found, schema_id, None if message_type is None else message_type.decode()
+        )
 
     def _encoded(self, value: Any, schema_id: Any, message_type: Any) -> bytes:
         if self.schema is not None:
-            raise InvalidValue("values with a schema of the registry are for topics of bytes", field="schema_id")
+            raise InvalidValue(
+                "values with a schema of the registry are for topics of bytes", field="schema_id"
+            )
         if not isinstance(message_type, str | None):
             raise InvalidValue("is no text", field="message_type")
         return self.encode(value, _whole(schema_id, "schema_id", INT32_MAX), message_type)
@@ -176,7 +191,9 @@ class RowReader:
         about: dict[str, Any] = {}
         if "value" in cells:
             about = self._about(cells, bare=True)
-            schema_id, message_type = (cells.pop(name, None) if exported else None for name in OF_REGISTRY)
+            schema_id, message_type = (
+                cells.pop(name, None) if exported else None for name in OF_REGISTRY
+            )
             value = self._content(cells.pop("value"))
             if schema_id is not None:
                 value = self._of_registry(value, schema_id, self._content(message_type))
@@ -191,8 +208,12 @@ class RowReader:
     def _refuse_others(self, cells: Mapping[str, Any]) -> None:
         for name in cells:
             if name != self.key_column:
-                hint = ": offsets are assigned when the rows are written" if name == "_offset" else ""
-                raise InvalidValue(f"the topic has no such column{hint}: drop it, or rename it", field=name)
+                hint = (
+                    ": offsets are assigned when the rows are written" if name == "_offset" else ""
+                )
+                raise InvalidValue(
+                    f"the topic has no such column{hint}: drop it, or rename it", field=name
+                )
 
     def _typed(self, row: FileRow, cells: dict[str, Any], schema: TopicSchema) -> FileMessage:
         name = self.key_column
@@ -221,22 +242,27 @@ class RowReader:
         return {name: typed for name, typed in found if typed is not None}
 
     def _about(self, cells: dict[str, Any], *, bare: bool) -> dict[str, Any]:
-        """Take the columns of a message but its value, by their names without the `_`, which they may lack if they are
-        `bare`. Raises InvalidValue."""
+        """Take the columns of a message but its value, by their names without the `_`, which they
+        may lack if they are `bare`. Raises InvalidValue.
+        """
         about: dict[str, Any] = {}
         for spelling in cells.keys() & _SPELLINGS.keys():
             name = _SPELLINGS[spelling]
             if spelling == name and not bare:
                 continue
             if name in about:
-                raise InvalidValue(f"there is the column '_{name}' too, and both mean the same", field=name)
+                raise InvalidValue(
+                    f"there is the column '_{name}' too, and both mean the same", field=name
+                )
             about[name] = cells.pop(spelling)
         return about
 
     def _content(self, cell: Any) -> bytes | None:
         return None if cell is None else self.form.content(cell)
 
-    def _built(self, row: FileRow, value: Any, key: bytes | None, about: Mapping[str, Any]) -> FileMessage:
+    def _built(
+        self, row: FileRow, value: Any, key: bytes | None, about: Mapping[str, Any]
+    ) -> FileMessage:
         timestamp, partition = about.get("timestamp"), about.get("partition")
         return FileMessage(
             row.number,
@@ -250,12 +276,22 @@ class RowReader:
     def _headers(self, cell: Any) -> list[dict[str, Any]] | None:
         if cell is None:
             return None
-        return headers_of(cell) if isinstance(cell, list) else headers_from_json(self.form.content(cell).decode())
+        return (
+            headers_of(cell)
+            if isinstance(cell, list)
+            else headers_from_json(self.form.content(cell).decode())
+        )
 
 
-def runs_of(messages: Sequence[FileMessage], schema: TopicSchema | None) -> Iterator[tuple[bool, list[FileMessage]]]:
-    """The messages as runs: (whether they are tombstones of a typed topic, which no table can have; messages)."""
-    for is_tombstone, run in groupby(messages, lambda message: schema is not None and message.value is None):
+def runs_of(
+    messages: Sequence[FileMessage], schema: TopicSchema | None
+) -> Iterator[tuple[bool, list[FileMessage]]]:
+    """The messages as runs: (whether they are tombstones of a typed topic, which no table can have;
+    messages).
+    """
+    for is_tombstone, run in groupby(
+        messages, lambda message: schema is not None and message.value is None
+    ):
         yield is_tombstone, list(run)
 
 
@@ -268,8 +304,12 @@ def as_table(messages: Sequence[FileMessage], schema: TopicSchema | None) -> pa.
         batch = schema.to_arrow([message.value for message in messages])
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns[f"{prefix}key"] = pa.array([message.key for message in messages], pa.binary())
-    columns[f"{prefix}partition"] = pa.array([message.partition for message in messages], pa.int32())
-    columns[f"{prefix}timestamp"] = pa.array([message.timestamp for message in messages], pa.timestamp("ms", "UTC"))
+    columns[f"{prefix}partition"] = pa.array(
+        [message.partition for message in messages], pa.int32()
+    )
+    columns[f"{prefix}timestamp"] = pa.array(
+        [message.timestamp for message in messages], pa.timestamp("ms", "UTC")
+    )
     columns[f"{prefix}headers"] = pa.array([message.headers for message in messages], HEADERS)
     return pa.RecordBatch.from_pydict(columns)
 
@@ -298,14 +338,21 @@ def _whole(cell: Any, name: str, most: int, least: int = 0) -> int:
 
 
 def _milliseconds(cell: Any) -> int | None:
-    """A time in ISO 8601, of a workbook, or as milliseconds since 1970 UTC, of which 0 is now as in `produce`. Raises
-    InvalidValue."""
+    """A time in ISO 8601, of a workbook, or as milliseconds since 1970 UTC, of which 0 is now as in
+    `produce`. Raises InvalidValue.
+    """
     if isinstance(cell, bytes):
         cell = JsonNumber(text) if _WHOLE.fullmatch(text := cell.decode()) else text
     if isinstance(cell, int | float | JsonNumber):
         return _whole(cell, "timestamp", TIMESTAMP_MS_MAX) or None
     try:
-        time = parse_time(cell) if isinstance(cell, str) else cell if cell.tzinfo else cell.replace(tzinfo=UTC)
+        time = (
+            parse_time(cell)
+            if isinstance(cell, str)
+            else cell
+            if cell.tzinfo
+            else cell.replace(tzinfo=UTC)
+        )
         return _whole((time - _EPOCH) // timedelta(milliseconds=1), "timestamp", TIMESTAMP_MS_MAX)
     except (ValueError, OverflowError, AttributeError, TypeError):
         raise InvalidValue(f"not a time: {cell!r:.100}", field="timestamp") from None

@@ -38,19 +38,26 @@ ROW_BYTES_MAX = 16 * 1024 * 1024
 
 
 def load_file(
-    sending: Sending, path: Path, schema: TopicSchema | None, *, key_column: str | None = None, partition: int = -1
+    sending: Sending,
+    path: Path,
+    schema: TopicSchema | None,
+    *,
+    key_column: str | None = None,
+    partition: int = -1,
 ) -> None:
-    """Send the rows of a .csv, .jsonl, .parquet or .xlsx file as messages. `schema` is that of the topic.
+    """Send the rows of a .csv, .jsonl, .parquet or .xlsx file as messages. `schema` is that of the
+    topic.
 
-    A typed topic takes its own columns, and `_key`, `_partition`, `_timestamp`, `_headers`. A topic of bytes takes
-    `value`, `key`, `partition`, `timestamp` and `headers`; of a file without `value`, each row becomes a JSON object,
-    and a line of JSON stays as it is. Only an empty cell of a CSV file is null. Files of `to_csv` and `to_xlsx`, and
-    lines of `deltaq consume -o json`, give back their records, with new offsets. `key_column` names the column with the
-    key.
+    A typed topic takes its own columns, and `_key`, `_partition`, `_timestamp`, `_headers`. A topic
+    of bytes takes `value`, `key`, `partition`, `timestamp` and `headers`; of a file without
+    `value`, each row becomes a JSON object, and a line of JSON stays as it is. Only an empty cell
+    of a CSV file is null. Files of `to_csv` and `to_xlsx`, and lines of `deltaq consume -o json`,
+    give back their records, with new offsets. `key_column` names the column with the key.
 
-    Raises InvalidConfig for a file that cannot be read, InvalidValue for rows that do not fit, and what
-    `Sending.send_table` raises. The error names the row, the number of the file's rows that are in the topic, and the
-    row from which to go on. A file of one part (10,000 rows, 16 MiB) is refused before its first row is sent.
+    Raises InvalidConfig for a file that cannot be read, InvalidValue for rows that do not fit, and
+    what `Sending.send_table` raises. The error names the row, the number of the file's rows that
+    are in the topic, and the row from which to go on. A file of one part (10,000 rows, 16 MiB) is
+    refused before its first row is sent.
     """
     check_file(path)
     sending.flush()
@@ -64,18 +71,26 @@ def load_file(
     except KafkaException as error:
         first = error.error
         text = first.str().removeprefix(f"{path}: ")
-        error.args = (KafkaError(first.code(), f"{path}: {text}; {loading.progress()}"), *error.args[1:])
+        error.args = (
+            KafkaError(first.code(), f"{path}: {text}; {loading.progress()}"),
+            *error.args[1:],
+        )
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InvalidConfig(f"{path}: {error}; {loading.progress()}", key="file") from None
 
 
 def check_file(path: Path) -> None:
-    """Raises InvalidConfig for a file whose form is not known, and for one that cannot be read. Sends nothing."""
+    """Raises InvalidConfig for a file whose form is not known, and for one that cannot be read.
+    Sends nothing.
+    """
     if path.suffix.lower() not in (".parquet", *_FORMS):
-        raise InvalidConfig(f"{path}: the form is not known: {', '.join(sorted({'.parquet', *_FORMS}))}", key="file")
+        raise InvalidConfig(
+            f"{path}: the form is not known: {', '.join(sorted({'.parquet', *_FORMS}))}", key="file"
+        )
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # reading a named pipe would wait for a writer, perhaps for ever
+        # Reading a named pipe would wait for a writer, perhaps for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
             raise InvalidConfig(f"{path}: is no regular file: write its content to one", key="file")
     except OSError as error:
         raise InvalidConfig(f"{path}: {error}", key="file") from None
@@ -83,8 +98,9 @@ def check_file(path: Path) -> None:
 
 @dataclass(slots=True)
 class _Loading:
-    """Rows of a file on their way to a topic. `sent` counts the rows of parts that were queued; `following` is the
-    number of the first row after them."""
+    """Rows of a file on their way to a topic. `sent` counts the rows of parts that were queued;
+    `following` is the number of the first row after them.
+    """
 
     sending: Sending
     schema: TopicSchema | None
@@ -107,7 +123,9 @@ class _Loading:
                 is_first = False
             self.following = part[0].number
             reader = form.of_records if is_exported(part[0].cells) else form.of_rows
-            rows = RowReader(reader, self.schema, self.sending.encode, self.key_column, self.partition, model)
+            rows = RowReader(
+                reader, self.schema, self.sending.encode, self.key_column, self.partition, model
+            )
             made = rows.messages(part)
             for is_tombstones, run in runs_of(made, self.schema):
                 self.following = run[0].number
@@ -120,9 +138,18 @@ class _Loading:
             self.sent += len(run)
             return
         for message in run:
-            headers = None if message.headers is None else [(pair["key"], pair["value"]) for pair in message.headers]
-            about = {"partition": -1 if message.partition is None else message.partition, "headers": headers}
-            self.sending.send(value=None, key=message.key, timestamp=message.timestamp or 0, **about)
+            headers = (
+                None
+                if message.headers is None
+                else [(pair["key"], pair["value"]) for pair in message.headers]
+            )
+            about = {
+                "partition": -1 if message.partition is None else message.partition,
+                "headers": headers,
+            }
+            self.sending.send(
+                value=None, key=message.key, timestamp=message.timestamp or 0, **about
+            )
             self.sent += 1
             self.following = message.number + 1
 
@@ -144,7 +171,10 @@ class _Loading:
             pass  # the error that ends the loading is the same or an earlier one
         delivered = self.sending.delivered - self.delivered_before
         if delivered < self.sent:
-            return f"{delivered:,} of the first {self.sent:,} rows are in the topic, in no certain order"
+            return (
+                f"{delivered:,} of the first {self.sent:,} rows are in the topic, in no certain "
+                "order"
+            )
         if not delivered:
             return "no row of the file was written"
         return f"{delivered:,} rows are in the topic: go on from {self.unit} {self.following:,}"
@@ -160,11 +190,14 @@ def _check_key_column(name: str | None, rows: Sequence[FileRow]) -> None:
 def as_messages(
     batch: pa.RecordBatch, schema: TopicSchema | None, key_column: str | None, partition: int
 ) -> pa.RecordBatch:
-    """Rows of Arrow as `Producer.produce_arrow` takes them. Raises InvalidValue for a missing key column, and for a
-    column of keys or values that cannot become text."""
+    """Rows of Arrow as `Producer.produce_arrow` takes them. Raises InvalidValue for a missing key
+    column, and for a column of keys or values that cannot become text.
+    """
     names = batch.schema.names
     if key_column is not None and key_column not in names:
-        raise InvalidValue(f"there is no such column; there are {shown_names(names)}", field=key_column)
+        raise InvalidValue(
+            f"there is no such column; there are {shown_names(names)}", field=key_column
+        )
     columns = dict(zip(names, batch.columns, strict=True))
     if len(columns) < batch.num_columns:
         twice = next(name for name in columns if names.count(name) > 1)
@@ -174,11 +207,15 @@ def as_messages(
         columns = _as_given(columns, schema)
     prefix = "" if schema is None else "_"
     if schema is None and "value" not in columns:
-        columns = {"value": pa.array([json.dumps(plain(row)) for row in python_values(batch)], pa.string())}
+        columns = {
+            "value": pa.array([json.dumps(plain(row)) for row in python_values(batch)], pa.string())
+        }
     elif schema is None:
         columns |= {name: _content(columns, name) for name in ("value", "key") if name in columns}
     if key is not None:
-        known = {f"{prefix}{name}" for name in OF_MESSAGES} | {*(() if schema is None else schema.arrow.names)}
+        known = {f"{prefix}{name}" for name in OF_MESSAGES} | {
+            *(() if schema is None else schema.arrow.names)
+        }
         if key_column not in known:
             columns.pop(key_column, None)
         columns[f"{prefix}key"] = key
@@ -198,7 +235,9 @@ def _as_given(columns: Mapping[str, pa.Array], schema: TopicSchema | None) -> di
 
 
 def _content(columns: Mapping[str, pa.Array], name: str) -> pa.Array:
-    """A column as keys or values of bytes: bytes as they are, anything else as text. Raises InvalidValue."""
+    """A column as keys or values of bytes: bytes as they are, anything else as text. Raises
+    InvalidValue.
+    """
     column = columns[name]
     if any(is_bytes(column.type) for is_bytes in BYTES_TYPES):
         return column
@@ -210,14 +249,18 @@ def _content(columns: Mapping[str, pa.Array], name: str) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _FileForm:
-    """How the rows of a file are read, and what their cells mean; `of_records` in a file that deltaq has written."""
+    """How the rows of a file are read, and what their cells mean; `of_records` in a file that
+    deltaq has written.
+    """
 
     read: Callable[[Path, TopicSchema | None], Iterator[Sequence[FileRow]]]
     of_rows: Form
     of_records: Form
 
 
-_LINES = _FileForm(lambda path, schema: read_json_lines(path, schema, ROW_BYTES_MAX), JSON_LINES, JSON_LINES)
+_LINES = _FileForm(
+    lambda path, schema: read_json_lines(path, schema, ROW_BYTES_MAX), JSON_LINES, JSON_LINES
+)
 _FORMS: Mapping[str, _FileForm] = {
     ".csv": _FileForm(lambda path, _: read_csv(path, ROW_BYTES_MAX), CSV, CSV_OF_RECORDS),
     ".jsonl": _LINES,

@@ -40,14 +40,16 @@ _ROWS_AT_ONCE = 10_000
 
 
 def to_arrow(topic: Topic, start: Place = None, end: Place = None) -> pa.Table:
-    """The records between two places as a table of the topic's columns, as they are stored. Raises as `offset_ranges`
-    and `to_batches`."""
+    """The records between two places as a table of the topic's columns, as they are stored. Raises
+    as `offset_ranges` and `to_batches`.
+    """
     return pa.Table.from_batches(_batches(topic, start, end), table_schema(topic.describe().schema))
 
 
 def to_pandas(topic: Topic, start: Place = None, end: Place = None) -> pd.DataFrame:
-    """The records as a data frame of pandas. A value that cannot be returned is null, and the log names its record.
-    Raises as `to_arrow`, and InvalidConfig without pandas."""
+    """The records as a data frame of pandas. A value that cannot be returned is null, and the log
+    names its record. Raises as `to_arrow`, and InvalidConfig without pandas.
+    """
     try:
         return _sound_table(topic, start, end).to_pandas()
     except ModuleNotFoundError:
@@ -55,8 +57,9 @@ def to_pandas(topic: Topic, start: Place = None, end: Place = None) -> pd.DataFr
 
 
 def to_polars(topic: Topic, start: Place = None, end: Place = None) -> pl.DataFrame:
-    """The records as a data frame of Polars. A value that cannot be returned is null, and the log names its record.
-    Raises as `to_arrow`, and InvalidConfig without Polars."""
+    """The records as a data frame of Polars. A value that cannot be returned is null, and the log
+    names its record. Raises as `to_arrow`, and InvalidConfig without Polars.
+    """
     try:
         import polars  # noqa: PLC0415 - only where it is used
     except ModuleNotFoundError:
@@ -67,17 +70,20 @@ def to_polars(topic: Topic, start: Place = None, end: Place = None) -> pl.DataFr
 def to_csv(topic: Topic, path: Path, start: Place = None, end: Place = None) -> int:
     """Write the records to a CSV file with a heading; their number.
 
-    Bytes stand as text, those that are no UTF-8 escaped as `\\xff`; lists, maps and headers as JSON. Values with a
-    schema of the registry stand as JSON, beside the id of the schema. `from_file` takes such a file. The cell of a
-    value that cannot be returned, such as a time in the year 10000, is empty, and the log names its record. Raises as
-    `to_arrow`, InvalidConfig for a file that cannot be written.
+    Bytes stand as text, those that are no UTF-8 escaped as `\\xff`; lists, maps and headers as
+    JSON. Values with a schema of the registry stand as JSON, beside the id of the schema.
+    `from_file` takes such a file. The cell of a value that cannot be returned, such as a time in
+    the year 10000, is empty, and the log names its record. Raises as `to_arrow`, InvalidConfig for
+    a file that cannot be written.
     """
     count, decoder = 0, RegistryDecoder.of_topic(topic)
     columns = pa.schema([(name, pa.string()) for name in _names(topic, decoder)])
     try:
         with csv.CSVWriter(path, columns) as writer:
             for batch in sound_batches(topic, start, end):
-                texts = pa.RecordBatch.from_arrays([*map(_as_texts, _columns(batch, decoder))], columns.names)
+                texts = pa.RecordBatch.from_arrays(
+                    [*map(_as_texts, _columns(batch, decoder))], columns.names
+                )
                 writer.write_batch(texts.cast(columns))
                 count += batch.num_rows
     except OSError as error:
@@ -86,7 +92,8 @@ def to_csv(topic: Topic, path: Path, start: Place = None, end: Place = None) -> 
 
 
 def to_xlsx(topic: Topic, path: Path, start: Place = None, end: Place = None) -> int:
-    """Write the records to a workbook, in the form of `to_csv`, but with numbers and times as such; their number.
+    """Write the records to a workbook, in the form of `to_csv`, but with numbers and times as such;
+    their number.
 
     Needs the extra [xlsx]. Raises as `to_csv` and `write_sheet`.
     """
@@ -103,11 +110,12 @@ def to_xlsx(topic: Topic, path: Path, start: Place = None, end: Place = None) ->
 def from_arrow(topic: Topic, data: Any, *, key_column: str | None = None) -> int:
     """Produce the rows of an Arrow table or record batch; their number, once all are delivered.
 
-    A typed topic takes its own columns, and `_key`, `_partition`, `_timestamp`, `_headers`. A topic of bytes takes
-    `value`, `key`, `partition`, `timestamp` and `headers`; of rows without `value`, each becomes a JSON object.
-    `key_column` names the column with the key. If the handle has a model, rows are written as its instances: by its
-    rules, and with its defaults. Raises InvalidValue for rows that do not fit, and, before any row is written, for a
-    value that no reader could return; KafkaException.
+    A typed topic takes its own columns, and `_key`, `_partition`, `_timestamp`, `_headers`. A topic
+    of bytes takes `value`, `key`, `partition`, `timestamp` and `headers`; of rows without `value`,
+    each becomes a JSON object. `key_column` names the column with the key. If the handle has a
+    model, rows are written as its instances: by its rules, and with its defaults. Raises
+    InvalidValue for rows that do not fit, and, before any row is written, for a value that no
+    reader could return; KafkaException.
     """
     check_objects(data, topic.name)
     table, schema = pa.table(data), topic.describe().schema
@@ -123,7 +131,9 @@ def from_arrow(topic: Topic, data: Any, *, key_column: str | None = None) -> int
 
 def from_pandas(topic: Topic, frame: pd.DataFrame, *, key_column: str | None = None) -> int:
     """Produce the rows of a data frame of pandas, without its index. Raises as `from_arrow`."""
-    return from_arrow(topic, pa.Table.from_pandas(frame, preserve_index=False), key_column=key_column)
+    return from_arrow(
+        topic, pa.Table.from_pandas(frame, preserve_index=False), key_column=key_column
+    )
 
 
 def from_polars(topic: Topic, frame: pl.DataFrame, *, key_column: str | None = None) -> int:
@@ -133,8 +143,10 @@ def from_polars(topic: Topic, frame: pl.DataFrame, *, key_column: str | None = N
 
 
 def from_file(topic: Topic, path: Path, *, key_column: str | None = None) -> int:
-    """Produce the rows of a .csv, .jsonl, .parquet or .xlsx file; their number. If the handle has a model, rows are
-    written as its instances: by its rules, and with its defaults. Raises as `load_file`."""
+    """Produce the rows of a .csv, .jsonl, .parquet or .xlsx file; their number. If the handle has a
+    model, rows are written as its instances: by its rules, and with its defaults. Raises as
+    `load_file`.
+    """
     with Sending(topic) as sending:
         load_file(sending, path, topic.describe().schema, key_column=key_column)
     return sending.delivered
@@ -150,7 +162,9 @@ def sound_batches(topic: Topic, start: Place, end: Place) -> Iterator[pa.RecordB
 
 
 def _sound_table(topic: Topic, start: Place, end: Place) -> pa.Table:
-    return pa.Table.from_batches(sound_batches(topic, start, end), table_schema(topic.describe().schema))
+    return pa.Table.from_batches(
+        sound_batches(topic, start, end), table_schema(topic.describe().schema)
+    )
 
 
 def _names(topic: Topic, decoder: RegistryDecoder | None) -> list[str]:
@@ -173,7 +187,9 @@ def _columns(batch: pa.RecordBatch, decoder: RegistryDecoder | None) -> list[pa.
         pa.binary(),
     )
     ids = pa.array([None if value is None else value.schema_id for value in found], pa.int64())
-    kinds = pa.array([None if value is None else value.message_type for value in found], pa.string())
+    kinds = pa.array(
+        [None if value is None else value.message_type for value in found], pa.string()
+    )
     return [*columns, ids, kinds]
 
 
@@ -181,8 +197,15 @@ def _as_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         times = column.cast(TIMESTAMP).cast(pa.int64()).to_pylist()
         return pa.array([None if time is None else _time_text(time) for time in times], pa.string())
-    escaped = column.type == HEADERS or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
-    texts = [None if value is None else cell_of_bytes(value) if escaped else _text(value) for value in _cells(column)]
+    escaped = (
+        column.type == HEADERS
+        or pa.types.is_binary(column.type)
+        or pa.types.is_large_binary(column.type)
+    )
+    texts = [
+        None if value is None else cell_of_bytes(value) if escaped else _text(value)
+        for value in _cells(column)
+    ]
     return pa.array(texts, pa.string())
 
 
@@ -192,7 +215,10 @@ def _cells(column: pa.Array) -> list[Any]:
     if column.type == HEADERS:
         return [None if value is None else headers_as_json(value).encode() for value in values]
     if pa.types.is_nested(column.type):
-        return [None if value is None else json.dumps(plain(value), ensure_ascii=False) for value in values]
+        return [
+            None if value is None else json.dumps(plain(value), ensure_ascii=False)
+            for value in values
+        ]
     return values
 
 

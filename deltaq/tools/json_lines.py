@@ -19,11 +19,15 @@ from deltaq.tools.records import is_message, typed_value
 ROWS_AT_ONCE = 10_000
 
 
-def read_json_lines(path: Path, schema: TopicSchema | None, bytes_max: int) -> Iterator[list[FileRow]]:
-    """The lines of a file that are not empty, a part of some `bytes_max` bytes at a time. `schema` is the topic's.
+def read_json_lines(
+    path: Path, schema: TopicSchema | None, bytes_max: int
+) -> Iterator[list[FileRow]]:
+    """The lines of a file that are not empty, a part of some `bytes_max` bytes at a time. `schema`
+    is the topic's.
 
-    In a topic of bytes, the first line says what all are: messages, if it has a `value`; or else each line is a value
-    as it stands. Raises InvalidValue for a line that is no object, or is longer than `bytes_max` bytes; OSError.
+    In a topic of bytes, the first line says what all are: messages, if it has a `value`; or else
+    each line is a value as it stands. Raises InvalidValue for a line that is no object, or is
+    longer than `bytes_max` bytes; OSError.
     """
     part: list[FileRow] = []
     size = 0
@@ -34,14 +38,25 @@ def read_json_lines(path: Path, schema: TopicSchema | None, bytes_max: int) -> I
             if not text:
                 continue
             cells = _object(number, text, is_typed=schema is not None)
-            is_record = is_message(cells) and (schema is None or not cells.keys() <= {*schema.arrow.names})
+            is_record = is_message(cells) and (
+                schema is None or not cells.keys() <= {*schema.arrow.names}
+            )
             if are_messages is None:
                 are_messages = is_record or "value" in cells
             if schema is None and are_messages and not (is_record or "value" in cells):
-                raise InvalidValue(f"line {number}: has no value, as the first line has; give null for a tombstone")
+                raise InvalidValue(
+                    f"line {number}: has no value, as the first line has; give null for a tombstone"
+                )
             if is_record:
                 cells = _object(number, text, is_typed=True)
-            part.append(FileRow(number, cells, None if are_messages else text, is_message=are_messages and is_record))
+            part.append(
+                FileRow(
+                    number,
+                    cells,
+                    None if are_messages else text,
+                    is_message=are_messages and is_record,
+                )
+            )
             size += len(text)
             if len(part) == ROWS_AT_ONCE or size >= bytes_max:
                 yield part
@@ -51,12 +66,16 @@ def read_json_lines(path: Path, schema: TopicSchema | None, bytes_max: int) -> I
 
 
 def bounded_lines(file: BinaryIO, bytes_max: int) -> Iterator[tuple[int, bytes]]:
-    """The lines of a stream with their numbers. Raises InvalidValue for one of more than `bytes_max` bytes."""
+    """The lines of a stream with their numbers. Raises InvalidValue for one of more than
+    `bytes_max` bytes.
+    """
     number = 0
     while line := file.readline(bytes_max + 2):
         number += 1
         if len(line.rstrip(b"\r\n")) > bytes_max:
-            raise InvalidValue(f"line {number}: is longer than {bytes_max:,} bytes, the limit of a line")
+            raise InvalidValue(
+                f"line {number}: is longer than {bytes_max:,} bytes, the limit of a line"
+            )
         yield number, line
 
 
@@ -75,7 +94,11 @@ def _text(value: Any) -> str:
     if isinstance(value, JsonNumber):
         return value
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(name)}: {_text(inner)}" for name, inner in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(name)}: {_text(inner)}" for name, inner in value.items())
+            + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(map(_text, value)) + "]"
     return json.dumps(value)

@@ -17,10 +17,12 @@ from deltaq.topics.arrow_input import values_from_arrow
 
 @dataclass(frozen=True)
 class ModelRows:
-    """Makes rows of the topic `topic` from rows of columns, as a producer writes the instances that a model makes of
-    them: by its rules, changed by its validators, and with its defaults for what the rows lack.
+    """Makes rows of the topic `topic` from rows of columns, as a producer writes the instances that
+    a model makes of them: by its rules, changed by its validators, and with its defaults for what
+    the rows lack.
 
-    `held` is the schema of the topic, `wanted` that of the model, which may leave columns of the topic out.
+    `held` is the schema of the topic, `wanted` that of the model, which may leave columns of the
+    topic out.
     """
 
     topic: str
@@ -30,7 +32,9 @@ class ModelRows:
     @cached_property
     def _columns(self) -> TopicSchema:
         """The columns of the topic without what is required: the model may have a default."""
-        return schema_of(pa.schema([pa.field(column.name, column.type) for column in self.held.arrow]))
+        return schema_of(
+            pa.schema([pa.field(column.name, column.type) for column in self.held.arrow])
+        )
 
     def row(self, given: Mapping[str, object]) -> dict[str, object]:
         """A row from some of its columns. Raises InvalidValue with the field."""
@@ -39,11 +43,16 @@ class ModelRows:
         return self.held.accept(row | {name: value for name, value in found.items() if name in row})
 
     def table(self, data: pa.Table | pa.RecordBatch, first: int) -> pa.Table:
-        """A table for `Producer.produce_arrow`. `first` is the number of its first row in errors. Raises InvalidValue
-        with the field and the row (`name[row]`)."""
+        """A table for `Producer.produce_arrow`. `first` is the number of its first row in errors.
+        Raises InvalidValue with the field and the row (`name[row]`).
+        """
         values = values_from_arrow(data, self.topic, self.held)
-        given = python_values(values.select([name for name in values.schema.names if name in data.schema.names]))
-        batch = self.held.to_arrow([self._numbered(row, number) for number, row in enumerate(given, first)])
+        given = python_values(
+            values.select([name for name in values.schema.names if name in data.schema.names])
+        )
+        batch = self.held.to_arrow(
+            [self._numbered(row, number) for number, row in enumerate(given, first)]
+        )
         columns = dict(zip(data.schema.names, data.columns, strict=True))
         return pa.table(columns | dict(zip(batch.schema.names, batch.columns, strict=True)))
 
@@ -55,16 +64,21 @@ class ModelRows:
             if error.field is None:
                 raise InvalidValue(f"row {number}: {reason}", topic=self.topic) from error
             reason = reason.removeprefix(f"field {error.field!r}: ")
-            raise InvalidValue(reason, field=f"{error.field}[{number}]", topic=self.topic) from error
+            raise InvalidValue(
+                reason, field=f"{error.field}[{number}]", topic=self.topic
+            ) from error
 
 
 def model_rows(topic: Topic) -> ModelRows | None:
-    """For a handle with a model; None without one. Raises InvalidConfig for a topic of bytes, and as
-    `Topic.describe`."""
+    """For a handle with a model; None without one. Raises InvalidConfig for a topic of bytes, and
+    as `Topic.describe`.
+    """
     wanted = topic.schema
     if wanted is None or wanted.model is None:
         return None
     held = topic.describe().schema
     if held is None:
-        raise InvalidConfig(f"topic {topic.name!r} holds bytes, and the handle has a model", key="schema")
+        raise InvalidConfig(
+            f"topic {topic.name!r} holds bytes, and the handle has a model", key="schema"
+        )
     return ModelRows(topic.name, held, wanted)

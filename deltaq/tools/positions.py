@@ -23,7 +23,9 @@ class Last:
 
 
 Place: TypeAlias = "int | datetime | Last | None"
-"""An offset, the first record of a time or later, or the last records. None: where the partition begins, or ends."""
+"""An offset, the first record of a time or later, or the last records. None: where the partition
+begins, or ends.
+"""
 
 Ranges: TypeAlias = "dict[int, tuple[int, int]]"
 """Partition -> [start, end) offsets."""
@@ -39,16 +41,18 @@ _EDGES: Mapping[str, tuple[Place, Place]] = {
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE = re.compile(r"-?(\d{1,9})([smhdw])")
 _GRAMMAR = (
-    "use an offset (42), the last records (-10), an age (-90s, -15m, -2h, -7d), a time (2026-11-25T09:30, "
-    "UTC unless it says otherwise; or @ and milliseconds since 1970), beginning or end"
+    "use an offset (42), the last records (-10), an age (-90s, -15m, -2h, -7d), a time "
+    "(2026-11-25T09:30, UTC unless it says otherwise; or @ and milliseconds since 1970), beginning "
+    "or end"
 )
 
 
 def parse_place(text: str, now_ms: int, *, end: bool = False) -> Place:
-    """A place as people write it: `42`, `-10`, `-2h`, `2026-11-25T09:30`, `@1795258300560`, `beginning`, `end`.
+    """A place as people write it: `42`, `-10`, `-2h`, `2026-11-25T09:30`, `@1795258300560`,
+    `beginning`, `end`.
 
-    `now_ms` is the time to which ages refer, in milliseconds since 1970. With `end`, the place is where reading ends.
-    Raises InvalidConfig for any other text.
+    `now_ms` is the time to which ages refer, in milliseconds since 1970. With `end`, the place is
+    where reading ends. Raises InvalidConfig for any other text.
     """
     given = text.strip().lower()
     if given in _EDGES:
@@ -75,9 +79,13 @@ def _time(ms: int) -> datetime:
 
 
 def milliseconds(time: datetime) -> int:
-    """A time in milliseconds since 1970, rounded up. Raises InvalidConfig for a time without a zone."""
+    """A time in milliseconds since 1970, rounded up. Raises InvalidConfig for a time without a
+    zone.
+    """
     if time.tzinfo is None:
-        raise InvalidConfig(f"{time} has no time zone: use, for example, datetime(..., tzinfo=UTC)", key="place")
+        raise InvalidConfig(
+            f"{time} has no time zone: use, for example, datetime(..., tzinfo=UTC)", key="place"
+        )
     return -((datetime(1970, 1, 1, tzinfo=UTC) - time) // timedelta(milliseconds=1))
 
 
@@ -86,8 +94,8 @@ def offset_ranges(
 ) -> Ranges:
     """The offsets between two places, by partition, within what the topic holds now.
 
-    Places outside of a partition are moved to its nearer end, so that one offset fits partitions of any length. Raises
-    UnknownTopic (also for a partition), Corrupt, Incompatible, Unavailable.
+    Places outside of a partition are moved to its nearer end, so that one offset fits partitions of
+    any length. Raises UnknownTopic (also for a partition), Corrupt, Incompatible, Unavailable.
     """
     lookup = TopicLookup(topic.store, topic.clock)
     head = lookup.head(topic.name)
@@ -97,13 +105,23 @@ def offset_ranges(
             raise UnknownTopic(topic.name, partition=partition)
     starts = offsets_at(lookup, topic.name, head, dict.fromkeys(chosen, start))
     ends = offsets_at(lookup, topic.name, head, dict.fromkeys(chosen, end), end=True)
-    return {partition: (starts[partition], max(starts[partition], ends[partition])) for partition in chosen}
+    return {
+        partition: (starts[partition], max(starts[partition], ends[partition]))
+        for partition in chosen
+    }
 
 
 def offsets_at(
-    lookup: TopicLookup, topic: str, head: TopicHead, places: Mapping[int, Place], *, end: bool = False
+    lookup: TopicLookup,
+    topic: str,
+    head: TopicHead,
+    places: Mapping[int, Place],
+    *,
+    end: bool = False,
 ) -> dict[int, int]:
-    """The offset of each partition's place, within what `head` holds. Raises as `TopicLookup.offsets_for_times`."""
+    """The offset of each partition's place, within what `head` holds. Raises as
+    `TopicLookup.offsets_for_times`.
+    """
     timed = [(p, milliseconds(place)) for p, place in places.items() if isinstance(place, datetime)]
     answers = lookup.offsets_for_times(topic, timed) if timed else []
     by_time = {partition: answer for (partition, _), answer in zip(timed, answers, strict=True)}

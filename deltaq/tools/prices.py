@@ -14,7 +14,9 @@ REQUEST_KINDS = ("PUT", "GET", "LIST", "DELETE")
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Dollars per million requests of each kind, and dollars a month per gigabyte (10^9 bytes) kept."""
+    """Dollars per million requests of each kind, and dollars a month per gigabyte (10^9 bytes)
+    kept.
+    """
 
     name: str
     per_million: Mapping[str, float]
@@ -31,8 +33,9 @@ class PriceList:
 
 S3_STANDARD = PriceList(
     "S3 Standard",
-    # AWS' questions and answers on S3, but for the price of keeping, which was not re-checked. That refused requests
-    # and those for what is missing are paid for like any is an assumption too. Deleting costs nothing.
+    # AWS' questions and answers on S3, but for the price of keeping, which was not re-checked. That
+    # refused requests and those for what is missing are paid for like any is an assumption too.
+    # Deleting costs nothing.
     per_million={"PUT": 5.0, "GET": 0.40, "LIST": 5.0, "DELETE": 0.0},
     gb_month=0.023,
 )

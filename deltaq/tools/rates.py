@@ -6,7 +6,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from deltaq.admin.group_calls import GroupCalls
-from deltaq.admin.groups import ConsumerGroupDescription, ConsumerGroupLag, ConsumerGroupState, description
+from deltaq.admin.groups import (
+    ConsumerGroupDescription,
+    ConsumerGroupLag,
+    ConsumerGroupState,
+    description,
+)
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import TopicSettings
 from deltaq.delta.table_state import TableState
@@ -29,8 +34,8 @@ from deltaq.topics.state import TopicHead
 class TopicCount:
     """A topic at one time: offsets that it holds, offsets and entries that it ever had.
 
-    The rest is known only to a watch with `sizes`: start and end of each partition, data files and their bytes, how
-    many files wait for compaction, and the settings.
+    The rest is known only to a watch with `sizes`: start and end of each partition, data files and
+    their bytes, how many files wait for compaction, and the settings.
     """
 
     messages: int
@@ -56,8 +61,9 @@ class GroupCount:
 
 @dataclass(frozen=True, slots=True)
 class RootSample:
-    """All topics and groups of a root at one time of `Clock.monotonic`. `errors` are those of topics and groups that
-    cannot be read, by name."""
+    """All topics and groups of a root at one time of `Clock.monotonic`. `errors` are those of
+    topics and groups that cannot be read, by name.
+    """
 
     at_s: float
     topics: Mapping[str, TopicCount]
@@ -72,7 +78,9 @@ class RootSample:
 
 @dataclass(frozen=True, slots=True)
 class TopicRate:
-    """Messages and commits per second of a topic between two samples; None where there is only one."""
+    """Messages and commits per second of a topic between two samples; None where there is only
+    one.
+    """
 
     topic: str
     messages: int
@@ -85,7 +93,12 @@ def topic_rates(before: RootSample | None, now: RootSample) -> list[TopicRate]:
     rates = []
     for topic, count in now.topics.items():
         earlier = None if before is None else before.topics.get(topic)
-        if before is None or earlier is None or earlier.topic_id != count.topic_id or now.at_s <= before.at_s:
+        if (
+            before is None
+            or earlier is None
+            or earlier.topic_id != count.topic_id
+            or now.at_s <= before.at_s
+        ):
             rates.append(TopicRate(topic, count.messages, None, None))
             continue
         seconds = now.at_s - before.at_s
@@ -94,15 +107,21 @@ def topic_rates(before: RootSample | None, now: RootSample) -> list[TopicRate]:
     return sorted(rates, key=lambda rate: (-(rate.messages_per_s or 0), rate.topic))
 
 
-def measured_cost(before: RootSample | None, now: RootSample, topics: Collection[str] | None = None) -> Cost:
-    """What a root would cost on an object store at the rates between two samples with sizes; 0 requests for one alone.
+def measured_cost(
+    before: RootSample | None, now: RootSample, topics: Collection[str] | None = None
+) -> Cost:
+    """What a root would cost on an object store at the rates between two samples with sizes; 0
+    requests for one alone.
 
-    With `topics`, only these count, with the groups that read them. Raises UnknownTopic for one that is missing.
+    With `topics`, only these count, with the groups that read them. Raises UnknownTopic for one
+    that is missing.
     """
     for name in topics or ():
         if name not in now.topics:
             raise UnknownTopic(name)
-    rates = {rate.topic: rate for rate in topic_rates(before, now) if not topics or rate.topic in topics}
+    rates = {
+        rate.topic: rate for rate in topic_rates(before, now) if not topics or rate.topic in topics
+    }
     readers, groups = dict.fromkeys(rates, 0), []
     for name, count in now.groups.items():
         reads = {partition.topic for partition in count.lag.partitions} & rates.keys()
@@ -110,17 +129,23 @@ def measured_cost(before: RootSample | None, now: RootSample, topics: Collection
             readers[topic] += len(count.about.members)
         earlier = None if before is None else before.groups.get(name)
         seconds = 0.0 if before is None else now.at_s - before.at_s
-        commits = (count.version - earlier.version) / seconds if earlier is not None and seconds > 0 else 0.0
+        commits = (
+            (count.version - earlier.version) / seconds
+            if earlier is not None and seconds > 0
+            else 0.0
+        )
         if reads or not topics:
             groups.append(GroupLoad(len(count.about.members), max(0.0, commits)))
     loads = [
-        TopicLoad(rate.commits_per_s or 0.0, readers[name], now.topics[name].bytes) for name, rate in rates.items()
+        TopicLoad(rate.commits_per_s or 0.0, readers[name], now.topics[name].bytes)
+        for name, rate in rates.items()
     ]
     return estimate(loads, groups)
 
 
 class RootWatch:
-    """Looks at a root again and again: a look reads only what is new in the logs of topics and groups.
+    """Looks at a root again and again: a look reads only what is new in the logs of topics and
+    groups.
 
     With `sizes`, it also counts files, for which it keeps an index of each topic. Not thread-safe.
     """
@@ -141,7 +166,13 @@ class RootWatch:
         for gone in self._logs.keys() - set(there):
             del self._logs[gone]
             self._counts.pop(gone, None)
-        found = dict(zip(there, in_parallel_if_remote(self._store, self._clock, self._count, there), strict=True))
+        found = dict(
+            zip(
+                there,
+                in_parallel_if_remote(self._store, self._clock, self._count, there),
+                strict=True,
+            )
+        )
         topics = {name: answer for name, answer in found.items() if isinstance(answer, TopicCount)}
         errors = {
             name: answer.error.str()
@@ -154,7 +185,9 @@ class RootWatch:
 
     def _count(self, topic: str) -> TopicCount | KafkaException:
         try:
-            log = self._logs.get(topic) or TopicLog(self._store, topic, self._clock, indexed=self._has_sizes)
+            log = self._logs.get(topic) or TopicLog(
+                self._store, topic, self._clock, indexed=self._has_sizes
+            )
             log.catch_up()
             self._logs[topic] = log
             head = log.live_head
@@ -177,7 +210,9 @@ def _counted(log: TopicLog, head: TopicHead, *, has_sizes: bool) -> TopicCount:
         ranges=tuple(zip(head.start_offsets, head.next_offsets, strict=True)),
         files=len(files),
         bytes=sum(file.segment.size for file in files.values()),
-        files_to_compact=count_waiting(log.index, definition.settings.segment_bytes, DEFAULT_SETTINGS),
+        files_to_compact=count_waiting(
+            log.index, definition.settings.segment_bytes, DEFAULT_SETTINGS
+        ),
         settings=definition.settings,
         is_typed=definition.schema is not None,
     )
@@ -185,7 +220,9 @@ def _counted(log: TopicLog, head: TopicHead, *, has_sizes: bool) -> TopicCount:
 
 @dataclass(frozen=True)
 class _WatchedGroups(GroupCalls):
-    """Group calls that read only what is new in the logs of groups, and take the heads of topics from a watch."""
+    """Group calls that read only what is new in the logs of groups, and take the heads of topics
+    from a watch.
+    """
 
     logs: dict[str, GroupLog] = field(default_factory=dict)
     heads: dict[str, TopicHead] = field(default_factory=dict)
@@ -209,12 +246,18 @@ class _WatchedGroups(GroupCalls):
         there = self.names()
         for gone in self.logs.keys() - set(there):
             del self.logs[gone]
-        return dict(zip(there, in_parallel_if_remote(self.store, self.clock, read, there), strict=True))
+        return dict(
+            zip(there, in_parallel_if_remote(self.store, self.clock, read, there), strict=True)
+        )
 
     def counted(
-        self, groups: Mapping[str, tuple[TableState, GroupHead] | KafkaException], heads: Mapping[str, TopicHead]
+        self,
+        groups: Mapping[str, tuple[TableState, GroupHead] | KafkaException],
+        heads: Mapping[str, TopicHead],
     ) -> tuple[dict[str, GroupCount], dict[str, str]]:
-        """What `read_all` has found of the groups that exist, with the heads of the topics; and errors by name."""
+        """What `read_all` has found of the groups that exist, with the heads of the topics; and
+        errors by name.
+        """
         self.heads.clear()
         self.heads.update(heads)
         counts, errors = {}, {}

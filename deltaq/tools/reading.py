@@ -27,18 +27,24 @@ _UNSORTED_BYTES = 32 * 1024 * 1024
 
 
 def read(topic: Topic, ranges: Ranges) -> Iterator[pa.RecordBatch]:
-    """The records in `ranges` as batches of the topic's table, each of one partition. Raises as `Topic.to_batches`."""
+    """The records in `ranges` as batches of the topic's table, each of one partition. Raises as
+    `Topic.to_batches`.
+    """
     starts = {partition: start for partition, (start, _) in ranges.items()}
     ends = {partition: end for partition, (_, end) in ranges.items()}
     return topic.to_batches(list(ranges), starts, ends)
 
 
 def first(topic: Topic, ranges: Ranges, count: int) -> Iterator[pa.RecordBatch]:
-    """The first `count` records in `ranges`. Where key compaction has left gaps, reads on until there are so many."""
+    """The first `count` records in `ranges`. Where key compaction has left gaps, reads on until
+    there are so many.
+    """
     window = count
     while count > 0 and any(start < end for start, end in ranges.values()):
         until = {partition: min(start + window, end) for partition, (start, end) in ranges.items()}
-        for batch in read(topic, {partition: (ranges[partition][0], until[partition]) for partition in ranges}):
+        for batch in read(
+            topic, {partition: (ranges[partition][0], until[partition]) for partition in ranges}
+        ):
             yield batch.slice(0, count)
             count -= batch.num_rows
             if count <= 0:
@@ -54,14 +60,18 @@ def last(topic: Topic, ranges: Ranges, count: int) -> pa.Table:
         starts = {partition: max(start, end - window) for partition, (start, end) in ranges.items()}
         tail = {partition: (starts[partition], end) for partition, (_, end) in ranges.items()}
         found = newest(read(topic, tail), columns, count)
-        if found.num_rows >= count or all(starts[partition] == ranges[partition][0] for partition in ranges):
+        if found.num_rows >= count or all(
+            starts[partition] == ranges[partition][0] for partition in ranges
+        ):
             return found
         window *= _WIDER
 
 
 def newest(batches: Iterable[pa.RecordBatch], columns: pa.Schema, count: int) -> pa.Table:
-    """The `count` newest of these records by their timestamps, the newest last. Keeps no more of them in memory than
-    these and the last `_UNSORTED_BYTES`: a topic may have many partitions with large records."""
+    """The `count` newest of these records by their timestamps, the newest last. Keeps no more of
+    them in memory than these and the last `_UNSORTED_BYTES`: a topic may have many partitions with
+    large records.
+    """
     found: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -77,11 +87,14 @@ def _newest(batches: Sequence[pa.RecordBatch], columns: pa.Schema, count: int) -
     return by_time.slice(max(0, by_time.num_rows - count))
 
 
-def matching(batch: pa.RecordBatch, pattern: str, *, ignore_case: bool = False, invert: bool = False) -> pa.RecordBatch:
+def matching(
+    batch: pa.RecordBatch, pattern: str, *, ignore_case: bool = False, invert: bool = False
+) -> pa.RecordBatch:
     """The rows whose key or value has a match of the regular expression `pattern` (syntax of RE2).
 
-    The columns of a typed topic are searched as text: lists, structs and maps as the JSON that stands for them, or, if
-    they cannot be returned, as what is stored. Raises InvalidConfig for a wrong pattern.
+    The columns of a typed topic are searched as text: lists, structs and maps as the JSON that
+    stands for them, or, if they cannot be returned, as what is stored. Raises InvalidConfig for a
+    wrong pattern.
     """
     found = pa.repeat(False, batch.num_rows)
     for name in batch.schema.names:
@@ -108,21 +121,33 @@ def _matches(column: pa.Array, pattern: str, *, ignore_case: bool) -> pa.Array:
     try:
         return pc.match_substring_regex(column, pattern, ignore_case=ignore_case)
     except pa.ArrowInvalid as error:
-        raise InvalidConfig(f"{pattern!r} is no regular expression: {error}", key="pattern") from None
+        raise InvalidConfig(
+            f"{pattern!r} is no regular expression: {error}", key="pattern"
+        ) from None
 
 
 def messages(topic: Topic, start: Place = None, end: Place = None) -> Iterator[Record]:
-    """The records between two places, as they are now: each partition in order, partitions interleaved.
+    """The records between two places, as they are now: each partition in order, partitions
+    interleaved.
 
-    Raises UnknownTopic, Corrupt, Incompatible, Unavailable; OffsetOutOfRange if retention removes records meanwhile.
+    Raises UnknownTopic, Corrupt, Incompatible, Unavailable; OffsetOutOfRange if retention removes
+    records meanwhile.
     """
     schema = topic.describe().schema
     for batch in read(topic, offset_ranges(topic, start, end)):
         yield from records_of(batch, schema)
 
 
-def foldl(topic: Topic, function: Callable[[T, Record], T], initial: T, start: Place = None, end: Place = None) -> T:
-    """`function(... function(function(initial, first), second) ..., last)` over the records of `messages`."""
+def foldl(
+    topic: Topic,
+    function: Callable[[T, Record], T],
+    initial: T,
+    start: Place = None,
+    end: Place = None,
+) -> T:
+    """`function(... function(function(initial, first), second) ..., last)` over the records of
+    `messages`.
+    """
     for record in messages(topic, start, end):
         initial = function(initial, record)
     return initial

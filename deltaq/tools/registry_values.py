@@ -28,7 +28,9 @@ PREFIX_BYTES = 5
 _ID_DIGITS_MAX = 10
 
 UNKNOWN_MAX = 3
-"""Ids that are not in the registry after which values are taken for other bytes: each costs a request."""
+"""Ids that are not in the registry after which values are taken for other bytes: each costs a
+request.
+"""
 
 
 def schema_id_of(value: bytes) -> int | None:
@@ -39,7 +41,8 @@ def schema_id_of(value: bytes) -> int | None:
 
 
 class RegistryDecoder:
-    """Decodes values that begin with the id of a schema in the registry of the root: Avro, JSON Schema and Protobuf.
+    """Decodes values that begin with the id of a schema in the registry of the root: Avro, JSON
+    Schema and Protobuf.
 
     It is for looking at messages, so it raises nothing: a value that cannot be decoded is None.
     """
@@ -51,7 +54,9 @@ class RegistryDecoder:
         self._unknown: set[int] = set()
 
     def __call__(self, value: bytes) -> RegistryValue | None:
-        """The value that these bytes stand for; None if they begin with no known id, or do not fit its schema."""
+        """The value that these bytes stand for; None if they begin with no known id, or do not fit
+        its schema.
+        """
         number = schema_id_of(value)
         kind = None if number is None else self._type_of(number)
         if number is None or kind is None:
@@ -63,13 +68,19 @@ class RegistryDecoder:
 
     @classmethod
     def of_topic(cls, topic: Topic) -> RegistryDecoder | None:
-        """The decoder for a topic's values; None for a typed topic, and where the registry has no schema."""
-        client = SchemaRegistryClient({"url": topic.store.url}, store=topic.store, clock=topic.clock)
+        """The decoder for a topic's values; None for a typed topic, and where the registry has no
+        schema.
+        """
+        client = SchemaRegistryClient(
+            {"url": topic.store.url}, store=topic.store, clock=topic.clock
+        )
         is_needed = topic.describe().schema is None and client.get_subjects(deleted=True)
         return cls(client) if is_needed else None
 
     def knows(self, number: int) -> bool:
-        """Whether the registry has a schema with this id. After `UNKNOWN_MAX` others, no more are asked for."""
+        """Whether the registry has a schema with this id. After `UNKNOWN_MAX` others, no more are
+        asked for.
+        """
         return self._type_of(number) is not None
 
     def _type_of(self, number: int) -> str | None:
@@ -91,13 +102,16 @@ class RegistryDecoder:
         return record if found is None else record._replace(value=found)
 
     def decoded(self, value: bytes, number: int, kind: str) -> RegistryValue:
-        """The value that these bytes stand for, by the schema with this id and of this type. Raises KafkaException,
-        ValueError, TypeError, KeyError, RecursionError."""
+        """The value that these bytes stand for, by the schema with this id and of this type. Raises
+        KafkaException, ValueError, TypeError, KeyError, RecursionError.
+        """
         if kind == "AVRO":
             self._avro = self._avro or AvroDeserializer(self._client)
             return RegistryValue(self._avro(value), kind, number)
         if kind == "JSON":
-            self._json = self._json or JSONDeserializer(None, None, self._client, {"validate": False})
+            self._json = self._json or JSONDeserializer(
+                None, None, self._client, {"validate": False}
+            )
             return RegistryValue(self._json(value), kind, number)
         name, fields = message_of(value, self._client)
         return RegistryValue(fields, kind, number, name)
@@ -110,29 +124,35 @@ class RegistryEncoder:
         self._client = SchemaRegistryClient({"url": store.url}, store=store, clock=clock)
 
     def id_of(self, name: str) -> int:
-        """The id of the schema that is named by its id, or by a subject, whose latest version is meant. Raises
-        SchemaRegistryError for an unknown one."""
+        """The id of the schema that is named by its id, or by a subject, whose latest version is
+        meant. Raises SchemaRegistryError for an unknown one.
+        """
         if name.isascii() and name.isdecimal() and len(name) <= _ID_DIGITS_MAX:
             self._client.get_schema(int(name))
             return int(name)
         return self._client.get_latest_version(name).schema_id
 
     def __call__(self, value: Any, schema_id: int, message_type: str | None = None) -> bytes:
-        """The bytes of a value, after the id of its schema. `message_type` is the full name of a Protobuf message; None
-        means the first one of the file.
+        """The bytes of a value, after the id of its schema. `message_type` is the full name of a
+        Protobuf message; None means the first one of the file.
 
-        Raises InvalidValue for a value that does not conform, SchemaRegistryError for an unknown id, MissingLibrary.
+        Raises InvalidValue for a value that does not conform, SchemaRegistryError for an unknown
+        id, MissingLibrary.
         """
         schema = self._client.get_schema(schema_id)
         kind = schema.schema_type or "AVRO"
         try:
-            payload, indexes = _encoded(kind, parsed_schema(schema, self._client), value, message_type)
+            payload, indexes = _encoded(
+                kind, parsed_schema(schema, self._client), value, message_type
+            )
         except (SerializationError, ValueError) as error:
             raise InvalidValue(f"no value of schema {schema_id}: {error!s:.500}") from None
         return SchemaId(kind, schema_id, None, indexes).id_to_bytes() + payload
 
 
-def _encoded(kind: str, parsed: Any, value: Any, message_type: str | None) -> tuple[bytes, list[int] | None]:
+def _encoded(
+    kind: str, parsed: Any, value: Any, message_type: str | None
+) -> tuple[bytes, list[int] | None]:
     """The payload, and the indexes of a Protobuf message."""
     format_ = load_format(kind)
     if kind == "AVRO":

@@ -1,4 +1,5 @@
-"""A short measurement of a root: how fast its store answers, and how fast messages are written and read.
+"""A short measurement of a root: how fast its store answers, and how fast messages are written and
+read.
 
 For a first impression, and to compare roots. `make bench` has the benchmarks.
 """
@@ -40,10 +41,12 @@ _WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What was measured. Times are in milliseconds; of each kind there are the median and the longest.
+    """What was measured. Times are in milliseconds; of each kind there are the median and the
+    longest.
 
-    `written_per_s` are messages acknowledged a second, `read_per_s` messages returned by `consume`, both at full speed.
-    `arrival` is the time from `produce` of a message alone until `poll` returns it.
+    `written_per_s` are messages acknowledged a second, `read_per_s` messages returned by `consume`,
+    both at full speed. `arrival` is the time from `produce` of a message alone until `poll` returns
+    it.
     """
 
     messages: int
@@ -66,11 +69,13 @@ def measure_speed(
     partitions: int = 1,
     notify: Callable[[str], object] = lambda _: None,
 ) -> Speed:
-    """Measure a root for about so many seconds, a third for each of writing, reading, and messages one by one.
+    """Measure a root for about so many seconds, a third for each of writing, reading, and messages
+    one by one.
 
-    Makes a topic with a name of its own, and removes it with all its objects, also after an error. Removes what killed
-    measurements have left, too. `conf` are settings of clients. `notify` is called with the name of each part. Raises
-    Unavailable, KafkaException for a message that is not delivered or does not arrive within a minute, UnsafeStore.
+    Makes a topic with a name of its own, and removes it with all its objects, also after an error.
+    Removes what killed measurements have left, too. `conf` are settings of clients. `notify` is
+    called with the name of each part. Raises Unavailable, KafkaException for a message that is not
+    delivered or does not arrive within a minute, UnsafeStore.
     """
     part_s = seconds / 3
     settings = {**(conf or {}), "maintenance.enable": False, "bootstrap.servers": store.url}
@@ -97,10 +102,13 @@ def measure_speed(
 
 @contextmanager
 def _topic(store: Store, clock: Clock, partitions: int) -> Iterator[Topic]:
-    topic = Topic(f"{PREFIX}{clock.unique_id()[:12]}", partitions=partitions, store=store, clock=clock)
+    topic = Topic(
+        f"{PREFIX}{clock.unique_id()[:12]}", partitions=partitions, store=store, clock=clock
+    )
     try:
         topic.create()
-        # By the time of the store: with a clock that is wrong, measurements that run now would seem old.
+        # By the time of the store: with a clock that is wrong, measurements that run now would seem
+        # old.
         for left in left_behind(store, _changed_ms(store, topic.name)):
             _remove_objects(store, left)
         yield topic
@@ -111,13 +119,19 @@ def _topic(store: Store, clock: Clock, partitions: int) -> Iterator[Topic]:
 def left_behind(store: Store, now_ms: int) -> list[str]:
     """The topics that killed measurements have left, at this time. Raises Unavailable."""
     oldest_ms = now_ms - LEFT_BEHIND_S * 1000
-    return [name for name in topic_names(store) if _NAME.fullmatch(name) and _changed_ms(store, name) < oldest_ms]
+    return [
+        name
+        for name in topic_names(store)
+        if _NAME.fullmatch(name) and _changed_ms(store, name) < oldest_ms
+    ]
 
 
 def _changed_ms(store: Store, topic: str) -> int:
     """When the newest object of a topic was written."""
     with raising_unavailable():
-        return max((entry.modified_ms for entry in store.list(names.topic_folder(topic))), default=0)
+        return max(
+            (entry.modified_ms for entry in store.list(names.topic_folder(topic))), default=0
+        )
 
 
 def _remove(topic: Topic) -> None:
@@ -130,13 +144,17 @@ def _remove(topic: Topic) -> None:
 
 
 def _remove_objects(store: Store, topic: str) -> None:
-    """Remove all objects of a topic whose name is used only once, so that nothing is left that needs them."""
+    """Remove all objects of a topic whose name is used only once, so that nothing is left that
+    needs them.
+    """
     with raising_unavailable():
         for entry in list(store.list(names.topic_folder(topic))):
             store.delete(entry.key)
 
 
-def _request_times(store: Store, clock: Clock, folder: str) -> tuple[tuple[float, float], tuple[float, float]]:
+def _request_times(
+    store: Store, clock: Clock, folder: str
+) -> tuple[tuple[float, float], tuple[float, float]]:
     key, content = f"{folder}_bench", bytes(1_000)
     put, get = [], []
     with raising_unavailable():
@@ -150,7 +168,9 @@ def _request_times(store: Store, clock: Clock, folder: str) -> tuple[tuple[float
     return _median_and_longest(put), _median_and_longest(get)
 
 
-def _write(topic: Topic, settings: Mapping[str, Any], clock: Clock, seconds: float, value: bytes) -> tuple[int, float]:
+def _write(
+    topic: Topic, settings: Mapping[str, Any], clock: Clock, seconds: float, value: bytes
+) -> tuple[int, float]:
     """Messages that were acknowledged, and in how many seconds."""
     failures: list[KafkaError] = []
 
@@ -161,7 +181,9 @@ def _write(topic: Topic, settings: Mapping[str, Any], clock: Clock, seconds: flo
     count, begun_at = 0, clock.monotonic()
     waiting = {**settings, "max.block.ms": int(_WAIT_S * 1000), "delivery.report.only.error": True}
     with Producer(waiting, on_delivery=reported, store=topic.store, clock=clock) as producer:
-        while not count or (count < MESSAGES_MAX and clock.monotonic() < begun_at + seconds and not failures):
+        while not count or (
+            count < MESSAGES_MAX and clock.monotonic() < begun_at + seconds and not failures
+        ):
             for _ in range(_AT_ONCE):
                 producer.produce(topic.name, value)
             count += _AT_ONCE
@@ -169,7 +191,11 @@ def _write(topic: Topic, settings: Mapping[str, Any], clock: Clock, seconds: flo
         left = producer.flush(_WAIT_S)
         took_s = clock.monotonic() - begun_at
     if failures or left:
-        raise KafkaException(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT, f"{left} are not written"))
+        raise KafkaException(
+            failures[0]
+            if failures
+            else KafkaError(KafkaError._TIMED_OUT, f"{left} are not written")
+        )
     return count, took_s
 
 
@@ -179,16 +205,25 @@ def _reader(topic: Topic, settings: Mapping[str, Any], clock: Clock) -> Consumer
 
 
 def _read(
-    topic: Topic, settings: Mapping[str, Any], clock: Clock, partitions: int, count: int, seconds: float
+    topic: Topic,
+    settings: Mapping[str, Any],
+    clock: Clock,
+    partitions: int,
+    count: int,
+    seconds: float,
 ) -> tuple[int, float]:
     """Messages that were read, all or those of so many seconds, and in how many seconds."""
     found = 0
     with _reader(topic, settings, clock) as consumer:
-        consumer.assign([TopicPartition(topic.name, number, OFFSET_BEGINNING) for number in range(partitions)])
+        consumer.assign(
+            [TopicPartition(topic.name, number, OFFSET_BEGINNING) for number in range(partitions)]
+        )
         begun_at = clock.monotonic()
         while not found or (found < count and clock.monotonic() < begun_at + seconds):
             # No more than there are: `consume` would wait for the others.
-            messages = consumer.consume(min(10_000, count - found), timeout=_WAIT_S if not found else seconds)
+            messages = consumer.consume(
+                min(10_000, count - found), timeout=_WAIT_S if not found else seconds
+            )
             for error in filter(None, (message.error() for message in messages[:1])):
                 raise KafkaException(error)
             if not messages and not found:
@@ -197,12 +232,18 @@ def _read(
         return found, clock.monotonic() - begun_at
 
 
-def _one_by_one(topic: Topic, settings: Mapping[str, Any], clock: Clock, seconds: float, value: bytes) -> list[float]:
+def _one_by_one(
+    topic: Topic, settings: Mapping[str, Any], clock: Clock, seconds: float, value: bytes
+) -> list[float]:
     """The seconds that messages took, each written after the one before was read."""
     took: list[float] = []
     quick = {**settings, "linger.ms": 0}
-    with _reader(topic, settings, clock) as consumer, Producer(quick, store=topic.store, clock=clock) as producer:
-        # Not OFFSET_END: the consumer would look up the end in the background, perhaps after the first message.
+    with (
+        _reader(topic, settings, clock) as consumer,
+        Producer(quick, store=topic.store, clock=clock) as producer,
+    ):
+        # Not OFFSET_END: the consumer would look up the end in the background, perhaps after the
+        # first message.
         _, end = consumer.get_watermark_offsets(TopicPartition(topic.name, 0), _WAIT_S)
         consumer.assign([TopicPartition(topic.name, 0, end)])
         end_at = clock.monotonic() + seconds
@@ -211,7 +252,9 @@ def _one_by_one(topic: Topic, settings: Mapping[str, Any], clock: Clock, seconds
             producer.produce(topic.name, value, partition=0)
             message = consumer.poll(_WAIT_S)
             if message is None or (error := message.error()) is not None:
-                raise KafkaException(error if message is not None else KafkaError(KafkaError._TIMED_OUT))
+                raise KafkaException(
+                    error if message is not None else KafkaError(KafkaError._TIMED_OUT)
+                )
             took.append(clock.monotonic() - begun_at)
             producer.poll(0)
     return took

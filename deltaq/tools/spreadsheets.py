@@ -34,11 +34,12 @@ _LOOKALIKE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 
 
 def read_sheet(path: Path) -> Iterator[list[FileRow]]:
-    """The rows of a workbook's first sheet, whose first row has the names of the columns, a part at a time. Empty rows
-    are left out; the numbers are those that a spreadsheet program shows.
+    """The rows of a workbook's first sheet, whose first row has the names of the columns, a part at
+    a time. Empty rows are left out; the numbers are those that a spreadsheet program shows.
 
-    Formulas count as the value that the workbook has for them. Raises InvalidConfig for a file that is no workbook, is
-    beyond a limit, or has no names, and without openpyxl; InvalidValue for a cell beyond the named columns.
+    Formulas count as the value that the workbook has for them. Raises InvalidConfig for a file that
+    is no workbook, is beyond a limit, or has no names, and without openpyxl; InvalidValue for a
+    cell beyond the named columns.
     """
     openpyxl = _openpyxl()
     try:
@@ -47,11 +48,14 @@ def read_sheet(path: Path) -> Iterator[list[FileRow]]:
             file.seek(0)
             book = openpyxl.load_workbook(file, read_only=True, data_only=True)
             sheet = book.worksheets[0]
-            sheet.reset_dimensions()  # else each row would be filled up to the width that the workbook claims
+            # Else each row would be filled up to the width that the workbook claims.
+            sheet.reset_dimensions()
             rows = sheet.iter_rows(values_only=True)
             names = _names(path, next(rows, ()))
             filled = (
-                _row(number, names, row) for number, row in enumerate(rows, 2) if any(cell is not None for cell in row)
+                _row(number, names, row)
+                for number, row in enumerate(rows, 2)
+                if any(cell is not None for cell in row)
             )
             rows_at_once = max(1, min(ROWS_AT_ONCE, _CELLS_AT_ONCE // len(names)))
             while part := list(islice(filled, rows_at_once)):
@@ -66,7 +70,9 @@ def _row(number: int, names: Sequence[str], row: Sequence[Any]) -> FileRow:
     if any(cell is not None for cell in row[len(names) :]):
         raise InvalidValue(f"row {number}: has a cell beyond the columns that the first row names")
     cells = [_unescaped(cell) if isinstance(cell, str) else cell for cell in row[: len(names)]]
-    return FileRow(number, dict(zip(names, cells + [None] * (len(names) - len(cells)), strict=True)))
+    return FileRow(
+        number, dict(zip(names, cells + [None] * (len(names) - len(cells)), strict=True))
+    )
 
 
 def _unescaped(text: str) -> str:
@@ -80,7 +86,9 @@ def _names(path: Path, row: Sequence[Any]) -> list[str]:
     exported = is_exported(names)
     names = [bytes_of_sheet(name).decode() if exported else name.strip() for name in names]
     if not names or not all(names) or len(set(names)) < len(names):
-        raise InvalidConfig(f"{path}: the first row must have a name for each column, each once", key="file")
+        raise InvalidConfig(
+            f"{path}: the first row must have a name for each column, each once", key="file"
+        )
     return names
 
 
@@ -115,11 +123,13 @@ SHEET_OF_RECORDS = Form("row", _typed_of_records, _content_of_records, _as_json)
 
 
 def write_sheet(path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-    """Write a workbook of one sheet, with a heading; the number of rows. Text is text, also where it begins with `=`.
+    """Write a workbook of one sheet, with a heading; the number of rows. Text is text, also where
+    it begins with `=`.
 
-    Times are in UTC, since a sheet has no time zones. Bytes and text are escaped as `cell_of_sheet` does it; a number
-    or a time that a cell would change stands as text. Raises InvalidConfig for more rows than a sheet has, a text that
-    is too long for a cell, a file that cannot be written, and without openpyxl.
+    Times are in UTC, since a sheet has no time zones. Bytes and text are escaped as `cell_of_sheet`
+    does it; a number or a time that a cell would change stands as text. Raises InvalidConfig for
+    more rows than a sheet has, a text that is too long for a cell, a file that cannot be written,
+    and without openpyxl.
     """
     openpyxl = _openpyxl()
     book = openpyxl.Workbook(write_only=True)
@@ -129,7 +139,10 @@ def write_sheet(path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]])
     try:
         for count, row in enumerate(chain([names], rows)):
             if count >= ROWS_MAX:
-                raise InvalidConfig(f"a sheet has {ROWS_MAX:,} rows at most: choose a range of the topic", key="file")
+                raise InvalidConfig(
+                    f"a sheet has {ROWS_MAX:,} rows at most: choose a range of the topic",
+                    key="file",
+                )
             sheet.append([_cell(openpyxl, sheet, value) for value in row])
     finally:
         sheet.close()
@@ -151,9 +164,12 @@ def _cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
         return number
     text = _LOOKALIKE.sub("_x005F_", text)
     if len(text) > CELL_CHARS_MAX:
-        raise InvalidConfig(f"a cell has {CELL_CHARS_MAX:,} characters at most, not {len(text):,}", key="file")
+        raise InvalidConfig(
+            f"a cell has {CELL_CHARS_MAX:,} characters at most, not {len(text):,}", key="file"
+        )
     cell = openpyxl.cell.WriteOnlyCell(sheet, text)
-    cell.data_type = "s"  # a text that begins with `=` would become a formula, which the program of the reader runs
+    # A text that begins with `=` would become a formula, which the program of the reader runs.
+    cell.data_type = "s"
     return cell
 
 
@@ -162,7 +178,11 @@ def _exact(value: Any) -> Any:
     if isinstance(value, int):
         return value if len(str(abs(value))) <= _EXACT_DIGITS_MAX else None
     if isinstance(value, float):
-        is_same = math.isfinite(value) and float(f"{value:.16g}") == value and (value or math.copysign(1, value) > 0)
+        is_same = (
+            math.isfinite(value)
+            and float(f"{value:.16g}") == value
+            and (value or math.copysign(1, value) > 0)
+        )
         return value if is_same else None
     if isinstance(value, Decimal):
         is_short = len(value.as_tuple().digits) <= _EXACT_DIGITS_MAX
@@ -185,5 +205,7 @@ def _openpyxl() -> Any:
         import openpyxl  # noqa: PLC0415 - an extra
         import openpyxl.cell  # noqa: PLC0415 - as above
     except ModuleNotFoundError:
-        raise InvalidConfig("spreadsheets need the extra [xlsx]: pip install 'deltaq[xlsx]'", key="file") from None
+        raise InvalidConfig(
+            "spreadsheets need the extra [xlsx]: pip install 'deltaq[xlsx]'", key="file"
+        ) from None
     return openpyxl

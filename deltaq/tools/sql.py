@@ -27,21 +27,26 @@ _SOURCE = "_deltaq_source"
 _DECODED = "_value"
 
 
-def sql(store: Store, query: str, start: Place = None, end: Place = None, *, clock: Clock = SYSTEM_CLOCK) -> pa.Table:
+def sql(
+    store: Store, query: str, start: Place = None, end: Place = None, *, clock: Clock = SYSTEM_CLOCK
+) -> pa.Table:
     """The result of a query in DuckDB's SQL, in which topics are tables.
 
-    Their columns are `_partition`, `_offset`, `_timestamp`, `_key`, `_headers`, and `value` or the columns of a typed
-    topic. Where the registry has schemas, `_value` is the value of a topic of bytes as JSON, null if it has no schema.
-    The records from `start` to `end` are loaded first; DuckDB writes to disk what does not fit into memory. A value
-    that cannot be returned is null, and the log names its record.
+    Their columns are `_partition`, `_offset`, `_timestamp`, `_key`, `_headers`, and `value` or the
+    columns of a typed topic. Where the registry has schemas, `_value` is the value of a topic of
+    bytes as JSON, null if it has no schema. The records from `start` to `end` are loaded first;
+    DuckDB writes to disk what does not fit into memory. A value that cannot be returned is null,
+    and the log names its record.
 
-    Raises InvalidConfig for a query that DuckDB refuses, and where DuckDB is missing; UnknownTopic, Corrupt,
-    Incompatible, Unavailable.
+    Raises InvalidConfig for a query that DuckDB refuses, and where DuckDB is missing; UnknownTopic,
+    Corrupt, Incompatible, Unavailable.
     """
     try:
         import duckdb  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
-        raise InvalidConfig("SQL needs the extra [sql]: pip install 'deltaq[sql]'", key="sql") from None
+        raise InvalidConfig(
+            "SQL needs the extra [sql]: pip install 'deltaq[sql]'", key="sql"
+        ) from None
     with duckdb.connect() as connection:
         try:
             for topic, name in _topics(store, _table_names(connection, query)).items():
@@ -53,7 +58,9 @@ def sql(store: Store, query: str, start: Place = None, end: Place = None, *, clo
 
 
 def _with_names_apart(found: pa.Table) -> pa.Table:
-    """The table with another name for each column after the first of a name, as in a subquery of DuckDB: a, a_1."""
+    """The table with another name for each column after the first of a name, as in a subquery of
+    DuckDB: a, a_1.
+    """
     names: list[str] = []
     for name in found.column_names:
         taken = {*found.column_names, *names} if name in names else {*names}
@@ -69,7 +76,8 @@ def to_duckdb(
     start: Place = None,
     end: Place = None,
 ) -> str:
-    """Load the records between two places into a temporary table of a connection; its name, by default the topic's.
+    """Load the records between two places into a temporary table of a connection; its name, by
+    default the topic's.
 
     Raises as `Topic.to_batches`, and what DuckDB raises for a name that is taken.
     """
@@ -78,13 +86,19 @@ def to_duckdb(
     return name
 
 
-def from_duckdb(topic: Topic, relation: duckdb.DuckDBPyRelation, *, key_column: str | None = None) -> int:
-    """Produce the rows of a query, as `from_arrow` does: `connection.sql('select ...')`; their number."""
+def from_duckdb(
+    topic: Topic, relation: duckdb.DuckDBPyRelation, *, key_column: str | None = None
+) -> int:
+    """Produce the rows of a query, as `from_arrow` does: `connection.sql('select ...')`; their
+    number.
+    """
     return from_arrow(topic, relation.to_arrow_table(), key_column=key_column)
 
 
 def _table_names(connection: duckdb.DuckDBPyConnection, query: str) -> set[str]:
-    """The tables that a query names. Raises InvalidConfig for a statement that is no query: topics only are read."""
+    """The tables that a query names. Raises InvalidConfig for a statement that is no query: topics
+    only are read.
+    """
     answer = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchone()
     parsed: dict[str, Any] = {"error": False} if answer is None else json.loads(answer[0])
     if not parsed["error"] and not parsed.get("statements"):
@@ -112,10 +126,16 @@ def _topics(store: Store, named: set[str]) -> Mapping[str, str]:
     """The topics that a query names, with one of their names in the query. DuckDB ignores case."""
     there = topic_names(store)
     folded = {topic.lower(): topic for topic in there}
-    return {name if name in there else folded[name.lower()]: name for name in sorted(named) if name.lower() in folded}
+    return {
+        name if name in there else folded[name.lower()]: name
+        for name in sorted(named)
+        if name.lower() in folded
+    }
 
 
-def _load(connection: duckdb.DuckDBPyConnection, name: str, topic: Topic, start: Place, end: Place) -> None:
+def _load(
+    connection: duckdb.DuckDBPyConnection, name: str, topic: Topic, start: Place, end: Place
+) -> None:
     columns, decoder = table_schema(topic.describe().schema), RegistryDecoder.of_topic(topic)
     batches = sound_batches(topic, start, end)
     if decoder is not None:

@@ -1,4 +1,6 @@
-"""Statistics of a topic's records: how many, how large, where the smallest and the largest are, and when."""
+"""Statistics of a topic's records: how many, how large, where the smallest and the largest are, and
+when.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,11 @@ class MessageSize:
 
 @dataclass(slots=True)
 class TopicStats:
-    """What `stats` has found. Bytes are those of keys, headers and values before compression; timestamps are in
-    milliseconds since 1970 UTC, and None for no messages, as are `smallest` and `largest`. `by_schema` counts the
-    values of a topic of bytes that begin with the id of a schema in the registry of its root."""
+    """What `stats` has found. Bytes are those of keys, headers and values before compression;
+    timestamps are in milliseconds since 1970 UTC, and None for no messages, as are `smallest` and
+    `largest`. `by_schema` counts the values of a topic of bytes that begin with the id of a schema
+    in the registry of its root.
+    """
 
     messages: int = 0
     tombstones: int = 0
@@ -53,7 +57,9 @@ class TopicStats:
         if not batch.num_rows:
             return
         values = [batch.column(name) for name in batch.schema.names if not name.startswith("_")]
-        sizes = reduce(pc.add, map(row_bytes, [batch.column("_key"), batch.column("_headers"), *values]))
+        sizes = reduce(
+            pc.add, map(row_bytes, [batch.column("_key"), batch.column("_headers"), *values])
+        )
         bounds = pc.min_max(sizes)
         partition = batch.column("_partition")[0].as_py()
         offsets = batch.column("_offset")
@@ -74,18 +80,26 @@ class TopicStats:
 
     def _add_times(self, stamps: pa.Array) -> None:
         """Take times in microseconds into account, but for those that no message can have."""
-        is_time = pc.and_(pc.greater_equal(stamps, 0), pc.less(stamps, 1000 * (TIMESTAMP_MS_MAX + 1)))
+        is_time = pc.and_(
+            pc.greater_equal(stamps, 0), pc.less(stamps, 1000 * (TIMESTAMP_MS_MAX + 1))
+        )
         times = pc.min_max(stamps.filter(is_time))
         if times["min"].as_py() is None:
             return
         earliest, latest = times["min"].as_py() // 1000, times["max"].as_py() // 1000
         # 0 is a timestamp.
-        self.first_timestamp = earliest if self.first_timestamp is None else min(self.first_timestamp, earliest)
-        self.last_timestamp = latest if self.last_timestamp is None else max(self.last_timestamp, latest)
+        self.first_timestamp = (
+            earliest if self.first_timestamp is None else min(self.first_timestamp, earliest)
+        )
+        self.last_timestamp = (
+            latest if self.last_timestamp is None else max(self.last_timestamp, latest)
+        )
 
 
 def stats(topic: Topic, ranges: Ranges) -> TopicStats:
-    """The statistics of the records in `ranges`. Reads all of them. Raises as `Topic.to_batches`."""
+    """The statistics of the records in `ranges`. Reads all of them. Raises as
+    `Topic.to_batches`.
+    """
     found, decoder = TopicStats(), RegistryDecoder.of_topic(topic)
     for batch in read(topic, ranges):
         found.add(batch)

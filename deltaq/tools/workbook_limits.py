@@ -1,7 +1,8 @@
 """Limits of workbooks (.xlsx) that are checked before openpyxl, which builds trees, parses them.
 
-A workbook is an archive of XML: a few kilobytes may unpack to gigabytes, and one number of a row or a column makes
-openpyxl fill all places before it. So each part is first read once as a stream, and refused beyond a limit.
+A workbook is an archive of XML: a few kilobytes may unpack to gigabytes, and one number of a row or
+a column makes openpyxl fill all places before it. So each part is first read once as a stream, and
+refused beyond a limit.
 """
 
 from __future__ import annotations
@@ -43,12 +44,17 @@ _XML = (".xml", ".rels", ".vml")
 
 
 def check_workbook(file: BinaryIO) -> None:
-    """Raises ValueError for a workbook beyond a limit, and for damaged XML; zipfile.BadZipFile, zlib.error."""
+    """Raises ValueError for a workbook beyond a limit, and for damaged XML; zipfile.BadZipFile,
+    zlib.error.
+    """
     _check_directory(file)
     with zipfile.ZipFile(file) as archive:
-        unpacked = sum(part.file_size for part in archive.infolist())  # no more than this is read of each part
+        # No more than this is read of each part.
+        unpacked = sum(part.file_size for part in archive.infolist())
         if unpacked > UNPACKED_BYTES_MAX:
-            raise ValueError(f"it unpacks to {unpacked:,} bytes, and {UNPACKED_BYTES_MAX:,} are the limit")
+            raise ValueError(
+                f"it unpacks to {unpacked:,} bytes, and {UNPACKED_BYTES_MAX:,} are the limit"
+            )
         for part in archive.infolist():
             with archive.open(part) as content:
                 try:
@@ -56,7 +62,8 @@ def check_workbook(file: BinaryIO) -> None:
                 except expat.ExpatError as error:
                     if part.filename.lower().endswith(_XML):
                         raise ValueError(f"{part.filename}: {error}") from None
-                    # A picture, or the like. If openpyxl reads it as XML, it ends at the same place.
+                    # A picture, or the like. If openpyxl reads it as XML, it ends at the same
+                    # place.
                 except _BeyondLimitError as error:
                     raise ValueError(f"{part.filename}: {error}") from None
 
@@ -77,7 +84,9 @@ def _check_directory(file: BinaryIO) -> None:
     elif tail.rfind(b"PK\6\7", 0, end) >= 0:
         raise ValueError("its list of parts is not at its end")
     if length > DIRECTORY_BYTES_MAX:
-        raise ValueError(f"its list of parts has {length:,} bytes, and {DIRECTORY_BYTES_MAX:,} are the limit")
+        raise ValueError(
+            f"its list of parts has {length:,} bytes, and {DIRECTORY_BYTES_MAX:,} are the limit"
+        )
 
 
 class _BeyondLimitError(Exception):
@@ -85,7 +94,9 @@ class _BeyondLimitError(Exception):
 
 
 class _Part:
-    """Counts what a part of a workbook has. A row or a shared text is an item: its memory is released after it."""
+    """Counts what a part of a workbook has. A row or a shared text is an item: its memory is
+    released after it.
+    """
 
     def __init__(self) -> None:
         self._parser = expat.ParserCreate()
@@ -109,7 +120,9 @@ class _Part:
             self._parser.Parse(chunk, False)
             done += len(chunk)
             if done - self._at > TOKEN_BYTES_MAX:
-                raise _BeyondLimitError(f"has a tag of more than {TOKEN_BYTES_MAX:,} bytes, the limit")
+                raise _BeyondLimitError(
+                    f"has a tag of more than {TOKEN_BYTES_MAX:,} bytes, the limit"
+                )
         self._parser.Parse(b"", True)
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
@@ -127,7 +140,9 @@ class _Part:
         kind = int(self._item > 0)
         self._elements[kind] += 1
         if self._elements[kind] > ELEMENTS_MAX:
-            raise _BeyondLimitError(f"has more than {ELEMENTS_MAX:,} XML elements{self._where()}, the limit")
+            raise _BeyondLimitError(
+                f"has more than {ELEMENTS_MAX:,} XML elements{self._where()}, the limit"
+            )
         self._text("".join(attributes.values()))
 
     def _count_item(self, name: str, attributes: dict[str, str]) -> None:
@@ -138,10 +153,18 @@ class _Part:
             return
         self._rows += 1
         given = attributes.get("r", "")
-        self._row = int(given) if given.isdecimal() and len(given) < 8 else self._row + 1 if not given else ROWS_MAX + 1
+        self._row = (
+            int(given)
+            if given.isdecimal() and len(given) < 8
+            else self._row + 1
+            if not given
+            else ROWS_MAX + 1
+        )
         if max(self._rows, self._row) > ROWS_MAX:
             number = given if len(given) < 20 else f"{given[:20]}…"
-            raise _BeyondLimitError(f"row {number or self._rows} is beyond {ROWS_MAX:,}, the limit of a sheet")
+            raise _BeyondLimitError(
+                f"row {number or self._rows} is beyond {ROWS_MAX:,}, the limit of a sheet"
+            )
 
     def _check_place(self, place: str) -> None:
         found = _PLACE.fullmatch(place)
@@ -149,7 +172,9 @@ class _Part:
         for letter in found[1].upper() if found else "":
             column = 26 * column + ord(letter) - 64
         if not 0 < column <= COLUMNS_MAX:
-            raise _BeyondLimitError(f"cell {place:.20} is beyond {COLUMNS_MAX:,} columns, the limit of a sheet")
+            raise _BeyondLimitError(
+                f"cell {place:.20} is beyond {COLUMNS_MAX:,} columns, the limit of a sheet"
+            )
 
     def _end(self, _: str) -> None:
         self._at = self._parser.CurrentByteIndex
@@ -162,10 +187,18 @@ class _Part:
         kind = int(self._item > 0)
         self._chars[kind] += len(text)
         if self._chars[kind] > ROW_CHARS_MAX:
-            raise _BeyondLimitError(f"has more than {ROW_CHARS_MAX:,} characters{self._where()}, the limit")
+            raise _BeyondLimitError(
+                f"has more than {ROW_CHARS_MAX:,} characters{self._where()}, the limit"
+            )
 
     def _where(self) -> str:
-        return f" in row {self._row}" if self._item and self._rows else " in a text" if self._item else ""
+        return (
+            f" in row {self._row}"
+            if self._item and self._rows
+            else " in a text"
+            if self._item
+            else ""
+        )
 
     def _doctype(self, *_: object) -> None:
         raise _BeyondLimitError("has a document type, which no workbook has")

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 class Sending:
-    """Sends messages to one topic and waits for their deliveries. Leaving the `with` block waits for all.
+    """Sends messages to one topic and waits for their deliveries. Leaving the `with` block waits
+    for all.
 
-    `delivered` counts the messages that are in the topic. The first failed delivery is raised by the next call, or at
-    the end of the block. `conf` are settings of the producer.
+    `delivered` counts the messages that are in the topic. The first failed delivery is raised by
+    the next call, or at the end of the block. `conf` are settings of the producer.
     """
 
     def __init__(self, topic: Topic, conf: Mapping[str, Any] | None = None) -> None:
@@ -38,9 +39,12 @@ class Sending:
         self._producer = Producer(settings, store=topic.store, clock=topic.clock)
 
     def send(self, **message: Any) -> None:
-        """Queue a message: the arguments of `Producer.produce`. Waits while the queue is full. Raises what that raises,
-        and KafkaException for an earlier message that was not delivered."""
-        self._queue(lambda: self._producer.produce(self._name, **message, on_delivery=self._reported))
+        """Queue a message: the arguments of `Producer.produce`. Waits while the queue is full.
+        Raises what that raises, and KafkaException for an earlier message that was not delivered.
+        """
+        self._queue(
+            lambda: self._producer.produce(self._name, **message, on_delivery=self._reported)
+        )
 
     def send_table(self, data: Any) -> None:
         """Queue the rows of an Arrow table: see `Producer.produce_arrow`. Raises as `send`."""
@@ -53,14 +57,18 @@ class Sending:
         self._queue(lambda: self._producer.produce_arrow(self._name, data, reported))
 
     def encode(self, value: Any, schema_id: int, message_type: str | None) -> bytes:
-        """The bytes of a value by a schema in the registry of the topic's root: see `RegistryEncoder`."""
+        """The bytes of a value by a schema in the registry of the topic's root: see
+        `RegistryEncoder`.
+        """
         from deltaq.tools.registry_values import RegistryEncoder  # noqa: PLC0415 - few files need the registry
 
         self._encoder = self._encoder or RegistryEncoder(self._topic.store, self._topic.clock)
         return self._encoder(value, schema_id, message_type)
 
     def model_rows(self) -> ModelRows | None:
-        """What the rows of files and frames must pass if the handle has a model: see `model_rows`."""
+        """What the rows of files and frames must pass if the handle has a model: see
+        `model_rows`.
+        """
         return model_rows(self._topic)
 
     def _queue(self, queue: Callable[[], object]) -> None:
@@ -85,7 +93,10 @@ class Sending:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with self._producer:
             self._producer.flush()
@@ -100,16 +111,21 @@ def transform(
     start: Place = None,
     end: Place = None,
 ) -> int:
-    """Produce to `target` what `function` makes of each record of `source`: a record, several, or None, which leaves it
-    out. Returns the number of records produced.
+    """Produce to `target` what `function` makes of each record of `source`: a record, several, or
+    None, which leaves it out. Returns the number of records produced.
 
-    The partition follows from the key; timestamp, key, headers and value are those that `function` returns. Ends at the
-    first record that is refused. Raises what `messages` and `Sending.send` raise.
+    The partition follows from the key; timestamp, key, headers and value are those that `function`
+    returns. Ends at the first record that is refused. Raises what `messages` and `Sending.send`
+    raise.
     """
     with Sending(target) as sending:
         for record in messages(source, start, end):
             for made in _records(function(record)):
-                about = {"key": made.key, "headers": made.headers or None, "timestamp": made.timestamp}
+                about = {
+                    "key": made.key,
+                    "headers": made.headers or None,
+                    "timestamp": made.timestamp,
+                }
                 sending.send(value=made.value, **about)
     return sending.delivered
 
@@ -121,5 +137,7 @@ def _records(made: Any) -> Sequence[Record]:
     found = (made,) if isinstance(made, Record) else tuple(made)
     for record in found:
         if not isinstance(record, Record):
-            raise TypeError(f"the function must return a Record, several or None, not {type(record).__name__}")
+            raise TypeError(
+                f"the function must return a Record, several or None, not {type(record).__name__}"
+            )
     return found

@@ -1,4 +1,5 @@
-"""Conversion of Arrow input to records: finds columns by name, checks and casts them, without a Python step per row.
+"""Conversion of Arrow input to records: finds columns by name, checks and casts them, without a
+Python step per row.
 
 Pure.
 """
@@ -33,14 +34,21 @@ from deltaq.topics.columns import HEADERS, VALUE_SCHEMA, Columns
 
 
 class ArrowStream(Protocol):
-    """Any object that exports Arrow's C stream: frames of Polars and pandas, relations of DuckDB, …"""
+    """Any object that exports Arrow's C stream: frames of Polars and pandas, relations of
+    DuckDB, …
+    """
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 ArrowInput: TypeAlias = "pa.Table | pa.RecordBatch | ArrowStream"
 
-BYTES_TYPES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+BYTES_TYPES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
 """Tests for the types of columns that hold bytes."""
 
 _KINDS: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
@@ -59,7 +67,9 @@ _KINDS: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "struct": (pa.types.is_struct,),
 }
 _WIDENS = {("integer", "float"), ("integer", "decimal")}
-"""Casts to a kind that can hold the values. Arrow's safe cast refuses single values that do not fit."""
+"""Casts to a kind that can hold the values. Arrow's safe cast refuses single values that do not
+fit.
+"""
 
 _TEXT_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())]))
 """Headers whose values are given as text."""
@@ -75,18 +85,22 @@ def columns_from_arrow(
     keyed: bool,
     now_ms: int,
 ) -> Columns:
-    """The rows of `data` as records for the topic. A missing partition becomes -1, a missing timestamp `now_ms`.
+    """The rows of `data` as records for the topic. A missing partition becomes -1, a missing
+    timestamp `now_ms`.
 
-    An untyped topic (`schema` is None) takes `value` and, optional, `key`, `partition`, `timestamp`, `headers`. A typed
-    topic takes its own columns, and the optional ones with a `_` before the name, which untyped topics accept too.
-    `partitions` is the number of partitions, None if unknown; `size_max` limits the bytes of a row; `keyed` forbids
-    null keys.
+    An untyped topic (`schema` is None) takes `value` and, optional, `key`, `partition`,
+    `timestamp`, `headers`. A typed topic takes its own columns, and the optional ones with a `_`
+    before the name, which untyped topics accept too. `partitions` is the number of partitions, None
+    if unknown; `size_max` limits the bytes of a row; `keyed` forbids null keys.
 
-    Raises InvalidValue naming the column and the row (`name[row]`) of a value that does not fit, or that a reader could
-    not return (`deltaq/serde/column_values.py`); UnknownTopic for a missing partition, MessageTooLarge, TypeError.
+    Raises InvalidValue naming the column and the row (`name[row]`) of a value that does not fit, or
+    that a reader could not return (`deltaq/serde/column_values.py`); UnknownTopic for a missing
+    partition, MessageTooLarge, TypeError.
     """
     table = _as_table(data, topic_name)
-    source = _Input(topic_name, table.num_rows, _by_name(table, topic_name), typed=schema is not None)
+    source = _Input(
+        topic_name, table.num_rows, _by_name(table, topic_name), typed=schema is not None
+    )
     columns = Columns(
         partitions=_partitions(source, partitions),
         timestamps=_timestamps(source, now_ms),
@@ -100,17 +114,23 @@ def columns_from_arrow(
 
 
 def values_from_arrow(data: ArrowInput, topic_name: str, schema: TopicSchema) -> pa.RecordBatch:
-    """The values of a typed topic in `data`, of all its columns, with a null for each value that is missing. Raises
-    InvalidValue and TypeError as `columns_from_arrow`, but not for what is required or for members."""
+    """The values of a typed topic in `data`, of all its columns, with a null for each value that is
+    missing. Raises InvalidValue and TypeError as `columns_from_arrow`, but not for what is required
+    or for members.
+    """
     table = _as_table(data, topic_name)
     source = _Input(topic_name, table.num_rows, _by_name(table, topic_name), typed=True)
-    return _typed_values(source, pa.schema([pa.field(column.name, column.type) for column in schema.arrow]))
+    return _typed_values(
+        source, pa.schema([pa.field(column.name, column.type) for column in schema.arrow])
+    )
 
 
 def check_arrow(data: object) -> None:
     """Raises TypeError for an object that is no Arrow data. Reads no data."""
     if not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
-        raise TypeError(f"expected an Arrow table, record batch or stream, not {type(data).__name__}")
+        raise TypeError(
+            f"expected an Arrow table, record batch or stream, not {type(data).__name__}"
+        )
 
 
 def _as_table(data: ArrowInput, topic: str) -> pa.Table:
@@ -126,15 +146,18 @@ def _as_table(data: ArrowInput, topic: str) -> pa.Table:
 
 
 def check_objects(frame: object, topic: str | None = None) -> None:
-    """Raises InvalidValue for a frame of Polars with a column of Python objects, which it exports as their addresses
-    in this process, as bytes of fixed length without any mark."""
+    """Raises InvalidValue for a frame of Polars with a column of Python objects, which it exports
+    as their addresses in this process, as bytes of fixed length without any mark.
+    """
     if all(kind.__module__.partition(".")[0] != "polars" for kind in type(frame).__mro__):
         return
     schema: Mapping[str, object] = getattr(frame, "schema", {})
     for name, kind in schema.items():
         if str(kind) == "Object":
             reason = "is of Polars' type Object, which has no form outside of this process"
-            raise InvalidValue(f"{reason}: convert it, for instance to text", field=name, topic=topic)
+            raise InvalidValue(
+                f"{reason}: convert it, for instance to text", field=name, topic=topic
+            )
 
 
 def _by_name(table: pa.Table, topic: str) -> dict[str, pa.ChunkedArray]:
@@ -155,23 +178,31 @@ class _Input:
     typed: bool
 
     def take(self, name: str) -> tuple[str, pa.ChunkedArray | None]:
-        """Take a system column: its name in the table (with or without `_`), and the column or None."""
+        """Take a system column: its name in the table (with or without `_`), and the column or
+        None.
+        """
         spellings = [f"_{name}"] if self.typed else [name, f"_{name}"]
         found = [spelling for spelling in spellings if spelling in self.columns]
         if len(found) > 1:
-            raise self.refusal(found[0], f"the table has the column {found[1]!r} too, and both mean the same")
+            raise self.refusal(
+                found[0], f"the table has the column {found[1]!r} too, and both mean the same"
+            )
         return (found[0], self.columns.pop(found[0])) if found else (spellings[0], None)
 
     def refusal(self, column: str, reason: str) -> InvalidValue:
         return InvalidValue(reason, field=column, topic=self.topic)
 
-    def cast(self, name: str, column: pa.ChunkedArray, target: pa.DataType, *, nullable: bool = True) -> pa.Array:
-        """The column as an array of the target type. Raises InvalidValue if a value changes, is not sound, or must not
-        be null."""
+    def cast(
+        self, name: str, column: pa.ChunkedArray, target: pa.DataType, *, nullable: bool = True
+    ) -> pa.Array:
+        """The column as an array of the target type. Raises InvalidValue if a value changes, is not
+        sound, or must not be null.
+        """
         misfit = _misfit(column.type, target, name)
         if misfit is not None:
             raise self.refusal(*misfit)
-        # Arrow's cast refuses nulls in a required field even inside a null parent, so `_missing` checks them.
+        # Arrow's cast refuses nulls in a required field even inside a null parent, so `_missing`
+        # checks them.
         array = self.converted(name, column, _all_nullable(target))
         missing = _missing(array, target, nullable, name)
         if missing is not None:
@@ -181,14 +212,19 @@ class _Input:
         return retyped(array, target)
 
     def converted(self, name: str, column: pa.ChunkedArray, target: pa.DataType) -> pa.Array:
-        """Cast the column to one array of a compatible type, with sound values. Raises InvalidValue."""
+        """Cast the column to one array of a compatible type, with sound values. Raises
+        InvalidValue.
+        """
         plain = _without_views(column)
         try:
             array = plain.cast(target).combine_chunks()
         except (pa.ArrowException, OverflowError) as error:
             row = first_row(plain, lambda part: not _can_become(part, target))
-            if _can_become(plain.slice(row, 1), target):  # each row can: together they have too many bytes
-                raise self.refusal(name, f"is too large to be one batch of {target}: {error}") from error
+            # Each row can: together they have too many bytes.
+            if _can_become(plain.slice(row, 1), target):
+                raise self.refusal(
+                    name, f"is too large to be one batch of {target}: {error}"
+                ) from error
             raise self.refusal(f"{name}[{row}]", f"cannot become {target}: {error}") from error
         if _became_infinite(plain, array):
             row = first_row(plain, lambda part: _became_infinite(part, part.cast(target)))
@@ -201,10 +237,16 @@ class _Input:
     def check_nothing_left(self) -> None:
         """Raises InvalidValue for a column that the topic does not have."""
         if "_offset" in self.columns:
-            raise self.refusal("_offset", "offsets are assigned when the rows are written: drop the column")
+            raise self.refusal(
+                "_offset", "offsets are assigned when the rows are written: drop the column"
+            )
         for name in self.columns:
             is_index = name.startswith("__index_level_")
-            remedy = "it is the index of a pandas frame: call reset_index(drop=True)" if is_index else "drop it"
+            remedy = (
+                "it is the index of a pandas frame: call reset_index(drop=True)"
+                if is_index
+                else "drop it"
+            )
             raise self.refusal(name, f"the topic has no such column: {remedy}, or rename it")
 
 
@@ -217,12 +259,20 @@ def _can_become(column: pa.ChunkedArray, target: pa.DataType) -> bool:
 
 
 def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories of Polars, a dictionary of string views, as one of strings: Arrow's cast knows no other."""
+    """Categories of Polars, a dictionary of string views, as one of strings: Arrow's cast knows no
+    other.
+    """
     given = column.type
-    if not pa.types.is_dictionary(given) or given.value_type not in (pa.string_view(), pa.binary_view()):
+    if not pa.types.is_dictionary(given) or given.value_type not in (
+        pa.string_view(),
+        pa.binary_view(),
+    ):
         return column
     plain = SAME_VALUES[given.value_type]
-    chunks = [pa.DictionaryArray.from_arrays(part.indices, part.dictionary.cast(plain)) for part in column.chunks]
+    chunks = [
+        pa.DictionaryArray.from_arrays(part.indices, part.dictionary.cast(plain))
+        for part in column.chunks
+    ]
     return pa.chunked_array(chunks, pa.dictionary(given.index_type, plain))
 
 
@@ -237,7 +287,9 @@ def _partitions(source: _Input, count: int | None) -> pa.Array:
     limits = pc.min_max(chosen)
     for partition in (limits["min"].as_py(), limits["max"].as_py()):
         if partition is not None and not -1 <= partition < (2**31 if count is None else count):
-            raise UnknownTopic(source.topic, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
+            raise UnknownTopic(
+                source.topic, partition=partition, code=KafkaError._UNKNOWN_PARTITION
+            )
     return chosen.cast(pa.int32()).fill_null(-1)
 
 
@@ -246,20 +298,28 @@ def _timestamps(source: _Input, now_ms: int) -> pa.Array:
     if column is None:
         return pa.repeat(pa.scalar(now_ms, pa.int64()), source.rows)
     if pa.types.is_timestamp(column.type) and column.type.tz is None:
-        raise source.refusal(name, "has no time zone: give it one, for instance with pyarrow.compute.assume_timezone")
+        raise source.refusal(
+            name, "has no time zone: give it one, for instance with pyarrow.compute.assume_timezone"
+        )
     if _kind(column.type) == "integer":
         # As in `produce`: milliseconds, and 0 is now.
         times = source.cast(name, column, pa.int64())
-        times = pc.replace_with_mask(times, pc.equal(times, 0).fill_null(False), pa.scalar(now_ms, pa.int64()))
+        times = pc.replace_with_mask(
+            times, pc.equal(times, 0).fill_null(False), pa.scalar(now_ms, pa.int64())
+        )
     elif _kind(column.type) in ("timestamp", "null"):
         times = _in_milliseconds(source, name, column)
     else:
-        raise source.refusal(name, f"is {column.type}: use a timestamp with a time zone, or integer milliseconds")
+        raise source.refusal(
+            name, f"is {column.type}: use a timestamp with a time zone, or integer milliseconds"
+        )
     limits = pc.min_max(times)
     for time_ms in (limits["min"].as_py(), limits["max"].as_py()):
         if time_ms is not None and not 0 <= time_ms <= TIMESTAMP_MS_MAX:
             where = f"{name}[{pc.index(times, time_ms).as_py()}]"
-            raise source.refusal(where, f"{time_ms} ms is outside 0..{TIMESTAMP_MS_MAX} ms (1970 to 2262)")
+            raise source.refusal(
+                where, f"{time_ms} ms is outside 0..{TIMESTAMP_MS_MAX} ms (1970 to 2262)"
+            )
     return times.fill_null(now_ms)
 
 
@@ -267,7 +327,8 @@ def _in_milliseconds(source: _Input, name: str, column: pa.ChunkedArray) -> pa.A
     if pa.types.is_timestamp(column.type) and column.type.unit in ("us", "ns"):
         times = column.cast(pa.int64())
         earliest = pc.min(times).as_py()
-        if earliest is not None and earliest < 0:  # the next cast would round some of them up to 1970
+        # The next cast would round some of them up to 1970.
+        if earliest is not None and earliest < 0:
             where = f"{name}[{pc.index(times, earliest).as_py()}]"
             raise source.refusal(where, f"{earliest} {column.type.unit} is before 1970")
         # Kafka's timestamps end at milliseconds.
@@ -291,7 +352,9 @@ def _headers(source: _Input) -> pa.Array:
     if not _are_headers(column.type):
         remedy = "use list<struct<key: string, value: binary>> or map<string, binary>"
         raise source.refusal(name, f"headers cannot be {column.type}: {remedy}")
-    headers = source.converted(name, column, _TEXT_HEADERS if _have_text(column.type) else HEADERS).cast(HEADERS)
+    headers = source.converted(
+        name, column, _TEXT_HEADERS if _have_text(column.type) else HEADERS
+    ).cast(HEADERS)
     if _has_nameless(headers):
         row = first_row(headers, _has_nameless)
         raise source.refusal(f"{name}[{row}]", "a header without a name")
@@ -303,7 +366,10 @@ def _have_text(given: pa.DataType) -> bool:
     """Whether the values of headers are text."""
     if _kind(given) == "null":
         return False
-    return _kind(given.item_type if pa.types.is_map(given) else given.value_type.field("value").type) == "string"
+    return (
+        _kind(given.item_type if pa.types.is_map(given) else given.value_type.field("value").type)
+        == "string"
+    )
 
 
 def _has_nameless(headers: pa.ListArray) -> bool:
@@ -314,7 +380,11 @@ def _has_nameless(headers: pa.ListArray) -> bool:
 def _are_headers(given: pa.DataType) -> bool:
     kind = _kind(given)
     if kind == "map":
-        return _kind(given.key_type) == "string" and _kind(given.item_type) in ("string", "binary", "null")
+        return _kind(given.key_type) == "string" and _kind(given.item_type) in (
+            "string",
+            "binary",
+            "null",
+        )
     if kind != "list" or not pa.types.is_struct(given.value_type):
         return kind == "null"
     fields = {field.name: _kind(field.type) for field in given.value_type}
@@ -335,18 +405,24 @@ def _value(source: _Input) -> pa.RecordBatch:
 
 def _as_bytes(source: _Input, name: str, column: pa.ChunkedArray) -> pa.Array:
     if _kind(column.type) not in ("string", "binary", "null"):
-        raise source.refusal(name, f"is {column.type}: the topic holds bytes, so use binary or string")
+        raise source.refusal(
+            name, f"is {column.type}: the topic holds bytes, so use binary or string"
+        )
     # Text is checked as text, so that it can be read back as such.
-    return source.converted(name, column, pa.string() if _kind(column.type) == "string" else pa.binary()).cast(
-        pa.binary()
-    )
+    return source.converted(
+        name, column, pa.string() if _kind(column.type) == "string" else pa.binary()
+    ).cast(pa.binary())
 
 
 def _typed_values(source: _Input, schema: pa.Schema) -> pa.RecordBatch:
-    values = pa.RecordBatch.from_arrays([_typed_column(source, field) for field in schema], schema=schema)
+    values = pa.RecordBatch.from_arrays(
+        [_typed_column(source, field) for field in schema], schema=schema
+    )
     empty = reduce(pc.and_, (pc.is_null(column) for column in values.columns))
     if (row := pc.index(empty, True).as_py()) >= 0:
-        raise InvalidValue(f"row {row} has nothing but nulls, which would mean deletion", topic=source.topic)
+        raise InvalidValue(
+            f"row {row} has nothing but nulls, which would mean deletion", topic=source.topic
+        )
     return values
 
 
@@ -354,8 +430,11 @@ def _typed_column(source: _Input, field: pa.Field) -> pa.Array:
     column = source.columns.pop(field.name, None)
     if column is None:
         if is_required(field):
-            raise source.refusal(field.name, "the table lacks this column, which the topic requires")
-        return pa.array([None] * source.rows, field.type)  # `pa.nulls` would put nulls into required fields
+            raise source.refusal(
+                field.name, "the table lacks this column, which the topic requires"
+            )
+        # `pa.nulls` would put nulls into required fields.
+        return pa.array([None] * source.rows, field.type)
     array = source.cast(field.name, column, field.type, nullable=not is_required(field))
     if members := members_of(field):
 
@@ -369,7 +448,9 @@ def _typed_column(source: _Input, field: pa.Field) -> pa.Array:
 
 
 def _became_infinite(given: pa.Array | pa.ChunkedArray, array: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether a finite number overflows a narrower float. Rounding is accepted: the topic chose the narrower type."""
+    """Whether a finite number overflows a narrower float. Rounding is accepted: the topic chose the
+    narrower type.
+    """
     if not (_has(given.type, pa.float64()) and _has(array.type, pa.float32())):
         return False
     return _infinities(given) != _infinities(array)
@@ -379,7 +460,9 @@ def _has(kind: pa.DataType, leaf: pa.DataType) -> bool:
     """Whether a type has this type at any depth."""
     if pa.types.is_dictionary(kind):
         return _has(kind.value_type, leaf)
-    return kind == leaf or any(_has(kind.field(number).type, leaf) for number in range(kind.num_fields))
+    return kind == leaf or any(
+        _has(kind.field(number).type, leaf) for number in range(kind.num_fields)
+    )
 
 
 def _infinities(column: pa.Array | pa.ChunkedArray) -> int:
@@ -407,7 +490,9 @@ def _missing(array: pa.Array, wanted: pa.DataType, nullable: bool, path: str) ->
     else:
         fields = [wanted.value_field]
     children = zip(children_of(array.drop_null(), path), fields, strict=True)
-    found = (_missing(child, field.type, field.nullable, inner) for (child, inner), field in children)
+    found = (
+        _missing(child, field.type, field.nullable, inner) for (child, inner), field in children
+    )
     return next((path for path in found if path is not None), None)
 
 
@@ -420,23 +505,32 @@ def _first_null(array: pa.Array) -> int:
 
 @lru_cache(maxsize=256)
 def _kind(given: pa.DataType) -> str | None:
-    """The kind of values of a type, independent of their storage; None for kinds that topics do not support."""
+    """The kind of values of a type, independent of their storage; None for kinds that topics do not
+    support.
+    """
     if isinstance(given, pa.BaseExtensionType):
         return EXTENSIONS.get(given.extension_name)
     if pa.types.is_dictionary(given):
         return _kind(given.value_type)
-    return next((kind for kind, tests in _KINDS.items() if any(test(given) for test in tests)), None)
+    return next(
+        (kind for kind, tests in _KINDS.items() if any(test(given) for test in tests)), None
+    )
 
 
 def _misfit(given: pa.DataType, wanted: pa.DataType, path: str) -> tuple[str, str] | None:
-    """Path and reason if a cast from one type to the other could change the meaning of values; else None."""
+    """Path and reason if a cast from one type to the other could change the meaning of values; else
+    None.
+    """
     kind, wanted_kind = _kind(given), _kind(wanted)
     if kind == "null":
         return None
     if kind != wanted_kind and (kind, wanted_kind) not in _WIDENS:
         return path, f"is {given}, not {wanted}"
     if kind == "timestamp" and given.tz is None:
-        return path, "has no time zone: give it one, for instance with pyarrow.compute.assume_timezone"
+        return (
+            path,
+            "has no time zone: give it one, for instance with pyarrow.compute.assume_timezone",
+        )
     if kind == "list":
         return _misfit(given.value_type, wanted.value_type, f"{path}.element")
     if kind == "map":
@@ -446,7 +540,9 @@ def _misfit(given: pa.DataType, wanted: pa.DataType, path: str) -> tuple[str, st
     return _misfit_of_struct(given, wanted, path) if kind == "struct" else None
 
 
-def _misfit_of_struct(given: pa.StructType, wanted: pa.StructType, path: str) -> tuple[str, str] | None:
+def _misfit_of_struct(
+    given: pa.StructType, wanted: pa.StructType, path: str
+) -> tuple[str, str] | None:
     fields = {field.name: field.type for field in given}
     unknown = sorted(fields.keys() - {field.name for field in wanted})
     if unknown:
@@ -463,11 +559,18 @@ def _misfit_of_struct(given: pa.StructType, wanted: pa.StructType, path: str) ->
 def _all_nullable(given: pa.DataType) -> pa.DataType:
     """The type with nulls allowed at every level."""
     if pa.types.is_struct(given):
-        return pa.struct([field.with_type(_all_nullable(field.type)).with_nullable(True) for field in given])
+        return pa.struct(
+            [field.with_type(_all_nullable(field.type)).with_nullable(True) for field in given]
+        )
     if pa.types.is_list(given):
-        return pa.list_(given.value_field.with_type(_all_nullable(given.value_type)).with_nullable(True))
+        return pa.list_(
+            given.value_field.with_type(_all_nullable(given.value_type)).with_nullable(True)
+        )
     if pa.types.is_map(given):
-        return pa.map_(given.key_type, given.item_field.with_type(_all_nullable(given.item_type)).with_nullable(True))
+        return pa.map_(
+            given.key_type,
+            given.item_field.with_type(_all_nullable(given.item_type)).with_nullable(True),
+        )
     return given
 
 
@@ -489,7 +592,9 @@ def row_bytes(array: pa.Array) -> pa.Array:
         array = map_as_list(array)
     if pa.types.is_list(array.type):
         ends = pc.cumulative_sum(pc.list_value_length(array).fill_null(0).cast(pa.int64()))
-        up_to = pc.cumulative_sum(pa.concat_arrays([pa.array([0], pa.int64()), row_bytes(pc.list_flatten(array))]))
+        up_to = pc.cumulative_sum(
+            pa.concat_arrays([pa.array([0], pa.int64()), row_bytes(pc.list_flatten(array))])
+        )
         sums = up_to.take(pa.concat_arrays([pa.array([0], pa.int64()), ends]))
         return pc.pairwise_diff(sums).slice(1)
     if pa.types.is_struct(array.type):

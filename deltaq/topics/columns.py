@@ -39,14 +39,18 @@ Headers: TypeAlias = "list[tuple[str, bytes | None]] | None"
 
 @cache
 def _thousand() -> pa.Scalar:
-    """Made once: Arrow converts a Python number anew in each call, and tries to import `dateutil` for it. Not made with
-    the module: the first scalar of a process imports pandas if it is installed, and not every program writes."""
+    """Made once: Arrow converts a Python number anew in each call, and tries to import `dateutil`
+    for it. Not made with the module: the first scalar of a process imports pandas if it is
+    installed, and not every program writes.
+    """
     return pa.scalar(1000, pa.int64())
 
 
 def prepare_arrow() -> None:
-    """Let Arrow import pandas, if it is installed, as it does for the first array of a process. Otherwise the first
-    message that needs Arrow would wait for it: 0.2 s, perhaps long after the start."""
+    """Let Arrow import pandas, if it is installed, as it does for the first array of a process.
+    Otherwise the first message that needs Arrow would wait for it: 0.2 s, perhaps long after the
+    start.
+    """
     pa.array([], pa.null())
 
 
@@ -54,8 +58,8 @@ def prepare_arrow() -> None:
 class Columns:
     """Records without offsets, as columns of equal length.
 
-    `timestamps` are milliseconds (int64), `values` a record batch of the topic's value columns. The bounds are
-    (minimum, maximum) of a column, if already computed.
+    `timestamps` are milliseconds (int64), `values` a record batch of the topic's value columns. The
+    bounds are (minimum, maximum) of a column, if already computed.
     """
 
     partitions: pa.Array
@@ -84,10 +88,13 @@ def columns_of_rows(
     values: Sequence[Any],
     schema: TopicSchema | None,
 ) -> Columns:
-    """Columns from Python values and an array of milliseconds: `values` are bytes, or for a typed topic accepted
-    dicts; None is a tombstone."""
+    """Columns from Python values and an array of milliseconds: `values` are bytes, or for a typed
+    topic accepted dicts; None is a tombstone.
+    """
     if schema is None:
-        value_columns = pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=VALUE_SCHEMA)
+        value_columns = pa.RecordBatch.from_arrays(
+            [pa.array(values, pa.binary())], schema=VALUE_SCHEMA
+        )
     else:
         value_columns = schema.to_arrow(values)
     return Columns(
@@ -117,8 +124,8 @@ def _header_column(headers: Sequence[Headers]) -> pa.Array:
 def header_pairs(column: pa.Array) -> list[Headers]:
     """The headers of each record, in order; None if there are none.
 
-    A name that is no UTF-8 has each wrong byte as `\\xNN`, and a missing name is empty: no producer accepts either, and
-    the record is not lost for them.
+    A name that is no UTF-8 has each wrong byte as `\\xNN`, and a missing name is empty: no producer
+    accepts either, and the record is not lost for them.
     """
     if column.null_count == len(column):
         return [None] * len(column)
@@ -134,14 +141,19 @@ def _header(pair: Mapping[str, Any] | None) -> tuple[str, bytes | None]:
     return (name.decode(errors="backslashreplace") if isinstance(name, bytes) else name), value
 
 
-def by_partition(columns: Columns, *, timed: bool = True) -> tuple[pa.RecordBatch, tuple[tuple[int, int], ...]]:
-    """The rows as a batch of the topic's table, stably sorted by partition, and each partition's share.
+def by_partition(
+    columns: Columns, *, timed: bool = True
+) -> tuple[pa.RecordBatch, tuple[tuple[int, int], ...]]:
+    """The rows as a batch of the topic's table, stably sorted by partition, and each partition's
+    share.
 
-    Shares are (partition, rows) in the order of the batch. `_offset` is null, since the commit assigns it. Unless
-    `timed`, `_timestamp` is null too, and the time of the commit applies.
+    Shares are (partition, rows) in the order of the batch. `_offset` is null, since the commit
+    assigns it. Unless `timed`, `_timestamp` is null too, and the time of the commit applies.
     """
     stamps = (
-        pc.multiply(columns.timestamps, _thousand()).view(TIMESTAMP) if timed else pa.nulls(len(columns), TIMESTAMP)
+        pc.multiply(columns.timestamps, _thousand()).view(TIMESTAMP)
+        if timed
+        else pa.nulls(len(columns), TIMESTAMP)
     )
     batch = pa.RecordBatch.from_arrays(
         [
@@ -157,11 +169,16 @@ def by_partition(columns: Columns, *, timed: bool = True) -> tuple[pa.RecordBatc
     lowest, highest = columns.partition_bounds or bounds_of(columns.partitions)
     if lowest == highest:
         return batch, ((lowest, len(columns)),)
-    batch = batch.take(pc.sort_indices(columns.partitions))  # Arrow's sort is stable: each partition keeps its order
+    # Arrow's sort is stable: each partition keeps its order.
+    batch = batch.take(pc.sort_indices(columns.partitions))
     runs = pc.run_end_encode(batch.column("_partition"))
     ends = runs.run_ends.to_pylist()
     starts = [0, *ends[:-1]]
-    shares = zip(runs.values.to_pylist(), (end - start for start, end in zip(starts, ends, strict=True)), strict=True)
+    shares = zip(
+        runs.values.to_pylist(),
+        (end - start for start, end in zip(starts, ends, strict=True)),
+        strict=True,
+    )
     return batch, tuple(shares)
 
 

@@ -11,12 +11,16 @@ from deltaq.serde.widening import holds, widened
 def same_rows(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> bool:
     """Whether the rows hold the same values. A NaN is the same as itself, and 0.0 is not -0.0.
 
-    The schema of one table may be older: a column that it lacks is null, and one that is narrower holds the same.
-    Values that Python does not have, such as a time in the year 10000, are compared as any other.
+    The schema of one table may be older: a column that it lacks is null, and one that is narrower
+    holds the same. Values that Python does not have, such as a time in the year 10000, are compared
+    as any other.
     """
     names = dict.fromkeys([*ours.schema.names, *theirs.schema.names])
     return all(
-        _same(*(rows.column(name) if name in rows.schema.names else None for rows in (ours, theirs))) for name in names
+        _same(
+            *(rows.column(name) if name in rows.schema.names else None for rows in (ours, theirs))
+        )
+        for name in names
     )
 
 

@@ -1,4 +1,6 @@
-"""The log of a topic that is a copy: its records have the offsets that they have in their source."""
+"""The log of a topic that is a copy: its records have the offsets that they have in their
+source.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,15 @@ from deltaq.topics.state import PendingSegment, TopicHead, copied
 class CopyLog(MaintenanceLog):
     """A position in the log of a copy. Not thread-safe: one owner at a time."""
 
-    def append_copied(self, topic_id: str, segment: PendingSegment, deadline: float) -> StalePlan | None:
+    def append_copied(
+        self, topic_id: str, segment: PendingSegment, deadline: float
+    ) -> StalePlan | None:
         """Append a segment whose records have offsets already.
 
-        The plan is stale, and nothing is written, unless each partition ends where the segment's share of it begins: an
-        earlier attempt has succeeded, or another process writes the topic. It is also stale for another topic than
-        `topic_id`, and for an upload that has waited for too long. Raises what `DeltaLog.commit` raises.
+        The plan is stale, and nothing is written, unless each partition ends where the segment's
+        share of it begins: an earlier attempt has succeeded, or another process writes the topic.
+        It is also stale for another topic than `topic_id`, and for an upload that has waited for
+        too long. Raises what `DeltaLog.commit` raises.
         """
 
         def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action] | StalePlan:
@@ -27,7 +32,8 @@ class CopyLog(MaintenanceLog):
                 return StalePlan()
             return copied(head, state.version + 1, segment, now_ms, self._indexed_columns())
 
-        # A retry is safe: if the entry is in the log, its partitions end further on, and the plan is stale.
+        # A retry is safe: if the entry is in the log, its partitions end further on, and the plan
+        # is stale.
         return self._maintain(APPEND_OPERATION, actions, deadline)
 
 

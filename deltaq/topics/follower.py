@@ -1,10 +1,10 @@
 """One follower of each topic's log per process, and the readers that share what it has read.
 
-A follower reads each log entry once and replaces its `TopicView`. Each reader holds the view that it works
-with, and takes the newer one when it polls. The result of a poll counts for all readers who waited since before that
-poll began, so several readers of a quiet topic poll as often as one. A writer has a position of its own: a commit may
-wait for the store for a long time, and it must not keep readers from reading. Decision 0029 in `docs/decisions/` has
-the reasons.
+A follower reads each log entry once and replaces its `TopicView`. Each reader holds the view that
+it works with, and takes the newer one when it polls. The result of a poll counts for all readers
+who waited since before that poll began, so several readers of a quiet topic poll as often as one. A
+writer has a position of its own: a commit may wait for the store for a long time, and it must not
+keep readers from reading. Decision 0029 in `docs/decisions/` has the reasons.
 """
 
 from __future__ import annotations
@@ -24,19 +24,22 @@ from deltaq.topics.readable import ReadableTopic
 from deltaq.topics.view import TopicView
 
 RECENT_S = 1.0
-"""Seconds for which a new reader follows on from what the process has read. After that it loads the log, since many
-entries may have been written, and a checkpoint is read faster."""
+"""Seconds for which a new reader follows on from what the process has read. After that it loads the
+log, since many entries may have been written, and a checkpoint is read faster.
+"""
 
 GAP_CHECK_S = 1.0, 64.0
-"""Seconds for which a topic has to be quiet before its log is listed to find a gap: the first interval and the
-longest. Each interval is twice the one before."""
+"""Seconds for which a topic has to be quiet before its log is listed to find a gap: the first
+interval and the longest. Each interval is twice the one before.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a follower has read. `end_poll` is the number of the poll that found no entry after `view`; 0 if none has.
-    `read_at`: when the newest poll was answered, a time of `Clock.monotonic`. `is_end_open`: the position may be a gap
-    in the log instead of its end."""
+    """What a follower has read. `end_poll` is the number of the poll that found no entry after
+    `view`; 0 if none has. `read_at`: when the newest poll was answered, a time of
+    `Clock.monotonic`. `is_end_open`: the position may be a gap in the log instead of its end.
+    """
 
     view: TopicView
     end_poll: int = 0
@@ -62,7 +65,8 @@ class Polled(Enum):
 class TopicFollower:
     """Follows one topic's log on behalf of all readers of this process. Thread-safe.
 
-    `progress` is replaced, never changed, and is read without the lock. `polls` is the number of polls begun.
+    `progress` is replaced, never changed, and is read without the lock. `polls` is the number of
+    polls begun.
     """
 
     def __init__(self, store: Store, topic: str, clock: Clock) -> None:
@@ -85,7 +89,12 @@ class TopicFollower:
         with self._lock:
             is_recent = self.clock.monotonic() - self.progress.read_at <= RECENT_S
             # Between two readers, the folder may have been removed and the topic created again.
-            if self._is_whole and is_recent and self._log.version >= 0 and self._log.delta_log.is_in_place():
+            if (
+                self._is_whole
+                and is_recent
+                and self._log.version >= 0
+                and self._log.delta_log.is_in_place()
+            ):
                 return self.progress
             return self._move(self._load)
 
@@ -97,8 +106,8 @@ class TopicFollower:
     def poll(self, known: Progress, after: int, count: int) -> tuple[Progress, Polled]:
         """Read up to `count` next entries, unless there is already something newer than `known`.
 
-        A poll that reached the end of the log need not be repeated if its number is above `after`. Raises what
-        `TopicLog.load` raises.
+        A poll that reached the end of the log need not be repeated if its number is above `after`.
+        Raises what `TopicLog.load` raises.
         """
         # A reader that finds entries of others does not wait for a poll under way.
         if not (progress := self.progress).is_as_read(known):
@@ -112,22 +121,28 @@ class TopicFollower:
             return progress, Polled.END if progress.end_poll > after else Polled.FULL
 
     def check_end(self) -> Progress:
-        """Check that the newest view is the end of the log, unless that has been done. If it is a gap, go on to the
-        end. Raises what `TopicLog.check_end` raises."""
+        """Check that the newest view is the end of the log, unless that has been done. If it is a
+        gap, go on to the end. Raises what `TopicLog.check_end` raises.
+        """
         with self._lock:
             if self._is_whole and not self._log.is_end_open:
                 return self.progress
             return self._move(self._check_end)
 
     def check_quiet(self) -> Progress:
-        """List a log that stays quiet, at growing intervals: a lost entry looks like the end of the log."""
+        """List a log that stays quiet, at growing intervals: a lost entry looks like the end of the
+        log.
+        """
         with self._lock:
             now = self.clock.monotonic()
             if now - self._quiet_since < self._next_check_s:
                 return self.progress
             progress = self._move(self._check_end) if self._log.version >= 0 else self.progress
             if now - self._quiet_since >= self._next_check_s:  # nothing was found
-                self._quiet_since, self._next_check_s = now, min(self._next_check_s * 2, GAP_CHECK_S[1])
+                self._quiet_since, self._next_check_s = (
+                    now,
+                    min(self._next_check_s * 2, GAP_CHECK_S[1]),
+                )
             return progress
 
     # --- under the lock ---
@@ -197,19 +212,25 @@ class TopicReader(ReadableTopic):
 
     @property
     def is_end_open(self) -> bool:
-        """Whether the position may be a gap in the log instead of its end; `check_end` finds out."""
+        """Whether the position may be a gap in the log instead of its end; `check_end` finds
+        out.
+        """
         return self._progress.is_end_open
 
     # --- moving on ---
 
     @property
     def polls(self) -> int:
-        """The number of polls that this process has begun. A later `end_poll` is newer than this moment."""
+        """The number of polls that this process has begun. A later `end_poll` is newer than this
+        moment.
+        """
         return self._follower.polls
 
     @property
     def end_poll(self) -> int:
-        """The number of the poll that found this position to be the end of the log; 0 if none has."""
+        """The number of the poll that found this position to be the end of the log; 0 if none
+        has.
+        """
         return self._progress.end_poll
 
     @property
@@ -237,8 +258,9 @@ class TopicReader(ReadableTopic):
         return polled
 
     def catch_up(self, *, to_end: bool = True) -> bool:
-        """Follow the log to the version that is the newest now; whether the topic exists. Unless `to_end`,
-        `is_end_open` may be true afterwards."""
+        """Follow the log to the version that is the newest now; whether the topic exists. Unless
+        `to_end`, `is_end_open` may be true afterwards.
+        """
         after = self.polls
         self._progress = self._follower.progress
         if self.version < 0:
@@ -261,12 +283,15 @@ class TopicReader(ReadableTopic):
 class _Followers:
     """Followers by (store, topic, clock), referenced weakly.
 
-    A follower keeps its store and clock alive, so their `id` is not reused while the follower exists.
+    A follower keeps its store and clock alive, so their `id` is not reused while the follower
+    exists.
     """
 
     def __init__(self) -> None:
         self._lock = SYSTEM_CLOCK.lock()
-        self._followers: WeakValueDictionary[tuple[int, str, int], TopicFollower] = WeakValueDictionary()
+        self._followers: WeakValueDictionary[tuple[int, str, int], TopicFollower] = (
+            WeakValueDictionary()
+        )
 
     def get(self, store: Store, topic: str, clock: Clock) -> TopicFollower:
         key = id(store), topic, id(clock)
@@ -281,7 +306,9 @@ _FOLLOWERS = _Followers()
 
 
 def _forget_followers() -> None:
-    """A forked child starts without followers: a thread of its parent may have been in the middle of a change."""
+    """A forked child starts without followers: a thread of its parent may have been in the middle
+    of a change.
+    """
     global _FOLLOWERS
     _FOLLOWERS = _Followers()
 
@@ -291,5 +318,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def topic_reader(store: Store, topic: str, clock: Clock = SYSTEM_CLOCK) -> TopicReader:
-    """A reader of `topic` on `store`. All readers of a process share one follower, as long as one of them exists."""
+    """A reader of `topic` on `store`. All readers of a process share one follower, as long as one
+    of them exists.
+    """
     return TopicReader(_FOLLOWERS.get(store, topic, clock))

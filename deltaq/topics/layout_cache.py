@@ -16,8 +16,9 @@ LAYOUTS_KEPT = 4
 
 @dataclass(slots=True)
 class _KnownLayout:
-    """A cache entry. The thread that fetches holds `lock`. `layout` is None until a fetch has succeeded; `failures`
-    counts those that have not, `failure` is the latest."""
+    """A cache entry. The thread that fetches holds `lock`. `layout` is None until a fetch has
+    succeeded; `failures` counts those that have not, `failure` is the latest.
+    """
 
     lock: Lock
     layout: SegmentLayout | None = None
@@ -26,8 +27,9 @@ class _KnownLayout:
 
 
 class LayoutCache:
-    """Caches the layouts of the last LAYOUTS_KEPT large files. Thread-safe. Of several concurrent queries about a file,
-    one fetches its layout."""
+    """Caches the layouts of the last LAYOUTS_KEPT large files. Thread-safe. Of several concurrent
+    queries about a file, one fetches its layout.
+    """
 
     def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
         self._store = store
@@ -49,7 +51,8 @@ class LayoutCache:
         with known.lock:
             if known.layout is None:
                 if known.failure is not None and known.failures > failures:
-                    raise known.failure  # failed during the wait: a retry by each thread would take as long again
+                    # Failed during the wait: a retry by each thread would take as long again.
+                    raise known.failure
                 try:
                     known.layout = layout_of(self._store, file)
                 except Exception as error:

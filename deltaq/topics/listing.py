@@ -1,4 +1,6 @@
-"""The topics under a root, with their size: what a list of them shows. Reads logs alone, without Arrow."""
+"""The topics under a root, with their size: what a list of them shows. Reads logs alone, without
+Arrow.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ T = TypeVar("T")
 class TopicListing:
     """A topic as a list shows it, at the newest version of its log.
 
-    `offsets` counts the offsets that can be read; key compaction leaves gaps, so there may be fewer records. `bytes` is
-    the size of the data files that readers use.
+    `offsets` counts the offsets that can be read; key compaction leaves gaps, so there may be fewer
+    records. `bytes` is the size of the data files that readers use.
     """
 
     partitions: int
@@ -31,15 +33,22 @@ class TopicListing:
 
 
 def topic_names(store: Store) -> list[str]:
-    """The sorted names of all topics under the root, and of deleted topics that maintenance has not removed yet.
+    """The sorted names of all topics under the root, and of deleted topics that maintenance has not
+    removed yet.
 
     Only lists folders and reads no topic. Raises Unavailable.
     """
-    return [folder for folder in reading(lambda: store.list_folders(names.TOPICS_FOLDER)) if names.is_name(folder)]
+    return [
+        folder
+        for folder in reading(lambda: store.list_folders(names.TOPICS_FOLDER))
+        if names.is_name(folder)
+    ]
 
 
 def topic_listing(store: Store, clock: Clock, topic: str) -> TopicListing:
-    """A topic for a list. Raises InvalidConfig (invalid name), UnknownTopic, Corrupt, Incompatible, Unavailable."""
+    """A topic for a list. Raises InvalidConfig (invalid name), UnknownTopic, Corrupt, Incompatible,
+    Unavailable.
+    """
     position = TopicPosition(store, topic, clock, indexed=True)
     position.load()
     head = position.live_head
@@ -47,7 +56,9 @@ def topic_listing(store: Store, clock: Clock, topic: str) -> TopicListing:
     return TopicListing(head.partitions, sum(head.next_offsets) - sum(head.start_offsets), size)
 
 
-def topic_listings(store: Store, clock: Clock, topics: Sequence[str]) -> dict[str, TopicListing | KafkaException]:
+def topic_listings(
+    store: Store, clock: Clock, topics: Sequence[str]
+) -> dict[str, TopicListing | KafkaException]:
     """Topics for a list, by name; in place of a topic, the error that `topic_listing` raises."""
     return of_each(store, clock, topics, topic_listing)
 
@@ -55,7 +66,9 @@ def topic_listings(store: Store, clock: Clock, topics: Sequence[str]) -> dict[st
 def of_each(
     store: Store, clock: Clock, topics: Sequence[str], ask: Callable[[Store, Clock, str], T]
 ) -> dict[str, T | KafkaException]:
-    """What `ask` returns for each topic, by name; in place of an answer, the KafkaException that it raises."""
+    """What `ask` returns for each topic, by name; in place of an answer, the KafkaException that it
+    raises.
+    """
 
     def answer(topic: str) -> T | KafkaException:
         try:

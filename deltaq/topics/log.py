@@ -9,7 +9,16 @@ from typing import TypeAlias
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.delta.actions import NOTHING_PREPARED, Action, Add, CommitInfo, Entry, Metadata, Prepared, Txn
+from deltaq.delta.actions import (
+    NOTHING_PREPARED,
+    Action,
+    Add,
+    CommitInfo,
+    Entry,
+    Metadata,
+    Prepared,
+    Txn,
+)
 from deltaq.delta.log import Abandoned, Committed, Draft
 from deltaq.delta.resolve import resolve_add, resolve_commit
 from deltaq.delta.table_state import TableState
@@ -18,7 +27,12 @@ from deltaq.errors import TopicExists, UnknownTopic
 from deltaq.store import Store, StoreError
 from deltaq.topics.position import APPEND_OPERATION, TopicPosition
 from deltaq.topics.rewrites import check_files, may_have_left
-from deltaq.topics.shared_files import WRITER_CHARS, PendingSharedFiles, SharedFileId, parse_shared_file
+from deltaq.topics.shared_files import (
+    WRITER_CHARS,
+    PendingSharedFiles,
+    SharedFileId,
+    parse_shared_file,
+)
 from deltaq.topics.state import (
     DataFile,
     PendingSegment,
@@ -39,10 +53,14 @@ _FENCE = "FENCE"
 """The operation of entries without effect, which fill a slot or revoke shared files."""
 
 SHARED_FILES_BEHIND = 6
-"""Versions behind the log's end within which shared files are listed. Their own writer commits older ones."""
+"""Versions behind the log's end within which shared files are listed. Their own writer commits
+older ones.
+"""
 
 SHARED_FILES_FAR_BEHIND = 128
-"""The same where this writer seems to be the only one: there are few shared files, made by others that fell behind."""
+"""The same where this writer seems to be the only one: there are few shared files, made by others
+that fell behind.
+"""
 
 SHARED_FILES_MAX = 256
 """Most shared files of peers in one entry."""
@@ -50,10 +68,11 @@ SHARED_FILES_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class StalePlan:
-    """The outcome of a commit whose plan does not fit the current topic: nothing was written. Make a new plan.
+    """The outcome of a commit whose plan does not fit the current topic: nothing was written. Make
+    a new plan.
 
-    `may_have_stood`: an entry for the plan was sent into a slot that has been cleaned up since. Its files may have been
-    in the topic, and readers may still use them.
+    `may_have_stood`: an entry for the plan was sent into a slot that has been cleaned up since. Its
+    files may have been in the topic, and readers may still use them.
     """
 
     may_have_stood: bool = False
@@ -63,8 +82,9 @@ class StalePlan:
 class Appended:
     """The outcome of an append: files with offsets, and the cost of the commit.
 
-    `others` has the number of appends of each other writer since the last append of this one; empty after the first.
-    `peer_files` counts the shared files of peers in the entry, `files_seen` all files since the last append.
+    `others` has the number of appends of each other writer since the last append of this one; empty
+    after the first. `peer_files` counts the shared files of peers in the entry, `files_seen` all
+    files since the last append.
     """
 
     files: tuple[DataFile, ...]
@@ -77,9 +97,11 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class CommittedByPeer:
-    """Which shared files of a writer its peers have committed. As the outcome of an append: nothing was written.
+    """Which shared files of a writer its peers have committed. As the outcome of an append: nothing
+    was written.
 
-    `committed` are in the log, with their offsets. For the paths in `unknown`, the log can no longer tell.
+    `committed` are in the log, with their offsets. For the paths in `unknown`, the log can no
+    longer tell.
     """
 
     committed: Mapping[str, DataFile]
@@ -106,15 +128,21 @@ class UploadsExpired:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyCommitted:
-    """The outcome of an append whose application transaction is in the topic already; nothing was written."""
+    """The outcome of an append whose application transaction is in the topic already; nothing was
+    written.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToAppend:
-    """The outcome of an append whose segments were withdrawn before it succeeded; nothing was written."""
+    """The outcome of an append whose segments were withdrawn before it succeeded; nothing was
+    written.
+    """
 
 
-NotAppended: TypeAlias = CommittedByPeer | CommitConflict | UploadsExpired | AlreadyCommitted | NothingToAppend
+NotAppended: TypeAlias = (
+    CommittedByPeer | CommitConflict | UploadsExpired | AlreadyCommitted | NothingToAppend
+)
 AppendOutcome: TypeAlias = Appended | NotAppended
 
 
@@ -136,8 +164,12 @@ class TopicLog(TopicPosition):
 
     # --- the topic ---
 
-    def create(self, partitions: int, schema_string: str, properties: Mapping[str, str], deadline: float) -> TopicHead:
-        """Create the topic, with offsets from 0. Raises TopicExists, and what `DeltaLog.commit` raises."""
+    def create(
+        self, partitions: int, schema_string: str, properties: Mapping[str, str], deadline: float
+    ) -> TopicHead:
+        """Create the topic, with offsets from 0. Raises TopicExists, and what `DeltaLog.commit`
+        raises.
+        """
         txn_id = self._new_token()
 
         def write(state: TableState) -> Draft:
@@ -145,7 +177,13 @@ class TopicLog(TopicPosition):
                 raise TopicExists(self.topic)
             now = self._now()
             actions = create_actions(
-                self.topic, txn_id, partitions, schema_string, properties, now, first=state.version < 0
+                self.topic,
+                txn_id,
+                partitions,
+                schema_string,
+                properties,
+                now,
+                first=state.version < 0,
             )
             return Draft(self._info(txn_id, now, "CREATE TABLE", blind=False), actions)
 
@@ -154,23 +192,29 @@ class TopicLog(TopicPosition):
         return self.live_head
 
     def delete(self, deadline: float) -> None:
-        """Delete the topic by a commit that removes every file. Raises UnknownTopic, what `DeltaLog.commit` raises."""
+        """Delete the topic by a commit that removes every file. Raises UnknownTopic, what
+        `DeltaLog.commit` raises.
+        """
         txn_id = self._new_token()
 
         def write(state: TableState) -> Draft:
             now = self._now()
             return Draft(
-                self._info(txn_id, now, "DELETE", blind=False), delete_actions(self.live_head, tuple(state.files), now)
+                self._info(txn_id, now, "DELETE", blind=False),
+                delete_actions(self.live_head, tuple(state.files), now),
             )
 
         self.load()
         self._log.commit(write, deadline)
 
-    def change(self, decide: Callable[[TopicHead, Metadata], TopicChange | None], deadline: float) -> TopicHead:
-        """Apply the change that `decide(head, metadata)` returns, in one commit; None changes nothing.
+    def change(
+        self, decide: Callable[[TopicHead, Metadata], TopicChange | None], deadline: float
+    ) -> TopicHead:
+        """Apply the change that `decide(head, metadata)` returns, in one commit; None changes
+        nothing.
 
-        `decide` is called again for each slot tried, with the state that it changes. It may raise to give up.
-        Raises UnknownTopic, and what `DeltaLog.commit` raises.
+        `decide` is called again for each slot tried, with the state that it changes. It may raise
+        to give up. Raises UnknownTopic, and what `DeltaLog.commit` raises.
         """
         txn_id = self._new_token()
 
@@ -203,16 +247,18 @@ class TopicLog(TopicPosition):
     ) -> AppendOutcome:
         """Append uploaded segments in one commit.
 
-        `take_segments()` is called again for each slot tried and may return more than before, or None to end the append
-        with NothingToAppend. `trying` is called before it, with the token of the slot tried. `shared`: add the shared
-        files of peers, too, with `far_behind` also older ones.
+        `take_segments()` is called again for each slot tried and may return more than before, or
+        None to end the append with NothingToAppend. `trying` is called before it, with the token of
+        the slot tried. `shared`: add the shared files of peers, too, with `far_behind` also older
+        ones.
 
-        Nothing is written, and the outcome is AlreadyCommitted if the topic has the transaction version of `txn` or a
-        later one; UploadsExpired if segments have waited for too long; CommittedByPeer if peers have committed some of
-        these segments; CommitConflict if others have taken as many slots as `tries`.
+        Nothing is written, and the outcome is AlreadyCommitted if the topic has the transaction
+        version of `txn` or a later one; UploadsExpired if segments have waited for too long;
+        CommittedByPeer if peers have committed some of these segments; CommitConflict if others
+        have taken as many slots as `tries`.
 
-        Raises UnknownTopic if `topic_id`, the topic that the rows are for, has been replaced; what `DeltaLog.commit`
-        raises.
+        Raises UnknownTopic if `topic_id`, the topic that the rows are for, has been replaced; what
+        `DeltaLog.commit` raises.
         """
         txn_id = self._new_token()
         # Bound to the topic id: transactions of an earlier topic of this name do not count.
@@ -225,25 +271,34 @@ class TopicLog(TopicPosition):
             segments = take_segments()
             if segments is None:
                 return Abandoned(NothingToAppend())
-            if (found := self._not_appended(state, segments, topic_id, own, lost=tries == 0)) is not None:
+            if (
+                found := self._not_appended(state, segments, topic_id, own, lost=tries == 0)
+            ) is not None:
                 return Abandoned(found)
             tries = None if tries is None else tries - 1
             head, now = self.live_head, self._now()
             log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
             others = self._shared_by_peers(head, far_behind) if shared and own is None else []
             rows = [*segments, *others]
-            after, actions = appended(head, state.version + 1, rows, now, log_append_time, self._indexed_columns())
+            after, actions = appended(
+                head, state.version + 1, rows, now, log_append_time, self._indexed_columns()
+            )
             info = self._info(txn_id, max(now, head.time_ms), APPEND_OPERATION, blind=own is None)
             if own is not None:
                 # A retry is safe: if the entry is in the log, the table has its transaction.
                 return Draft(info, [own, *actions], lambda _: False)
             if not others:
-                self._drafted = self._own_append(Entry(state.version + 1, info, tuple(actions)), after)
+                self._drafted = self._own_append(
+                    Entry(state.version + 1, info, tuple(actions)), after
+                )
 
             def may_stand(later: TableState) -> bool:
-                # Their own writers may have committed the shared files, at the same offsets or at others.
+                # Their own writers may have committed the shared files, at the same offsets or at
+                # others.
                 is_blurred = any(segment.path in later.files for segment in others)
-                return is_blurred or may_have_left(head, after, self.last_head, later.files.values(), self.folder)
+                return is_blurred or may_have_left(
+                    head, after, self.last_head, later.files.values(), self.folder
+                )
 
             peer_files = len(others)
             pending = self.pending_shared.paths
@@ -258,13 +313,20 @@ class TopicLog(TopicPosition):
         return Appended(files, outcome.lost_races, outcome.seconds, others, peer_files, seen)
 
     def _own_append(self, entry: Entry, after: TopicHead) -> CheckedDraft:
-        """An append of own segments, whose offsets continue those of the head before it. Raises Corrupt if a file is in
-        the topic already: no reader would accept the entry."""
+        """An append of own segments, whose offsets continue those of the head before it. Raises
+        Corrupt if a file is in the topic already: no reader would accept the entry.
+        """
         check_files(self.index, entry, f"a new entry of {self.folder}")
         return CheckedDraft(entry, after)
 
     def _not_appended(
-        self, state: TableState, segments: Sequence[PendingSegment], topic_id: str, txn: Txn | None, *, lost: bool
+        self,
+        state: TableState,
+        segments: Sequence[PendingSegment],
+        topic_id: str,
+        txn: Txn | None,
+        *,
+        lost: bool,
     ) -> NotAppended | None:
         """Why segments must not be appended to the next slot, for `append`; None if they can be.
 
@@ -277,15 +339,24 @@ class TopicLog(TopicPosition):
             return CommitConflict()
         head = self.live_head
         if head.topic_id != topic_id:
-            raise UnknownTopic(self.topic, reason="it was deleted and created again after these messages were produced")
-        if txn is not None and (done := state.txns.get(txn.app_id)) is not None and done.version >= txn.version:
+            raise UnknownTopic(
+                self.topic,
+                reason="it was deleted and created again after these messages were produced",
+            )
+        if (
+            txn is not None
+            and (done := state.txns.get(txn.app_id)) is not None
+            and done.version >= txn.version
+        ):
             self._log.sync()
             return AlreadyCommitted()
         expired = voided_uploads(segments, head)
         return UploadsExpired(expired) if expired else None
 
     def others_since(self) -> tuple[Mapping[str, int], int]:
-        """Appends of each other writer, and files in all appends, since the last call or the last append."""
+        """Appends of each other writer, and files in all appends, since the last call or the last
+        append.
+        """
         others, seen = self._others, self._files_seen
         self._others, self._files_seen = Counter(), 0
         return others or {}, seen
@@ -300,9 +371,11 @@ class TopicLog(TopicPosition):
         return segment.as_of >= self.version - SHARED_FILES_BEHIND
 
     def committed_by_peer(self, segments: Sequence[PendingSegment]) -> CommittedByPeer | None:
-        """Which of these segments peers have committed, as read so far; None if they have committed none.
+        """Which of these segments peers have committed, as read so far; None if they have committed
+        none.
 
-        Raises Unavailable if those entries cannot be synced: the peer may not have made them durable yet.
+        Raises Unavailable if those entries cannot be synced: the peer may not have made them
+        durable yet.
         """
         outcome = self._outcome(segments)
         if outcome.committed:
@@ -310,7 +383,8 @@ class TopicLog(TopicPosition):
         return outcome if outcome.committed or outcome.unknown else None
 
     def revoke(self, segments: Sequence[PendingSegment], deadline: float) -> CommittedByPeer:
-        """Revoke shared files of this writer by an entry of its own; which of them peers have committed until then.
+        """Revoke shared files of this writer by an entry of its own; which of them peers have
+        committed until then.
 
         Raises what `DeltaLog.commit` raises: the files may still be committed then.
         """
@@ -320,7 +394,8 @@ class TopicLog(TopicPosition):
             outcome = self._outcome(segments)
             if self.last_head is None:  # the log was removed, so no writer can add them
                 return Abandoned(CommittedByPeer(outcome.committed, frozenset()))
-            if len(outcome.committed) + len(outcome.unknown) == len(segments):  # nothing is left to revoke
+            # Nothing is left to revoke.
+            if len(outcome.committed) + len(outcome.unknown) == len(segments):
                 self._log.sync()
                 return Abandoned(outcome)
             return Draft(self._info(txn_id, self._now(), _FENCE, blind=True), [])
@@ -332,7 +407,9 @@ class TopicLog(TopicPosition):
         """What the entries read so far say about shared files among `segments`."""
         pending = self.pending_shared
         shared = [segment for segment in segments if segment.path in pending.paths]
-        committed = {path: pending.committed[path] for s in shared if (path := s.path) in pending.committed}
+        committed = {
+            path: pending.committed[path] for s in shared if (path := s.path) in pending.committed
+        }
         unknown = {s.path for s in shared if s.as_of < self._tracker.followed} - committed.keys()
         return CommittedByPeer(committed, frozenset(unknown))
 
@@ -342,13 +419,20 @@ class TopicLog(TopicPosition):
         folder, after = names.shared_files_folder(self.folder), max(0, self.version - behind)
         found = []
         try:
-            for entry in self._store.list_some(folder, names.shared_files_after(self.folder, after)):
+            for entry in self._store.list_some(
+                folder, names.shared_files_after(self.folder, after)
+            ):
                 shared_file = parse_shared_file(entry.key.removeprefix(self.folder))
                 if shared_file is not None and shared_file.segment.size == entry.size:
                     found.append(shared_file)
-            takable = list(self._tracker.takable(found, head, self.version, self.writer))[:SHARED_FILES_MAX]
-            # A listing shows files before they are durable, and a durable entry must not name lost files.
-            folders = {f"{self.folder}{segment.path}".rpartition("/")[0] + "/" for segment in takable}
+            takable = list(self._tracker.takable(found, head, self.version, self.writer))[
+                :SHARED_FILES_MAX
+            ]
+            # A listing shows files before they are durable, and a durable entry must not name lost
+            # files.
+            folders = {
+                f"{self.folder}{segment.path}".rpartition("/")[0] + "/" for segment in takable
+            }
             for taken_from in sorted(folders):
                 self._store.sync(taken_from)
         except StoreError:
@@ -356,8 +440,9 @@ class TopicLog(TopicPosition):
         return takable
 
     def resolve(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
-        """Resolve an append that ended in OutcomeUnknown: its files with their offsets, or None if it is not in the log
-        and never will be."""
+        """Resolve an append that ended in OutcomeUnknown: its files with their offsets, or None if
+        it is not in the log and never will be.
+        """
         version, what = parse_commit_token(self.folder, token)
         if (shared_file := SharedFileId.parse(what)) is not None:
             return self._resolve_shared_file(token, version, shared_file, deadline)
@@ -372,8 +457,10 @@ class TopicLog(TopicPosition):
     def _resolve_shared_file(
         self, token: str, as_of: int, shared_file: SharedFileId, deadline: float
     ) -> tuple[DataFile, ...] | None:
-        """Resolve a shared file by an entry in its writer's name. Peers do not add files that the writer shared before
-        such an entry, and a create request of the writer that is still under way finds its slot taken."""
+        """Resolve a shared file by an entry in its writer's name. Peers do not add files that the
+        writer shared before such an entry, and a create request of the writer that is still under
+        way finds its slot taken.
+        """
         txn_id = shared_file.writer + self._clock.unique_id()[-WRITER_CHARS:]
 
         def write(_: TableState) -> Draft:
@@ -387,12 +474,16 @@ class TopicLog(TopicPosition):
         return None if found is None else (data_file(found, self.folder),)
 
     def shared_file_token(self, segment: PendingSegment) -> str | None:
-        """The token that resolves a shared file whose outcome is unknown; None for another segment."""
+        """The token that resolves a shared file whose outcome is unknown; None for another
+        segment.
+        """
         found = parse_shared_file(segment.path)
         return None if found is None else self._log.token(segment.as_of, str(found.id))
 
     def _files(self, entry: Entry) -> tuple[DataFile, ...]:
-        return tuple(data_file(action, self.folder) for action in entry.actions if isinstance(action, Add))
+        return tuple(
+            data_file(action, self.folder) for action in entry.actions if isinstance(action, Add)
+        )
 
     # --- any commit ---
 
@@ -404,10 +495,12 @@ class TopicLog(TopicPosition):
         may_stand: Callable[[TableState], bool] = lambda _: False,
         before: Prepared = NOTHING_PREPARED,
     ) -> StalePlan | None:
-        """Commit `before` and what `actions(state, head, now_ms)` returns, checked as a reader would check it.
+        """Commit `before` and what `actions(state, head, now_ms)` returns, checked as a reader
+        would check it.
 
-        No defect in maintenance may create an entry that all readers refuse for ever. The plan is stale if the log does
-        not exist, or if `actions` says so. Raises what `DeltaLog.commit` raises.
+        No defect in maintenance may create an entry that all readers refuse for ever. The plan is
+        stale if the log does not exist, or if `actions` says so. Raises what `DeltaLog.commit`
+        raises.
         """
 
         def write(state: TableState) -> Draft | Abandoned[StalePlan]:
@@ -419,7 +512,9 @@ class TopicLog(TopicPosition):
             if isinstance(rest, StalePlan):
                 return Abandoned(rest)
             entry = Entry(state.version + 1, stamped, (*before.actions, *rest))
-            self._drafted = CheckedDraft(entry, checked(self.view, entry, f"a new entry of {self.folder}"))
+            self._drafted = CheckedDraft(
+                entry, checked(self.view, entry, f"a new entry of {self.folder}")
+            )
             return Draft(stamped, rest, may_stand, before=before)
 
         outcome = self._log.commit(write, deadline)
@@ -433,14 +528,23 @@ class TopicLog(TopicPosition):
 
     def _info(self, txn_id: str, now_ms: int, operation: str, *, blind: bool) -> CommitInfo:
         mode = {"mode": "Append"} if operation == APPEND_OPERATION else {}
-        return CommitInfo(txn_id, now_ms, operation, self.client_id, ENGINE, is_blind_append=blind, parameters=mode)
+        return CommitInfo(
+            txn_id,
+            now_ms,
+            operation,
+            self.client_id,
+            ENGINE,
+            is_blind_append=blind,
+            parameters=mode,
+        )
 
 
 class SharedTopicLog:
-    """A writer's position in its topic's log, which maintenance in the same process moves, too. Thread-safe.
+    """A writer's position in its topic's log, which maintenance in the same process moves, too.
+    Thread-safe.
 
-    `log` is used inside `with lock`. `lock` is the lock itself: a context manager written in Python would leave it
-    locked if a signal handler raised between the lock and the block.
+    `log` is used inside `with lock`. `lock` is the lock itself: a context manager written in Python
+    would leave it locked if a signal handler raised between the lock and the block.
     """
 
     def __init__(self, log: TopicLog, clock: Clock) -> None:
@@ -469,4 +573,6 @@ class SharedTopicLog:
 
 def voided_uploads(segments: Sequence[PendingSegment], head: TopicHead) -> frozenset[str]:
     """The paths of uploads that may have been removed as orphans."""
-    return frozenset(segment.path for segment in segments if segment.as_of < head.min_upload_version)
+    return frozenset(
+        segment.path for segment in segments if segment.as_of < head.min_upload_version
+    )

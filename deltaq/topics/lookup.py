@@ -15,8 +15,9 @@ from deltaq.topics.time_lookup import offsets_for_times
 
 
 class TopicLookup:
-    """Answers queries about topics as they are now. Thread-safe. A topic's log is loaded once; later queries read only
-    new entries."""
+    """Answers queries about topics as they are now. Thread-safe. A topic's log is loaded once;
+    later queries read only new entries.
+    """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -25,15 +26,20 @@ class TopicLookup:
         self.layouts = LayoutCache(store, clock)
 
     def head(self, topic: str, partition: int | None = None) -> TopicHead:
-        """The head of a topic that has this partition. Raises UnknownTopic, Unavailable, Corrupt, Incompatible."""
+        """The head of a topic that has this partition. Raises UnknownTopic, Unavailable, Corrupt,
+        Incompatible.
+        """
         reader = self._reader(topic)
         reader.catch_up()
         return _checked(reader.head, topic, partition)
 
-    def offsets_for_times(self, topic: str, asked: Sequence[tuple[int, int]]) -> list[int | UnknownTopic]:
-        """For each (partition, timestamp in ms) the first offset whose timestamp is at or after that, OFFSET_END if
-        there is none. UnknownTopic is returned, not raised, for a partition that does not exist. OFFSET_BEGINNING and
-        OFFSET_END, in place of a timestamp, ask for the partition's first and next offset.
+    def offsets_for_times(
+        self, topic: str, asked: Sequence[tuple[int, int]]
+    ) -> list[int | UnknownTopic]:
+        """For each (partition, timestamp in ms) the first offset whose timestamp is at or after
+        that, OFFSET_END if there is none. UnknownTopic is returned, not raised, for a partition
+        that does not exist. OFFSET_BEGINNING and OFFSET_END, in place of a timestamp, ask for the
+        partition's first and next offset.
 
         Raises Unavailable, Corrupt, Incompatible.
         """
@@ -41,7 +47,9 @@ class TopicLookup:
         reader.catch_up(to_end=any(position == OFFSET_END for _, position in asked))
         answers = self._answers(reader, asked)
         # Later entries cannot change an offset that was found. They can add what was not found.
-        if reader.is_end_open and any(answer == OFFSET_END or isinstance(answer, UnknownTopic) for answer in answers):
+        if reader.is_end_open and any(
+            answer == OFFSET_END or isinstance(answer, UnknownTopic) for answer in answers
+        ):
             reader.check_end()
             answers = self._answers(reader, asked)
         return answers
@@ -52,13 +60,19 @@ class TopicLookup:
         self._kept.setdefault(topic, reader)
         return reader
 
-    def _answers(self, reader: TopicReader, asked: Sequence[tuple[int, int]]) -> list[int | UnknownTopic]:
+    def _answers(
+        self, reader: TopicReader, asked: Sequence[tuple[int, int]]
+    ) -> list[int | UnknownTopic]:
         """The answers of `offsets_for_times` from the log as read so far."""
         topic = reader.topic
         known = [_without_times(reader.head, topic, *question) for question in asked]
         times = [question for question, answer in zip(asked, known, strict=True) if answer is None]
         try:
-            found = iter(offsets_for_times(self._store, reader, times, self.layouts, self._clock) if times else ())
+            found = iter(
+                offsets_for_times(self._store, reader, times, self.layouts, self._clock)
+                if times
+                else ()
+            )
         except UnknownTopic:  # deleted meanwhile
             gone = UnknownTopic(topic, code=KafkaError._UNKNOWN_PARTITION)
             return [gone if answer is None else answer for answer in known]
@@ -74,7 +88,9 @@ def _checked(head: TopicHead | None, topic: str, partition: int | None) -> Topic
     return head
 
 
-def _without_times(head: TopicHead | None, topic: str, partition: int, position: int) -> int | UnknownTopic | None:
+def _without_times(
+    head: TopicHead | None, topic: str, partition: int, position: int
+) -> int | UnknownTopic | None:
     """The answer of the head alone; None if the query is for a timestamp."""
     try:
         head = _checked(head, topic, partition)

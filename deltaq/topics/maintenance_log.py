@@ -17,14 +17,16 @@ from deltaq.topics.rewrites import Trimmed, raised_min_upload_version, renewed, 
 from deltaq.topics.state import PendingSegment, TopicChange, TopicHead, changed
 
 LOCK_HOLD_MAX_S = 5.0
-"""Longest time in seconds for which a maintenance commit holds the writer's lock, if the store does not answer."""
+"""Longest time in seconds for which a maintenance commit holds the writer's lock, if the store does
+not answer.
+"""
 
 
 class MaintenanceLog(TopicLog):
     """A position in one topic's log for maintenance. Not thread-safe: one owner at a time.
 
-    `beside` a writer of this process, it takes over the entries which that one has read, and commits under its lock, so
-    that the two do not race for slots.
+    `beside` a writer of this process, it takes over the entries which that one has read, and
+    commits under its lock, so that the two do not race for slots.
     """
 
     def __init__(
@@ -37,7 +39,9 @@ class MaintenanceLog(TopicLog):
         beside: SharedTopicLog | None = None,
     ) -> None:
         pending_shared = None if beside is None else beside.pending_shared
-        super().__init__(store, topic, clock, indexed=True, client_id=client_id, pending_shared=pending_shared)
+        super().__init__(
+            store, topic, clock, indexed=True, client_id=client_id, pending_shared=pending_shared
+        )
         self._beside = beside
 
     @property
@@ -54,8 +58,12 @@ class MaintenanceLog(TopicLog):
                     self.adopt(log)
         return super().catch_up(to_end=to_end)
 
-    def rewrite_actions(self, inputs: Sequence[str], outputs: Sequence[PendingSegment]) -> list[Action]:
-        """The actions of a `rewrite` that can be prepared in advance, to hold the writer's lock for a shorter time."""
+    def rewrite_actions(
+        self, inputs: Sequence[str], outputs: Sequence[PendingSegment]
+    ) -> list[Action]:
+        """The actions of a `rewrite` that can be prepared in advance, to hold the writer's lock for
+        a shorter time.
+        """
         return rewritten(inputs, outputs, self._now(), self._indexed_columns())
 
     def rewrite(
@@ -66,22 +74,28 @@ class MaintenanceLog(TopicLog):
         before: Prepared | None = None,
         planned_for: TopicSettings | None = None,
     ) -> StalePlan | None:
-        """Replace the files `inputs` (paths) by `outputs`. The position must not be before their versions.
+        """Replace the files `inputs` (paths) by `outputs`. The position must not be before their
+        versions.
 
-        `before` are the prepared `rewrite_actions` for them. The plan is stale if one of the inputs has left the topic,
-        if the outputs have waited for too long, or if the topic's settings are not `planned_for`. Raises what
-        `DeltaLog.commit` raises.
+        `before` are the prepared `rewrite_actions` for them. The plan is stale if one of the inputs
+        has left the topic, if the outputs have waited for too long, or if the topic's settings are
+        not `planned_for`. Raises what `DeltaLog.commit` raises.
         """
         is_uncertain = False
 
         def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action] | StalePlan:
             is_here = all(path in state.files for path in inputs)
-            if not is_here or voided_uploads(outputs, head) or not _has_settings(state, planned_for):
+            if (
+                not is_here
+                or voided_uploads(outputs, head)
+                or not _has_settings(state, planned_for)
+            ):
                 return StalePlan(is_uncertain)
             return [renewed(head, now_ms)]
 
         def may_stand(_: TableState) -> bool:
-            # A retry is safe: if the entry is in the log, its inputs are not, and the plan is stale.
+            # A retry is safe: if the entry is in the log, its inputs are not, and the plan is
+            # stale.
             nonlocal is_uncertain
             is_uncertain = True
             return False
@@ -97,27 +111,35 @@ class MaintenanceLog(TopicLog):
     ) -> StalePlan | None:
         """Remove records as `decide` says, which is called again for each slot tried.
 
-        The plan is stale if `decide` says so, if one of the files has already left the topic, or if the topic's
-        settings are not `planned_for`. Raises what `DeltaLog.commit` raises.
+        The plan is stale if `decide` says so, if one of the files has already left the topic, or if
+        the topic's settings are not `planned_for`. Raises what `DeltaLog.commit` raises.
         """
 
         def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action] | StalePlan:
             trimmed = decide(head)
             if isinstance(trimmed, StalePlan):
                 return trimmed
-            if not all(path in state.files for path in trimmed.paths) or not _has_settings(state, planned_for):
+            if not all(path in state.files for path in trimmed.paths) or not _has_settings(
+                state, planned_for
+            ):
                 return StalePlan()
             return retained(head, trimmed, now_ms)
 
         return self._maintain("DELETE", actions, deadline)
 
-    def raise_min_upload_version(self, min_upload_version: int, deadline: float) -> StalePlan | None:
-        """Void uploads: refuse from now on all files whose upload began at a known version below `min_upload_version`.
+    def raise_min_upload_version(
+        self, min_upload_version: int, deadline: float
+    ) -> StalePlan | None:
+        """Void uploads: refuse from now on all files whose upload began at a known version below
+        `min_upload_version`.
 
-        Applies to deleted topics, too; StalePlan if the log was removed. Raises what `DeltaLog.commit` raises.
+        Applies to deleted topics, too; StalePlan if the log was removed. Raises what
+        `DeltaLog.commit` raises.
         """
         return self._maintain(
-            "VACUUM START", lambda _, head, now: raised_min_upload_version(head, min_upload_version, now), deadline
+            "VACUUM START",
+            lambda _, head, now: raised_min_upload_version(head, min_upload_version, now),
+            deadline,
         )
 
     @property
@@ -126,14 +148,20 @@ class MaintenanceLog(TopicLog):
         return STATISTICS_PROPERTY in self.metadata.configuration
 
     def name_statistics(self, deadline: float) -> StalePlan | None:
-        """Set the table property that names the columns with statistics to deltaq's own columns, where it is missing.
+        """Set the table property that names the columns with statistics to deltaq's own columns,
+        where it is missing.
 
-        Files may lack statistics of other columns, and delta-rs would skip them as files without a match. The plan is
-        stale if the property is set or the topic was deleted. Raises what `DeltaLog.commit` raises.
+        Files may lack statistics of other columns, and delta-rs would skip them as files without a
+        match. The plan is stale if the property is set or the topic was deleted. Raises what
+        `DeltaLog.commit` raises.
         """
 
         def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action] | StalePlan:
-            if head.deleted or state.metadata is None or STATISTICS_PROPERTY in state.metadata.configuration:
+            if (
+                head.deleted
+                or state.metadata is None
+                or STATISTICS_PROPERTY in state.metadata.configuration
+            ):
                 return StalePlan()
             change = TopicChange(head.partitions, {STATISTICS_PROPERTY: statistics_property()})
             return changed(head, state.metadata, change, now_ms)
@@ -165,9 +193,13 @@ class MaintenanceLog(TopicLog):
         """Move a writer to this position. Raises what `read_next` raises, except LogCleaned."""
         has_begun = writer.version >= 0 and not writer.delta_log.is_partial
         try:
-            # This position may come from a load, which skips entries. A writer must read them one by one, to know
-            # whether peers have committed its shared files.
-            while has_begun and self._tracker.followed > writer._tracker.followed and writer.version < self.version:
+            # This position may come from a load, which skips entries. A writer must read them one
+            # by one, to know whether peers have committed its shared files.
+            while (
+                has_begun
+                and self._tracker.followed > writer._tracker.followed
+                and writer.version < self.version
+            ):
                 if writer.read_next() is None:
                     break
         except LogCleaned:
@@ -177,8 +209,9 @@ class MaintenanceLog(TopicLog):
 
 
 def _has_settings(state: TableState, planned_for: TopicSettings | None) -> bool:
-    """Whether the settings that a plan was made for still apply. Once `alter_configs` has returned, no record may be
-    removed by the former settings."""
+    """Whether the settings that a plan was made for still apply. Once `alter_configs` has returned,
+    no record may be removed by the former settings.
+    """
     if planned_for is None or state.metadata is None:
         return planned_for is None
     return TopicSettings.from_properties(state.metadata.configuration) == planned_for

@@ -1,4 +1,6 @@
-"""Topic definitions: what a client needs to know of a topic to write and read it; and the creation of topics."""
+"""Topic definitions: what a client needs to know of a topic to write and read it; and the creation
+of topics.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ _NO_HISTORY = SchemaHistory()
 
 @dataclass(frozen=True, slots=True)
 class TopicDefinition:
-    """A topic at one version. `schema` is None for an untyped topic, whose values are bytes. `has_large_messages`: some
-    of its records may be pieces of messages."""
+    """A topic at one version. `schema` is None for an untyped topic, whose values are bytes.
+    `has_large_messages`: some of its records may be pieces of messages.
+    """
 
     topic_id: str
     partitions: int
@@ -51,7 +54,8 @@ class TopicDefinition:
         return _columns(self.schema)
 
     def evolution(self, topic: str, wanted: TopicSchema) -> Evolution | None:
-        """How the schema of the topic must change to take values of the schema `wanted`; None if it takes them.
+        """How the schema of the topic must change to take values of the schema `wanted`; None if it
+        takes them.
 
         Raises InvalidConfig, with the column and the remedy, for a schema that does not fit.
         """
@@ -72,7 +76,9 @@ def definition_of(log: ReadableTopic) -> TopicDefinition:
     head, metadata = log.live_head, log.metadata
     if metadata.configuration.get(TYPED_PROPERTY) != "true":
         has_large = LARGE_MESSAGES_PROPERTY in metadata.configuration
-        return TopicDefinition(head.topic_id, head.partitions, None, log.settings, has_large_messages=has_large)
+        return TopicDefinition(
+            head.topic_id, head.partitions, None, log.settings, has_large_messages=has_large
+        )
     schema = _schema(metadata.schema_string, log.folder)
     history = _history(metadata.configuration.get(HISTORY_PROPERTY), log.folder)
     return TopicDefinition(head.topic_id, head.partitions, schema, log.settings, history)
@@ -98,11 +104,17 @@ def _history(text: str | None, folder: str) -> SchemaHistory:
     try:
         return SchemaHistory.parsed(text)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Corrupt(f"the history of the table's schema cannot be parsed: {error}", path=folder) from error
+        raise Corrupt(
+            f"the history of the table's schema cannot be parsed: {error}", path=folder
+        ) from error
 
 
-def create_topic(log: TopicLog, plan: NewTopicPlan, deadline: float, *, exist_ok: bool = False) -> TopicDefinition:
-    """Create the topic. With `exist_ok`, an existing topic is no error. Raises what `TopicLog.create` raises."""
+def create_topic(
+    log: TopicLog, plan: NewTopicPlan, deadline: float, *, exist_ok: bool = False
+) -> TopicDefinition:
+    """Create the topic. With `exist_ok`, an existing topic is no error. Raises what
+    `TopicLog.create` raises.
+    """
     columns = table_schema(plan.schema)
     properties = {
         **plan.properties,
@@ -122,10 +134,12 @@ def create_topic(log: TopicLog, plan: NewTopicPlan, deadline: float, *, exist_ok
 
 
 def evolve_topic(log: TopicLog, wanted: TopicSchema, deadline: float) -> TopicDefinition:
-    """Change the schema of a topic, if it must, to take values of the schema `wanted`; the definition after it.
+    """Change the schema of a topic, if it must, to take values of the schema `wanted`; the
+    definition after it.
 
-    The change is one entry. If another process changes the topic at the same time, the schema is judged again by the
-    result. Raises InvalidConfig for a schema that does not fit, and what `TopicLog.change` raises.
+    The change is one entry. If another process changes the topic at the same time, the schema is
+    judged again by the result. Raises InvalidConfig for a schema that does not fit, and what
+    `TopicLog.change` raises.
     """
 
     def decide(head: TopicHead, _: Metadata) -> TopicChange | None:
@@ -148,7 +162,8 @@ def evolve_topic(log: TopicLog, wanted: TopicSchema, deadline: float) -> TopicDe
 
 
 def mark_large_messages(log: TopicLog, deadline: float) -> TopicDefinition:
-    """Say in the topic's table that it has messages in pieces, unless it does; the definition after it.
+    """Say in the topic's table that it has messages in pieces, unless it does; the definition after
+    it.
 
     Raises what `TopicLog.change` raises.
     """

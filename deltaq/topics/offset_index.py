@@ -1,8 +1,8 @@
 """The offset index of a topic: finds the live file and batch that hold an offset.
 
-An index changes with each entry, and the readers of a process hold the index of the version that they have reached. A
-copy therefore shares all files and batches with the original: both consist of small parts, and a part that two indexes
-hold is copied before one of them changes it.
+An index changes with each entry, and the readers of a process hold the index of the version that
+they have reached. A copy therefore shares all files and batches with the original: both consist of
+small parts, and a part that two indexes hold is copied before one of them changes it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,20 @@ class _Part(list[T]):
 
 
 class OffsetIndex:
-    """Live files and, per partition, their batches in offset order. Not thread-safe, but a copy that is not changed any
-    more may be read by several threads."""
+    """Live files and, per partition, their batches in offset order. Not thread-safe, but a copy
+    that is not changed any more may be read by several threads.
+    """
 
     def __init__(self) -> None:
         self.files: PersistentMap[DataFile] = PersistentMap()
-        self._runs: dict[int, _Part[_Part[Batch]]] = {}  # by partition: chunks of batches, none of them empty
+        # By partition: chunks of batches, none of them empty.
+        self._runs: dict[int, _Part[_Part[Batch]]] = {}
         self._owner = object()
 
     def copy(self) -> OffsetIndex:
-        """An independent copy. Takes time in proportion to the number of partitions, not of files."""
+        """An independent copy. Takes time in proportion to the number of partitions, not of
+        files.
+        """
         copied = OffsetIndex()
         copied.files = self.files.copy()
         copied._runs = dict(self._runs)
@@ -57,7 +61,9 @@ class OffsetIndex:
         for batch in file.batches:
             run = self._run(batch.partition)
             at = max(0, _chunk_at(run, batch.base_offset))
-            if not run or (at == len(run) - 1 and len(run[at]) >= CHUNK_BATCHES and _is_after(batch, run[at])):
+            if not run or (
+                at == len(run) - 1 and len(run[at]) >= CHUNK_BATCHES and _is_after(batch, run[at])
+            ):
                 run.append(_Part([batch], self._owner))
                 continue
             chunk = self._chunk(run, at)
@@ -67,11 +73,16 @@ class OffsetIndex:
                 insort(chunk, batch, key=_BASE)
             if len(chunk) > CHUNK_BATCHES:
                 half = len(chunk) // 2
-                run[at : at + 1] = [_Part(chunk[:half], self._owner), _Part(chunk[half:], self._owner)]
+                run[at : at + 1] = [
+                    _Part(chunk[:half], self._owner),
+                    _Part(chunk[half:], self._owner),
+                ]
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files that left the table. Unknown paths are ignored."""
-        gone = {path: file for path in paths if (file := self.files.pop(path, self._owner)) is not None}
+        gone = {
+            path: file for path in paths if (file := self.files.pop(path, self._owner)) is not None
+        }
         bases: dict[int, list[int]] = {}
         for file in gone.values():
             for batch in file.batches:
@@ -79,10 +90,13 @@ class OffsetIndex:
         for partition, offsets in bases.items():
             self._remove(self._run(partition), min(offsets), max(offsets), gone.keys())
 
-    def _remove(self, run: _Part[_Part[Batch]], first_base: int, last_base: int, gone: Iterable[str]) -> None:
+    def _remove(
+        self, run: _Part[_Part[Batch]], first_base: int, last_base: int, gone: Iterable[str]
+    ) -> None:
         """Remove the batches of the files `gone`, all of them within these base offsets."""
-        # Only their range of batches: a scan of all would make a merge cost as much as the topic is old. Two batches at
-        # one offset, as between the two halves of a rewrite, may be in two chunks.
+        # Only their range of batches: a scan of all would make a merge cost as much as the topic is
+        # old. Two batches at one offset, as between the two halves of a rewrite, may be in two
+        # chunks.
         low = max(0, bisect_left(run, first_base, key=_first_base) - 1)
         high = bisect_right(run, last_base, key=_first_base)
         for at in reversed(range(low, high)):
@@ -95,15 +109,19 @@ class OffsetIndex:
         kept: list[_Part[Batch]] = []
         for chunk in run[low:high]:
             if kept and chunk and len(kept[-1]) + len(chunk) <= CHUNK_BATCHES // 2:
-                kept[-1] = _Part([*kept[-1], *chunk], self._owner)  # chunks that rewrites have emptied become one
+                # Chunks that rewrites have emptied become one.
+                kept[-1] = _Part([*kept[-1], *chunk], self._owner)
             elif chunk:
                 kept.append(chunk)
         run[low:high] = kept
 
     def find(self, partition: int, offset: int) -> Batch | None:
-        """The batch that holds `offset`, or the next one after it (offsets may have gaps); None at the end."""
+        """The batch that holds `offset`, or the next one after it (offsets may have gaps); None at
+        the end.
+        """
         following = self._from(partition, offset)
-        batch = next(following, None)  # nearly always the one: this is asked for each partition and file
+        # Nearly always the one: this is asked for each partition and file.
+        batch = next(following, None)
         while batch is not None and batch.next_offset <= offset:
             batch = next(following, None)
         return batch

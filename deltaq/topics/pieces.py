@@ -1,7 +1,9 @@
-"""The pieces of a large message: records of one partition that follow one another, each with a header. Pure.
+"""The pieces of a large message: records of one partition that follow one another, each with a
+header. Pure.
 
-All pieces have the message's key, timestamp and headers, and are appended in one entry of the log, so that no other
-record comes between them and no reader sees only some. The specification is `docs/internals/format.md`.
+All pieces have the message's key, timestamp and headers, and are appended in one entry of the log,
+so that no other record comes between them and no reader sees only some. The specification is
+`docs/internals/format.md`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,12 @@ from deltaq.errors import InvalidConfig, KafkaError
 from deltaq.parquet.column_bounds import indexed_columns
 from deltaq.store import Store
 from deltaq.topics.readable import ReadableTopic
-from deltaq.topics.shared_files import WRITER_CHARS, PendingSharedFiles, SharedFileTracker, writer_of
+from deltaq.topics.shared_files import (
+    WRITER_CHARS,
+    PendingSharedFiles,
+    SharedFileTracker,
+    writer_of,
+)
 from deltaq.topics.view import CheckedDraft, TopicView, following, restored_view
 
 APPEND_OPERATION = "WRITE"
@@ -24,8 +29,8 @@ APPEND_OPERATION = "WRITE"
 class TopicPosition(ReadableTopic):
     """A position in one topic's log. Not thread-safe: one owner at a time.
 
-    `index` is kept only if `indexed`. `writer` is the prefix of the tokens of commits from this position, and
-    `pending_shared` are the writer's shared files whose outcome is open.
+    `index` is kept only if `indexed`. `writer` is the prefix of the tokens of commits from this
+    position, and `pending_shared` are the writer's shared files whose outcome is open.
     """
 
     def __init__(
@@ -44,7 +49,8 @@ class TopicPosition(ReadableTopic):
         self._tracker = SharedFileTracker()
         self._files_seen = 0  # added by appends since our last one
         self._appended_by = ""  # the writer of the newest append
-        self._others: Counter[str] | None = None  # appends of others since our last one; readers have none
+        # Appends of others since our last one; readers have none.
+        self._others: Counter[str] | None = None
         self._drafted: CheckedDraft | None = None
         self._log = DeltaLog(store, self.folder, clock, follower=self)
 
@@ -66,7 +72,9 @@ class TopicPosition(ReadableTopic):
 
     @property
     def is_end_open(self) -> bool:
-        """Whether the position may be a gap in the log instead of its end; `check_end` finds out."""
+        """Whether the position may be a gap in the log instead of its end; `check_end` finds
+        out.
+        """
         return self._log.is_end_open
 
     def load(self, *, to_end: bool = True) -> bool:
@@ -77,7 +85,9 @@ class TopicPosition(ReadableTopic):
         return self.head is not None
 
     def _check_case(self) -> None:
-        """Refuse a topic of another case: on a store that folds case, `Orders` opens the folder of `orders`."""
+        """Refuse a topic of another case: on a store that folds case, `Orders` opens the folder of
+        `orders`.
+        """
         table = self.table
         twin = names.case_twin(self.topic, [table.name or ""]) if table is not None else None
         if self.head is not None and twin is not None:
@@ -90,16 +100,20 @@ class TopicPosition(ReadableTopic):
             )
 
     def read_next(self) -> Entry | None:
-        """Read and apply the next entry; None if there is none yet. Raises LogCleaned and what `load` raises."""
+        """Read and apply the next entry; None if there is none yet. Raises LogCleaned and what
+        `load` raises.
+        """
         return self._log.read_next()
 
     def read_following(self, count: int) -> int:
-        """Apply up to `count` next entries, requested in parallel; the number applied. Raises as `read_next` does."""
+        """Apply up to `count` next entries, requested in parallel; the number applied. Raises as
+        `read_next` does.
+        """
         return self._log.read_following(count)
 
     def catch_up(self, *, to_end: bool = True) -> bool:
-        """Follow the log to its newest version; whether the topic exists. Unless `to_end`, `is_end_open` may be true
-        afterwards.
+        """Follow the log to its newest version; whether the topic exists. Unless `to_end`,
+        `is_end_open` may be true afterwards.
 
         Raises what `load` raises.
         """
@@ -125,7 +139,9 @@ class TopicPosition(ReadableTopic):
             self.load()
 
     def adopt(self, other: TopicPosition) -> None:
-        """Move to the position of `other` in the same log. `other` must keep an index if this one does."""
+        """Move to the position of `other` in the same log. `other` must keep an index if this one
+        does.
+        """
         if self.view.is_indexed and not other.view.is_indexed:
             raise ValueError("a position without an index cannot give one to another")
         self._log.adopt(other.state, other._log.proven_at, is_end_open=other._log.is_end_open)
@@ -142,12 +158,16 @@ class TopicPosition(ReadableTopic):
         self._view = restored_view(state, self.folder, is_indexed=self.view.is_indexed)
         self._tracker = SharedFileTracker(state.version)
         pending = self.pending_shared
-        pending.note((state.files[path] for path in pending.paths.copy() if path in state.files), self.folder)
+        pending.note(
+            (state.files[path] for path in pending.paths.copy() if path in state.files), self.folder
+        )
 
     def advancing(self, entry: Entry, path: str) -> None:
         self._view, self._drafted = following(self._view, entry, path, self._drafted), None
         self._tracker.note(entry)
-        self.pending_shared.note((action for action in entry.actions if isinstance(action, Add)), self.folder)
+        self.pending_shared.note(
+            (action for action in entry.actions if isinstance(action, Add)), self.folder
+        )
         writer = writer_of(entry.txn_id)
         if _is_append(entry):
             self._appended_by = writer
@@ -157,5 +177,7 @@ class TopicPosition(ReadableTopic):
 
 
 def _is_append(entry: Entry) -> bool:
-    """Whether it appends records. Only such writers count as contention; maintenance commits rarely."""
+    """Whether it appends records. Only such writers count as contention; maintenance commits
+    rarely.
+    """
     return entry.info is not None and entry.info.operation == APPEND_OPERATION

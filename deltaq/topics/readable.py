@@ -55,7 +55,9 @@ class ReadableTopic(ABC):
 
     @property
     def index(self) -> OffsetIndex:
-        """Where the records are; empty if the position is not for reading them. It must not be changed."""
+        """Where the records are; empty if the position is not for reading them. It must not be
+        changed.
+        """
         return self.view.index
 
     @property
@@ -98,10 +100,11 @@ class ReadableTopic(ABC):
 
     @abstractmethod
     def load(self, *, to_end: bool = True) -> bool:
-        """Load the newest version; whether the topic exists. Unless `to_end`, the position may be a gap in the log.
+        """Load the newest version; whether the topic exists. Unless `to_end`, the position may be a
+        gap in the log.
 
-        Raises InvalidConfig if the store does not distinguish this name from another topic's, Corrupt, Incompatible,
-        Unavailable.
+        Raises InvalidConfig if the store does not distinguish this name from another topic's,
+        Corrupt, Incompatible, Unavailable.
         """
 
     def is_lost(self, file: DataFile) -> bool:
@@ -110,8 +113,9 @@ class ReadableTopic(ABC):
 
 
 def _is_missing(store: Store, clock: Clock, file: DataFile) -> bool:
-    """Whether a data file that the newest version names is missing. Retries with back-off, since a store may show a
-    file late. Raises Unavailable."""
+    """Whether a data file that the newest version names is missing. Retries with back-off, since a
+    store may show a file late. Raises Unavailable.
+    """
     for attempt in range(1, _LOOKS_FOR_LOST_FILE + 1):
         try:
             store.get_range(file.segment.key, 0, 0)

@@ -1,7 +1,8 @@
-"""Records of a topic that hold what no producer accepts: they are named, and the records beside them stay readable.
+"""Records of a topic that hold what no producer accepts: they are named, and the records beside
+them stay readable.
 
-An earlier version accepted such values, and other programs may have written the files. The rule for values is
-`deltaq/serde/column_values.py`. Pure, but for lines in the log.
+An earlier version accepted such values, and other programs may have written the files. The rule for
+values is `deltaq/serde/column_values.py`. Pure, but for lines in the log.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class RecordFault:
     reason: str
 
     def __str__(self) -> str:
-        return f"partition {self.partition}, offset {self.offset}: column {self.path!r} {self.reason}"
+        return (
+            f"partition {self.partition}, offset {self.offset}: column {self.path!r} {self.reason}"
+        )
 
 
 def record_faults(rows: pa.RecordBatch) -> Iterator[RecordFault]:
@@ -40,7 +43,9 @@ def record_faults(rows: pa.RecordBatch) -> Iterator[RecordFault]:
     partitions, offsets = rows.column("_partition"), rows.column("_offset")
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         for fault in faulty_rows(column, name, _CHECKS.get(name, unsound)):
-            yield RecordFault(partitions[fault.row].as_py(), offsets[fault.row].as_py(), fault.path, fault.reason)
+            yield RecordFault(
+                partitions[fault.row].as_py(), offsets[fault.row].as_py(), fault.path, fault.reason
+            )
 
 
 def _wrong_time(times: pa.Array, path: str) -> tuple[str, str] | None:
@@ -62,7 +67,9 @@ _CHECKS: dict[str, Check] = {"_timestamp": _wrong_time, "_headers": _wrong_heade
 
 
 def name_faults(rows: pa.RecordBatch, topic: str, logger: logging.Logger, consequence: str) -> None:
-    """Name the values at fault in rows of a topic's table as warnings of a log, and what they mean for its reader."""
+    """Name the values at fault in rows of a topic's table as warnings of a log, and what they mean
+    for its reader.
+    """
     found = record_faults(rows)
     for fault in islice(found, NAMED_AT_ONCE):
         logger.warning("%s topic=%s %s", consequence, topic, printable(str(fault)))
@@ -71,22 +78,37 @@ def name_faults(rows: pa.RecordBatch, topic: str, logger: logging.Logger, conseq
 
 
 def without_faults(
-    rows: pa.RecordBatch, topic: str, logger: logging.Logger, concerns: Callable[[pa.DataType], bool] = lambda _: True
+    rows: pa.RecordBatch,
+    topic: str,
+    logger: logging.Logger,
+    concerns: Callable[[pa.DataType], bool] = lambda _: True,
 ) -> pa.RecordBatch:
-    """The rows with null in the place of each value at fault, for libraries that fail or crash because of it: DuckDB,
-    Polars, pandas, Spark and what writes text. The log names each record that loses a value.
+    """The rows with null in the place of each value at fault, for libraries that fail or crash
+    because of it: DuckDB, Polars, pandas, Spark and what writes text. The log names each record
+    that loses a value.
 
     Columns whose types a library reads whatever they hold do not concern it.
     """
     columns, is_changed = [], False
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        check = _wrong_headers if name == "_headers" else unsound  # a time of 1969 is one for these libraries
-        lost = {fault.row for fault in faulty_rows(column, name, check)} if concerns(column.type) else ()
+        # A time of 1969 is one for these libraries.
+        check = _wrong_headers if name == "_headers" else unsound
+        lost = (
+            {fault.row for fault in faulty_rows(column, name, check)}
+            if concerns(column.type)
+            else ()
+        )
         keep = pa.array([row not in lost for row in range(len(column))]) if lost else None
-        columns.append(column if keep is None else pc.if_else(keep, column, pa.scalar(None, column.type)))
+        columns.append(
+            column if keep is None else pc.if_else(keep, column, pa.scalar(None, column.type))
+        )
         is_changed = is_changed or bool(lost)
     if not is_changed:
         return rows
-    named = [field.name for field in rows.schema if field.name in ("_partition", "_offset") or concerns(field.type)]
+    named = [
+        field.name
+        for field in rows.schema
+        if field.name in ("_partition", "_offset") or concerns(field.type)
+    ]
     name_faults(rows.select(named), topic, logger, "a value that cannot be shown is left out")
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)

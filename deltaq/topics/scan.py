@@ -1,4 +1,6 @@
-"""Reads of a topic by offset: selects files and rows, and returns them as Arrow with their offsets filled in."""
+"""Reads of a topic by offset: selects files and rows, and returns them as Arrow with their offsets
+filled in.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,17 @@ from deltaq.topics.state import Batch, DataFile
 T = TypeVar("T")
 
 FEW_ROWS = 256
-"""Most rows of a file that is decoded without Arrow. That takes a third of the time for one row, and as much as with
-Arrow for some 350."""
+"""Most rows of a file that is decoded without Arrow. That takes a third of the time for one row,
+and as much as with Arrow for some 350.
+"""
 
 _PLAIN_COLUMNS = frozenset(table_schema(None))
 
 
 class FileGone(Exception):
-    """A data file is no longer there: compacted or deleted since the log was read. Load the log again."""
+    """A data file is no longer there: compacted or deleted since the log was read. Load the log
+    again.
+    """
 
     def __init__(self, file: DataFile) -> None:
         super().__init__(file.segment.key)
@@ -39,7 +44,8 @@ class FileGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """Batches of one file to be read, as (batch, start, end), each for the offsets `[start, end)` only.
+    """Batches of one file to be read, as (batch, start, end), each for the offsets `[start, end)`
+    only.
 
     With the `layout` of the file, only the row groups that hold them are fetched.
     """
@@ -57,7 +63,9 @@ class FileRead:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Offsets `[start, end)` of a batch, whose records are among `rows`, in the row groups `groups`."""
+    """Offsets `[start, end)` of a batch, whose records are among `rows`, in the row groups
+    `groups`.
+    """
 
     start: int
     end: int
@@ -69,10 +77,11 @@ class Part:
 class Fetched:
     """Verified records of one partition, in offset order.
 
-    `rows` has the columns of the topic's table with `_offset` and `_timestamp` filled in. Offsets are
-    `first_offset, first_offset + 1, ...` unless `sparse`. `next_offset` is where to continue: after a sparse
-    batch it can exceed the last record's offset + 1. `bytes` is about what the rows take in memory. Records that were
-    decoded without Arrow are `plain`, and not `arrow`; they become `rows` at each access.
+    `rows` has the columns of the topic's table with `_offset` and `_timestamp` filled in. Offsets
+    are `first_offset, first_offset + 1, ...` unless `sparse`. `next_offset` is where to continue:
+    after a sparse batch it can exceed the last record's offset + 1. `bytes` is about what the rows
+    take in memory. Records that were decoded without Arrow are `plain`, and not `arrow`; they
+    become `rows` at each access.
     """
 
     partition: int
@@ -93,8 +102,10 @@ class Fetched:
 
 
 def rows_of(parts: Iterable[Fetched], bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """The rows of all parts, in order. Plain records that follow each other are in one batch, because each conversion
-    costs more than hundreds of rows; parts of more than `bytes_max` bytes together are not joined, to save memory."""
+    """The rows of all parts, in order. Plain records that follow each other are in one batch,
+    because each conversion costs more than hundreds of rows; parts of more than `bytes_max` bytes
+    together are not joined, to save memory.
+    """
     for form, run in groupby(parts, _form):
         if form is None:
             yield from (part.arrow for part in run)
@@ -142,9 +153,11 @@ def plan_reads(index: OffsetIndex, ranges: Mapping[int, tuple[int, int]]) -> lis
 def next_read(
     index: OffsetIndex, positions: Mapping[int, int], ends: Mapping[int, int] | None = None
 ) -> FileRead | None:
-    """The next file to read for consumers at `positions` (partition -> offset); None if there is nothing to read (yet).
+    """The next file to read for consumers at `positions` (partition -> offset); None if there is
+    nothing to read (yet).
 
-    It is the oldest of the files that the partitions need next, with the records of all partitions that need it next.
+    It is the oldest of the files that the partitions need next, with the records of all partitions
+    that need it next.
     """
     needed: dict[str, list[tuple[Batch, int, int]]] = {}
     for partition, position in positions.items():
@@ -155,15 +168,23 @@ def next_read(
     if not needed:
         return None
     path = min(needed, key=lambda path: index.files[path].segment.version)
-    return FileRead(index.files[path], tuple(sorted(needed[path], key=lambda want: want[0].first_row)))
+    return FileRead(
+        index.files[path], tuple(sorted(needed[path], key=lambda want: want[0].first_row))
+    )
 
 
 def parts_of(layout: SegmentLayout, batch: Batch, start: int, end: int) -> Iterator[Part]:
-    """Split offsets `[start, end)` of a batch into the smallest parts that can be read separately, in order.
+    """Split offsets `[start, end)` of a batch into the smallest parts that can be read separately,
+    in order.
 
-    A part is usually one row group; several in a sparse batch whose statistics do not separate them.
+    A part is usually one row group; several in a sparse batch whose statistics do not separate
+    them.
     """
-    parts = _sparse_parts(layout, batch, start) if batch.sparse else _dense_parts(layout, batch, start, end)
+    parts = (
+        _sparse_parts(layout, batch, start)
+        if batch.sparse
+        else _dense_parts(layout, batch, start, end)
+    )
     for part in parts:
         if part.start >= end:
             return
@@ -204,20 +225,22 @@ def _sparse_parts(layout: SegmentLayout, batch: Batch, start: int) -> Iterator[P
 
 
 def _border(layout: SegmentLayout, group: int) -> int | None:
-    """The offset that separates the records of a batch before row group `group` from those in and after it; None if
-    the statistics do not show one.
+    """The offset that separates the records of a batch before row group `group` from those in and
+    after it; None if the statistics do not show one.
 
-    Statistics of a row group with several partitions are wider, but a border that they show is still valid.
+    Statistics of a row group with several partitions are wider, but a border that they show is
+    still valid.
     """
     before, after = layout.bounds(group - 1, "_offset"), layout.bounds(group, "_offset")
     return after[0] if before is not None and after is not None and before[1] < after[0] else None
 
 
 def first_parts(read: FileRead, layout: SegmentLayout, bytes_max: int) -> FileRead:
-    """The beginning of a read of about `bytes_max` bytes: an equal share of each batch, but at least one row group.
+    """The beginning of a read of about `bytes_max` bytes: an equal share of each batch, but at
+    least one row group.
 
-    Once `bytes_max` is used up, the remaining batches are left out, except for what is in the same row groups: a file
-    of many partitions is not to be fetched and decoded again for each of them.
+    Once `bytes_max` is used up, the remaining batches are left out, except for what is in the same
+    row groups: a file of many partitions is not to be fetched and decoded again for each of them.
     """
     wanted: list[tuple[Batch, int, int]] = []
     fetched: set[int] = set()  # row groups
@@ -243,13 +266,20 @@ def layout_of(store: Store, file: DataFile) -> SegmentLayout | None:
     key = file.segment.key
     if file.segment.is_small:
         return None
-    return _reading(file, lambda: read_layout(file.segment, lambda start, length: store.get_range(key, start, length)))
+    return _reading(
+        file,
+        lambda: read_layout(
+            file.segment, lambda start, length: store.get_range(key, start, length)
+        ),
+    )
 
 
 def read_known(known: Sequence[tuple[FileRead, pa.RecordBatch]]) -> list[Fetched]:
-    """What `read_file` would return for each read, from the rows that this process wrote to the file.
+    """What `read_file` would return for each read, from the rows that this process wrote to the
+    file.
 
-    Consecutive batches are joined, so that many small files cost about as much as one. Raises Corrupt.
+    Consecutive batches are joined, so that many small files cost about as much as one. Raises
+    Corrupt.
     """
     runs: dict[int, list[tuple[DataFile, Batch, int, int, pa.RecordBatch]]] = {}
     fetched = []
@@ -257,7 +287,9 @@ def read_known(known: Sequence[tuple[FileRead, pa.RecordBatch]]) -> list[Fetched
         for batch, start, end in read.wanted:
             part = _row_range(None, batch, start, end)
             run = runs.setdefault(batch.partition, [])
-            if run and not (run[-1][3] == start and _is_alike(run[-1][0], run[-1][1], read.file, batch)):
+            if run and not (
+                run[-1][3] == start and _is_alike(run[-1][0], run[-1][1], read.file, batch)
+            ):
                 fetched.append(_joined(run))
                 run.clear()
             run.append((read.file, batch, start, end, rows.slice(part.first, part.count)))
@@ -287,14 +319,17 @@ def read_file(
     plain: bool = False,
     decoded_max: int | None = None,
 ) -> list[Fetched]:
-    """Read and verify records; damaged data is fetched once more. Raises FileGone, Corrupt, Unavailable, and
-    DecodedTooLarge for records that take more than `decoded_max` bytes of memory.
+    """Read and verify records; damaged data is fetched once more. Raises FileGone, Corrupt,
+    Unavailable, and DecodedTooLarge for records that take more than `decoded_max` bytes of memory.
 
-    `columns` are the columns of the result: all of the topic's table (`TopicDefinition.columns`), or some that include
-    `PLACES`. With `plain`, records are `Fetched.plain`, with all columns, where Arrow would take longer.
+    `columns` are the columns of the result: all of the topic's table (`TopicDefinition.columns`),
+    or some that include `PLACES`. With `plain`, records are `Fetched.plain`, with all columns,
+    where Arrow would take longer.
     """
     layout = read.layout
-    if layout is None and any(batch.sparse and (start, end) != _whole(batch) for batch, start, end in read.wanted):
+    if layout is None and any(
+        batch.sparse and (start, end) != _whole(batch) for batch, start, end in read.wanted
+    ):
         layout = layout_of(store, read.file)
     key = read.file.segment.key
     ranges = [_row_range(layout, batch, start, end) for batch, start, end in read.wanted]
@@ -343,17 +378,25 @@ def _whole(batch: Batch) -> tuple[int, int]:
 
 
 def _row_range(layout: SegmentLayout | None, batch: Batch, start: int, end: int) -> RowRange:
-    """The rows that hold the offsets. Of a sparse batch more than these, since only the rows have their offsets."""
+    """The rows that hold the offsets. Of a sparse batch more than these, since only the rows have
+    their offsets.
+    """
     if not batch.sparse:
         return RowRange(batch.first_row + start - batch.base_offset, end - start)
     if layout is None:
         return RowRange(batch.first_row, batch.rows)
     parts = [part.rows for part in parts_of(layout, batch, start, end)]
-    return RowRange(parts[0].first, sum(part.count for part in parts)) if parts else RowRange(batch.first_row, 0)
+    return (
+        RowRange(parts[0].first, sum(part.count for part in parts))
+        if parts
+        else RowRange(batch.first_row, 0)
+    )
 
 
 def _plain_fetched(read: FileRead, data: bytes) -> list[Fetched] | None:
-    """The records of a read, decoded without Arrow; None if that does not suit the file, or finds damage."""
+    """The records of a read, decoded without Arrow; None if that does not suit the file, or finds
+    damage.
+    """
     file, segment = read.file, read.file.segment
     is_sound = len(data) == segment.size and zlib.crc32(data) == segment.crc32
     if not is_sound or any(batch.sparse for batch in file.batches):
@@ -381,7 +424,8 @@ def _plain_fetched(read: FileRead, data: bytes) -> list[Fetched] | None:
 def _all_fetched(read: FileRead, rows: pa.RecordBatch, counts: Sequence[int]) -> list[Fetched]:
     """The records of a read. `rows` has `counts` rows for each of its batches.
 
-    Those of dense batches are checked and filled in together: each step costs more than thousands of rows.
+    Those of dense batches are checked and filled in together: each step costs more than thousands
+    of rows.
     """
     file, firsts = read.file, accumulate(counts, initial=0)
     if any(batch.sparse for batch, _, _ in read.wanted):
@@ -408,20 +452,30 @@ def _all_fetched(read: FileRead, rows: pa.RecordBatch, counts: Sequence[int]) ->
 def _fetched(file: DataFile, batch: Batch, start: int, end: int, rows: pa.RecordBatch) -> Fetched:
     if not batch.sparse:
         rows = _with_places(file, [(batch, start, end)], rows)
-        return Fetched(batch.partition, start, max(end, start), False, file.log_append_time, rows, rows.nbytes)
+        return Fetched(
+            batch.partition, start, max(end, start), False, file.log_append_time, rows, rows.nbytes
+        )
     _check_partitions(file, rows, _repeated([batch.partition], [len(rows)], pa.int32()))
     offsets = rows.column("_offset")
     if offsets.null_count or not _rise(offsets, batch.base_offset, batch.next_offset):
         raise _contradiction(file, "offsets")
     before, until = (pc.sum(pc.less(offsets, offset)).as_py() or 0 for offset in (start, end))
     rows = _with_times(file, rows.slice(before, until - before))
-    return Fetched(batch.partition, start, max(end, start), True, file.log_append_time, rows, rows.nbytes)
+    return Fetched(
+        batch.partition, start, max(end, start), True, file.log_append_time, rows, rows.nbytes
+    )
 
 
-def _with_places(file: DataFile, wanted: Sequence[tuple[Batch, int, int]], rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of dense batches, one after the other, with their offsets and times filled in. Raises Corrupt."""
+def _with_places(
+    file: DataFile, wanted: Sequence[tuple[Batch, int, int]], rows: pa.RecordBatch
+) -> pa.RecordBatch:
+    """The rows of dense batches, one after the other, with their offsets and times filled in.
+    Raises Corrupt.
+    """
     counts = [max(0, end - start) for _, start, end in wanted]
-    _check_partitions(file, rows, _repeated([batch.partition for batch, _, _ in wanted], counts, pa.int32()))
+    _check_partitions(
+        file, rows, _repeated([batch.partition for batch, _, _ in wanted], counts, pa.int32())
+    )
     if len(wanted) == 1:
         offsets = pa.arange(wanted[0][1], wanted[0][1] + counts[0])
     else:
@@ -438,9 +492,15 @@ def _repeated(values: Sequence[int], counts: Sequence[int], kind: pa.DataType) -
     """Each value as often as its count says."""
     if len(values) == 1:
         return pa.repeat(pa.scalar(values[0], kind), counts[0])
-    runs = [(value, end) for value, count, end in zip(values, counts, accumulate(counts), strict=True) if count]
+    runs = [
+        (value, end)
+        for value, count, end in zip(values, counts, accumulate(counts), strict=True)
+        if count
+    ]
     ends = pa.array([end for _, end in runs], pa.int32())
-    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array([value for value, _ in runs], kind)))
+    return pc.run_end_decode(
+        pa.RunEndEncodedArray.from_arrays(ends, pa.array([value for value, _ in runs], kind))
+    )
 
 
 def _check_partitions(file: DataFile, rows: pa.RecordBatch, expected: pa.Array) -> None:
@@ -449,12 +509,18 @@ def _check_partitions(file: DataFile, rows: pa.RecordBatch, expected: pa.Array) 
 
 
 def _with_times(file: DataFile, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with the append time of the log, where that counts. Raises Corrupt for rows without one."""
+    """The rows with the append time of the log, where that counts. Raises Corrupt for rows without
+    one.
+    """
     if file.append_time_ms is not None:
-        stamps = pa.repeat(pa.scalar(file.append_time_ms * 1000, pa.int64()).cast(TIMESTAMP), rows.num_rows)
+        stamps = pa.repeat(
+            pa.scalar(file.append_time_ms * 1000, pa.int64()).cast(TIMESTAMP), rows.num_rows
+        )
         rows = _with_column(rows, "_timestamp", stamps)
     if rows.column("_timestamp").null_count:
-        raise _damaged(file, "column '_timestamp' has nulls, and the log has no append time for its rows")
+        raise _damaged(
+            file, "column '_timestamp' has nulls, and the log has no append time for its rows"
+        )
     return rows
 
 
@@ -476,4 +542,6 @@ def _contradiction(file: DataFile, what: str) -> Corrupt:
 
 
 def _damaged(file: DataFile, what: str) -> Corrupt:
-    return Corrupt(f"data file is damaged: {what}", path=file.segment.key, version=file.segment.version)
+    return Corrupt(
+        f"data file is damaged: {what}", path=file.segment.key, version=file.segment.version
+    )

@@ -1,10 +1,12 @@
-"""Which schemas may follow that of a typed topic, and what the topic's columns become. Pure functions.
+"""Which schemas may follow that of a typed topic, and what the topic's columns become. Pure
+functions.
 
-The rules are those of the compatibility level BACKWARD: values of the new schema can be made of all records before it.
-A column is never removed from the table, so that no record loses a value; a schema without it writes nulls.
+The rules are those of the compatibility level BACKWARD: values of the new schema can be made of all
+records before it. A column is never removed from the table, so that no record loses a value; a
+schema without it writes nulls.
 
-Schemas that a topic once had stay valid, because programs that have them go on writing while others already have the
-next one. `SchemaHistory` keeps what such schemas may differ in.
+Schemas that a topic once had stay valid, because programs that have them go on writing while others
+already have the next one. `SchemaHistory` keeps what such schemas may differ in.
 """
 
 from __future__ import annotations
@@ -26,16 +28,19 @@ HISTORY_PROPERTY = "deltaq.schema.history"
 """The table property that keeps the `SchemaHistory`."""
 
 _ANOTHER = "give the field another name, or use another topic"
-_WIDER = "a type can only become wider (a longer integer, float64 for float32, more digits before the decimal point)"
+_WIDER = (
+    "a type can only become wider (a longer integer, float64 for float32, more digits before the "
+    "decimal point)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaHistory:
     """In what earlier schemas of a topic differ from its columns.
 
-    `widened` has the Delta types that a column had before, `relaxed` the columns that every value once had, and
-    `members` the values that an enum or `Literal` had before. Fields in structs, lists and maps are named by their
-    path: `address.street`, `lines[].count`, `prices[value]`.
+    `widened` has the Delta types that a column had before, `relaxed` the columns that every value
+    once had, and `members` the values that an enum or `Literal` had before. Fields in structs,
+    lists and maps are named by their path: `address.street`, `lines[].count`, `prices[value]`.
     """
 
     widened: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -44,36 +49,48 @@ class SchemaHistory:
 
     @staticmethod
     def parsed(text: str | None) -> SchemaHistory:
-        """The history in a table property; an empty one without the property. Raises ValueError, TypeError, KeyError
-        for a text that is none."""
+        """The history in a table property; an empty one without the property. Raises ValueError,
+        TypeError, KeyError for a text that is none.
+        """
         if text is None:
             return SchemaHistory()
         body = strict_json(text)
         if not isinstance(body, dict):
             raise TypeError("the history of the schema is not an object")
         widened = {path: tuple(types) for path, types in body["widened"].items()}
-        members = {path: tuple(map(frozenset, sets)) for path, sets in body.get("members", {}).items()}
+        members = {
+            path: tuple(map(frozenset, sets)) for path, sets in body.get("members", {}).items()
+        }
         return SchemaHistory(widened, frozenset(body["relaxed"]), members)
 
     def text(self) -> str:
         """The value of the table property."""
-        members = {path: [sorted(each, key=str) for each in sets] for path, sets in self.members.items()}
-        return compact_json({"widened": self.widened, "relaxed": sorted(self.relaxed), "members": members})
+        members = {
+            path: [sorted(each, key=str) for each in sets] for path, sets in self.members.items()
+        }
+        return compact_json(
+            {"widened": self.widened, "relaxed": sorted(self.relaxed), "members": members}
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The value columns of a topic that take a new schema besides all earlier ones, and the history with these."""
+    """The value columns of a topic that take a new schema besides all earlier ones, and the history
+    with these.
+    """
 
     columns: pa.Schema
     history: SchemaHistory
 
 
-def evolution(topic: str, held: TopicSchema | None, history: SchemaHistory, wanted: TopicSchema) -> Evolution | None:
-    """How the schema `held` of a topic must change to take values of the schema `wanted`; None if it takes them.
+def evolution(
+    topic: str, held: TopicSchema | None, history: SchemaHistory, wanted: TopicSchema
+) -> Evolution | None:
+    """How the schema `held` of a topic must change to take values of the schema `wanted`; None if
+    it takes them.
 
-    `held` is None for a topic of bytes. Raises InvalidConfig, with the column and the remedy, for a schema that does
-    not fit.
+    `held` is None for a topic of bytes. Raises InvalidConfig, with the column and the remedy, for a
+    schema that does not fit.
     """
     if held is None:
         raise _refused(topic, "it holds bytes", "use a topic of another name")
@@ -83,14 +100,18 @@ def evolution(topic: str, held: TopicSchema | None, history: SchemaHistory, want
 
 
 def unregistered(topic: str) -> InvalidConfig:
-    """The error for a schema that the topic would have to be changed for, which the client must not do."""
+    """The error for a schema that the topic would have to be changed for, which the client must not
+    do.
+    """
     remedy = "change the topic with Topic.evolve() first, or set auto.register.schemas=true"
     return InvalidConfig(f"topic {topic!r} does not have this schema yet: {remedy}", key="schema")
 
 
 @dataclass(slots=True)
 class _Merge:
-    """Columns of a topic and of a wanted schema on their way to columns that take the values of both."""
+    """Columns of a topic and of a wanted schema on their way to columns that take the values of
+    both.
+    """
 
     topic: str
     history: SchemaHistory
@@ -108,7 +129,11 @@ class _Merge:
         wanted: pa.Schema = self.wanted.arrow
         if not set(held.names) & set(wanted.names):
             names = ", ".join(held.names[:5])
-            raise _refused(self.topic, f"none of its columns ({names}) is in the schema", "use a topic of another name")
+            raise _refused(
+                self.topic,
+                f"none of its columns ({names}) is in the schema",
+                "use a topic of another name",
+            )
         columns = [self._column(column) for column in held]
         columns += [self._added(column, held) for column in wanted if column.name not in held.names]
         history = SchemaHistory(self.widened, frozenset(self.relaxed), self.members)
@@ -133,12 +158,18 @@ class _Merge:
             self.relaxed.add(name)
         members = self._members(held, wanted)
         return table_field(
-            name, kind, required=is_required(held) and not is_relaxed, comment=_comment(held), members=members
+            name,
+            kind,
+            required=is_required(held) and not is_relaxed,
+            comment=_comment(held),
+            members=members,
         )
 
     def _relaxed(self, held: pa.Field) -> pa.Field:
         self.relaxed.add(held.name)
-        return table_field(held.name, held.type, required=False, comment=_comment(held), members=members_of(held))
+        return table_field(
+            held.name, held.type, required=False, comment=_comment(held), members=members_of(held)
+        )
 
     def _members(self, held: pa.Field, wanted: pa.Field) -> Members:
         """The members of the enums in a column that takes the values of both schemas."""
@@ -158,7 +189,9 @@ class _Merge:
     def _joined(
         self, path: str, held: frozenset[str | int] | None, wanted: frozenset[str | int] | None
     ) -> frozenset[str | int] | None:
-        """The members of both; None where all values are allowed. A field of the topic never loses a member."""
+        """The members of both; None where all values are allowed. A field of the topic never loses
+        a member.
+        """
         if held == wanted or wanted in self.members.get(path, ()):
             return held  # in the history: it is of a program that has an earlier schema
         if wanted is not None and (held is None or not held <= wanted):
@@ -170,12 +203,20 @@ class _Merge:
         return wanted
 
     def _check_required(self, path: str, *, has_default: bool) -> None:
-        """A field that every value has, where records may lack it. A schema that the topic once had may have it."""
+        """A field that every value has, where records may lack it. A schema that the topic once had
+        may have it.
+        """
         if not has_default and path not in self.relaxed:
-            self._refuse(path, "is required, and records of the topic may lack it", "give it a default, or allow None")
+            self._refuse(
+                path,
+                "is required, and records of the topic may lack it",
+                "give it a default, or allow None",
+            )
 
     def _added(self, wanted: pa.Field, held: pa.Schema) -> pa.Field:
-        """The column of the topic for a new one of the wanted schema. Records before it have null there."""
+        """The column of the topic for a new one of the wanted schema. Records before it have null
+        there.
+        """
         name = wanted.name
         twin = next((other for other in held.names if other.lower() == name.lower()), None)
         if twin is not None:
@@ -183,18 +224,24 @@ class _Merge:
         if is_required(wanted) and name not in self.wanted.defaults:
             remedy = "give it a default, or allow None"
             self._refuse(name, "is new and required, and the records before it lack it", remedy)
-        return table_field(name, wanted.type, required=False, comment=_comment(wanted), members=members_of(wanted))
+        return table_field(
+            name, wanted.type, required=False, comment=_comment(wanted), members=members_of(wanted)
+        )
 
     # --- types ---
 
-    def _kind(self, held: pa.DataType, wanted: pa.DataType, path: str, *, in_map: bool) -> pa.DataType:
+    def _kind(
+        self, held: pa.DataType, wanted: pa.DataType, path: str, *, in_map: bool
+    ) -> pa.DataType:
         """The type that takes the values of both."""
         if held == wanted:
             return held
         if pa.types.is_struct(held) and pa.types.is_struct(wanted):
             return self._struct(held, wanted, path, in_map=in_map)
         if pa.types.is_list(held) and pa.types.is_list(wanted):
-            return pa.list_(self._nested(held.value_field, wanted.value_field, f"{path}[]", in_map=in_map))
+            return pa.list_(
+                self._nested(held.value_field, wanted.value_field, f"{path}[]", in_map=in_map)
+            )
         if pa.types.is_map(held) and pa.types.is_map(wanted):
             item = self._nested(held.item_field, wanted.item_field, f"{path}[value]", in_map=True)
             return pa.map_(held.key_type, item)
@@ -219,7 +266,9 @@ class _Merge:
             return held.with_type(kind).with_nullable(True)
         return held.with_type(kind)
 
-    def _struct(self, held: pa.StructType, wanted: pa.StructType, path: str, *, in_map: bool) -> pa.DataType:
+    def _struct(
+        self, held: pa.StructType, wanted: pa.StructType, path: str, *, in_map: bool
+    ) -> pa.DataType:
         theirs = {child.name: child for child in wanted}
         fields = []
         for child in held:
@@ -234,11 +283,15 @@ class _Merge:
         for name, child in theirs.items():
             where = f"{path}.{name}"
             if in_map:
-                self._refuse(where, "is new, and not every engine reads maps that gain fields", _ANOTHER)
+                self._refuse(
+                    where, "is new, and not every engine reads maps that gain fields", _ANOTHER
+                )
             if name.lower() in names:
                 self._refuse(where, "differs from a field of the topic only in case", "rename it")
             if not child.nullable:
-                self._refuse(where, "is new and required, and the records before it lack it", "allow None")
+                self._refuse(
+                    where, "is new and required, and the records before it lack it", "allow None"
+                )
             fields.append(child)
         return pa.struct(fields)
 

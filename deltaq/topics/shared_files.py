@@ -1,8 +1,10 @@
-"""Shared files: uploaded files that any writer of the topic may commit. Their names, and the rules. Pure.
+"""Shared files: uploaded files that any writer of the topic may commit. Their names, and the rules.
+Pure.
 
-The name of a shared file carries all that its `add` needs, so that a writer can commit what a listing shows. Safety
-depends on the log alone: a writer may add a shared file in slot v only if it has read all entries before v, one by one,
-since the version in the file's name. Decision 0024 in `docs/decisions/` has the reason of each rule.
+The name of a shared file carries all that its `add` needs, so that a writer can commit what a
+listing shows. Safety depends on the log alone: a writer may add a shared file in slot v only if it
+has read all entries before v, one by one, since the version in the file's name. Decision 0024 in
+`docs/decisions/` has the reason of each rule.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ WRITER_CHARS = 16
 """Length of the prefix that identifies a writer in its tokens, in characters."""
 
 WRITERS_MAX = 4096
-"""Writers that a tracker remembers. With more it starts anew, and allows only files uploaded since then."""
+"""Writers that a tracker remembers. With more it starts anew, and allows only files uploaded since
+then.
+"""
 
 _FORM = 1
 _ID = re.compile(r"shared-([0-9a-f]{16})-([0-9]{1,12})")
@@ -31,7 +35,9 @@ _NAME = re.compile(r"([0-9]{20})-([0-9a-f]{16})-([0-9]{1,12})(f?)-([A-Za-z0-9_-]
 
 @dataclass(frozen=True, slots=True)
 class SharedFileId:
-    """A shared file of a writer. The numbers of a writer grow in the order in which its records were produced."""
+    """A shared file of a writer. The numbers of a writer grow in the order in which its records
+    were produced.
+    """
 
     writer: str
     number: int
@@ -50,9 +56,9 @@ class SharedFileId:
 class SharedFile:
     """An uploaded file that others may commit.
 
-    `follows`: an earlier batch of the writer was still open when this one got its number, so the file with the previous
-    number must be in the log before it. `topic_mark` identifies the topic that the rows are for; `segment.as_of` is the
-    version that the log was known to have reached.
+    `follows`: an earlier batch of the writer was still open when this one got its number, so the
+    file with the previous number must be in the log before it. `topic_mark` identifies the topic
+    that the rows are for; `segment.as_of` is the version that the log was known to have reached.
     """
 
     id: SharedFileId
@@ -67,14 +73,19 @@ def writer_of(txn_id: str | None) -> str:
 
 
 def topic_mark(topic_id: str) -> bytes:
-    """An 8-byte hash of the topic id, which distinguishes a topic from a later one of the same name."""
+    """An 8-byte hash of the topic id, which distinguishes a topic from a later one of the same
+    name.
+    """
     return hashlib.blake2b(topic_id.encode(), digest_size=8).digest()
 
 
-# --- names -----------------------------------------------------------------------------------------------------------
+# --- names
+# --------------------------------------------------------------------------------------------------
 
 
-def shared_file_path(file_id: SharedFileId, segment: PendingSegment, topic_id: str, *, follows: bool) -> str | None:
+def shared_file_path(
+    file_id: SharedFileId, segment: PendingSegment, topic_id: str, *, follows: bool
+) -> str | None:
     """The path of a segment as a shared file; None if its description does not fit into a name."""
     numbers = [
         _FORM,
@@ -104,7 +115,9 @@ def shared_file_path(file_id: SharedFileId, segment: PendingSegment, topic_id: s
 
 
 def parse_shared_file(path: str) -> SharedFile | None:
-    """Parse a path relative to the topic's folder; None if it is no shared file, or its name is damaged."""
+    """Parse a path relative to the topic's folder; None if it is no shared file, or its name is
+    damaged.
+    """
     found = _NAME.fullmatch(path.rpartition("/")[2])
     if found is None or shared_file(int(found[1]), found[0]) != path:
         return None
@@ -121,8 +134,12 @@ def parse_shared_file(path: str) -> SharedFile | None:
 
 
 def _segment(path: str, numbers: list[int], as_of: int) -> PendingSegment:
-    """The segment that the numbers in a name describe. Raises ValueError if they contradict each other."""
-    form, size, rows, crc32, footer_bytes, footer_crc32, low, span, modified, timed, *pairs = numbers
+    """The segment that the numbers in a name describe. Raises ValueError if they contradict each
+    other.
+    """
+    form, size, rows, crc32, footer_bytes, footer_crc32, low, span, modified, timed, *pairs = (
+        numbers
+    )
     partition, shares = 0, []
     for step, count in zip(pairs[::2], pairs[1::2], strict=True):
         partition += step
@@ -130,11 +147,24 @@ def _segment(path: str, numbers: list[int], as_of: int) -> PendingSegment:
     if form != _FORM or not rows or sum(count for _, count in shares) != rows:
         raise ValueError("unknown form, or the shares do not add up to the rows")
     times = low, low + span, modified
-    return PendingSegment(path, size, rows, crc32, footer_bytes, footer_crc32, tuple(shares), *times, timed == 1, as_of)
+    return PendingSegment(
+        path,
+        size,
+        rows,
+        crc32,
+        footer_bytes,
+        footer_crc32,
+        tuple(shares),
+        *times,
+        timed == 1,
+        as_of,
+    )
 
 
 def _packed(numbers: Iterable[int]) -> bytes:
-    """Encode numbers as LEB128: 7 bits per byte, lowest first; the high bit marks all but a number's last byte."""
+    """Encode numbers as LEB128: 7 bits per byte, lowest first; the high bit marks all but a
+    number's last byte.
+    """
     out = bytearray()
     for number in numbers:
         while number > 0x7F:
@@ -157,11 +187,14 @@ def _unpacked(data: bytes) -> list[int]:
     return numbers
 
 
-# --- rules -----------------------------------------------------------------------------------------------------------
+# --- rules
+# --------------------------------------------------------------------------------------------------
 
 
 class SharedFileTracker:
-    """What the entries after version `since` say about shared files. All after `followed` were read one by one."""
+    """What the entries after version `since` say about shared files. All after `followed` were read
+    one by one.
+    """
 
     def __init__(self, followed: int = -1) -> None:
         self.followed = self.since = followed
@@ -183,11 +216,17 @@ class SharedFileTracker:
             self._committed.clear()
         self._committed[writer_of(entry.txn_id)] = entry.version
         for action in entry.actions:
-            if isinstance(action, Add) and (found := _NAME.fullmatch(action.path.rpartition("/")[2])) is not None:
+            if (
+                isinstance(action, Add)
+                and (found := _NAME.fullmatch(action.path.rpartition("/")[2])) is not None
+            ):
                 self._newest[found[2]] = max(int(found[3]), self._newest.get(found[2], -1))
 
-    def takable(self, files: Iterable[SharedFile], head: TopicHead, version: int, own: str) -> Iterator[PendingSegment]:
-        """Which of `files` the writer `own` may add for their writers in the slot after `version`, in this order.
+    def takable(
+        self, files: Iterable[SharedFile], head: TopicHead, version: int, own: str
+    ) -> Iterator[PendingSegment]:
+        """Which of `files` the writer `own` may add for their writers in the slot after `version`,
+        in this order.
 
         `head` is the topic at `version`, the last entry that was noted.
         """
@@ -197,10 +236,13 @@ class SharedFileTracker:
             if writer == own or file.topic_mark != mark or head.deleted:
                 continue
             if not max(self.since, head.min_upload_version) <= as_of <= version:
-                continue  # possibly in the log already, or void; or `as_of` is a version not read yet
+                # Possibly in the log already, or void; or `as_of` is a version not read yet.
+                continue
             if self._committed.get(writer, -1) > as_of:
                 continue  # its writer has made an entry since, and commits it itself
-            if newest.get(writer, -1) >= number or (file.follows and newest.get(writer) != number - 1):
+            if newest.get(writer, -1) >= number or (
+                file.follows and newest.get(writer) != number - 1
+            ):
                 continue  # it or a later one is in the log, or the one before it is not
             if file.segment.shares[-1][0] >= head.partitions:
                 continue
@@ -210,10 +252,11 @@ class SharedFileTracker:
 
 @dataclass(slots=True)
 class PendingSharedFiles:
-    """The shared files of one writer whose outcome is open: paths, and the versions known before their upload.
+    """The shared files of one writer whose outcome is open: paths, and the versions known before
+    their upload.
 
-    All positions of a process in the topic's log use one object: the first that reads an entry with such a file notes
-    it in `committed`.
+    All positions of a process in the topic's log use one object: the first that reads an entry with
+    such a file notes it in `committed`.
     """
 
     paths: dict[str, int] = field(default_factory=dict)

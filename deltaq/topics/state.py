@@ -1,4 +1,5 @@
-"""What a log entry says about a topic, and the actions that change a topic. Pure; `topics/log.py` does the I/O.
+"""What a log entry says about a topic, and the actions that change a topic. Pure; `topics/log.py`
+does the I/O.
 
 The specification is `docs/internals/format.md`.
 """
@@ -25,9 +26,11 @@ PARTITIONS_PROPERTY = "deltaq.partitions"
 
 @dataclass(frozen=True, slots=True)
 class TopicHead:
-    """A topic at one version. Offsets are indexed by partition; `time_ms` never decreases from entry to entry.
+    """A topic at one version. Offsets are indexed by partition; `time_ms` never decreases from
+    entry to entry.
 
-    `min_upload_version`: uploads that began at a known version below this one are void, since their files may be gone.
+    `min_upload_version`: uploads that began at a known version below this one are void, since their
+    files may be gone.
     """
 
     topic_id: str
@@ -59,8 +62,9 @@ class TopicHead:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """A change of a topic: the new number of partitions (never lower), table properties (None removes one), and the
-    schema of its table (None keeps it)."""
+    """A change of a topic: the new number of partitions (never lower), table properties (None
+    removes one), and the schema of its table (None keeps it).
+    """
 
     partitions: int
     properties: Mapping[str, str | None]
@@ -69,7 +73,8 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A run of records of one partition in one file: offsets `[base_offset, next_offset)` in rows `[first_row, +rows)`.
+    """A run of records of one partition in one file: offsets `[base_offset, next_offset)` in rows
+    `[first_row, +rows)`.
 
     Dense (offset = base + row) unless `sparse`: then the file's `_offset` column has the offsets.
     """
@@ -87,10 +92,11 @@ class Batch:
 class DataFile:
     """A segment of a topic. Times are in milliseconds.
 
-    `modified_ms`: when its newest records were uploaded. `append_time_ms`: the timestamp of all records where the topic
-    uses log append time; None in a compacted file, whose records have their own. `log_append_time`: timestamps are log
-    append times. `clean`: for a file written by key compaction, the time until which its tombstones stay, 0 without
-    any; else None. `decoded_bytes`: approximate memory of its records, for a file written by maintenance; else 0.
+    `modified_ms`: when its newest records were uploaded. `append_time_ms`: the timestamp of all
+    records where the topic uses log append time; None in a compacted file, whose records have their
+    own. `log_append_time`: timestamps are log append times. `clean`: for a file written by key
+    compaction, the time until which its tombstones stay, 0 without any; else None. `decoded_bytes`:
+    approximate memory of its records, for a file written by maintenance; else 0.
     """
 
     path: str
@@ -107,11 +113,12 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenRecords:
-    """What the records of a rewritten segment keep: their offsets, and the rest that the files before it say of them.
+    """What the records of a rewritten segment keep: their offsets, and the rest that the files
+    before it say of them.
 
-    `ranges` are the offsets `[base, next)` of each of the segment's shares; `offsets` are the lowest and the highest
-    offset of a record. `version` is that of the newest entry whose records are in the segment. `log_append_time`,
-    `clean` and `decoded_bytes` are as in `DataFile`.
+    `ranges` are the offsets `[base, next)` of each of the segment's shares; `offsets` are the
+    lowest and the highest offset of a record. `version` is that of the newest entry whose records
+    are in the segment. `log_append_time`, `clean` and `decoded_bytes` are as in `DataFile`.
     """
 
     ranges: tuple[tuple[int, int], ...]
@@ -124,12 +131,13 @@ class RewrittenRecords:
 
 @dataclass(frozen=True, slots=True)
 class PendingSegment:
-    """An uploaded segment that no log entry names yet. `shares` are (partition, rows), in the order of the rows.
+    """An uploaded segment that no log entry names yet. `shares` are (partition, rows), in the order
+    of the rows.
 
-    `modified_ms`: when its newest records were uploaded. Unless `timed`, its records take the time of the commit as
-    their timestamp. `as_of`: a version that the log was known to have reached before the upload began. `statistics`: of
-    the value columns, as far as known. `rewritten`: for a segment that replaces files; None for new records, to which
-    the commit gives offsets.
+    `modified_ms`: when its newest records were uploaded. Unless `timed`, its records take the time
+    of the commit as their timestamp. `as_of`: a version that the log was known to have reached
+    before the upload began. `statistics`: of the value columns, as far as known. `rewritten`: for a
+    segment that replaces files; None for new records, to which the commit gives offsets.
     """
 
     path: str
@@ -148,7 +156,8 @@ class PendingSegment:
     rewritten: RewrittenRecords | None = None
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- reading
+# --------------------------------------------------------------------------------------------------
 
 
 def parse_head(configuration: str, path: str, version: int) -> TopicHead:
@@ -159,7 +168,8 @@ def parse_head(configuration: str, path: str, version: int) -> TopicHead:
             raise TypeError("not an object")
         if body.get("format") != FORMAT:
             raise Incompatible(
-                f"topic at {path!r} has format {body.get('format')!r}; this deltaq reads {FORMAT}. Upgrade deltaq."
+                f"topic at {path!r} has format {body.get('format')!r}; this deltaq reads {FORMAT}. "
+                "Upgrade deltaq."
             )
         head = TopicHead(
             str(body["topic_id"]),
@@ -170,12 +180,18 @@ def parse_head(configuration: str, path: str, version: int) -> TopicHead:
             _whole(body.get("min_upload_version", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise Corrupt(f"the topic's offsets cannot be parsed: {error}", path=path, version=version) from error
+        raise Corrupt(
+            f"the topic's offsets cannot be parsed: {error}", path=path, version=version
+        ) from error
     sound = len(head.next_offsets) == len(head.start_offsets) and all(
         0 <= start <= end for start, end in zip(head.start_offsets, head.next_offsets, strict=False)
     )
     if not sound:
-        raise Corrupt("the topic's start offsets and next offsets contradict each other", path=path, version=version)
+        raise Corrupt(
+            "the topic's start offsets and next offsets contradict each other",
+            path=path,
+            version=version,
+        )
     return head
 
 
@@ -200,21 +216,33 @@ def _whole(value: object) -> int:
 
 
 def data_file(add: Add, folder: str) -> DataFile:
-    """The segment that an `add` describes. Raises Incompatible for a file that deltaq did not add, Corrupt for bad
-    tags."""
+    """The segment that an `add` describes. Raises Incompatible for a file that deltaq did not add,
+    Corrupt for bad tags.
+    """
     if BATCHES_TAG not in add.tags or FILE_TAG not in add.tags:
         raise Incompatible(
             f"{folder + add.path!r} was added by another writer: it has no offsets. "
             "Only deltaq may write a topic; move the data out of the table and produce it instead."
         )
     try:
-        return _data_file(add.path, add.size, add.modification_time, add.tags[FILE_TAG], add.tags[BATCHES_TAG], folder)
+        return _data_file(
+            add.path,
+            add.size,
+            add.modification_time,
+            add.tags[FILE_TAG],
+            add.tags[BATCHES_TAG],
+            folder,
+        )
     except (ValueError, KeyError, TypeError) as error:
-        raise Corrupt(f"the file's tags cannot be parsed: {error}", path=folder + add.path) from error
+        raise Corrupt(
+            f"the file's tags cannot be parsed: {error}", path=folder + add.path
+        ) from error
 
 
 @lru_cache(maxsize=64)  # applying an entry asks for its files several times
-def _data_file(path: str, size: int, modified_ms: int, file_tag: str, batches_tag: str, folder: str) -> DataFile:
+def _data_file(
+    path: str, size: int, modified_ms: int, file_tag: str, batches_tag: str, folder: str
+) -> DataFile:
     about = strict_json(file_tag)
     batches = strict_json(batches_tag)
     if not isinstance(about, dict) or not isinstance(batches, list):
@@ -255,7 +283,15 @@ def _batch(numbers: tuple[int, ...], path: str) -> Batch:
         raise ValueError("a batch has four numbers, or five where its offsets have gaps")
     if min(numbers) < 0:
         raise ValueError(f"a batch has the negative number {min(numbers)}")
-    return Batch(partition, base, sparse_end[0] if sparse_end else base + rows, first, rows, bool(sparse_end), path)
+    return Batch(
+        partition,
+        base,
+        sparse_end[0] if sparse_end else base + rows,
+        first,
+        rows,
+        bool(sparse_end),
+        path,
+    )
 
 
 def _tiled(batches: Sequence[Batch], rows: int) -> tuple[Batch, ...]:
@@ -273,14 +309,18 @@ def _tiled(batches: Sequence[Batch], rows: int) -> tuple[Batch, ...]:
 def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) -> TopicHead:
     """Check that `entry` continues `before` as the format demands; the head after it.
 
-    Raises Corrupt if offsets do not continue where they ended: a reader must stop rather than return a record with a
-    wrong offset.
+    Raises Corrupt if offsets do not continue where they ended: a reader must stop rather than
+    return a record with a wrong offset.
     """
-    domains = [a for a in entry.actions if isinstance(a, DomainMetadata) and a.domain == DELTAQ_DOMAIN]
+    domains = [
+        a for a in entry.actions if isinstance(a, DomainMetadata) and a.domain == DELTAQ_DOMAIN
+    ]
     if not domains:
         if before is None or any(isinstance(a, Add | Remove | Metadata) for a in entry.actions):
             raise Corrupt(
-                "the entry changes a topic but has no deltaq domain with its offsets", path=path, version=entry.version
+                "the entry changes a topic but has no deltaq domain with its offsets",
+                path=path,
+                version=entry.version,
             )
         return before  # an entry without effect, see `delta/resolve.py`
     after = parse_head(domains[0].configuration, path, entry.version)
@@ -293,10 +333,18 @@ def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) 
     for add in (a for a in entry.actions if isinstance(a, Add) and a.data_change):
         for batch in data_file(add, folder).batches:
             if batch.partition >= len(expected) or batch.base_offset != expected[batch.partition]:
-                raise Corrupt("a batch does not start where its partition ended", path=path, version=entry.version)
+                raise Corrupt(
+                    "a batch does not start where its partition ended",
+                    path=path,
+                    version=entry.version,
+                )
             expected[batch.partition] = batch.next_offset
     if tuple(expected) != after.next_offsets:
-        raise Corrupt("the entry's batches do not add up to its next offsets", path=path, version=entry.version)
+        raise Corrupt(
+            "the entry's batches do not add up to its next offsets",
+            path=path,
+            version=entry.version,
+        )
     if before is not None and before.topic_id == after.topic_id and _goes_back(before, after):
         raise Corrupt(
             "the entry lowers a start offset or min_upload_version of the entry before it",
@@ -304,16 +352,22 @@ def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) 
             version=entry.version,
         )
     if after.min_upload_version > entry.version:
-        raise Corrupt("min_upload_version is above the version of the entry", path=path, version=entry.version)
+        raise Corrupt(
+            "min_upload_version is above the version of the entry", path=path, version=entry.version
+        )
     return after
 
 
 def _goes_back(before: TopicHead, after: TopicHead) -> bool:
     starts = zip(before.start_offsets, after.start_offsets, strict=False)
-    return any(new < old for old, new in starts) or after.min_upload_version < before.min_upload_version
+    return (
+        any(new < old for old, new in starts)
+        or after.min_upload_version < before.min_upload_version
+    )
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
+# --- writing
+# --------------------------------------------------------------------------------------------------
 
 
 def create_actions(
@@ -336,7 +390,9 @@ def create_actions(
 
 def delete_actions(head: TopicHead, files: Sequence[str], now_ms: int) -> list[Action]:
     """The actions that delete a topic: remove every file, and mark the head as deleted."""
-    ended = replace(head, start_offsets=head.next_offsets, time_ms=max(now_ms, head.time_ms), deleted=True)
+    ended = replace(
+        head, start_offsets=head.next_offsets, time_ms=max(now_ms, head.time_ms), deleted=True
+    )
     return [*(Remove(path, ended.time_ms, data_change=True) for path in files), ended.action()]
 
 
@@ -349,11 +405,16 @@ def changed(head: TopicHead, metadata: Metadata, change: TopicChange, now_ms: in
         start_offsets=head.start_offsets + added,
         time_ms=max(now_ms, head.time_ms),
     )
-    kept = {key: value for key, value in metadata.configuration.items() if key not in change.properties}
+    kept = {
+        key: value for key, value in metadata.configuration.items() if key not in change.properties
+    }
     new = {key: value for key, value in change.properties.items() if value is not None}
     new[PARTITIONS_PROPERTY] = str(after.partitions)
     schema_string = metadata.schema_string if change.schema_string is None else change.schema_string
-    return [replace(metadata, schema_string=schema_string, configuration=kept | new), after.action()]
+    return [
+        replace(metadata, schema_string=schema_string, configuration=kept | new),
+        after.action(),
+    ]
 
 
 def appended(
@@ -364,7 +425,8 @@ def appended(
     log_append_time: bool,
     indexed: Sequence[str] = (),
 ) -> tuple[TopicHead, list[Action]]:
-    """Assign offsets to the rows of `segments`, new records, in entry `version`; the head after it and the actions.
+    """Assign offsets to the rows of `segments`, new records, in entry `version`; the head after it
+    and the actions.
 
     `indexed` are the value columns that have statistics in this table.
     """
@@ -378,7 +440,8 @@ def appended(
             batches.append([partition, offsets[partition], first, rows])
             offsets[partition] += rows
             first += rows
-        # The topic's timestamp type may have changed since the upload. Records without times take the commit's.
+        # The topic's timestamp type may have changed since the upload. Records without times take
+        # the commit's.
         stamped = log_append_time or not segment.timed
         actions.append(add_action(segment, batches, version, indexed, time_ms if stamped else None))
     after = replace(head, next_offsets=tuple(offsets), time_ms=time_ms)
@@ -388,10 +451,11 @@ def appended(
 def copied(
     head: TopicHead, version: int, segment: PendingSegment, now_ms: int, indexed: Sequence[str] = ()
 ) -> list[Action]:
-    """The actions that append records of a source topic, with the offsets that they have there, in entry `version`.
+    """The actions that append records of a source topic, with the offsets that they have there, in
+    entry `version`.
 
-    Each share of the segment begins where its partition ends in `head`; gaps belong to it. `indexed` is as in
-    `appended`.
+    Each share of the segment begins where its partition ends in `head`; gaps belong to it.
+    `indexed` is as in `appended`.
     """
     batches = placed_batches(segment)
     ends = {batch[0]: batch[4] if len(batch) == 5 else batch[1] + batch[3] for batch in batches}
@@ -422,10 +486,11 @@ def add_action(
     *,
     data_change: bool | None = None,
 ) -> Add:
-    """The action that adds a segment with these batches, as the format writes them, of records up to entry `version`.
+    """The action that adds a segment with these batches, as the format writes them, of records up
+    to entry `version`.
 
-    `append_time_ms`: the timestamp that the commit gives to all of its records. `data_change`: whether the records are
-    new in this table; None where only those without offsets are.
+    `append_time_ms`: the timestamp that the commit gives to all of its records. `data_change`:
+    whether the records are new in this table; None where only those without offsets are.
     """
     low, high = (
         (append_time_ms, append_time_ms)
@@ -448,7 +513,9 @@ def add_action(
         size=segment.size,
         modification_time=segment.modified_ms,
         data_change=segment.rewritten is None if data_change is None else data_change,
-        stats=file_stats(segment.rows, _own_statistics(segment, batches), segment.statistics, indexed),
+        stats=file_stats(
+            segment.rows, _own_statistics(segment, batches), segment.statistics, indexed
+        ),
         tags={BATCHES_TAG: compact_json(batches), FILE_TAG: compact_json(about)},
     )
 
@@ -465,7 +532,9 @@ def _kept(records: RewrittenRecords) -> dict[str, object]:
 
 
 def _own_statistics(segment: PendingSegment, batches: list[list[int]]) -> list[ColumnStatistics]:
-    """Statistics of the columns in the file. Offsets and times that the commit assigns are null there."""
+    """Statistics of the columns in the file. Offsets and times that the commit assigns are null
+    there.
+    """
     if not segment.rows:
         return []
     offsets = None
@@ -473,7 +542,11 @@ def _own_statistics(segment: PendingSegment, batches: list[list[int]]) -> list[C
         offsets = segment.rewritten.offsets
     return [
         ColumnStatistics("_partition", 0, batches[0][0], batches[-1][0]),
-        ColumnStatistics("_offset", segment.rows) if offsets is None else ColumnStatistics("_offset", 0, *offsets),
+        (
+            ColumnStatistics("_offset", segment.rows)
+            if offsets is None
+            else ColumnStatistics("_offset", 0, *offsets)
+        ),
         _time_statistics(segment),
     ]
 
@@ -481,8 +554,9 @@ def _own_statistics(segment: PendingSegment, batches: list[list[int]]) -> list[C
 def _time_statistics(segment: PendingSegment) -> ColumnStatistics:
     if not segment.timed:
         return ColumnStatistics("_timestamp", segment.rows)
+    # A rewritten or copied record of another program may have a time outside the years 1 to 9999.
     try:
         bounds = delta_time(segment.min_timestamp_ms), delta_time(segment.max_timestamp_ms)
-    except OverflowError:  # a rewritten or copied record of another program has a time outside the years 1 to 9999
+    except OverflowError:
         return ColumnStatistics("_timestamp", 0)
     return ColumnStatistics("_timestamp", 0, *bounds)

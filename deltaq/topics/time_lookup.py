@@ -1,8 +1,9 @@
 """Lookup of offsets by time, by Kafka's rules, reading only files that can hold the answer.
 
-The log has the lowest and highest timestamp of each file, and the footer of a large file those of each row group.
-Timestamps come from producers and need not rise with the offsets, and a row group may hold several partitions. A row
-group that may hold the answer is therefore read: of a large file, only the timestamps and offsets.
+The log has the lowest and highest timestamp of each file, and the footer of a large file those of
+each row group. Timestamps come from producers and need not rise with the offsets, and a row group
+may hold several partitions. A row group that may hold the answer is therefore read: of a large
+file, only the timestamps and offsets.
 """
 
 from __future__ import annotations
@@ -42,21 +43,35 @@ class _Span:
 
 
 def offset_for_time(
-    store: Store, log: ReadableTopic, partition: int, timestamp_ms: int, layouts: LayoutCache | None = None
+    store: Store,
+    log: ReadableTopic,
+    partition: int,
+    timestamp_ms: int,
+    layouts: LayoutCache | None = None,
 ) -> int | None:
-    """The lowest offset whose record has `timestamp_ms` or a later one; None if there is no such record.
+    """The lowest offset whose record has `timestamp_ms` or a later one; None if there is no such
+    record.
 
-    `log` must keep an index; it is reloaded if a file has been compacted away. `layouts` caches the footers of large
-    files for queries about other partitions. Raises UnknownTopic if the topic was deleted, Corrupt, Unavailable.
+    `log` must keep an index; it is reloaded if a file has been compacted away. `layouts` caches the
+    footers of large files for queries about other partitions. Raises UnknownTopic if the topic was
+    deleted, Corrupt, Unavailable.
     """
     cache = layouts or LayoutCache(store)
-    return _through_compactions(log, lambda: _first_since(store, log, partition, timestamp_ms, cache))
+    return _through_compactions(
+        log, lambda: _first_since(store, log, partition, timestamp_ms, cache)
+    )
 
 
 def offsets_for_times(
-    store: Store, log: ReadableTopic, asked: Sequence[tuple[int, int]], layouts: LayoutCache, clock: Clock
+    store: Store,
+    log: ReadableTopic,
+    asked: Sequence[tuple[int, int]],
+    layouts: LayoutCache,
+    clock: Clock,
 ) -> list[int | None]:
-    """`offset_for_time` of several (partition, timestamp in ms), in parallel on a remote store. Raises as that does."""
+    """`offset_for_time` of several (partition, timestamp in ms), in parallel on a remote store.
+    Raises as that does.
+    """
 
     def one(question: tuple[int, int]) -> int | None:
         return _first_since(store, log, *question, layouts)
@@ -87,7 +102,9 @@ def _first_since(
 
 
 def time_of_offset(store: Store, log: ReadableTopic, partition: int, offset: int) -> int | None:
-    """The timestamp in ms of the record at `offset`; None if there is none. Raises as `offset_for_time`."""
+    """The timestamp in ms of the record at `offset`; None if there is none. Raises as
+    `offset_for_time`.
+    """
 
     def search() -> int | None:
         batch = log.index.find(partition, offset)
@@ -96,14 +113,17 @@ def time_of_offset(store: Store, log: ReadableTopic, partition: int, offset: int
         file = log.index.files[batch.path]
         if file.append_time_ms is not None and not batch.sparse:
             return file.append_time_ms
-        _, times_ms = _times(store, FileRead(file, ((batch, offset, offset + 1),), layout_of(store, file)))
+        _, times_ms = _times(
+            store, FileRead(file, ((batch, offset, offset + 1),), layout_of(store, file))
+        )
         return int(times_ms[0].as_py()) if len(times_ms) else None
 
     return _through_compactions(log, search)
 
 
 def newest_time(store: Store, log: ReadableTopic, partition: int) -> tuple[int, int] | None:
-    """(offset, timestamp in ms) of the record with the highest timestamp, the first of several; None if there is none.
+    """(offset, timestamp in ms) of the record with the highest timestamp, the first of several;
+    None if there is none.
 
     Raises as `offset_for_time`.
     """
@@ -111,33 +131,49 @@ def newest_time(store: Store, log: ReadableTopic, partition: int) -> tuple[int, 
     layouts = LayoutCache(store)
 
     def search() -> tuple[int, int] | None:
-        best = (-1, 0)  # time, and the offset's negative: of equal times the lowest offset is the greatest pair
+        # Time, and the offset's negative: of equal times the lowest offset is the greatest pair.
+        best = (-1, 0)
         files = log.index.files
-        likeliest = sorted(_batches(log, partition), key=lambda found: -files[found[0].path].max_timestamp_ms)
+        likeliest = sorted(
+            _batches(log, partition), key=lambda found: -files[found[0].path].max_timestamp_ms
+        )
         for batch, start in likeliest:
-            # The highest time of a file or row group may be another partition's, so the order alone does not decide.
+            # The highest time of a file or row group may be another partition's, so the order alone
+            # does not decide.
             if (files[batch.path].max_timestamp_ms, -start) <= best:
                 continue
-            for span in sorted(_spans(layouts, files[batch.path], batch, start), key=lambda span: -span.high_ms):
+            for span in sorted(
+                _spans(layouts, files[batch.path], batch, start), key=lambda span: -span.high_ms
+            ):
                 if (span.high_ms, -span.start) > best:
                     offsets, times_ms = _times(store, span.read)
                     if len(times_ms):
                         highest = pc.max(times_ms).as_py()
-                        best = max(best, (highest, -offsets[pc.index(times_ms, highest).as_py()].as_py()))
+                        best = max(
+                            best, (highest, -offsets[pc.index(times_ms, highest).as_py()].as_py())
+                        )
         return None if best[0] < 0 else (-best[1], best[0])
 
     return _through_compactions(log, search)
 
 
 def _batches(log: ReadableTopic, partition: int) -> list[tuple[Batch, int]]:
-    """The partition's batches in offset order, each with its first offset that retention has not removed."""
+    """The partition's batches in offset order, each with its first offset that retention has not
+    removed.
+    """
     earliest = log.live_head.start_offsets[partition]
-    return [(batch, max(batch.base_offset, earliest)) for batch in log.index.batches(partition, earliest)]
+    return [
+        (batch, max(batch.base_offset, earliest))
+        for batch in log.index.batches(partition, earliest)
+    ]
 
 
-def _spans(layouts: LayoutCache, file: DataFile, batch: Batch, start: int, from_ms: int = 0) -> Iterator[_Span]:
-    """The parts of a batch from offset `start` on that may have timestamps from `from_ms` on, in offset order; by row
-    group in a large file. Raises FileGone."""
+def _spans(
+    layouts: LayoutCache, file: DataFile, batch: Batch, start: int, from_ms: int = 0
+) -> Iterator[_Span]:
+    """The parts of a batch from offset `start` on that may have timestamps from `from_ms` on, in
+    offset order; by row group in a large file. Raises FileGone.
+    """
     layout = layouts.of(file)
     if layout is None:
         read = FileRead(file, ((batch, start, batch.next_offset),))
@@ -151,14 +187,18 @@ def _spans(layouts: LayoutCache, file: DataFile, batch: Batch, start: int, from_
         known = [times_us for times_us in bounds if times_us is not None]
         # With log append time, the timestamps in the file do not count.
         if file.append_time_ms is None and known and len(known) == len(bounds):
-            low_ms, high_ms = min(low for low, _ in known) // 1000, max(high for _, high in known) // 1000
+            low_ms, high_ms = (
+                min(low for low, _ in known) // 1000,
+                max(high for _, high in known) // 1000,
+            )
         if high_ms >= from_ms:
             yield _Span(FileRead(file, ((batch, part.start, part.end),), layout), low_ms, high_ms)
 
 
 def _start_of_times(layout: SegmentLayout, batch: Batch, start: int, from_ms: int) -> int:
-    """An offset of a dense batch before which all timestamps are below `from_ms`. To skip row groups here costs a third
-    of a span for each."""
+    """An offset of a dense batch before which all timestamps are below `from_ms`. To skip row
+    groups here costs a third of a span for each.
+    """
     first = batch.base_offset - batch.first_row  # the offset that row 0 would have
     for group in layout.groups(RowRange(start - first, batch.next_offset - start)):
         times_us = layout.bounds(group, "_timestamp")

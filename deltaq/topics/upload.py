@@ -36,13 +36,14 @@ def upload_segment(
     named: Callable[[PendingSegment], str | None] = lambda _: None,
     failed: Callable[[Unavailable], object] = lambda _: None,
 ) -> tuple[PendingSegment, pa.RecordBatch | PlainRows]:
-    """Encode and upload records whose partitions are chosen; returns the segment and its rows. A commit then adds them
-    to the topic.
+    """Encode and upload records whose partitions are chosen; returns the segment and its rows. A
+    commit then adds them to the topic.
 
-    `settings` are the topic's; if its `compression.type` is `producer`, `compression` and `compression_level` apply.
-    `as_of` is a version that the log is known to have reached. `named(segment)` can return another path for the file.
-    `failed` is called before a request is repeated.
-    Retries until `deadline` on `clock.monotonic()`. Raises Unavailable, InvalidConfig for an unknown compression.
+    `settings` are the topic's; if its `compression.type` is `producer`, `compression` and
+    `compression_level` apply. `as_of` is a version that the log is known to have reached.
+    `named(segment)` can return another path for the file. `failed` is called before a request is
+    repeated. Retries until `deadline` on `clock.monotonic()`. Raises Unavailable, InvalidConfig for
+    an unknown compression.
     """
     if settings.compression_type != "producer":
         compression, compression_level = settings.compression_type, None
@@ -58,7 +59,9 @@ def upload_segment(
         encoded = encode_plain(rows)
     else:
         rows = plain_batch(rows) if isinstance(rows, PlainRows) else rows
-        encoded = encode_segment(rows, [share for _, share in shares], compression, compression_level)
+        encoded = encode_segment(
+            rows, [share for _, share in shares], compression, compression_level
+        )
     segment = PendingSegment(
         names.data_file_name(clock.unique_id()),
         len(encoded.data),
@@ -77,7 +80,15 @@ def upload_segment(
     path = named(segment)
     if path is not None:
         segment = replace(segment, path=path)
-    _put(store, topic, names.topic_folder(topic) + segment.path, encoded.data, deadline, clock, failed)
+    _put(
+        store,
+        topic,
+        names.topic_folder(topic) + segment.path,
+        encoded.data,
+        deadline,
+        clock,
+        failed,
+    )
     return segment, rows
 
 
@@ -105,9 +116,13 @@ def _put(
             return
 
 
-def pause_before_retry(clock: Clock, topic: str, failures: int, deadline: float, reason: str) -> None:
+def pause_before_retry(
+    clock: Clock, topic: str, failures: int, deadline: float, reason: str
+) -> None:
     """Back off after `failures` errors in a row. Raises Unavailable if the deadline is over."""
     left = deadline - clock.monotonic()
     if left <= 0:
-        raise Unavailable(f"messages for {topic!r} could not be written before message.timeout.ms: {reason}")
+        raise Unavailable(
+            f"messages for {topic!r} could not be written before message.timeout.ms: {reason}"
+        )
     clock.sleep(min(left, error_pause_s(failures, clock.random())))

@@ -1,4 +1,6 @@
-"""A topic at one version of its log, as a value: what a checkpoint or an entry makes of it, with every check. Pure."""
+"""A topic at one version of its log, as a value: what a checkpoint or an entry makes of it, with
+every check. Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ from deltaq.topics.state import TopicHead, check_entry, data_file, parse_head
 
 @dataclass(slots=True)
 class TopicView:
-    """A topic at `version`, -1 before its first entry. A value: neither it nor its index is ever changed.
+    """A topic at `version`, -1 before its first entry. A value: neither it nor its index is ever
+    changed.
 
-    `last_head` and `table` are those of the newest entry, also of a deleted topic. The index is kept only if
-    `is_indexed`, for readers of records; otherwise it is empty.
+    `last_head` and `table` are those of the newest entry, also of a deleted topic. The index is
+    kept only if `is_indexed`, for readers of records; otherwise it is empty.
     """
 
     folder: str
@@ -31,7 +34,8 @@ class TopicView:
 class CheckedDraft:
     """An entry that was checked before it was written, with the head `after` it.
 
-    It is not checked again once it is written: with a hundred files, that takes as long as the rest of the commit.
+    It is not checked again once it is written: with a hundred files, that takes as long as the rest
+    of the commit.
     """
 
     entry: Entry
@@ -55,10 +59,15 @@ def restored_view(state: TableState, folder: str, *, is_indexed: bool) -> TopicV
     return TopicView(folder, is_indexed, state.version, head, state.metadata, index)
 
 
-def following(view: TopicView, entry: Entry, path: str, draft: CheckedDraft | None = None) -> TopicView:
-    """The view after the next entry, read from `path`. Raises Corrupt to refuse it. `draft`: what was checked before it
-    was written, perhaps as this entry."""
-    head = draft.after if draft is not None and draft.is_read_as(entry) else checked(view, entry, path)
+def following(
+    view: TopicView, entry: Entry, path: str, draft: CheckedDraft | None = None
+) -> TopicView:
+    """The view after the next entry, read from `path`. Raises Corrupt to refuse it. `draft`: what
+    was checked before it was written, perhaps as this entry.
+    """
+    head = (
+        draft.after if draft is not None and draft.is_read_as(entry) else checked(view, entry, path)
+    )
     table, index = view.table, view.index.copy() if view.is_indexed else view.index
     if view.is_indexed:
         index.remove(action.path for action in entry.actions if isinstance(action, Remove))
@@ -73,10 +82,19 @@ def following(view: TopicView, entry: Entry, path: str, draft: CheckedDraft | No
 def checked(view: TopicView, entry: Entry, path: str) -> TopicHead:
     """The head after the next entry. Raises Corrupt if the entry must not follow the view."""
     before, after = view.last_head, check_entry(view.last_head, entry, view.folder, path)
-    if view.is_indexed and before is not None and before.topic_id == after.topic_id and not after.deleted:
+    if (
+        view.is_indexed
+        and before is not None
+        and before.topic_id == after.topic_id
+        and not after.deleted
+    ):
         check_files(view.index, entry, path)
         removed = [action.path for action in entry.actions if isinstance(action, Remove)]
-        added = [data_file(a, view.folder) for a in entry.actions if isinstance(a, Add) and not a.data_change]
+        added = [
+            data_file(a, view.folder)
+            for a in entry.actions
+            if isinstance(a, Add) and not a.data_change
+        ]
         if removed or added:
             check_rewrite(view.index, removed, added, after, path, entry.version)
     return after

@@ -16,7 +16,9 @@ TOPIC = "events"
 
 async def produce(producer: Any, name: str) -> list[int]:
     """Produce ten events and wait for their delivery. Returns their offsets."""
-    deliveries = [await producer.produce(TOPIC, value=f"{name} {number}", key=name) for number in range(10)]
+    deliveries = [
+        await producer.produce(TOPIC, value=f"{name} {number}", key=name) for number in range(10)
+    ]
     await producer.flush()
     return [(await delivery).offset() for delivery in deliveries]
 
@@ -34,7 +36,10 @@ async def consume(servers: str, count: int) -> list[str]:
     await consumer.subscribe([TOPIC], on_assign=on_assign)
     events: list[str] = []
     while len(events) < count:
-        events += [message.value().decode() for message in await consumer.consume(num_messages=10, timeout=0.5)]
+        events += [
+            message.value().decode()
+            for message in await consumer.consume(num_messages=10, timeout=0.5)
+        ]
     await consumer.commit(asynchronous=False)
     await consumer.close()
     print("assigned:", assigned)
@@ -44,7 +49,9 @@ async def consume(servers: str, count: int) -> list[str]:
 async def main_async(servers: str) -> None:
     """Produce in three tasks, then consume."""
     producer = kafka.AIOProducer({"bootstrap.servers": servers})
-    offsets = await asyncio.gather(*(produce(producer, name) for name in ("ada", "grace", "barbara")))
+    offsets = await asyncio.gather(
+        *(produce(producer, name) for name in ("ada", "grace", "barbara"))
+    )
     await producer.close()
     print("offsets:", sorted(offset for some in offsets for offset in some) == list(range(30)))
     events = await consume(servers, 30)

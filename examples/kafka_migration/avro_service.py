@@ -1,4 +1,5 @@
-"""An Avro service with a schema registry: a schema, its next version, a refused version and a refused record.
+"""An Avro service with a schema registry: a schema, its next version, a refused version and a
+refused record.
 
 Usage: python avro_service.py BOOTSTRAP_SERVERS SCHEMA_REGISTRY_URL
 """
@@ -23,11 +24,16 @@ FIRST: dict[str, Any] = {
     "namespace": "shop",
     "fields": [{"name": "id", "type": "int"}, {"name": "city", "type": "string"}],
 }
-NEXT = {**FIRST, "fields": [*FIRST["fields"], {"name": "weight", "type": ["null", "double"], "default": None}]}
+NEXT = {
+    **FIRST,
+    "fields": [*FIRST["fields"], {"name": "weight", "type": ["null", "double"], "default": None}],
+}
 BAD = {**FIRST, "fields": [*FIRST["fields"], {"name": "weight", "type": "double"}]}
 
 
-def produce(servers: str, registry: Any, schema: dict[str, Any], shipments: list[dict[str, Any]]) -> None:
+def produce(
+    servers: str, registry: Any, schema: dict[str, Any], shipments: list[dict[str, Any]]
+) -> None:
     """Produce shipments with a version of the schema, which the first message registers."""
     producer: Any = SerializingProducer(
         {
@@ -80,7 +86,11 @@ def main(servers: str, registry_url: str) -> None:
     produce(servers, registry, NEXT, [{"id": 3, "city": "Wels", "weight": 1.5}])
     print("versions:", registry.get_versions(subject))
     latest: Any = registry.get_latest_version(subject)
-    print("latest:", latest.version, [field["name"] for field in json.loads(latest.schema.schema_str)["fields"]])
+    print(
+        "latest:",
+        latest.version,
+        [field["name"] for field in json.loads(latest.schema.schema_str)["fields"]],
+    )
     for shipment in sorted(consume(servers, registry, 3), key=lambda shipment: shipment["id"]):
         print(shipment)
 

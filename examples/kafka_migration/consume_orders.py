@@ -1,4 +1,5 @@
-"""A consumer with manual commits: a first run is interrupted after a commit, a second one goes on from there.
+"""A consumer with manual commits: a first run is interrupted after a commit, a second one goes on
+from there.
 
 Usage: python consume_orders.py BOOTSTRAP_SERVERS
 """
@@ -56,7 +57,11 @@ def main(servers: str) -> None:
     print("read twice:", sum((Counter(first) & Counter(second)).values()))
     print("orders:", len({*first, *second}))
     customer = "customer-7 "
-    orders = [order.removeprefix(customer) for order in dict.fromkeys([*first, *second]) if order.startswith(customer)]
+    orders = [
+        order.removeprefix(customer)
+        for order in dict.fromkeys([*first, *second])
+        if order.startswith(customer)
+    ]
     print("the first orders of customer-7, in order:", orders[:3])
 
 

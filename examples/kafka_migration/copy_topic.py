@@ -1,9 +1,10 @@
-"""Copies a topic of Kafka to deltaq, with keys, partitions, timestamps and headers, and the offsets of a group.
+"""Copies a topic of Kafka to deltaq, with keys, partitions, timestamps and headers, and the offsets
+of a group.
 
 Usage: python copy_topic.py BOOTSTRAP_SERVERS ROOT TOPIC [GROUP]
 
-Stop the topic's producers and the group before. Offsets begin at 0 in the copy, and have no gaps: the group goes on at
-the record that follows those that it has committed.
+Stop the topic's producers and the group before. Offsets begin at 0 in the copy, and have no gaps:
+the group goes on at the record that follows those that it has committed.
 """
 
 from __future__ import annotations
@@ -20,13 +21,19 @@ from deltaq.admin import ConsumerGroupTopicPartitions
 
 def copy(servers: str, root: str, topic: str, group: str | None) -> int:
     """Copy the records and the offsets. Returns the number of records. Raises KafkaException."""
-    conf = {"bootstrap.servers": servers, "group.id": group or "copy-topic", "enable.auto.commit": False}
+    conf = {
+        "bootstrap.servers": servers,
+        "group.id": group or "copy-topic",
+        "enable.auto.commit": False,
+    }
     source = kafka.Consumer({**conf, "auto.offset.reset": "earliest", "enable.partition.eof": True})
     found = source.list_topics(topic, timeout=30).topics[topic]
     if found.error is not None:
         raise KafkaException(found.error)
     partitions = sorted(found.partitions)
-    places = [kafka.TopicPartition(topic, partition, kafka.OFFSET_BEGINNING) for partition in partitions]
+    places = [
+        kafka.TopicPartition(topic, partition, kafka.OFFSET_BEGINNING) for partition in partitions
+    ]
     committed = {place.partition: place.offset for place in source.committed(places, timeout=30)}
     source.assign(places)
 
@@ -36,7 +43,9 @@ def copy(servers: str, root: str, topic: str, group: str | None) -> int:
     source.close()
     if group is not None:
         offsets = [
-            TopicPartition(topic, partition, done[partition]) for partition in partitions if committed[partition] >= 0
+            TopicPartition(topic, partition, done[partition])
+            for partition in partitions
+            if committed[partition] >= 0
         ]
         if offsets:
             asked = ConsumerGroupTopicPartitions(group, offsets)
@@ -47,8 +56,9 @@ def copy(servers: str, root: str, topic: str, group: str | None) -> int:
 def copy_records(
     source: Any, target: dict[str, Any], topic: str, committed: dict[int, int]
 ) -> tuple[int, Counter[int]]:
-    """Copy all records up to the end of each partition. Returns their number, and how many of each partition are before
-    its committed offset."""
+    """Copy all records up to the end of each partition. Returns their number, and how many of each
+    partition are before its committed offset.
+    """
     copied, done, ended = 0, Counter[int](), set[int]()
     failed: list[Any] = []
 

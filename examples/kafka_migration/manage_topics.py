@@ -17,7 +17,9 @@ def main(servers: str) -> None:
     """Do it."""
     admin = kafka.AdminClient({"bootstrap.servers": servers})
 
-    new = kafka.NewTopic(TOPIC, num_partitions=1, replication_factor=1, config={"retention.ms": "86400000"})
+    new = kafka.NewTopic(
+        TOPIC, num_partitions=1, replication_factor=1, config={"retention.ms": "86400000"}
+    )
     admin.create_topics([new])[TOPIC].result(30)
     try:
         admin.create_topics([new])[TOPIC].result(30)
@@ -29,10 +31,16 @@ def main(servers: str) -> None:
         time.sleep(0.1)  # a broker answers before it shows the change
     print("partitions:", sorted(partitions))
 
-    longer = kafka.ConfigEntry("retention.ms", "172800000", incremental_operation=kafka.AlterConfigOpType.SET)
-    resource = kafka.ConfigResource(kafka.ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[longer])
+    longer = kafka.ConfigEntry(
+        "retention.ms", "172800000", incremental_operation=kafka.AlterConfigOpType.SET
+    )
+    resource = kafka.ConfigResource(
+        kafka.ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[longer]
+    )
     admin.incremental_alter_configs([resource])[resource].result(30)
-    while (settings := admin.describe_configs([resource])[resource].result(30))["retention.ms"].value != longer.value:
+    while (settings := admin.describe_configs([resource])[resource].result(30))[
+        "retention.ms"
+    ].value != longer.value:
         time.sleep(0.1)
     for name in ("retention.ms", "cleanup.policy"):
         print(f"{name} = {settings[name].value}")

@@ -38,11 +38,15 @@ def main(servers: str) -> None:
     for number in range(300):
         customer = f"customer-{number % 10}"
         headers: Any = [("trace", f"{number:04d}".encode())]
-        producer.produce(TOPIC, f"order {number}", key=customer, headers=headers, on_delivery=report)
+        producer.produce(
+            TOPIC, f"order {number}", key=customer, headers=headers, on_delivery=report
+        )
         producer.poll(0)
     left = producer.flush(30)
     # More than the topic's `max.message.bytes`, also when it is compressed.
-    producer.produce(TOPIC, random.Random(7).randbytes(1_500_000), key="too large", on_delivery=report)
+    producer.produce(
+        TOPIC, random.Random(7).randbytes(1_500_000), key="too large", on_delivery=report
+    )
     left += producer.flush(30)
 
     print("not delivered:", left)

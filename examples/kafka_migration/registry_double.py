@@ -1,7 +1,9 @@
-"""A stand-in for Confluent's Schema Registry: the part of its REST API that `avro_service.py` needs.
+"""A stand-in for Confluent's Schema Registry: the part of its REST API that `avro_service.py`
+needs.
 
-It answers from deltaq's own registry in memory. So a program that runs with confluent-kafka's client on it shows that
-the clients, the serializers and their bytes agree; it does not show that the registries do.
+It answers from deltaq's own registry in memory. So a program that runs with confluent-kafka's
+client on it shows that the clients, the serializers and their bytes agree; it does not show that
+the registries do.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             status, answer = 200, _route(self.registry, path, body)
         except SchemaRegistryError as error:
-            status, answer = error.http_status_code, {"error_code": error.error_code, "message": error.error_message}
+            status, answer = (
+                error.http_status_code,
+                {"error_code": error.error_code, "message": error.error_message},
+            )
         data = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
@@ -54,7 +59,9 @@ def _route(registry: SchemaRegistryClient, path: list[str], body: Any) -> Any:  
         case ["subjects", subject, "versions"]:
             return registry.get_versions(subject)
         case ["subjects", subject, "versions", version]:
-            return _registered(registry.get_version(subject, version if version == "latest" else int(version)))
+            return _registered(
+                registry.get_version(subject, version if version == "latest" else int(version))
+            )
         case ["schemas", "ids", number]:
             return {"schema": registry.get_schema(int(number)).schema_str}
         case ["compatibility", "subjects", subject, "versions", version]:
@@ -68,7 +75,12 @@ def _schema(body: Any) -> Schema:
 
 def _registered(found: Any) -> dict[str, Any]:
     text = found.schema.schema_str
-    return {"subject": found.subject, "version": found.version, "id": found.schema_id, "schema": text}
+    return {
+        "subject": found.subject,
+        "version": found.version,
+        "id": found.schema_id,
+        "schema": text,
+    }
 
 
 @contextmanager

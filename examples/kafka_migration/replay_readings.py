@@ -1,4 +1,5 @@
-"""Replays a topic from a time, without a group: watermarks, offsets by time, `assign`, `seek`, end of partition.
+"""Replays a topic from a time, without a group: watermarks, offsets by time, `assign`, `seek`, end
+of partition.
 
 Usage: python replay_readings.py BOOTSTRAP_SERVERS
 """
@@ -21,12 +22,18 @@ def main(servers: str) -> None:
         producer.produce(TOPIC, str(second), partition=0, timestamp=T0 + 1000 * second)
     print("not delivered:", producer.flush(30))
 
-    settings: dict[str, Any] = {"bootstrap.servers": servers, "group.id": "replay", "enable.auto.commit": False}
+    settings: dict[str, Any] = {
+        "bootstrap.servers": servers,
+        "group.id": "replay",
+        "enable.auto.commit": False,
+    }
     consumer = kafka.Consumer({**settings, "enable.partition.eof": True})
     place = kafka.TopicPartition(TOPIC, 0)
     print("watermarks:", consumer.get_watermark_offsets(place, timeout=30))
     (start,) = consumer.offsets_for_times([kafka.TopicPartition(TOPIC, 0, T0 + 40_000)], timeout=30)
-    (late,) = consumer.offsets_for_times([kafka.TopicPartition(TOPIC, 0, T0 + 3_600_000)], timeout=30)
+    (late,) = consumer.offsets_for_times(
+        [kafka.TopicPartition(TOPIC, 0, T0 + 3_600_000)], timeout=30
+    )
     print("offset of the time:", start.offset, "of a later one:", late.offset)
 
     consumer.assign([start])

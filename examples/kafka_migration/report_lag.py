@@ -8,7 +8,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, TopicPartition, admin
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    TopicPartition,
+    admin,
+)
 
 TOPIC, GROUP = "orders", "billing"
 
@@ -19,7 +25,10 @@ def lag(client: Any) -> dict[int, int]:
     committed = client.list_consumer_group_offsets([asked])[GROUP].result(30).topic_partitions
     spec: Any = admin.OffsetSpec
     latest = {TopicPartition(each.topic, each.partition): spec.latest() for each in committed}
-    ends = {place.partition: future.result(30).offset for place, future in client.list_offsets(latest).items()}
+    ends = {
+        place.partition: future.result(30).offset
+        for place, future in client.list_offsets(latest).items()
+    }
     return {each.partition: ends[each.partition] - each.offset for each in sorted(committed)}
 
 
@@ -31,12 +40,19 @@ def main(servers: str) -> None:
     print("lag:", lag(client))
 
     back = [TopicPartition(TOPIC, 1, 10)]
-    moved = client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP, back)])[GROUP].result(30)
-    print("moved:", [(place.partition, place.offset, place.error) for place in moved.topic_partitions])
+    moved = client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP, back)])[
+        GROUP
+    ].result(30)
+    print(
+        "moved:", [(place.partition, place.offset, place.error) for place in moved.topic_partitions]
+    )
     print("lag:", lag(client))
 
     listed = client.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(30)
-    print("empty groups:", sorted(group.group_id for group in listed.valid if group.group_id in (GROUP, "invoicing")))
+    print(
+        "empty groups:",
+        sorted(group.group_id for group in listed.valid if group.group_id in (GROUP, "invoicing")),
+    )
     print("deleted:", client.delete_consumer_groups([GROUP])[GROUP].result(30))
     try:
         client.delete_consumer_groups([GROUP])[GROUP].result(30)

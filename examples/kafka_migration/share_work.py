@@ -1,4 +1,5 @@
-"""Two members of a group with cooperative rebalancing: partitions move one by one, and nothing is read twice.
+"""Two members of a group with cooperative rebalancing: partitions move one by one, and nothing is
+read twice.
 
 Usage: python share_work.py BOOTSTRAP_SERVERS
 """
@@ -79,7 +80,13 @@ def main(servers: str) -> None:
 
     two = Worker(servers, "two")
     until(lambda: len(one.mine) == len(two.mine) == 2, one, two)
-    print("of 4 partitions each has", len(one.mine), len(two.mine), "and none is shared:", not one.mine & two.mine)
+    print(
+        "of 4 partitions each has",
+        len(one.mine),
+        len(two.mine),
+        "and none is shared:",
+        not one.mine & two.mine,
+    )
     produce(servers, 40, 80)
     until(lambda: len(one.read) + len(two.read) == 80, one, two)
     print("read by two:", len(two.read))

@@ -1,4 +1,5 @@
-"""A service that reads orders in batches, writes invoices, and stores offsets once these are delivered: at least once.
+"""A service that reads orders in batches, writes invoices, and stores offsets once these are
+delivered: at least once.
 
 Usage: python transform_orders.py BOOTSTRAP_SERVERS
 """
@@ -33,7 +34,9 @@ def main(servers: str) -> None:
         for message in batch:
             if message.error():
                 raise kafka.KafkaException(message.error())
-            invoice = json.dumps({"for": message.value().decode(), "trace": message.headers()[0][1].decode()})
+            invoice = json.dumps(
+                {"for": message.value().decode(), "trace": message.headers()[0][1].decode()}
+            )
             producer.produce(INVOICES, invoice, key=message.key())
         if producer.flush(30):
             raise TimeoutError("invoices were not delivered")

@@ -1,4 +1,6 @@
-"""The computation of the service, without I/O: what a batch of events adds to the totals of the users."""
+"""The computation of the service, without I/O: what a batch of events adds to the totals of the
+users.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,20 @@ class Change:
 
 
 def aggregate(batches: Sequence[pa.RecordBatch]) -> Change:
-    """The change that these records make. Each batch has records of one partition, in order, as `consume_arrow` returns
-    them."""
+    """The change that these records make. Each batch has records of one partition, in order, as
+    `consume_arrow` returns them.
+    """
     totals = (
         pa.Table.from_batches(batches)
         .group_by("user_id")
         .aggregate([("value", "count"), ("value", "sum"), ("_timestamp", "max")])
-        # All replicas update users in the same order, so that two transactions cannot wait for each other.
+        # All replicas update users in the same order, so that two transactions cannot wait for each
+        # other.
         .sort_by("user_id")
     )
-    milliseconds = totals["_timestamp_max"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    milliseconds = (
+        totals["_timestamp_max"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    )
     return Change(
         totals["user_id"].to_pylist(),
         totals["value_count"].to_pylist(),

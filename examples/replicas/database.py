@@ -1,8 +1,9 @@
 """The service's tables in PostgreSQL, and the transaction that counts each record once.
 
-`progress` holds the next offset of each partition. A transaction moves it together with the totals, and only from the
-offset that the replica started from. A second replica that has read the same records therefore changes nothing,
-whatever the group says about who owns the partition, and so does a transaction that is repeated after a lost answer.
+`progress` holds the next offset of each partition. A transaction moves it together with the totals,
+and only from the offset that the replica started from. A second replica that has read the same
+records therefore changes nothing, whatever the group says about who owns the partition, and so does
+a transaction that is repeated after a lost answer.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CREATE TABLE IF NOT EXISTS events (
     user_id TEXT PRIMARY KEY, count INT NOT NULL, total_value DOUBLE PRECISION NOT NULL, time BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS progress (
     group_id TEXT, topic TEXT, partition INT, next_offset BIGINT NOT NULL, PRIMARY KEY (group_id, topic, partition));
-"""
+"""  # noqa: E501
 
 ADD = """
 INSERT INTO events AS e (user_id, count, total_value, time)
@@ -45,7 +46,10 @@ INSERT INTO progress (group_id, topic, partition, next_offset)
 SELECT %s, %s, unnest(%s::int[]), 0 ORDER BY 3 ON CONFLICT DO NOTHING
 """
 
-POSITIONS = "SELECT partition, next_offset FROM progress WHERE group_id = %s AND topic = %s AND partition = ANY(%s)"
+POSITIONS = (
+    "SELECT partition, next_offset FROM progress WHERE group_id = %s AND topic = %s AND partition ="
+    " ANY(%s)"
+)
 
 # A suspended replica must not keep its locks, for which the next owner of its partitions waits.
 LIMIT_LOCKS = "SET LOCAL idle_in_transaction_session_timeout = '2s'"
@@ -53,14 +57,17 @@ LIMIT_LOCKS = "SET LOCAL idle_in_transaction_session_timeout = '2s'"
 CONNECT_S = 5.0
 RETRY_MIN_S, RETRY_MAX_S = 0.02, 1.0
 
-# Refused or lost connections and deadlocks; and the end of a session by LIMIT_LOCKS, which has a class of its own.
+# Refused or lost connections and deadlocks; and the end of a session by LIMIT_LOCKS, which has a
+# class of its own.
 TEMPORARY = (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout)
 
 R = TypeVar("R")
 
 
 class StalePositions(Exception):
-    """Another replica has counted records of the change. Nothing was written: read the positions again."""
+    """Another replica has counted records of the change. Nothing was written: read the positions
+    again.
+    """
 
 
 class Stopped(Exception):
@@ -68,16 +75,24 @@ class Stopped(Exception):
 
 
 class Database:
-    """The tables of one group and topic. Each call is one transaction, and is repeated until the database answers.
+    """The tables of one group and topic. Each call is one transaction, and is repeated until the
+    database answers.
 
-    A session lasts for one transaction. The database may therefore accept fewer sessions than there are replicas, for
-    example with `ALTER ROLE ... CONNECTION LIMIT`; a refused replica waits for a random time.
+    A session lasts for one transaction. The database may therefore accept fewer sessions than there
+    are replicas, for example with `ALTER ROLE ... CONNECTION LIMIT`; a refused replica waits for a
+    random time.
 
     `stopping` ends the waiting: then a call raises Stopped. Each `write` takes `delay_s` longer.
     """
 
     def __init__(
-        self, url: str, name: str, group: str, topic: str, stopping: threading.Event, delay_s: float = 0.0
+        self,
+        url: str,
+        name: str,
+        group: str,
+        topic: str,
+        stopping: threading.Event,
+        delay_s: float = 0.0,
     ) -> None:
         self.delay_s = delay_s
         self._where = (group, topic)
@@ -111,8 +126,11 @@ class Database:
 
         return self._transact(read)
 
-    def write(self, change: Change, expected: Mapping[int, int], before_commit: Callable[[], object]) -> None:
-        """Add the change to the totals. `expected` has the positions from which its records were read.
+    def write(
+        self, change: Change, expected: Mapping[int, int], before_commit: Callable[[], object]
+    ) -> None:
+        """Add the change to the totals. `expected` has the positions from which its records were
+        read.
 
         Raises StalePositions if one of them is no longer the partition's next offset.
         """
@@ -121,7 +139,9 @@ class Database:
             partitions = sorted(change.positions)
             before = [expected[partition] for partition in partitions]
             after = [change.positions[partition] for partition in partitions]
-            if connection.execute(ADVANCE, (partitions, before, after, *self._where)).rowcount < len(partitions):
+            if connection.execute(
+                ADVANCE, (partitions, before, after, *self._where)
+            ).rowcount < len(partitions):
                 raise StalePositions
             if self.delay_s:
                 connection.execute("SELECT pg_sleep(%s)", (self.delay_s,))

@@ -1,4 +1,6 @@
-"""Run a producer, replicas and a PostgreSQL, and show who counts what. Keys kill, pause, resume and add replicas."""
+"""Run a producer, replicas and a PostgreSQL, and show who counts what. Keys kill, pause, resume and
+add replicas.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,16 @@ DRAIN_S = 30.0
 class Fleet:
     """The producer and the replicas. The keys act on the selected replica."""
 
-    def __init__(self, root: str, database_url: str, folder: Path, rate: float, session_timeout_s: float) -> None:
+    def __init__(
+        self, root: str, database_url: str, folder: Path, rate: float, session_timeout_s: float
+    ) -> None:
         self._place = ("--root", root)
-        self._of_replicas = ("--database-url", database_url, "--session-timeout", str(session_timeout_s))
+        self._of_replicas = (
+            "--database-url",
+            database_url,
+            "--session-timeout",
+            str(session_timeout_s),
+        )
         self._folder = folder
         self.selected = 0
         self.replicas: list[Program] = []
@@ -49,7 +58,9 @@ class Fleet:
     def add(self) -> None:
         """Start another replica."""
         name = f"{NAME}{len(self.replicas) + 1}"
-        self.replicas.append(Program("service", name, self._folder, *self._place, *self._of_replicas, "--name", name))
+        self.replicas.append(
+            Program("service", name, self._folder, *self._place, *self._of_replicas, "--name", name)
+        )
 
     def press(self, key: str) -> None:
         """Do what a key says. Other keys do nothing."""
@@ -88,8 +99,9 @@ class Fleet:
 
 @contextmanager
 def database(url: str | None, sessions_max: int) -> Iterator[tuple[str, str]]:
-    """The URLs of the replicas and of the observer: of a server that runs as long as the block, or of a schema in the
-    database that `url` names."""
+    """The URLs of the replicas and of the observer: of a server that runs as long as the block, or
+    of a schema in the database that `url` names.
+    """
     if url is None:
         with Postgres(sessions_max) as server:
             yield server.url, server.admin_url
@@ -121,14 +133,18 @@ class Screen:
         sessions = sum(now.sessions.values())
         self._peak = max(self._peak, sessions)
         shown = f"{sessions} (peak {self._peak}, {self._sessions_max})"
-        live.update(render(self._seen[0], now, self._fleet.states(), self._fleet.selected, shown), refresh=True)
+        live.update(
+            render(self._seen[0], now, self._fleet.states(), self._fleet.selected, shown),
+            refresh=True,
+        )
         self._seen.append(now)
         return now
 
 
 def run(fleet: Fleet, screen: Screen, live: Live, keys: Keys, seconds: float) -> None:
-    """Refresh the table and obey the keys, until `q` or the end of the time, which begins with the first event. Then
-    stop the producer, and wait until the replicas have counted all records."""
+    """Refresh the table and obey the keys, until `q` or the end of the time, which begins with the
+    first event. Then stop the producer, and wait until the replicas have counted all records.
+    """
     end_at = float("inf")
     while (left_s := end_at - time.monotonic()) > 0:
         fleet.check()
@@ -150,13 +166,26 @@ def run(fleet: Fleet, screen: Screen, live: Live, keys: Keys, seconds: float) ->
 
 def main() -> None:
     """Run the program."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--root", default=None, help="where the topics are; without, in a temporary folder")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument(
+        "--root", default=None, help="where the topics are; without, in a temporary folder"
+    )
     parser.add_argument("--replicas", type=int, default=3, help="how many to start with")
     parser.add_argument("--rate", type=float, default=2_000, help="events per second")
-    parser.add_argument("--sessions", type=int, default=2, help="sessions that PostgreSQL accepts from all replicas")
-    parser.add_argument("--session-timeout", type=float, default=6.0, help="seconds until a dead replica is replaced")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop so long after the first event")
+    parser.add_argument(
+        "--sessions", type=int, default=2, help="sessions that PostgreSQL accepts from all replicas"
+    )
+    parser.add_argument(
+        "--session-timeout",
+        type=float,
+        default=6.0,
+        help="seconds until a dead replica is replaced",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="stop so long after the first event"
+    )
     args = parser.parse_args()
 
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -164,11 +193,20 @@ def main() -> None:
     url = os.environ.get("DATABASE_URL")
     try:
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deltaq-replicas-")))
+            folder = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="deltaq-replicas-"))
+            )
             # Each run has its own root, so that existing topics stay untouched.
             own = f"replicas-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
             root = str(folder / "topics") if args.root is None else f"{args.root.rstrip('/')}/{own}"
-            print(f"topics in {root}; PostgreSQL takes a few seconds to start" if url is None else root, flush=True)
+            print(
+                (
+                    f"topics in {root}; PostgreSQL takes a few seconds to start"
+                    if url is None
+                    else root
+                ),
+                flush=True,
+            )
             urls = stack.enter_context(database(url, args.sessions))
             show(args, root, folder, *urls, stack)
     except KeyboardInterrupt:
@@ -177,7 +215,9 @@ def main() -> None:
         raise SystemExit(str(error)) from None
 
 
-def show(args: argparse.Namespace, root: str, folder: Path, url: str, observer_url: str, stack: ExitStack) -> None:
+def show(
+    args: argparse.Namespace, root: str, folder: Path, url: str, observer_url: str, stack: ExitStack
+) -> None:
     """Start the programs, run them, and print what they have counted."""
     create_topic(root)
     tables = Database(url, "demo", GROUP, EVENTS.name, threading.Event())
@@ -192,7 +232,10 @@ def show(args: argparse.Namespace, root: str, folder: Path, url: str, observer_u
         run(fleet, Screen(observer, fleet, limit), live, keys, args.seconds)
     last = observer.observe()
     records, users = observer.totals()
-    print(f"\n{last.produced:,} events produced; the totals of {users:,} users add up to {records:,} events")
+    print(
+        f"\n{last.produced:,} events produced; the totals of {users:,} users add up to {records:,} "
+        "events"
+    )
 
 
 if __name__ == "__main__":

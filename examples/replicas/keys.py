@@ -21,7 +21,10 @@ class Keys:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._file is not None:
             termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
@@ -30,4 +33,8 @@ class Keys:
         """The keys that were pressed, after waiting until there is one or the time is over."""
         files = [] if self._file is None else [self._file]
         ready, _, _ = select.select(files, [], [], seconds)
-        return os.read(self._file, 64).decode(errors="replace") if ready and self._file is not None else ""
+        return (
+            os.read(self._file, 64).decode(errors="replace")
+            if ready and self._file is not None
+            else ""
+        )

@@ -1,4 +1,6 @@
-"""What the demo shows: who owns which partition, how far the database is, and the sessions that it serves."""
+"""What the demo shows: who owns which partition, how far the database is, and the sessions that it
+serves.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,19 @@ from deltaq.admin import AdminClient
 from examples.replicas.layout import EVENTS, GROUP
 
 COUNTED = "SELECT partition, next_offset FROM progress WHERE group_id = %s AND topic = %s"
-SESSIONS = "SELECT application_name, count(*) FROM pg_stat_activity WHERE application_name LIKE %s GROUP BY 1"
+SESSIONS = (
+    "SELECT application_name, count(*) FROM pg_stat_activity WHERE application_name LIKE %s GROUP "
+    "BY 1"
+)
 NAME = "replica-"
 """How the names of replicas begin, in the group and in the database."""
 
 
 @dataclass(frozen=True)
 class PartitionState:
-    """One partition: the replica that owns it, the offset up to which its records are counted, and its end."""
+    """One partition: the replica that owns it, the offset up to which its records are counted, and
+    its end.
+    """
 
     partition: int
     owner: str | None
@@ -59,7 +66,9 @@ class Snapshot:
 def counted_per_second(before: Snapshot, now: Snapshot, owner: str) -> float:
     """How many records per second the owner has counted, in the partitions that it has now."""
     counted = {partition.partition: partition.counted for partition in before.partitions}
-    more = sum(partition.counted - counted.get(partition.partition, 0) for partition in now.of(owner))
+    more = sum(
+        partition.counted - counted.get(partition.partition, 0) for partition in now.of(owner)
+    )
     return more / (now.at - before.at)
 
 
@@ -73,8 +82,11 @@ class Observer:
     def observe(self) -> Snapshot:
         """The present state."""
         lag = self._admin.consumer_group_lag([GROUP])[GROUP].result()
-        # The ends are older than the counts, so the lag can be too small for a moment, but never below the truth later.
-        counted: dict[int, int] = dict(self._database.execute(COUNTED, (GROUP, EVENTS.name)).fetchall())
+        # The ends are older than the counts, so the lag can be too small for a moment, but never
+        # below the truth later.
+        counted: dict[int, int] = dict(
+            self._database.execute(COUNTED, (GROUP, EVENTS.name)).fetchall()
+        )
         partitions = tuple(
             PartitionState(
                 found.partition,
@@ -85,7 +97,9 @@ class Observer:
             for found in lag.partitions
         )
         sessions: dict[str, int] = dict(self._database.execute(SESSIONS, (f"{NAME}%",)).fetchall())
-        return Snapshot(time.monotonic(), lag.state.name.lower().replace("_", " "), partitions, sessions)
+        return Snapshot(
+            time.monotonic(), lag.state.name.lower().replace("_", " "), partitions, sessions
+        )
 
     def totals(self) -> tuple[int, int]:
         """The number of records in the users' totals, and that of the users."""

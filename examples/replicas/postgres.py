@@ -3,8 +3,9 @@
     with Postgres(sessions_max=4) as server:
         print(server.url)
 
-`python -m examples.replicas.postgres` runs one until its standard input ends. `Postgres` starts that program, so the
-server and its files are removed when the process that started it has ended, in whatever way.
+`python -m examples.replicas.postgres` runs one until its standard input ends. `Postgres` starts
+that program, so the server and its files are removed when the process that started it has ended, in
+whatever way.
 """
 
 from __future__ import annotations
@@ -39,7 +40,16 @@ ROLE, SUPERUSER = "replicas", "postgres"
 # Access is limited by the folder, which only its owner can enter.
 INITDB = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
 # Small, without TCP, and not durable: the data is thrown away with the server.
-SERVER = ("-c", "listen_addresses=", "-c", "shared_buffers=16MB", "-c", "fsync=off", "-c", "full_page_writes=off")
+SERVER = (
+    "-c",
+    "listen_addresses=",
+    "-c",
+    "shared_buffers=16MB",
+    "-c",
+    "fsync=off",
+    "-c",
+    "full_page_writes=off",
+)
 START_S = 60.0
 STOP_S = 15.0
 
@@ -49,20 +59,31 @@ class NoPostgres(Exception):
 
 
 def find_programs() -> Path:
-    """The folder with `initdb` and `postgres`, of the newest version that is installed. Raises NoPostgres."""
-    found = [folder for pattern in PLACES for folder in Path("/").glob(pattern) if (folder / "initdb").exists()]
+    """The folder with `initdb` and `postgres`, of the newest version that is installed. Raises
+    NoPostgres.
+    """
+    found = [
+        folder
+        for pattern in PLACES
+        for folder in Path("/").glob(pattern)
+        if (folder / "initdb").exists()
+    ]
     if found:
-        return max(found, key=lambda folder: [int(number) for number in re.findall(r"\d+", str(folder))])
+        return max(
+            found, key=lambda folder: [int(number) for number in re.findall(r"\d+", str(folder))]
+        )
     if on_path := shutil.which("initdb"):
         return Path(on_path).resolve().parent
     raise NoPostgres(
-        "no PostgreSQL server is installed. Debian, Ubuntu: apt-get install postgresql; or set DATABASE_URL"
+        "no PostgreSQL server is installed. Debian, Ubuntu: apt-get install postgresql; or set "
+        "DATABASE_URL"
     )
 
 
 class Postgres:
-    """A running server. `url` is that of the role `replicas`, which may have `sessions_max` sessions at a time;
-    `admin_url` is the superuser's."""
+    """A running server. `url` is that of the role `replicas`, which may have `sessions_max`
+    sessions at a time; `admin_url` is the superuser's.
+    """
 
     def __init__(self, sessions_max: int) -> None:
         find_programs()
@@ -78,7 +99,8 @@ class Postgres:
         try:
             self.folder = self._process.stdout.readline().strip()
         except BaseException:
-            self.stop()  # without a reader, the server could not report its folder, and would print a traceback
+            # Without a reader, the server could not report its folder, and would print a traceback.
+            self.stop()
             raise
         if not self.folder:
             self.stop()
@@ -94,7 +116,10 @@ class Postgres:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -120,7 +145,9 @@ def _account() -> _Account:
 
 
 def serve(sessions_max: int) -> None:
-    """Run a server until standard input ends. Prints its folder once it answers. Raises NoPostgres."""
+    """Run a server until standard input ends. Prints its folder once it answers. Raises
+    NoPostgres.
+    """
     programs, account = find_programs(), _account()
     folder = Path(tempfile.mkdtemp(prefix="deltaq-postgres-"))
     log = folder / "log"
@@ -160,7 +187,9 @@ def _create_role(folder: Path, server: subprocess.Popen[str], sessions_max: int)
     deadline = time.monotonic() + START_S
     while server.poll() is None and time.monotonic() < deadline:
         try:
-            with psycopg.connect(f"postgresql://{SUPERUSER}@/postgres?host={folder}", autocommit=True) as connection:
+            with psycopg.connect(
+                f"postgresql://{SUPERUSER}@/postgres?host={folder}", autocommit=True
+            ) as connection:
                 connection.execute(f"CREATE ROLE {ROLE} LOGIN CONNECTION LIMIT {sessions_max}")
                 connection.execute(f"CREATE DATABASE {ROLE} OWNER {ROLE}")
             return True

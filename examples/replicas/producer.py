@@ -29,7 +29,9 @@ def main() -> None:
     on_stop(stopping.set, until_eof=args.until_eof)
 
     begun, count = time.monotonic(), 0
-    with Producer({"bootstrap.servers": args.root, "linger.ms": 50}, on_delivery=report) as producer:
+    with Producer(
+        {"bootstrap.servers": args.root, "linger.ms": 50}, on_delivery=report
+    ) as producer:
         while not stopping.wait(TICK_S):
             due = int((time.monotonic() - begun) * args.rate)
             for _ in range(due - count):

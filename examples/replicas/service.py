@@ -1,4 +1,6 @@
-"""A replica: reads its share of the topic, and adds each event once to the user's totals in PostgreSQL."""
+"""A replica: reads its share of the topic, and adds each event once to the user's totals in
+PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ from examples.replicas.layout import EVENTS, Settings, arguments, create_topic, 
 _log = logging.getLogger(__name__)
 
 POINTS = ("assigned", "received", "written", "committed", "revoked")
-"""The points at which a crash leaves a different state behind: the positions are read but nothing is assigned; rows are
-in memory; they are written but not committed; they are committed but the group does not know; they are committed but
-the partitions are not released."""
+"""The points at which a crash leaves a different state behind: the positions are read but nothing
+is assigned; rows are in memory; they are written but not committed; they are committed but the
+group does not know; they are committed but the partitions are not released.
+"""
 
 
 def pass_on(_: str) -> None:
@@ -29,8 +32,9 @@ def pass_on(_: str) -> None:
 class Replica:
     """One replica. `run` returns after `stop`.
 
-    At most `batch_rows` rows are taken from the consumer and not yet committed to the database. While a transaction
-    takes its time the replica takes no more, the consumer stops reading ahead, and the records wait in the topic.
+    At most `batch_rows` rows are taken from the consumer and not yet committed to the database.
+    While a transaction takes its time the replica takes no more, the consumer stops reading ahead,
+    and the records wait in the topic.
 
     `reached` is called at each of the `POINTS`; tests kill the process there.
     """
@@ -50,21 +54,31 @@ class Replica:
                 "heartbeat.interval.ms": settings.session_timeout_ms // 6,
                 "queued.max.messages.kbytes": settings.read_ahead_kbytes,
                 "fetch.max.bytes": settings.read_ahead_kbytes * 1024,
-                # The database decides where to go on. The group's offsets only show the lag to the tools.
+                # The database decides where to go on. The group's offsets only show the lag to the
+                # tools.
                 "enable.auto.offset.store": False,
                 "auto.commit.interval.ms": 1_000,
-                # Records that were removed before they were counted are an error, not something to pass over.
+                # Records that were removed before they were counted are an error, not something to
+                # pass over.
                 "auto.offset.reset": "error",
             }
         )
-        self._positions: dict[int, int] = {}  # of the assigned partitions, as they are in the database
+        # Of the assigned partitions, as they are in the database.
+        self._positions: dict[int, int] = {}
         self._batches: list[pa.RecordBatch] = []  # records of one transaction
         self.rows_in_flight = 0
 
     def _open_database(self) -> Database:
         settings = self._settings
         delay_s = settings.database_delay_s
-        return Database(settings.database_url, settings.name, settings.group, EVENTS.name, self._stopping, delay_s)
+        return Database(
+            settings.database_url,
+            settings.name,
+            settings.group,
+            EVENTS.name,
+            self._stopping,
+            delay_s,
+        )
 
     @property
     def partitions(self) -> set[int]:
@@ -76,11 +90,17 @@ class Replica:
         self._stopping.set()
 
     def run(self) -> None:
-        """Count records until `stop` is called. Raises KafkaException for an error that needs an operator."""
+        """Count records until `stop` is called. Raises KafkaException for an error that needs an
+        operator.
+        """
         try:
             create_topic(self._settings.root)
             self.database.create_tables()
-            callbacks = {"on_assign": self._assigned, "on_revoke": self._revoked, "on_lost": self._lost}
+            callbacks = {
+                "on_assign": self._assigned,
+                "on_revoke": self._revoked,
+                "on_lost": self._lost,
+            }
             self._consumer.subscribe([EVENTS], **callbacks)
             while not self._stopping.is_set():
                 self._take()
@@ -94,7 +114,9 @@ class Replica:
     def _take(self) -> None:
         """Collect rows for one transaction."""
         until = time.monotonic() + self._settings.linger_s
-        while (room := self._settings.batch_rows - self.rows_in_flight) > 0 and not self._stopping.is_set():
+        while (
+            room := self._settings.batch_rows - self.rows_in_flight
+        ) > 0 and not self._stopping.is_set():
             remaining_s = until - time.monotonic()
             if remaining_s <= 0:
                 return
@@ -118,7 +140,9 @@ class Replica:
         try:
             self.database.write(change, self._positions, lambda: self._reached("written"))
         except StalePositions:
-            _log.warning("another replica has counted records of partitions %s", sorted(change.positions))
+            _log.warning(
+                "another replica has counted records of partitions %s", sorted(change.positions)
+            )
             self._forget_rows()
             self._seek()
             return
@@ -126,7 +150,10 @@ class Replica:
         self._forget_rows()
         self._positions |= change.positions
         self._consumer.store_offsets(
-            offsets=[TopicPartition(EVENTS.name, partition, offset) for partition, offset in change.positions.items()]
+            offsets=[
+                TopicPartition(EVENTS.name, partition, offset)
+                for partition, offset in change.positions.items()
+            ]
         )
 
     def _forget_rows(self) -> None:
@@ -166,7 +193,9 @@ class Replica:
 
 
 def starts(positions: dict[int, int]) -> list[TopicPartition]:
-    """Where to read on. A partition of which nothing was counted starts at its first record, which need not be 0."""
+    """Where to read on. A partition of which nothing was counted starts at its first record, which
+    need not be 0.
+    """
     return [
         TopicPartition(EVENTS.name, partition, offset or OFFSET_BEGINNING)
         for partition, offset in sorted(positions.items())
@@ -174,7 +203,9 @@ def starts(positions: dict[int, int]) -> list[TopicPartition]:
 
 
 def joins_again(error: KafkaException) -> bool:
-    """Whether the consumer has lost its membership, or waits for the store, and goes on by itself."""
+    """Whether the consumer has lost its membership, or waits for the store, and goes on by
+    itself.
+    """
     reason: KafkaError = error.args[0]
     lost = isinstance(error, Fenced) or reason.code() == KafkaError._MAX_POLL_EXCEEDED
     return (lost or reason.retriable()) and not reason.fatal()
@@ -183,12 +214,32 @@ def joins_again(error: KafkaException) -> bool:
 def main() -> None:
     """Run the program."""
     parser = arguments(__doc__)
-    parser.add_argument("--database-url", required=True, help="as libpq takes it, for example postgresql://host/name")
-    parser.add_argument("--name", default=Settings.name, help="shown in the group and in the database's sessions")
-    parser.add_argument("--batch-rows", type=int, default=Settings.batch_rows, help="rows in one transaction, at most")
-    parser.add_argument("--linger", type=float, default=Settings.linger_s, help="seconds to collect a transaction")
-    parser.add_argument("--session-timeout", type=float, default=6.0, help="seconds until a dead replica is replaced")
-    parser.add_argument("--database-delay", type=float, default=0.0, help="seconds to add to each transaction")
+    parser.add_argument(
+        "--database-url",
+        required=True,
+        help="as libpq takes it, for example postgresql://host/name",
+    )
+    parser.add_argument(
+        "--name", default=Settings.name, help="shown in the group and in the database's sessions"
+    )
+    parser.add_argument(
+        "--batch-rows",
+        type=int,
+        default=Settings.batch_rows,
+        help="rows in one transaction, at most",
+    )
+    parser.add_argument(
+        "--linger", type=float, default=Settings.linger_s, help="seconds to collect a transaction"
+    )
+    parser.add_argument(
+        "--session-timeout",
+        type=float,
+        default=6.0,
+        help="seconds until a dead replica is replaced",
+    )
+    parser.add_argument(
+        "--database-delay", type=float, default=0.0, help="seconds to add to each transaction"
+    )
     args = parser.parse_args()
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -28,11 +28,16 @@ class ReplicaState:
 def render(
     before: Snapshot, now: Snapshot, replicas: Sequence[ReplicaState], selected: int, sessions: str
 ) -> RenderableType:
-    """The table at one moment. `before` is an earlier snapshot, for the rates; `sessions` describes the database's."""
+    """The table at one moment. `before` is an earlier snapshot, for the rates; `sessions` describes
+    the database's.
+    """
     produced = (now.produced - before.produced) / (now.at - before.at)
     counted = (now.counted - before.counted) / (now.at - before.at)
     return Group(
-        Text(f"produced {now.produced:,} ({produced:,.0f}/s)   counted {now.counted:,} ({counted:,.0f}/s)"),
+        Text(
+            f"produced {now.produced:,} ({produced:,.0f}/s)   counted {now.counted:,} "
+            f"({counted:,.0f}/s)"
+        ),
         Text(f"group {now.group_state}   database sessions {sessions}"),
         _replicas(before, now, replicas, selected),
         _partitions(now),
@@ -40,7 +45,9 @@ def render(
     )
 
 
-def _replicas(before: Snapshot, now: Snapshot, replicas: Sequence[ReplicaState], selected: int) -> Table:
+def _replicas(
+    before: Snapshot, now: Snapshot, replicas: Sequence[ReplicaState], selected: int
+) -> Table:
     table = Table("", "replica", "state", box=box.SIMPLE_HEAD)
     for name in ("owns", "lag", "rows/s", "sessions", "MB"):
         table.add_column(name, justify="right")
@@ -63,6 +70,8 @@ def _partitions(now: Snapshot) -> Table:
     table = Table("", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for partition in now.partitions:
         table.add_column(f"p{partition.partition}", justify="right")
-    table.add_row("owner", *((partition.owner or "-").removeprefix(NAME) for partition in now.partitions))
+    table.add_row(
+        "owner", *((partition.owner or "-").removeprefix(NAME) for partition in now.partitions)
+    )
     table.add_row("lag", *(str(partition.lag) for partition in now.partitions))
     return table

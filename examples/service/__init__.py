@@ -1,4 +1,5 @@
-"""A template of a long-running service, which reads orders and writes invoices. Any number of instances share the work.
+"""A template of a long-running service, which reads orders and writes invoices. Any number of
+instances share the work.
 
     topic orders (JSON)  ->  service.py, many instances in one group  ->  topic invoices (typed)
                                                                      ->  topic orders.rejected

@@ -6,7 +6,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 
 class Order(BaseModel):
-    """The values of the input, as JSON. The limits ensure that the invoice of each valid order can be written."""
+    """The values of the input, as JSON. The limits ensure that the invoice of each valid order can
+    be written.
+    """
 
     customer: str = Field(max_length=1_000)
     item: str
@@ -27,11 +29,14 @@ class Rejected(Exception):
 
 
 def bill(value: bytes | None, number: str) -> Invoice:
-    """The invoice for an order. `number` is derived from the order's place in the topic, so that an order that is
-    delivered again gets the same one. Raises Rejected."""
+    """The invoice for an order. `number` is derived from the order's place in the topic, so that an
+    order that is delivered again gets the same one. Raises Rejected.
+    """
     try:
         order = Order.model_validate_json(value or b"")
     except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, at['loc'])) or 'value'}: {at['msg']}" for at in error.errors())
+        wrong = (
+            f"{'.'.join(map(str, at['loc'])) or 'value'}: {at['msg']}" for at in error.errors()
+        )
         raise Rejected("; ".join(wrong)) from None
     return Invoice(number=number, customer=order.customer, cents=order.quantity * order.cents)

@@ -1,7 +1,7 @@
 """Health checks and metrics over HTTP.
 
-`/live` and `/ready` answer 200 or 503, `/health` with what the consumer knows as JSON, `/metrics` in the text format of
-Prometheus. No answer waits for the store.
+`/live` and `/ready` answer 200 or 503, `/health` with what the consumer knows as JSON, `/metrics`
+in the text format of Prometheus. No answer waits for the store.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class Endpoints:
 
         self._server = ThreadingHTTPServer((service.settings.host, service.settings.port), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, name="endpoints", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="endpoints", daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -86,7 +88,10 @@ class Endpoints:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
@@ -102,7 +107,11 @@ def answer(service: Observed, path: str) -> tuple[int, str, str]:
     if path == "/health":
         return 200, "application/json", json.dumps(dataclasses.asdict(service.health()))
     if path == "/metrics":
-        return 200, CONTENT_TYPE, prometheus_text(service.metrics()) + "".join(_own_metrics(service))
+        return (
+            200,
+            CONTENT_TYPE,
+            prometheus_text(service.metrics()) + "".join(_own_metrics(service)),
+        )
     return 404, "text/plain", "/live /ready /health /metrics\n"
 
 

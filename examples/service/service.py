@@ -1,7 +1,7 @@
 """The service: reads orders, writes invoices, answers health checks, and ends cleanly at SIGTERM.
 
-Each record is processed at least once: the offsets of a batch are committed after all that it has caused is written. A
-crash in between repeats the batch, with the same invoice numbers.
+Each record is processed at least once: the offsets of a batch are committed after all that it has
+caused is written. A crash in between repeats the batch, with the same invoice numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from deltaq import Consumer, ConsumerHealth, Fenced, KafkaError, KafkaException, Message, Producer, Topic
+from deltaq import (
+    Consumer,
+    ConsumerHealth,
+    Fenced,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    Topic,
+)
 from deltaq.consumer import MembershipState
 from deltaq.metrics import Sample, Totals, consumer_samples, listening
 from examples.service.billing import Invoice, Rejected, bill
@@ -43,14 +52,20 @@ class Settings:
     batch_size: int = 500
     poll_s: float = 0.5
     flush_s: float = 60.0
-    """Time in which a batch must be written. It is below `max.poll.interval.ms`, after which others get the orders."""
+    """Time in which a batch must be written. It is below `max.poll.interval.ms`, after which others
+    get the orders.
+    """
 
     silent_s: float = 120.0
-    """Time without a poll after which the instance is not alive: a hanging call never comes back."""
+    """Time without a poll after which the instance is not alive: a hanging call never comes
+    back.
+    """
 
 
 class NotWritten(Exception):
-    """A message could not be written. The instance ends; the next owner of its partitions repeats the batch."""
+    """A message could not be written. The instance ends; the next owner of its partitions repeats
+    the batch.
+    """
 
 
 class Service:
@@ -103,7 +118,9 @@ class Service:
     # --- the work ---
 
     def run(self) -> None:
-        """Process orders until `stop` is called. Raises NotWritten, and KafkaException for damaged data."""
+        """Process orders until `stop` is called. Raises NotWritten, and KafkaException for damaged
+        data.
+        """
         try:
             with listening(self._totals):
                 self._consumer.subscribe([ORDERS])
@@ -131,10 +148,14 @@ class Service:
         for message in messages:
             self._bill(message)
         if self._producer.flush(self.settings.flush_s) or self._failures:
-            raise NotWritten(f"{len(messages)} orders are processed again: {self._failures or 'no answer in time'}")
+            raise NotWritten(
+                f"{len(messages)} orders are processed again: "
+                f"{self._failures or 'no answer in time'}"
+            )
         try:
             self._consumer.commit(asynchronous=False)
-        except Fenced:  # others have the partitions: they bill these orders again, with the same numbers
+        except Fenced:
+            # Others have the partitions: they bill these orders again, with the same numbers.
             self.counts["repeated"] += len(messages)
 
     def _bill(self, message: Message) -> None:
@@ -156,7 +177,9 @@ class Service:
 
 
 def _passes(error: KafkaError) -> bool:
-    """Whether the consumer goes on by itself: the topic does not exist yet, or the store does not answer."""
+    """Whether the consumer goes on by itself: the topic does not exist yet, or the store does not
+    answer.
+    """
     waits = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MAX_POLL_EXCEEDED)
     return error.code() in waits or error.retriable()
 

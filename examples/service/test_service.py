@@ -42,15 +42,23 @@ def order(root: str, *values: bytes) -> None:
 
 def valid(quantity: int, cents: int = 150, customer: str = "ada") -> bytes:
     """An order of some cups of tea."""
-    return json.dumps({"customer": customer, "item": "tea", "quantity": quantity, "cents": cents}).encode()
+    return json.dumps(
+        {"customer": customer, "item": "tea", "quantity": quantity, "cents": cents}
+    ).encode()
 
 
 @pytest.fixture
-def written(deltaq_root: str, deltaq_messages: Callable[[str | Topic], list[Message]]) -> Callable[[Topic], list[Any]]:
+def written(
+    deltaq_root: str, deltaq_messages: Callable[[str | Topic], list[Message]]
+) -> Callable[[Topic], list[Any]]:
     """`written(topic)`: the messages of a topic, none if it does not exist."""
 
     def read(topic: Topic) -> list[Any]:
-        return deltaq_messages(topic) if Topic(topic.name, bootstrap_servers=deltaq_root).exists() else []
+        return (
+            deltaq_messages(topic)
+            if Topic(topic.name, bootstrap_servers=deltaq_root).exists()
+            else []
+        )
 
     return read
 
@@ -80,12 +88,21 @@ def get(endpoints: Endpoints, path: str) -> tuple[int, str]:
 
 
 def test_an_invoice_has_the_sum_and_a_number_that_is_the_same_at_each_attempt() -> None:
-    assert bill(valid(3), "0-7") == bill(valid(3), "0-7") == Invoice(number="0-7", customer="ada", cents=450)
+    assert (
+        bill(valid(3), "0-7")
+        == bill(valid(3), "0-7")
+        == Invoice(number="0-7", customer="ada", cents=450)
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [(None, "^value: Invalid JSON"), (b"{", "^value: Invalid JSON"), (b"{}", "customer: "), (valid(0), "quantity: ")],
+    [
+        (None, "^value: Invalid JSON"),
+        (b"{", "^value: Invalid JSON"),
+        (b"{}", "customer: "),
+        (valid(0), "quantity: "),
+    ],
 )
 def test_an_invalid_order_is_rejected_with_the_reason(value: bytes | None, reason: str) -> None:
     with pytest.raises(Rejected, match=reason):
@@ -112,7 +129,10 @@ def test_orders_become_invoices_and_invalid_ones_are_set_aside(
     [
         pytest.param(b"x" * 1_000_000, id="no JSON, as large as a message may be"),
         pytest.param(valid(10**12, 10**12), id="a sum above 64 bits"),
-        pytest.param(valid(1, customer="a" * 900_000), id="a name that fits into an order but not into an invoice"),
+        pytest.param(
+            valid(1, customer="a" * 900_000),
+            id="a name that fits into an order but not into an invoice",
+        ),
     ],
 )
 def test_no_order_stops_those_behind_it(
@@ -151,7 +171,10 @@ def test_orders_whose_invoices_cannot_be_written_are_billed_by_the_next_instance
 ) -> None:
     order(deltaq_root, valid(1), valid(2))
     deltaq_faults.add(Rule("put", "topics/invoices/*.parquet", Fault.no_space()))
-    with pytest.raises(NotWritten), running(Service(Settings(deltaq_root, poll_s=0.05))) as (future,):
+    with (
+        pytest.raises(NotWritten),
+        running(Service(Settings(deltaq_root, poll_s=0.05))) as (future,),
+    ):
         until(future.done)
     assert written(INVOICES) == []
     with running(Service(Settings(deltaq_root, poll_s=0.05))):
@@ -190,7 +213,9 @@ def test_an_instance_that_polls_no_more_is_not_alive(deltaq_root: str) -> None:
         until(lambda: not service.is_alive())
 
 
-def test_sigterm_lets_an_instance_finish_and_leave(deltaq_root: str, written: Callable[[Topic], list[Any]]) -> None:
+def test_sigterm_lets_an_instance_finish_and_leave(
+    deltaq_root: str, written: Callable[[Topic], list[Any]]
+) -> None:
     order(deltaq_root, valid(1))
 
     def terminate() -> None:

@@ -4,6 +4,6 @@
     generator.py purchases    ->  purchases    ┼─>  pipeline.py  ->  enriched, running_totals, windows, dead_letters
     generator.py inventories  ->  inventories  ┘
 
-The programs share only the root of the topics. `demo.py` runs them all, and shows them on a page. `shop.ipynb` does the
-same step by step.
-"""
+The programs share only the root of the topics. `demo.py` runs them all, and shows them on a page.
+`shop.ipynb` does the same step by step.
+"""  # noqa: E501

@@ -1,4 +1,6 @@
-"""What the page shows of the topics: a consumer follows them, and this module remembers the newest of each."""
+"""What the page shows of the topics: a consumer follows them, and this module remembers the newest
+of each.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ NO_MONEY = Decimal("0.00")
 
 
 class Board:
-    """The newest state of what the pipeline has written. Values are dicts with the fields of `layout.py`."""
+    """The newest state of what the pipeline has written. Values are dicts with the fields of
+    `layout.py`.
+    """
 
     def __init__(self) -> None:
         self._totals: dict[str, dict[str, Any]] = {}
@@ -28,7 +32,9 @@ class Board:
         self._letters: deque[dict[str, str]] = deque(maxlen=LETTERS)
         self._counts: Counter[str] = Counter()
 
-    def add(self, topic: str, sent: datetime, value: Any, headers: Iterable[tuple[str, bytes | None]]) -> None:
+    def add(
+        self, topic: str, sent: datetime, value: Any, headers: Iterable[tuple[str, bytes | None]]
+    ) -> None:
         """Take in a record."""
         self._counts[topic] += 1
         if topic == ENRICHED:
@@ -58,7 +64,9 @@ class Board:
 
     def shown(self) -> dict[str, Any]:
         """The state for the page. Dollars are text, because JSON has no decimals."""
-        ranked = sorted(self._totals.values(), key=lambda total: (-total["sales"], total["product_id"]))
+        ranked = sorted(
+            self._totals.values(), key=lambda total: (-total["sales"], total["product_id"])
+        )
         return {
             "sales": str(sum((total["sales"] for total in ranked), NO_MONEY)),
             "drinks": sum(total["quantities"] for total in ranked),
@@ -93,7 +101,9 @@ class Board:
         first = max(min(self._minutes), newest - timedelta(minutes=MINUTES - 1))
         count = (newest - first) // timedelta(minutes=1) + 1
         minutes = (first + timedelta(minutes=number) for number in range(count))
-        return [{"at": at.isoformat(), "sales": str(self._minutes.get(at, NO_MONEY))} for at in minutes]
+        return [
+            {"at": at.isoformat(), "sales": str(self._minutes.get(at, NO_MONEY))} for at in minutes
+        ]
 
 
 class Follower:
@@ -101,7 +111,9 @@ class Follower:
 
     def __init__(self, root: str, board: Board) -> None:
         self._board = board
-        self._consumer = Consumer({"bootstrap.servers": root, "group.id": "page", "enable.auto.commit": False})
+        self._consumer = Consumer(
+            {"bootstrap.servers": root, "group.id": "page", "enable.auto.commit": False}
+        )
         written = (ENRICHED, RUNNING_TOTALS, WINDOWS, DEAD_LETTERS)
         self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in written])
 

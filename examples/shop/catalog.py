@@ -12,7 +12,9 @@ SMALLEST_DRAW, LARGEST_DRAW = 3, 200
 
 @dataclass(frozen=True)
 class Family:
-    """What the products of a family have in common. Money is in dollars; `stock` is the opening stock."""
+    """What the products of a family have in common. Money is in dollars; `stock` is the opening
+    stock.
+    """
 
     category: str
     cogs: Decimal
@@ -75,7 +77,9 @@ PRODUCTS = (
     CatalogProduct("IS03", "Coconut Dream", "fn", 192),
     CatalogProduct("IS04", "Cookie Cream", "", 200),
 )
-"""All of them 24 oz., in the order of their propensity. The items and what they contain are of this example."""
+"""All of them 24 oz., in the order of their propensity. The items and what they contain are of this
+example.
+"""
 
 SIZE = "24 oz."
 

@@ -1,9 +1,10 @@
-"""Whether the stream equals a batch: what the topics hold, and the same computed again from the first purchase.
+"""Whether the stream equals a batch: what the topics hold, and the same computed again from the
+first purchase.
 
-Spark commits the rows of a micro-batch to a topic together with the number of the micro-batch, and its checkpoint says
-which purchases that micro-batch has read. A snapshot of the topic can therefore be compared with a batch over exactly
-the purchases from which it was made, while the pipeline runs, and while it is dead. DuckDB computes the batch, so Spark
-is not compared with itself.
+Spark commits the rows of a micro-batch to a topic together with the number of the micro-batch, and
+its checkpoint says which purchases that micro-batch has read. A snapshot of the topic can therefore
+be compared with a batch over exactly the purchases from which it was made, while the pipeline runs,
+and while it is dead. DuckDB computes the batch, so Spark is not compared with itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from examples.shop.queries import DuckDb
 
 @dataclass(frozen=True)
 class Comparison:
-    """A topic, the query that writes it, and SQL for what it holds and for the same as a batch over `covered`."""
+    """A topic, the query that writes it, and SQL for what it holds and for the same as a batch over
+    `covered`.
+    """
 
     query: str
     stream: str
@@ -33,9 +36,10 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
     {
         ENRICHED: Comparison(
             ENRICHED,
-            "SELECT transaction_id, product_id, epoch_us(transaction_timestamp), purchase_quantity, total_purchase"
-            " FROM enriched_table",
-            "SELECT transaction_id, product_id, sold_us, quantity, total_purchase FROM covered WHERE is_valid",
+            "SELECT transaction_id, product_id, epoch_us(transaction_timestamp), purchase_quantity,"
+            " total_purchase FROM enriched_table",
+            "SELECT transaction_id, product_id, sold_us, quantity, total_purchase FROM covered "
+            "WHERE is_valid",
         ),
         DEAD_LETTERS: Comparison(
             ENRICHED,
@@ -47,19 +51,20 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
             """
             SELECT product_id, epoch_us(event_time), transactions, quantities, sales FROM running_totals_table
             QUALIFY row_number() OVER (PARTITION BY _key ORDER BY transactions DESC) = 1
-            """,
+            """,  # noqa: E501
             """
             SELECT product_id, max(sold_us), count(*), sum(quantity)::BIGINT, sum(total_purchase)::DECIMAL(10, 2)
             FROM covered WHERE is_valid GROUP BY product_id
-            """,
+            """,  # noqa: E501
         ),
         WINDOWS: Comparison(
             WINDOWS,
             """
             SELECT epoch_us(window_start), product_id, transactions, quantities, sales FROM windows_table
             QUALIFY row_number() OVER (PARTITION BY _key ORDER BY transactions DESC) = 1
-            """,
-            # A purchase is in the window of ten minutes that began within the last five, and in the one before.
+            """,  # noqa: E501
+            # A purchase is in the window of ten minutes that began within the last five, and in the
+            # one before.
             """
             WITH in_time AS (
                 SELECT *, sold_us - sold_us % 300_000_000 AS newest_us
@@ -69,7 +74,7 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
             )
             SELECT start_us, product_id, count(*), sum(quantity)::BIGINT, sum(total_purchase)::DECIMAL(10, 2)
             FROM in_windows GROUP BY start_us, product_id
-            """,
+            """,  # noqa: E501
         ),
     }
 )
@@ -82,16 +87,18 @@ _SOLD = """
         AND total_purchase = round(quantity * (price + supplement_price) * (1 - member_discount), 2), false
     ) AS is_valid
     FROM purchases
-"""
+"""  # noqa: E501
 _COVERED = """
     CREATE OR REPLACE TEMP TABLE covered AS
     SELECT sold.* FROM sold JOIN read_until ON sold._partition = read_until.number WHERE _offset < next_offset
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the comparison of one topic found: `differences` rows are in the stream or in the batch, but not in both."""
+    """What the comparison of one topic found: `differences` rows are in the stream or in the batch,
+    but not in both.
+    """
 
     topic: str
     batch_id: int
@@ -120,11 +127,14 @@ class BatchCheck:
                 covered[topic] = batch_id, offsets
         if not covered:
             return []
-        # Read last, so that it has all the purchases that the others were made from; and not as a Delta table, which
-        # lacks the offsets of purchases that are not compacted yet.
+        # Read last, so that it has all the purchases that the others were made from; and not as a
+        # Delta table, which lacks the offsets of purchases that are not compacted yet.
         self._engine.register(f"{PURCHASES}_table", self._purchases.to_arrow())
         self._engine.execute(_SOLD)
-        return [self._compare(topic, batch_id, offsets) for topic, (batch_id, offsets) in covered.items()]
+        return [
+            self._compare(topic, batch_id, offsets)
+            for topic, (batch_id, offsets) in covered.items()
+        ]
 
     def _compare(self, topic: str, batch_id: int, offsets: dict[int, int]) -> Verdict:
         bounds = pa.table({"number": list(offsets), "next_offset": list(offsets.values())})
@@ -132,7 +142,10 @@ class BatchCheck:
         self._engine.execute(_COVERED)
         stream, batch = COMPARISONS[topic].stream, COMPARISONS[topic].batch
         return Verdict(
-            topic, batch_id, sum(offsets.values()), self._only_in(stream, batch) + self._only_in(batch, stream)
+            topic,
+            batch_id,
+            sum(offsets.values()),
+            self._only_in(stream, batch) + self._only_in(batch, stream),
         )
 
     def _only_in(self, one: str, other: str) -> int:

@@ -1,4 +1,6 @@
-"""Run the generators and the pipeline of the shop, and serve a page that shows them and can kill the pipeline."""
+"""Run the generators and the pipeline of the shop, and serve a page that shows them and can kill
+the pipeline.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class Repeated(Generic[T]):
         self.result = first
 
     def turn(self) -> bool:
-        """Call the function if it is due. Whether there is a new result. Raises what the function has raised."""
+        """Call the function if it is due. Whether there is a new result. Raises what the function
+        has raised.
+        """
         now = time.monotonic()
         if self._running is None:
             if now >= self._due:
@@ -78,16 +82,27 @@ class Repeated(Generic[T]):
 class Shop:
     """The programs, and what is known of them."""
 
-    def __init__(self, root: str, folder: Path, clock: ShopClock, seed: int | None, stack: ExitStack) -> None:
+    def __init__(
+        self, root: str, folder: Path, clock: ShopClock, seed: int | None, stack: ExitStack
+    ) -> None:
         self._clock = clock
         self._checkpoints = folder / "checkpoints"
         self._purchases = create_topics(root)[PURCHASES]
         pace = ("--speed", str(clock.speed), "--opened", str(clock.opened.timestamp()))
-        sell = (PURCHASES, "--transactions", str(ENDLESS), *(() if seed is None else ("--seed", str(seed))))
+        sell = (
+            PURCHASES,
+            "--transactions",
+            str(ENDLESS),
+            *(() if seed is None else ("--seed", str(seed))),
+        )
         self.pipeline = Pipeline(folder, root, "--checkpoints", str(self._checkpoints), *pace)
         self.generators = [
             Program(name, folder, *arguments, "--root", root, *pace)
-            for name, arguments in ((PRODUCTS, (PRODUCTS,)), (PURCHASES, sell), (INVENTORIES, (INVENTORIES,)))
+            for name, arguments in (
+                (PRODUCTS, (PRODUCTS,)),
+                (PURCHASES, sell),
+                (INVENTORIES, (INVENTORIES,)),
+            )
         ]
         stack.callback(self._stop)
         self._board = Board()
@@ -102,10 +117,14 @@ class Shop:
         self._history: deque[dict[str, object]] = deque(maxlen=HISTORY)
 
     def watch(self) -> None:
-        """Look after the programs, and take in what they have printed. Raises SystemExit if one has failed."""
+        """Look after the programs, and take in what they have printed. Raises SystemExit if one has
+        failed.
+        """
         for program in self.generators:
             if program.state not in ("running", "done"):
-                raise SystemExit(f"{program.name} failed:\n{program.log.read_text(errors='replace')}")
+                raise SystemExit(
+                    f"{program.name} failed:\n{program.log.read_text(errors='replace')}"
+                )
         for line in self.pipeline.watch():
             if line.startswith("{"):
                 self._note("Spark SQL", json.loads(line))
@@ -132,11 +151,17 @@ class Shop:
                 *({"name": program.name, "state": program.state} for program in self.generators),
                 {"name": "pipeline", "state": pipeline.state},
             ],
-            "pipeline": {"state": pipeline.state, "for_s": round(pipeline.for_s), "kills": pipeline.kills},
+            "pipeline": {
+                "state": pipeline.state,
+                "for_s": round(pipeline.for_s),
+                "kills": pipeline.kills,
+            },
             "behind": behind,
             "lags": lags,
             "history": list(self._history),
-            "freshness": [self._shown(engine, *answers) for engine, answers in sorted(self._answers.items())],
+            "freshness": [
+                self._shown(engine, *answers) for engine, answers in sorted(self._answers.items())
+            ],
             "check": shown(self.check.result),
             **self._board.shown(),
         }
@@ -189,7 +214,9 @@ def shown(verdicts: list[Verdict]) -> dict[str, object]:
     }
 
 
-def run(shop: Shop, page: Page, kill: threading.Event, stopping: threading.Event, seconds: float) -> None:
+def run(
+    shop: Shop, page: Page, kill: threading.Event, stopping: threading.Event, seconds: float
+) -> None:
     """Refresh the page until the time is over or `stopping` is set."""
     end_at = time.monotonic() + seconds
     publish_at = time.monotonic()
@@ -209,7 +236,11 @@ def report(verdicts: Iterable[Verdict], pipeline: str, kills: int) -> None:
     """Print how it ended, with `pipeline` in this state."""
     found = list(verdicts)
     if (equal := equals(found)) is None:
-        why = "Spark had not started" if pipeline == "starting" else "Spark had not written to every topic"
+        why = (
+            "Spark had not started"
+            if pipeline == "starting"
+            else "Spark had not written to every topic"
+        )
         outcome = f"was not compared with the batch: {why}"
     else:
         read = min(verdict.purchases for verdict in found)
@@ -219,10 +250,16 @@ def report(verdicts: Iterable[Verdict], pipeline: str, kills: int) -> None:
 
 def main() -> None:
     """Run the program."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--root", default=None, help="the folder of the topics; without, a temporary folder")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument(
+        "--root", default=None, help="the folder of the topics; without, a temporary folder"
+    )
     parser.add_argument("--port", type=int, default=0, help="of the page; 0 chooses a free one")
-    parser.add_argument("--speed", type=float, default=60.0, help="how fast the time in the shop passes")
+    parser.add_argument(
+        "--speed", type=float, default=60.0, help="how fast the time in the shop passes"
+    )
     parser.add_argument("--seed", type=int, default=None, help="sell the same in every run")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     args = parser.parse_args()
@@ -236,7 +273,11 @@ def main() -> None:
         own = f"shop-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
         root = str(folder / "topics") if args.root is None else str(Path(args.root, own).absolute())
         page = stack.enter_context(closing(Page(args.port, kill.set)))
-        print(f"{page.url}\ntopics in {root}; Spark takes half a minute to start; Ctrl-C ends the shop", flush=True)
+        print(
+            f"{page.url}\ntopics in {root}; Spark takes half a minute to start; Ctrl-C ends the "
+            "shop",
+            flush=True,
+        )
         shop = Shop(root, folder, ShopClock(datetime.now(UTC), args.speed), args.seed, stack)
         run(shop, page, kill, stopping, args.seconds)
         report(shop.check.result, shop.pipeline.state, shop.pipeline.kills)

@@ -22,7 +22,9 @@ Money = Annotated[Decimal, Field(max_digits=10, decimal_places=2)]
 
 
 class Product(BaseModel):
-    """A product. The key is `product_id`, so that the newest record of a product replaces the others."""
+    """A product. The key is `product_id`, so that the newest record of a product replaces the
+    others.
+    """
 
     event_time: AwareDatetime
     product_id: str
@@ -96,7 +98,9 @@ class SalesWindow(BaseModel):
 
 
 PURCHASES = "purchases"
-"""JSON, keyed by the product: see `sales.py`. The timestamp of a message is the time at which the till sent it."""
+"""JSON, keyed by the product: see `sales.py`. The timestamp of a message is the time at which the
+till sent it.
+"""
 
 DEAD_LETTERS = "dead_letters"
 """Purchases that are not valid, unchanged, with the headers `reason`, `partition` and `offset`."""
@@ -129,7 +133,9 @@ def create_topics(root: str) -> dict[str, Topic]:
 
 @dataclass(frozen=True)
 class ShopClock:
-    """The time in the shop, which passes `speed` times as fast as ours: a demo of two minutes shows two hours."""
+    """The time in the shop, which passes `speed` times as fast as ours: a demo of two minutes shows
+    two hours.
+    """
 
     opened: datetime
     speed: float = 1.0
@@ -140,7 +146,9 @@ class ShopClock:
 
     def wait_until(self, moment: datetime, stopping: threading.Event) -> bool:
         """Wait for a time in the shop. False if `stopping` was set before."""
-        return not stopping.wait(max(0.0, (moment - self.now()) / timedelta(seconds=1) / self.speed))
+        return not stopping.wait(
+            max(0.0, (moment - self.now()) / timedelta(seconds=1) / self.speed)
+        )
 
     def age_s(self, sent: datetime) -> float:
         """How long ago a time in the shop was, in our seconds."""
@@ -149,11 +157,23 @@ class ShopClock:
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
     """A parser with the arguments that all programs of the shop have."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--root", default="./deltaq-data", help="where the topics are: a folder, or s3://bucket/prefix")
-    parser.add_argument("--speed", type=float, default=1.0, help="how fast the time in the shop passes")
-    parser.add_argument("--opened", type=float, default=None, help="when it began to, in seconds since 1970; now")
-    parser.add_argument("--until-eof", action="store_true", help="stop also when standard input ends")
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument(
+        "--root",
+        default="./deltaq-data",
+        help="where the topics are: a folder, or s3://bucket/prefix",
+    )
+    parser.add_argument(
+        "--speed", type=float, default=1.0, help="how fast the time in the shop passes"
+    )
+    parser.add_argument(
+        "--opened", type=float, default=None, help="when it began to, in seconds since 1970; now"
+    )
+    parser.add_argument(
+        "--until-eof", action="store_true", help="stop also when standard input ends"
+    )
     return parser
 
 
@@ -164,8 +184,9 @@ def clock_of(args: argparse.Namespace) -> ShopClock:
 
 
 def on_stop(stop: Callable[[], None], *, until_eof: bool) -> None:
-    """Call `stop` at SIGTERM and Ctrl-C, and if `until_eof` when standard input ends: then a program ends with the one
-    that started it."""
+    """Call `stop` at SIGTERM and Ctrl-C, and if `until_eof` when standard input ends: then a
+    program ends with the one that started it.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop())
 

@@ -1,7 +1,9 @@
-"""Run the jobs of the shop on Spark. Killed and started again, it goes on where it was, and doubles nothing.
+"""Run the jobs of the shop on Spark. Killed and started again, it goes on where it was, and doubles
+nothing.
 
-Each micro-batch of a query is one commit of each topic that it writes, and carries the query's name and the number of
-the micro-batch. When Spark repeats a micro-batch, the topic knows the number and accepts nothing twice.
+Each micro-batch of a query is one commit of each topic that it writes, and carries the query's name
+and the number of the micro-batch. When Spark repeats a micro-batch, the topic knows the number and
+accepts nothing twice.
 """
 
 from __future__ import annotations
@@ -37,9 +39,15 @@ ATTEMPTS = 5
 def append(frame: DataFrame, root: str, topic: str, batch_id: int, columns: str = "table") -> None:
     """Write the rows of a micro-batch to a topic, unless an earlier attempt has done so.
 
-    The name of the topic stands for the query. A query that starts with a new checkpoint therefore needs a new root.
+    The name of the topic stands for the query. A query that starts with a new checkpoint therefore
+    needs a new root.
     """
-    writer = frame.write.format("deltaq").option("topic", topic).option("columns", columns).mode("append")
+    writer = (
+        frame.write.format("deltaq")
+        .option("topic", topic)
+        .option("columns", columns)
+        .mode("append")
+    )
     writer.option("txnAppId", topic).option("txnVersion", batch_id).save(root)
 
 
@@ -62,8 +70,16 @@ def writers(spark: SparkSession, root: str, checkpoints: Path) -> dict[str, Data
     plans: dict[str, tuple[DataFrame, str, Callable[[DataFrame, int], None]]] = {
         ENRICHED: (messages, "append", enrich),
         # In update mode a micro-batch has the rows that it changed.
-        RUNNING_TOTALS: (jobs.running_totals(purchases), "update", publish(RUNNING_TOTALS, "product_id")),
-        WINDOWS: (jobs.sales_windows(purchases), "update", publish(WINDOWS, "product_id", "window_start")),
+        RUNNING_TOTALS: (
+            jobs.running_totals(purchases),
+            "update",
+            publish(RUNNING_TOTALS, "product_id"),
+        ),
+        WINDOWS: (
+            jobs.sales_windows(purchases),
+            "update",
+            publish(WINDOWS, "product_id", "window_start"),
+        ),
     }
     return {
         name: frame.writeStream.outputMode(mode)
@@ -74,9 +90,11 @@ def writers(spark: SparkSession, root: str, checkpoints: Path) -> dict[str, Data
 
 
 def start(writer: DataStreamWriter, stopping: threading.Event) -> StreamingQuery:
-    """Start a query, and wait for its first micro-batch: on few cores, queries that start together delay each other.
+    """Start a query, and wait for its first micro-batch: on few cores, queries that start together
+    delay each other.
 
-    Spark gives a new Python worker ten seconds to connect. If that is too little on a busy machine, start it again.
+    Spark gives a new Python worker ten seconds to connect. If that is too little on a busy machine,
+    start it again.
     """
     for attempt in range(ATTEMPTS):
         query = writer.start()
@@ -96,18 +114,34 @@ def report(queries: Mapping[str, StreamingQuery], reported: dict[str, int]) -> N
         if (error := query.exception()) is not None:
             raise error
         progress = query.lastProgress
-        if progress is not None and progress.numInputRows and progress.batchId > reported.get(name, -1):
+        if (
+            progress is not None
+            and progress.numInputRows
+            and progress.batchId > reported.get(name, -1)
+        ):
             reported[name] = progress.batchId
             rows, took_ms = progress.numInputRows, progress.batchDuration
-            print(f"{name}: micro-batch {progress.batchId} with {rows} messages in {took_ms} ms", flush=True)
+            print(
+                f"{name}: micro-batch {progress.batchId} with {rows} messages in {took_ms} ms",
+                flush=True,
+            )
 
 
 def main() -> None:
     """Run the program."""
     parser = arguments(__doc__)
-    parser.add_argument("--checkpoints", type=Path, default=Path("deltaq-checkpoints"), help="where Spark keeps state")
-    parser.add_argument("--trigger", type=float, default=1.0, help="seconds between two micro-batches of a query")
-    parser.add_argument("--ask-every", type=float, default=5.0, help="seconds between two rounds of SQL queries")
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=Path("deltaq-checkpoints"),
+        help="where Spark keeps state",
+    )
+    parser.add_argument(
+        "--trigger", type=float, default=1.0, help="seconds between two micro-batches of a query"
+    )
+    parser.add_argument(
+        "--ask-every", type=float, default=5.0, help="seconds between two rounds of SQL queries"
+    )
     args = parser.parse_args()
 
     stopping = threading.Event()

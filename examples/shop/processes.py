@@ -1,4 +1,6 @@
-"""The processes of the shop: three generators, and the pipeline, which is started again whenever it dies."""
+"""The processes of the shop: three generators, and the pipeline, which is started again whenever it
+dies.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ FAILURES_MAX = 3
 
 
 class Program:
-    """A running program of the shop, with its own process group. It stops when this process ends, in whatever way."""
+    """A running program of the shop, with its own process group. It stops when this process ends,
+    in whatever way.
+    """
 
     def __init__(self, name: str, folder: Path, *arguments: str) -> None:
         self.name = name
@@ -129,5 +133,8 @@ class Pipeline:
             self.program.kill()  # also its children, and our end of its standard input
             self._enter("dead")
             if self._failures == FAILURES_MAX:
-                raise SystemExit(f"the pipeline failed:\n{self.program.log.read_text(errors='replace')[-LOG_SHOWN:]}")
+                raise SystemExit(
+                    "the pipeline "
+                    f"failed:\n{self.program.log.read_text(errors='replace')[-LOG_SHOWN:]}"
+                )
         return lines

@@ -1,4 +1,6 @@
-"""Four questions to the shop in SQL, which DuckDB and Spark answer alike while the topics are written."""
+"""Four questions to the shop in SQL, which DuckDB and Spark answer alike while the topics are
+written.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ QUERIES: Mapping[str, str] = MappingProxyType(
             FROM purchases
             WHERE total_purchase = round(quantity * (price + supplement_price) * (1 - member_discount), 2)
             GROUP BY product_id ORDER BY sales DESC, product_id
-        """,
+        """,  # noqa: E501
         "enriched per product": """
             SELECT product_id, product_name, product_category,
                    CAST(sum(purchase_quantity) AS BIGINT) AS quantity,
@@ -49,7 +51,9 @@ QUERIES: Mapping[str, str] = MappingProxyType(
         """,
     }
 )
-"""The text is the same for both engines; they differ in how they read JSON and the newest record of a product."""
+"""The text is the same for both engines; they differ in how they read JSON and the newest record of
+a product.
+"""
 
 
 DUCKDB_VIEWS: Mapping[str, str] = MappingProxyType(
@@ -69,7 +73,7 @@ DUCKDB_VIEWS: Mapping[str, str] = MappingProxyType(
                    try_cast(purchase->>'$.supplement_price' AS DECIMAL(10, 2)) AS supplement_price,
                    try_cast(purchase->>'$.total_purchase' AS DECIMAL(10, 2)) AS total_purchase
             FROM parsed
-        """,
+        """,  # noqa: E501
         "latest_products": """
             SELECT * FROM products_table
             QUALIFY row_number() OVER (PARTITION BY product_id ORDER BY _timestamp DESC) = 1
@@ -136,8 +140,9 @@ class DuckDb:
     def _current(self, topic: str) -> DeltaTable:
         """The table of a topic as it is now. A log that changes during the read is read again.
 
-        deltaq keeps the log of a local topic so short that delta-rs lists it in one piece. On a machine so busy that
-        hundreds of commits pass between that and its reads, an entry can be gone nevertheless.
+        deltaq keeps the log of a local topic so short that delta-rs lists it in one piece. On a
+        machine so busy that hundreds of commits pass between that and its reads, an entry can be
+        gone nevertheless.
         """
         for pause_s in PAUSES_S:
             try:
@@ -181,7 +186,9 @@ class SparkSql:
         self._spark = spark
         self._views: Mapping[str, Callable[[], DataFrame]] = MappingProxyType(
             {
-                PURCHASES: lambda: jobs.checked(jobs.messages(spark.read, root)).withColumnRenamed("timestamp", "sent"),
+                PURCHASES: lambda: jobs.checked(jobs.messages(spark.read, root)).withColumnRenamed(
+                    "timestamp", "sent"
+                ),
                 "latest_products": lambda: latest_by_key(spark, PRODUCTS, root, columns="table"),
                 ENRICHED: lambda: jobs.table(spark, root, ENRICHED),
             }
@@ -190,20 +197,26 @@ class SparkSql:
     def ask(self, query: str) -> Answer:
         """The answer to a query on what is in the topics now."""
         for name, load in self._views.items():
-            if name in query:  # loaded anew each time: Spark answers each query on a frame as it answered the first one
+            # Loaded anew each time: Spark answers each query on a frame as it answered the first
+            # one.
+            if name in query:
                 load().createOrReplaceTempView(name)
         return [row.asDict() for row in self._spark.sql(query).collect()]
 
 
 def newest(answer: Answer) -> datetime | None:
-    """When the newest row that an answer has seen was sent; None if it has seen none, or does not say."""
+    """When the newest row that an answer has seen was sent; None if it has seen none, or does not
+    say.
+    """
     times = [row["newest"] for row in answer if row.get("newest") is not None]
     # Spark gives local times without a zone, as Python counts them.
     return max((time.astimezone(UTC) for time in times), default=None)
 
 
 def ask_all(engine: Engine, clock: ShopClock) -> dict[str, Any]:
-    """Ask all queries once. Returns `ms`, how long each took, and `ages_s`: of the newest row that it saw."""
+    """Ask all queries once. Returns `ms`, how long each took, and `ages_s`: of the newest row that
+    it saw.
+    """
     took_ms: dict[str, float] = {}
     ages_s: dict[str, float] = {}
     for name, query in QUERIES.items():

@@ -1,4 +1,6 @@
-"""What the tills and the store room of the shop do. Everything follows from a random generator and a start time."""
+"""What the tills and the store room of the shop do. Everything follows from a random generator and
+a start time.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from random import Random
 
-from examples.shop.catalog import LARGEST_DRAW, PRODUCTS, SIZE, SMALLEST_DRAW, CatalogProduct, chosen
+from examples.shop.catalog import (
+    LARGEST_DRAW,
+    PRODUCTS,
+    SIZE,
+    SMALLEST_DRAW,
+    CatalogProduct,
+    chosen,
+)
 from examples.shop.layout import Inventory, Product
 
 CENT = Decimal("0.01")
@@ -36,12 +45,16 @@ class Habits:
     """The share of transactions that a till sends late."""
 
     bad: float = 0.0
-    """The share of purchases that a till garbles: half of them are cut off, half have a wrong total."""
+    """The share of purchases that a till garbles: half of them are cut off, half have a wrong
+    total.
+    """
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A message of a till: the time at which it is sent, the product as the key, and the purchase."""
+    """A message of a till: the time at which it is sent, the product as the key, and the
+    purchase.
+    """
 
     at: datetime
     key: str
@@ -139,12 +152,16 @@ def sold(value: bytes | None) -> tuple[str, int] | None:
         return None
 
 
-def restocks(purchases: Iterable[tuple[int, bytes | None]], written: Counter[str]) -> Iterator[Inventory]:
-    """The restocks that follow from purchases, given as time (ms since 1970) and message from the topic's beginning.
+def restocks(
+    purchases: Iterable[tuple[int, bytes | None]], written: Counter[str]
+) -> Iterator[Inventory]:
+    """The restocks that follow from purchases, given as time (ms since 1970) and message from the
+    topic's beginning.
 
-    The stock of a product falls by what was sold. When it falls to `LOW_STOCK` or below, `RESTOCK` are added. The
-    purchases of a product are in one partition, so these restocks are the same in every run. A run that was killed
-    and started again therefore leaves out those that are `written`: their number by product.
+    The stock of a product falls by what was sold. When it falls to `LOW_STOCK` or below, `RESTOCK`
+    are added. The purchases of a product are in one partition, so these restocks are the same in
+    every run. A run that was killed and started again therefore leaves out those that are
+    `written`: their number by product.
     """
     levels = {product.product_id: product.family.stock for product in PRODUCTS}
     known = written.copy()

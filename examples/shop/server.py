@@ -1,4 +1,6 @@
-"""The page of the shop on loopback: three files, a stream of server-sent events, and a button that kills."""
+"""The page of the shop on loopback: three files, a stream of server-sent events, and a button that
+kills.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,20 @@ FILES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "/page.js": ("page.js", "text/javascript"),
     }
 )
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:"
-"""What a browser lets the page load: nothing from elsewhere, and no script or style inside of a value."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:"
+)
+"""What a browser lets the page load: nothing from elsewhere, and no script or style inside of a
+value.
+"""
 
 KEEP_ALIVE_S = 15.0
 
 
 class Page(ThreadingHTTPServer):
-    """Serves the page on loopback. `publish` sends a state to all browsers; `kill` is called by the button."""
+    """Serves the page on loopback. `publish` sends a state to all browsers; `kill` is called by the
+    button.
+    """
 
     daemon_threads = True
 
@@ -35,7 +43,9 @@ class Page(ThreadingHTTPServer):
         self._changed = threading.Condition()
         self._state = ""
         self._version = 0
-        self._serving = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+        self._serving = threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True
+        )
         self._serving.start()
 
     @property
@@ -51,7 +61,9 @@ class Page(ThreadingHTTPServer):
             self._changed.notify_all()
 
     def wait(self, seen: int) -> tuple[int, str]:
-        """The next state after the version `seen`, and its version; the same version if none comes for some time."""
+        """The next state after the version `seen`, and its version; the same version if none comes
+        for some time.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._version > seen, KEEP_ALIVE_S)
             return self._version, self._state
@@ -79,7 +91,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:  # the name is given
         # A page of another site can post here too, but not under our origin.
-        if not self._is_for_us() or self.headers.get("Origin") != f"http://{self.headers.get('Host')}":
+        if (
+            not self._is_for_us()
+            or self.headers.get("Origin") != f"http://{self.headers.get('Host')}"
+        ):
             self._answer(HTTPStatus.FORBIDDEN)
         elif self.path == "/kill":
             self.server.kill()

@@ -1,1 +1,3 @@
-"""Small Spark programs, one idea each. `main(spark, folder)` of a program keeps everything in that folder."""
+"""Small Spark programs, one idea each. `main(spark, folder)` of a program keeps everything in that
+folder.
+"""

@@ -1,4 +1,6 @@
-"""The history of a topic by SQL: Spark's own Delta reads its versions, and the table as it was at each of them."""
+"""The history of a topic by SQL: Spark's own Delta reads its versions, and the table as it was at
+each of them.
+"""
 
 from tempfile import TemporaryDirectory
 
@@ -9,7 +11,9 @@ from deltaq.spark import spark_session
 
 
 def main(spark: SparkSession, folder: str) -> None:
-    """Write messages in three commits, and print what each version has. The session needs `native_delta`."""
+    """Write messages in three commits, and print what each version has. The session needs
+    `native_delta`.
+    """
     root = f"{folder}/events"
     Topic("visits", bootstrap_servers=root).create()
     with Producer({"bootstrap.servers": root}) as producer:
@@ -20,7 +24,9 @@ def main(spark: SparkSession, folder: str) -> None:
 
     table = f"delta.`{root}/topics/visits`"
     for row in spark.sql(f"DESCRIBE HISTORY {table}").orderBy("version").collect():
-        known = spark.sql(f"SELECT count(*), max(cast(value AS string)) FROM {table} VERSION AS OF {row.version}")  # noqa: S608
+        known = spark.sql(
+            f"SELECT count(*), max(cast(value AS string)) FROM {table} VERSION AS OF {row.version}"  # noqa: S608
+        )
         count, latest = known.collect()[0]
         print(f"version {row.version}: {row.operation}, {count} visits, the latest is {latest}")
 

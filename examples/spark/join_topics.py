@@ -1,4 +1,6 @@
-"""Join two topics: each order with its payment, if that is made within an hour. Both topics are streams."""
+"""Join two topics: each order with its payment, if that is made within an hour. Both topics are
+streams.
+"""
 
 from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryDirectory
@@ -11,7 +13,11 @@ from deltaq.spark import spark_session
 
 OPENED = datetime(2026, 1, 5, 9, tzinfo=UTC)
 ORDERS = {f"order-{number}": OPENED + timedelta(minutes=number) for number in range(60)}
-PAYMENTS = {name: at + timedelta(minutes=7 * int(name[6:]) % 90) for name, at in ORDERS.items() if name[-1] != "3"}
+PAYMENTS = {
+    name: at + timedelta(minutes=7 * int(name[6:]) % 90)
+    for name, at in ORDERS.items()
+    if name[-1] != "3"
+}
 """Some are never paid, some after more than an hour."""
 
 
@@ -23,8 +29,14 @@ def produce(root: str, topic: str, times: dict[str, datetime]) -> None:
 
 
 def read(spark: SparkSession, root: str, topic: str, prefix: str) -> DataFrame:
-    """A topic as a stream. The watermark says how long a message of the other topic has to be remembered."""
-    stream = spark.readStream.format("deltaq").options(subscribe=topic, startingOffsets="earliest").load(root)
+    """A topic as a stream. The watermark says how long a message of the other topic has to be
+    remembered.
+    """
+    stream = (
+        spark.readStream.format("deltaq")
+        .options(subscribe=topic, startingOffsets="earliest")
+        .load(root)
+    )
     columns = (f"{column} AS {prefix}_{column}" for column in ("key", "value", "timestamp"))
     return stream.selectExpr(*columns).withWatermark(f"{prefix}_timestamp", "10 minutes")
 
@@ -35,10 +47,15 @@ def main(spark: SparkSession, folder: str) -> None:
     produce(root, "orders", ORDERS)
     produce(root, "payments", PAYMENTS)
 
-    orders, payments = read(spark, root, "orders", "order"), read(spark, root, "payments", "payment")
+    orders, payments = (
+        read(spark, root, "orders", "order"),
+        read(spark, root, "payments", "payment"),
+    )
     in_time = "payment_timestamp BETWEEN order_timestamp AND order_timestamp + INTERVAL 1 HOUR"
     paid = orders.join(payments, expr(f"order_key = payment_key AND {in_time}"))
-    records = paid.selectExpr("order_key AS key", "concat(order_value, ' ', payment_value) AS value")
+    records = paid.selectExpr(
+        "order_key AS key", "concat(order_value, ' ', payment_value) AS value"
+    )
     writer = records.writeStream.format("deltaq").option("topic", "paid")
     writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
     writer.trigger(availableNow=True).start(root).awaitTermination()

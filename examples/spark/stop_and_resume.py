@@ -1,4 +1,6 @@
-"""Stop a query and start it again: it continues where it was, and the topic that it writes has each record once."""
+"""Stop a query and start it again: it continues where it was, and the topic that it writes has each
+record once.
+"""
 
 from tempfile import TemporaryDirectory
 
@@ -18,11 +20,17 @@ def produce(root: str, numbers: range) -> None:
 
 def squares(spark: SparkSession, root: str, checkpoint: str) -> DataStreamWriter:
     """The query. Its checkpoint makes a later run the continuation of an earlier one."""
-    stream = spark.readStream.format("deltaq").options(subscribe="numbers", startingOffsets="earliest")
-    numbers = (
-        stream.option("maxOffsetsPerTrigger", 20).load(root).selectExpr("cast(cast(value AS string) AS long) AS number")
+    stream = spark.readStream.format("deltaq").options(
+        subscribe="numbers", startingOffsets="earliest"
     )
-    writer = numbers.selectExpr("cast(number * number AS string) AS value").writeStream.format("deltaq")
+    numbers = (
+        stream.option("maxOffsetsPerTrigger", 20)
+        .load(root)
+        .selectExpr("cast(cast(value AS string) AS long) AS number")
+    )
+    writer = numbers.selectExpr("cast(number * number AS string) AS value").writeStream.format(
+        "deltaq"
+    )
     return writer.option("topic", "squares").option("checkpointLocation", checkpoint)
 
 
@@ -34,13 +42,16 @@ def main(spark: SparkSession, folder: str) -> None:
     query = squares(spark, root, f"{folder}/checkpoint").start(root)
     while not query.lastProgress:  # no micro-batch is done yet
         query.awaitTermination(1)
-    spark.sparkContext.setLogLevel("OFF")  # Spark logs a micro-batch that is interrupted with its stack traces
+    # Spark logs a micro-batch that is interrupted with its stack traces.
+    spark.sparkContext.setLogLevel("OFF")
     query.stop()
     spark.sparkContext.setLogLevel("WARN")
     print(f"stopped after {len(topic.to_arrow())} squares")
 
     produce(root, range(100, 120))
-    squares(spark, root, f"{folder}/checkpoint").trigger(availableNow=True).start(root).awaitTermination()
+    squares(spark, root, f"{folder}/checkpoint").trigger(availableNow=True).start(
+        root
+    ).awaitTermination()
     found = [int(value) for value in topic.to_arrow()["value"].to_pylist()]
     print(f"{len(found)} squares, each once: {found == [number * number for number in range(120)]}")
 

@@ -1,4 +1,6 @@
-"""Count words: a query reads lines from a topic, and keeps the count of each word as the newest record of its key."""
+"""Count words: a query reads lines from a topic, and keeps the count of each word as the newest
+record of its key.
+"""
 
 from tempfile import TemporaryDirectory
 
@@ -17,7 +19,11 @@ def main(spark: SparkSession, folder: str) -> None:
         for line in LINES:
             producer.produce("lines", line)
 
-    lines = spark.readStream.format("deltaq").option("subscribe", "lines").option("startingOffsets", "earliest")
+    lines = (
+        spark.readStream.format("deltaq")
+        .option("subscribe", "lines")
+        .option("startingOffsets", "earliest")
+    )
     words = lines.load(root).selectExpr("explode(split(cast(value AS string), ' ')) AS word")
     writer = words.groupBy("word").count().writeStream.outputMode("update")
     writer = writer.foreachBatch(upsert_to_topic(root, "counts", key="word"))

@@ -31,7 +31,11 @@ class Program:
         path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
         with log.open("w") as errors:
             self.process = subprocess.Popen(  # noqa: S603  # our own programs
-                command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "PYTHONPATH": path}
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "PYTHONPATH": path},
             )
         self._shown = threading.Thread(target=self._show, daemon=True)
         self._shown.start()
@@ -50,20 +54,28 @@ class Program:
         """Stop it if it is still running."""
         self.process.terminate()
         self.process.wait()
-        # A JVM that was just starting can survive its program for longer, and keeps the pipe of the output open.
+        # A JVM that was just starting can survive its program for longer, and keeps the pipe of the
+        # output open.
         self._shown.join(LAST_LINES_S)
 
 
 def run(root: str, csv: Path, messages: int, interval: float, scratch: Path) -> None:
-    """Run all three until the file has every message. Raises SystemExit with the log of a program that fails."""
+    """Run all three until the file has every message. Raises SystemExit with the log of a program
+    that fails.
+    """
     place = ["--root", root]
     checkpoint = ["--checkpoint", str(scratch / "checkpoint")]
     count = ["--messages", str(messages)]
     programs = [
-        # The reader starts first and the producer last: each waits for the topics that the next one creates.
-        results := Program("results", *place, *count, "--csv", str(csv), log=scratch / "results.log"),
+        # The reader starts first and the producer last: each waits for the topics that the next one
+        # creates.
+        results := Program(
+            "results", *place, *count, "--csv", str(csv), log=scratch / "results.log"
+        ),
         Program("pipeline", *place, *checkpoint, log=scratch / "pipeline.log"),
-        Program("producer", *place, *count, "--interval", str(interval), log=scratch / "producer.log"),
+        Program(
+            "producer", *place, *count, "--interval", str(interval), log=scratch / "producer.log"
+        ),
     ]
     try:
         until = time.monotonic() + LONGEST_S

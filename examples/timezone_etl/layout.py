@@ -10,7 +10,9 @@ from zoneinfo import ZoneInfo
 from deltaq import Topic
 
 CLOCKS = {"timezone1": ZoneInfo("America/New_York"), "timezone2": ZoneInfo("Europe/Paris")}
-"""Topic -> the zone of its clock. Messages are JSON, `{"date": "2024-02-05 10:01:52.884548 -0500", "message": "0"}`."""
+"""Topic -> the zone of its clock. Messages are JSON, `{"date": "2024-02-05 10:01:52.884548 -0500",
+"message": "0"}`.
+"""
 
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S.%f %z"
 
@@ -20,8 +22,14 @@ UNIFIED = "timezone_unified"
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
     """A parser with the arguments that all programs have."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--root", default="./deltaq-data", help="where the topics are: a folder, or s3://bucket/prefix")
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument(
+        "--root",
+        default="./deltaq-data",
+        help="where the topics are: a folder, or s3://bucket/prefix",
+    )
     return parser
 
 

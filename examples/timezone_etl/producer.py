@@ -15,7 +15,10 @@ def report(error: KafkaError | None, message: Message) -> None:
     """Print a delivered message, or end the program if delivery failed."""
     if error is not None:
         raise SystemExit(f"not delivered: {error.str()}")
-    print(f"{message.topic()}[{message.partition()}]@{message.offset()} {message.value().decode()}", flush=True)
+    print(
+        f"{message.topic()}[{message.partition()}]@{message.offset()} {message.value().decode()}",
+        flush=True,
+    )
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
-"""Write the unified times to a CSV file, from the first message on, and append messages as they arrive."""
+"""Write the unified times to a CSV file, from the first message on, and append messages as they
+arrive.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def write_results(consumer: Consumer, path: Path, wanted: int | None) -> None:
                 if (error := message.error()) is not None:
                     raise SystemExit(f"cannot read {UNIFIED}: {error.str()}")
                 value = message.value()
-                rows.writerow([value["timestamp"], value["message"], message.partition(), message.offset()])
+                rows.writerow(
+                    [value["timestamp"], value["message"], message.partition(), message.offset()]
+                )
             written += len(messages)
             if messages:
                 file.flush()
@@ -42,12 +46,17 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--csv", type=Path, default=Path("results.csv"), help="the file to write")
     parser.add_argument(
-        "--messages", type=int, default=None, help="end after this many; without, run until interrupted"
+        "--messages",
+        type=int,
+        default=None,
+        help="end after this many; without, run until interrupted",
     )
     args = parser.parse_args()
 
     wait_for_topics(args.root, [UNIFIED])
-    with Consumer({"bootstrap.servers": args.root, "group.id": "results", "enable.auto.commit": False}) as consumer:
+    with Consumer(
+        {"bootstrap.servers": args.root, "group.id": "results", "enable.auto.commit": False}
+    ) as consumer:
         consumer.subscribe([UNIFIED], on_assign=from_the_beginning)
         try:
             write_results(consumer, args.csv, args.messages)

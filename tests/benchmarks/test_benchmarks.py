@@ -131,9 +131,16 @@ def test_the_same_seed_gives_the_same_values_and_no_two_are_alike():
     assert len(set(values)) == 1000
 
 
-@given(st.lists(st.integers(0, 10**10), min_size=1, max_size=300), st.sampled_from([500, 950, 990, 999, 1000]))
+@given(
+    st.lists(st.integers(0, 10**10), min_size=1, max_size=300),
+    st.sampled_from([500, 950, 990, 999, 1000]),
+)
 def test_a_percentile_is_the_smallest_value_that_enough_values_do_not_exceed(values, per_mille):
-    enough = [value for value in values if sum(v <= value for v in values) * 1000 >= len(values) * per_mille]
+    enough = [
+        value
+        for value in values
+        if sum(v <= value for v in values) * 1000 >= len(values) * per_mille
+    ]
     assert percentile(sorted(values), per_mille) == min(enough)
 
 
@@ -142,7 +149,9 @@ def test_the_histogram_counts_every_measurement_in_its_range(values):
     measured = distribution(values)
     bounds = [0, *(int(bound * 1e6) for bound in BOUNDS_MS), 10**12]
     ranges = pairwise(bounds)
-    assert list(measured.counts) == [sum(low <= value < high for value in values) for low, high in ranges]
+    assert list(measured.counts) == [
+        sum(low <= value < high for value in values) for low, high in ranges
+    ]
     assert measured.max == max(values) / 1e6
     assert len(histogram(measured)) >= sum(1 for count in measured.counts if count)
 
@@ -193,7 +202,9 @@ def test_messages_that_are_all_there_twice_are_noticed_behind_the_last(way, tmp_
     client.create_topic("doubled")
     twice(client, "doubled", random_values(300, seed=1))
     monkeypatch.setitem(throughput._IN, "produce", twice)
-    with pytest.raises(WrongContent, match=f"{way}: 300 messages sent, and the topic has offsets 0 to 600"):
+    with pytest.raises(
+        WrongContent, match=f"{way}: 300 messages sent, and the topic has offsets 0 to 600"
+    ):
         measured_way(client, way, 300, 1, "doubled")
 
 
@@ -206,12 +217,21 @@ def test_speeds_are_best_median_and_worst_of_the_runs():
 
 
 def test_a_target_is_judged_by_the_median_run():
-    runs = tuple(Run("consume_500", 1_000_000, None, seconds, 1.0, None) for seconds in (1.0, 1.5, 1.6))
+    runs = tuple(
+        Run("consume_500", 1_000_000, None, seconds, 1.0, None) for seconds in (1.0, 1.5, 1.6)
+    )
     (target,) = Throughput(runs).targets()
-    assert (target.name, target.aim, target.found, target.met) == ("consume(500)", ">= 800,000/s", "666,667/s", False)
+    assert (target.name, target.aim, target.found, target.met) == (
+        "consume(500)",
+        ">= 800,000/s",
+        "666,667/s",
+        False,
+    )
 
 
-def test_a_report_names_processor_memory_and_the_versions_of_the_peers_that_took_part(tmp_path, monkeypatch):
+def test_a_report_names_processor_memory_and_the_versions_of_the_peers_that_took_part(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("DELTAQ_BENCH_STORE", "minio v1.2")
     monkeypatch.setenv("DELTAQ_BENCH_KAFKA_VERSION", "4.9")
     for name in ("peers", "published", "flow"):
@@ -238,7 +258,9 @@ def test_creating_files_is_timed_below_a_local_root_only(tmp_path):
     assert spread_folders("s3://bucket/prefix") == {}
 
 
-def test_what_is_dropped_from_the_page_cache_is_still_whole_and_no_longer_in_memory_where_the_system_drops_it(tmp_path):
+def test_what_is_dropped_from_the_page_cache_is_still_whole_and_no_longer_in_memory_where_the_system_drops_it(  # noqa: E501
+    tmp_path,
+):
     file, content = tmp_path / "data.parquet", os.urandom(100 * mmap.PAGESIZE)
     with file.open("wb") as opened:
         opened.write(content)
@@ -263,7 +285,9 @@ def pages_in_memory(file: Path) -> int:
     return sum(page & 1 for page in pages)
 
 
-@pytest.mark.parametrize(("others", "said"), [(0.02, "0.02 cores busy"), (0.7, "too many"), (None, "unknown")])
+@pytest.mark.parametrize(
+    ("others", "said"), [(0.02, "0.02 cores busy"), (0.7, "too many"), (None, "unknown")]
+)
 def test_the_report_says_whether_the_machine_was_quiet(others, said):
     found = _report(Throughput((Run("poll", 1_000_000, None, 1.0, 1.0, others),)))
     assert said in as_text(found)
@@ -272,14 +296,21 @@ def test_the_report_says_whether_the_machine_was_quiet(others, said):
 
 def test_a_tiny_run_measures_everything_and_finds_nothing_wrong(tmp_path):
     load = Load(rate=2_000, linger_ms=5.0, seconds=0.3, warmup_s=0.1)
-    plans = {"latency": LatencyPlan((load,), 3), "throughput": ThroughputPlan(2_000, 1, ("produce",))}
+    plans = {
+        "latency": LatencyPlan((load,), 3),
+        "throughput": ThroughputPlan(2_000, 1, ("produce",)),
+    }
     findings = run(plans, str(tmp_path))
     latencies, throughput = findings
     assert isinstance(latencies, Latencies)
     assert isinstance(throughput, Throughput)
     (measured,) = latencies.loads
     assert findings.is_clean
-    assert (measured.verdict.sent, measured.verdict.received, measured.from_send.count) == (800, 800, 600)
+    assert (measured.verdict.sent, measured.verdict.received, measured.from_send.count) == (
+        800,
+        800,
+        600,
+    )
     assert 0 < measured.from_send.p50 <= measured.from_send.p99 <= measured.from_send.max
     assert measured.from_due.max >= measured.from_send.p50
     assert 0 < measured.commits <= 800
@@ -302,7 +333,9 @@ def test_a_consumer_does_not_wait_for_ever_for_a_lost_message(tmp_path, monkeypa
         for sequence in (0, 1, 3):
             producer.produce("events", payloads.make(sequence))
     load = Load(rate=4, linger_ms=5.0, seconds=1.0, warmup_s=0.0)
-    with Consumer({"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
+    with Consumer(
+        {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}
+    ) as consumer:
         consumer.subscribe(["events"])
         consumed = latency.consume_all(consumer, payloads, load, 0.0)
     assert str(judge(load.total, consumed.sequences, consumed.foreign)) == "1 lost"
@@ -330,7 +363,9 @@ def test_what_came_is_not_counted_again_as_unread():
         (3, 0, 6, 2),
     ):
         stamps = array("q", range(arrived))
-        found = latency.with_unread(latency.Consumed(stamps, stamps, stamps, foreign, 0.0), load, records)
+        found = latency.with_unread(
+            latency.Consumed(stamps, stamps, stamps, foreign, 0.0), load, records
+        )
         assert found.foreign - foreign == unread
 
 
@@ -354,7 +389,9 @@ def test_every_operation_of_a_store_is_measured_and_nothing_is_left_behind(local
     assert list(store.list("")) == []
 
 
-def test_an_operation_with_the_wrong_outcome_is_not_measured_as_if_it_had_the_right_one(memory_root, monkeypatch):
+def test_an_operation_with_the_wrong_outcome_is_not_measured_as_if_it_had_the_right_one(
+    memory_root, monkeypatch
+):
     store = open_store(memory_root)
     monkeypatch.setattr(store, "create", store.put)  # a store that ignores the condition
     with pytest.raises(AssertionError, match="no ObjectExists"):
@@ -376,7 +413,9 @@ def test_a_topic_that_is_read_through_is_judged_record_by_record(change, tmp_pat
     monkeypatch.setattr(footprint, "TIMEOUT_S", 1.0)
     root, payloads = str(tmp_path), TimedPayloads(seed=1)
     lines: list[str] = []
-    times_ms = grow(root, "events", Life(commits=3, days=0.1, records=4, partitions=2), payloads, lines.append)
+    times_ms = grow(
+        root, "events", Life(commits=3, days=0.1, records=4, partitions=2), payloads, lines.append
+    )
     assert len(times_ms) == 3
     assert sorted(times_ms) == list(times_ms)
     more = {
@@ -390,7 +429,9 @@ def test_a_topic_that_is_read_through_is_judged_record_by_record(change, tmp_pat
         for value, partition in more:
             producer.produce("events", value, partition=partition)
     verdict, plain_bytes = read_through(root, "events", 2, 14 if change == "lost" else 12, payloads)
-    said = {"nothing": "complete", "lost": "1 lost", "doubled": "1 doubled"}.get(change, "1 foreign")
+    said = {"nothing": "complete", "lost": "1 lost", "doubled": "1 doubled"}.get(
+        change, "1 foreign"
+    )
     assert str(verdict) == said
     assert plain_bytes > 12 * MESSAGE_BYTES
     assert lines == []
@@ -402,19 +443,32 @@ def test_a_small_old_topic_is_compared_with_a_young_one_and_every_object_is_coun
 
     def measured(text):
         if "alternately" in text:
-            sizes.extend(path.stat().st_size for path in Path(tmp_path).glob("topics/old-*/**/*") if path.is_file())
+            sizes.extend(
+                path.stat().st_size
+                for path in Path(tmp_path).glob("topics/old-*/**/*")
+                if path.is_file()
+            )
 
     age = measure_age(str(tmp_path), AgePlan(old, young, rounds=3, spark_rounds=0), measured)
     assert str(age.verdict) == "complete"
     assert age.verdict.sent >= 320 * 6 + 2 * 3
-    assert {cost.operation: (cost.young.count, cost.old.count) for cost in age.costs} == dict.fromkeys(
-        ("acknowledged produce", "poll of a new record", "produce to poll", "open at the end", "open at an old time"),
+    assert {
+        cost.operation: (cost.young.count, cost.old.count) for cost in age.costs
+    } == dict.fromkeys(
+        (
+            "acknowledged produce",
+            "poll of a new record",
+            "produce to poll",
+            "open at the end",
+            "open at an old time",
+        ),
         (3, 3),
     )
     assert (age.old.objects, age.old.bytes) == (len(sizes), sum(sizes))
     assert age.old.payload_bytes == 300 * 6 * MESSAGE_BYTES < age.old.plain_bytes
     assert age.old.parts["log entries"].objects > 300
-    # What had been merged two days before the end was gone by then, but not what was merged at the end.
+    # What had been merged two days before the end was gone by then, but not what was merged at the
+    # end.
     assert 100 <= age.old.parts["data that left the topic"].objects < 150
     findings = _report(age)
     assert findings.is_clean
@@ -423,7 +477,10 @@ def test_a_small_old_topic_is_compared_with_a_young_one_and_every_object_is_coun
 
 
 def test_an_old_topic_is_judged_by_ratios_of_medians_and_by_its_bytes():
-    fast, slow = distribution([10**6, 10**6, 9 * 10**6]), distribution([12 * 10**5, 13 * 10**5, 14 * 10**5])
+    fast, slow = (
+        distribution([10**6, 10**6, 9 * 10**6]),
+        distribution([12 * 10**5, 13 * 10**5, 14 * 10**5]),
+    )
     costs = (Cost("acknowledged produce", fast, slow), Cost("poll", slow, fast))
     size = Footprint(100, 110, {"data": Part(2, 120), "log entries": Part(7, 20)})
     life = Life(1, 1.0)
@@ -442,7 +499,9 @@ def test_an_old_topic_is_judged_by_ratios_of_medians_and_by_its_bytes():
 
 @pytest.mark.long
 def test_trials_with_and_without_maintenance_alternate_and_lose_nothing(tmp_path):
-    plan = MaintenancePlan(Load(rate=2_000, linger_ms=1.0, seconds=0.8, warmup_s=0.2), pairs=2, window_s=0.2)
+    plan = MaintenancePlan(
+        Load(rate=2_000, linger_ms=1.0, seconds=0.8, warmup_s=0.2), pairs=2, window_s=0.2
+    )
     findings = run({"maintenance": plan}, str(tmp_path))
     (cost,) = findings
     assert isinstance(cost, MaintenanceCost)
@@ -495,17 +554,21 @@ def test_live_files_are_counted_entry_by_entry(tmp_path):
             producer.produce("events", b"%d" % number)
             producer.flush()
     topic.delete()
-    entries = [path.read_bytes() for path in sorted(Path(tmp_path).glob("topics/events/_delta_log/*.json"))]
+    entries = [
+        path.read_bytes() for path in sorted(Path(tmp_path).glob("topics/events/_delta_log/*.json"))
+    ]
     assert live_files(entries) == [0, 1, 2, 3, 0]
 
 
-# --- next to Kafka ---------------------------------------------------------------------------------------------------
+# --- next to Kafka
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
 def test_both_clients_get_the_same_loads_and_ways_in_turns(tmp_path, monkeypatch):
     """deltaq stands in for the broker: the program text is the same."""
-    ways = KAFKA_WAYS[:: depth(4, 2)]  # each run is a process of its own, which takes its time to start
+    # Each run is a process of its own, which takes its time to start.
+    ways = KAFKA_WAYS[:: depth(4, 2)]
     monkeypatch.setattr(peers, "KAFKA_WAYS", ways)
     plan = PeerPlan((Load(500, 5.0, 0.4, 0.1),), messages=300, rounds=2)
     clients = [deltaq_client(str(tmp_path / name)) for name in ("one", "other")]
@@ -526,7 +589,10 @@ FLOOR = Floor(1_000, 3, 1.0, 0.5, 0.25, 0.25)
 def test_a_load_is_shown_from_when_it_was_due_and_as_a_multiple_of_the_bare_store():
     load, verdict = Load(10_000, 5.0, 1.0, 0.0), judge(1, array("q", [0]), 0)
     took, late = distribution([6 * 10**6]), distribution([9 * 10**6])
-    both = [Delivered(who, load, verdict, took, late, 1.0, 1.0, 1.0, None, None) for who in ("deltaq", "Kafka")]
+    both = [
+        Delivered(who, load, verdict, took, late, 1.0, 1.0, 1.0, None, None)
+        for who in ("deltaq", "Kafka")
+    ]
     ours = replace(both[0], floor=FLOOR)
     table, *_ = Peers(PeerPlan((load,), 0, 1), (ours, both[1]), ()).tables()
     rows = {row[1]: dict(zip(table.head, row, strict=True)) for row in table.rows}
@@ -538,7 +604,13 @@ def test_a_load_is_shown_from_when_it_was_due_and_as_a_multiple_of_the_bare_stor
 def test_kafkas_consumer_does_not_pause_while_it_has_room_for_more():
     ours, theirs = deltaq_client("root"), kafka_client("host:1")
     assert ours.consumer_conf == ours.conf
-    assert theirs.consumer_conf.items() >= {"fetch.queue.backoff.ms": 0, "bootstrap.servers": "host:1"}.items()
+    assert (
+        theirs.consumer_conf.items()
+        >= {
+            "fetch.queue.backoff.ms": 0,
+            "bootstrap.servers": "host:1",
+        }.items()
+    )
     # librdkafka refuses what is out of its range; it is made without a broker.
     theirs.api.Consumer({**theirs.consumer_conf, "group.id": "g", "log_level": 0}).close()
 
@@ -547,7 +619,18 @@ def test_a_comparison_is_of_medians_and_says_what_was_missed():
     load = Load(10_000, 5.0, 1.0, 0.0)
     verdict = judge(1, array("q", [0]), 0)
     delivered = [
-        Delivered(client, load, verdict, took := distribution([int(ms * 1e6)]), took, 10_000.0, 1.0, 1.0, FLOOR, None)
+        Delivered(
+            client,
+            load,
+            verdict,
+            took := distribution([int(ms * 1e6)]),
+            took,
+            10_000.0,
+            1.0,
+            1.0,
+            FLOOR,
+            None,
+        )
         for client, marks in (("deltaq", (6, 30, 8)), ("Kafka", (5, 5, 99)))
         for ms in marks
     ]
@@ -566,7 +649,9 @@ def test_a_comparison_is_of_medians_and_says_what_was_missed():
         "poll, deltaq/Kafka": ("2.00", True),
     }
     _, speeds_found = peers.tables()
-    assert speeds_found.rows == (("poll", "2,000,000", "1,000,000", "2.00", "0.25", "0.50", "0.50"),)
+    assert speeds_found.rows == (
+        ("poll", "2,000,000", "1,000,000", "2.00", "0.25", "0.50", "0.50"),
+    )
     assert "Kafka" in as_text(_report(peers))
     curve, speed = peers.charts()
     assert isinstance(curve, Chart)
@@ -575,7 +660,8 @@ def test_a_comparison_is_of_medians_and_says_what_was_missed():
     assert speed.series == (("deltaq", (2_000_000,)), ("Kafka", (1_000_000,)))
 
 
-# --- the report ------------------------------------------------------------------------------------------------------
+# --- the report
+# --------------------------------------------------------------------------------------------------
 
 HOSTILE = "<script>alert('1')</script> & \"quoted\" \x00"
 
@@ -601,7 +687,9 @@ class Found:
 
 
 class Page(HTMLParser):
-    """A page as a browser takes it apart: the text of each element, every attribute, and that all is closed."""
+    """A page as a browser takes it apart: the text of each element, every attribute, and that all
+    is closed.
+    """
 
     VOID = frozenset({"meta"})
 
@@ -673,7 +761,11 @@ def test_the_page_loads_nothing_and_runs_nothing():
 
 
 def test_every_cell_of_every_table_is_on_the_page_and_in_the_text():
-    table = Table("Speeds of `poll` and others", ("way", "a second"), (("poll", "1,000"), ("produce", "2,000")))
+    table = Table(
+        "Speeds of `poll` and others",
+        ("way", "a second"),
+        (("poll", "1,000"), ("produce", "2,000")),
+    )
     picture = Table("Spread", (), (("  < 1 ms ##",), ("  < 2 ms #",)))
     findings = _report(Found((table, picture)))
     page = Page(as_html(findings))
@@ -697,7 +789,11 @@ def test_every_cell_of_every_table_is_on_the_page_and_in_the_text():
 
 
 def test_a_missed_target_is_said_in_words():
-    findings = _report(Found(aimed=(at_most("p99", 100, 31.4, " ms"), at_least("speed", 3_000_000, 2_500_000, "/s"))))
+    findings = _report(
+        Found(
+            aimed=(at_most("p99", 100, 31.4, " ms"), at_least("speed", 3_000_000, 2_500_000, "/s"))
+        )
+    )
     page = Page(as_html(findings))
     assert page.texts["strong"][-2:] == ["✓ met", "✗ missed"]
     assert "1 of 2 met." in page.texts["p"]
@@ -731,7 +827,9 @@ def test_json_has_each_finding_in_the_list_of_its_suite():
 )
 def test_every_picture_is_well_formed_and_nothing_lies_outside_of_it(points, log_x, log_y):
     line = Series("deltaq", tuple(sorted(points, key=lambda point: point[0])))
-    drawn = ElementTree.tostring(draw(Chart("Latency", "second", "ms", (line, line), log_x, log_y)), "unicode")
+    drawn = ElementTree.tostring(
+        draw(Chart("Latency", "second", "ms", (line, line), log_x, log_y)), "unicode"
+    )
     svg = ElementTree.fromstring(drawn)
     _, _, width, height = (float(number) for number in svg.attrib["viewBox"].split())
     for place in svg.iter("circle"):
@@ -751,14 +849,23 @@ def test_a_picture_has_units_ticks_and_another_stroke_for_each_line():
     assert "deltaq, Kafka" in svg.attrib["aria-label"]
     page = Page(html)
     assert page.texts["li"] == ["deltaq", "Kafka"]
-    assert page.texts["td"] == ["2", "2", "30", "30"], "the figures, for those who do not see the picture"
+    assert page.texts["td"] == [
+        "2",
+        "2",
+        "30",
+        "30",
+    ], "the figures, for those who do not see the picture"
 
 
 def test_bars_are_as_long_as_their_values_and_each_says_its_own():
-    svg = draw(Bars("Speed", "messages a second", ("poll", "produce"), (("median", (50.0, 100.0)),)))
+    svg = draw(
+        Bars("Speed", "messages a second", ("poll", "produce"), (("median", (50.0, 100.0)),))
+    )
     short, long = (float(bar.attrib["width"]) for bar in svg.iter("rect"))
     assert long == pytest.approx(2 * short, rel=0.01)
-    assert {"poll", "produce", "50", "100", "messages a second"} <= {text.text for text in svg.iter("text")}
+    assert {"poll", "produce", "50", "100", "messages a second"} <= {
+        text.text for text in svg.iter("text")
+    }
 
 
 def test_the_figures_of_a_chart_are_a_row_for_each_x():
@@ -811,7 +918,13 @@ def test_the_ticks_of_a_linear_axis_are_all_in_one_unit():
 def test_the_percentiles_of_a_load_become_a_line_up_to_its_longest():
     measured = distribution([number * 10**6 for number in range(1, 501)])
     line = percentiles("deltaq", [measured])
-    assert line.points == ((2, 250), (10, 450), (20, 475), (100, 495), (500, 500)), "500 messages have no p99.9"
+    assert line.points == (
+        (2, 250),
+        (10, 450),
+        (20, 475),
+        (100, 495),
+        (500, 500),
+    ), "500 messages have no p99.9"
     slower = distribution([number * 3 * 10**6 for number in range(1, 501)])
     assert percentiles("deltaq", [measured, slower, measured]) == line, "the median of the rounds"
     assert percentile_chart("Latency", [line]).log_x

@@ -1,4 +1,6 @@
-"""What the client alone takes is measured with its content checked, and the arithmetic about its memory is right."""
+"""What the client alone takes is measured with its content checked, and the arithmetic about its
+memory is right.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ def memory(taken_mb, verdict=CLEAN):
     ("samples", "slope"),
     [
         ([(0.0, 100.0), (1800.0, 101.0), (3600.0, 102.0)], 2.0),
-        ([(0.0, 0.0), (1.0, 0.0), (2.0, 3.0)], 1.5 * 3600),  # sum of (x - 1) * (y - 1) is 3, of (x - 1)^2 it is 2
+        # Sum of (x - 1) * (y - 1) is 3, of (x - 1)^2 it is 2.
+        ([(0.0, 0.0), (1.0, 0.0), (2.0, 3.0)], 1.5 * 3600),
         ([(10.0, 7.0), (20.0, 7.0)], 0.0),
         ([(10.0, 7.0)], 0.0),
     ],
@@ -58,7 +61,8 @@ def test_memory_growth_is_measured_after_the_warm_up():
     found = memory(lambda second: 500.0 if second < 60 else 200.0 + second / 60)
     assert (found.start_mb, found.end_mb, found.highest_mb) == (201.0, 210.0, 210.0)
     assert found.slope_mb_per_hour == pytest.approx(60.0)
-    # Of the 481 samples of the last eight minutes the first 60 are around second 149.5, the last 60 around 570.5.
+    # Of the 481 samples of the last eight minutes the first 60 are around second 149.5, the last 60
+    # around 570.5.
     assert found.growth == pytest.approx((570.5 - 149.5) / 60 / 201.0)
 
 
@@ -98,8 +102,12 @@ def test_memory_that_a_process_takes_is_seen_on_any_system(monkeypatch):
     assert resident_mb() >= max(before, len(taken) / 1e6)
 
 
-@pytest.mark.parametrize("statm", [client_cost._STATM, Path("/no such file")], ids=["what is taken", "the most ever"])
-def test_the_memory_of_a_steady_load_is_sampled_and_every_message_accounted_for(statm, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "statm", [client_cost._STATM, Path("/no such file")], ids=["what is taken", "the most ever"]
+)
+def test_the_memory_of_a_steady_load_is_sampled_and_every_message_accounted_for(
+    statm, tmp_path, monkeypatch
+):
     monkeypatch.setattr(client_cost, "_STATM", statm)
     plan = MemoryPlan(Load(1_000, 5.0, 0.8, 0.2), judged_s=0.6, sample_s=0.1)
     found = measure_memory(str(tmp_path), plan)
@@ -111,7 +119,9 @@ def test_the_memory_of_a_steady_load_is_sampled_and_every_message_accounted_for(
     assert isinstance(found.growth, float)
 
 
-def test_a_reader_whose_memory_is_watched_notices_what_is_missing_changed_or_doubled(tmp_path, monkeypatch):
+def test_a_reader_whose_memory_is_watched_notices_what_is_missing_changed_or_doubled(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(client_cost, "TIMEOUT_S", 1.0)
     root, payloads, arrivals, ready = str(tmp_path), TimedPayloads(seed=1), Arrivals(), Event()
     client = deltaq_client(root)
@@ -126,7 +136,9 @@ def test_a_reader_whose_memory_is_watched_notices_what_is_missing_changed_or_dou
     assert str(judge(4, arrivals.all(), foreign)) == "1 lost, 1 doubled, 1 foreign"
 
 
-def test_doubles_written_when_the_reader_whose_memory_is_watched_has_stopped_are_counted(tmp_path, monkeypatch):
+def test_doubles_written_when_the_reader_whose_memory_is_watched_has_stopped_are_counted(
+    tmp_path, monkeypatch
+):
     def and_twice_more(client, topic, *arguments):
         foreign = read(client, topic, *arguments)
         with client.api.Producer(client.conf) as producer:
@@ -136,7 +148,9 @@ def test_doubles_written_when_the_reader_whose_memory_is_watched_has_stopped_are
 
     read = client_cost._read
     monkeypatch.setattr(client_cost, "_read", and_twice_more)
-    found = measure_memory(str(tmp_path), MemoryPlan(Load(200, 5.0, 0.3, 0.1), judged_s=0.2, sample_s=0.1))
+    found = measure_memory(
+        str(tmp_path), MemoryPlan(Load(200, 5.0, 0.3, 0.1), judged_s=0.2, sample_s=0.1)
+    )
     assert (str(found.verdict), found.verdict.received) == ("2 foreign", 82)
 
 

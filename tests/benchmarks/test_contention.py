@@ -100,13 +100,24 @@ def test_a_small_plan_loses_nothing_and_every_part_of_it_is_shown(tmp_path):
     assert json.loads(json.dumps(asdict(outcome)))
     assert not outcome.judged
     (readers,), (spread,) = outcome.readers, outcome.spreads
-    assert (readers.verdict.sent, readers.verdict.received, readers.latency.count) == (800, 800, 600)
+    assert (readers.verdict.sent, readers.verdict.received, readers.latency.count) == (
+        800,
+        800,
+        600,
+    )
     assert 0 < readers.latency.p50 <= readers.latency.p99 <= readers.slowest_p99_ms
     assert (spread.verdict.sent, spread.latency.count) == (400 + clients.BURST_WARMUP + 600, 300)
     assert spread.burst_rate > 0
     assert [len(table.rows) for table in outcome.tables()] == [1, 1, 1]
     assert all(len(row) == len(table.head) for table in outcome.tables() for row in table.rows)
-    assert [series.points[0][0] for chart in outcome.charts() for series in chart.series] == [1, 1, 1, 3, 3, 3]
+    assert [series.points[0][0] for chart in outcome.charts() for series in chart.series] == [
+        1,
+        1,
+        1,
+        3,
+        3,
+        3,
+    ]
     assert list(outcome.targets()) == []
 
 
@@ -119,7 +130,11 @@ def test_the_error_of_a_failed_process_ends_the_wait_of_the_others_and_is_raised
 def test_sixteen_producers_are_judged_by_their_attempts_and_against_one():
     alone, many = result(1, 20.0), result(16, 50.0, creates=16)
     outcome = found(alone, many)
-    assert (many.puts_per_commit, outcome.p99_ratio(many), outcome.p99_ratio(alone)) == (1.6, 2.5, 1.0)
+    assert (many.puts_per_commit, outcome.p99_ratio(many), outcome.p99_ratio(alone)) == (
+        1.6,
+        2.5,
+        1.0,
+    )
     assert [(target.found, target.met) for target in outcome.targets()] == [
         ("0.40", False),
         ("1.60", False),
@@ -140,7 +155,11 @@ def test_producers_are_compared_with_one_producer_at_the_same_rate():
 
 
 def test_producers_without_group_commit_are_shown_and_have_no_targets():
-    alone, together, apart = result(1, 20.0), result(16, 50.0), result(16, 80.0, creates=30, without_group_commit=True)
+    alone, together, apart = (
+        result(1, 20.0),
+        result(16, 50.0),
+        result(16, 80.0, creates=30, without_group_commit=True),
+    )
     outcome = found(alone, together, apart)
     (table,) = outcome.tables()
     assert [row[0] for row in table.rows[1:]] == [
@@ -154,11 +173,16 @@ def test_producers_without_group_commit_are_shown_and_have_no_targets():
         "p99 to one producer's, 16 producers, 100/s each",
     ]
     charts = list(outcome.charts())
-    assert [series.name for series in charts[0].series] == ["100/s each", "100/s each, without group commit"]
+    assert [series.name for series in charts[0].series] == [
+        "100/s each",
+        "100/s each, without group commit",
+    ]
 
 
 @pytest.mark.parametrize(("without_group_commit", "asked"), [(False, "auto"), (True, "false")])
-def test_group_commit_is_off_only_where_the_load_says_so(tmp_path, monkeypatch, without_group_commit, asked):
+def test_group_commit_is_off_only_where_the_load_says_so(
+    tmp_path, monkeypatch, without_group_commit, asked
+):
     confs: list[dict[str, object]] = []
 
     class Recording(Producer):
@@ -169,7 +193,9 @@ def test_group_commit_is_off_only_where_the_load_says_so(tmp_path, monkeypatch, 
     monkeypatch.setattr(producers, "Producer", Recording)
     monkeypatch.setattr(producers, "wait_for_all", lambda: None)
     monkeypatch.setattr(producers, "run_together", lambda tasks: [task() for task in tasks])
-    measure_fairness(str(tmp_path), ProducerLoad(1, 0.1, rate=100, without_group_commit=without_group_commit))
+    measure_fairness(
+        str(tmp_path), ProducerLoad(1, 0.1, rate=100, without_group_commit=without_group_commit)
+    )
     assert [conf["deltaq.group.commit"] for conf in confs] == [asked]
 
 
@@ -184,13 +210,25 @@ def test_a_message_missing_at_one_of_many_consumers_makes_a_finding_unclean():
     assert "1 lost" in [row[-1] for table in outcome.tables() for row in table.rows]
 
 
-# --- producers --------------------------------------------------------------------------------------------------------
+# --- producers
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_shares_of_several_producers_are_added_up():
-    requests = {"entry create ok": 3, "entry create exists": 2, "data put ok": 4, "entry get missing": 5}
+    requests = {
+        "entry create ok": 3,
+        "entry create exists": 2,
+        "data put ok": 4,
+        "entry get missing": 5,
+    }
     shares = [
-        Share(sent=4, acknowledged=4, in_time=in_time, requests=requests, waited_ns=array("q", [10**6] * 3))
+        Share(
+            sent=4,
+            acknowledged=4,
+            in_time=in_time,
+            requests=requests,
+            waited_ns=array("q", [10**6] * 3),
+        )
         for in_time in (3, 1, 2)
     ]
     found = summarise(ProducerLoad(3, 1.0), shares, 9, judge(3, array("q", [0, 1, 2])), None)
@@ -217,7 +255,13 @@ def test_missing_doubled_and_foreign_messages_of_several_producers_are_noticed()
 
 def test_surplus_callbacks_of_one_producer_do_not_hide_missing_ones_of_another():
     shares = [
-        Share(sent=10, acknowledged=acknowledged, in_time=5, requests={}, waited_ns=array("q", [10**6]))
+        Share(
+            sent=10,
+            acknowledged=acknowledged,
+            in_time=5,
+            requests={},
+            waited_ns=array("q", [10**6]),
+        )
         for acknowledged in (9, 11, 10)
     ]
     found = summarise(ProducerLoad(3, 1.0), shares, 1, judge(3, array("q", [0, 1, 2])), None)
@@ -245,7 +289,9 @@ def test_a_result_is_clean_only_if_each_callback_is_made_once(times, tmp_path, m
 
 
 def test_messages_of_several_producers_cannot_be_compressed():
-    values = [ProducerPayloads(producer).make(sequence) for producer in range(4) for sequence in range(50)]
+    values = [
+        ProducerPayloads(producer).make(sequence) for producer in range(4) for sequence in range(50)
+    ]
     assert {len(value) for value in values} == {MESSAGE_BYTES}
     # The numbers of producer and message are 16 of 100 bytes; the rest does not become smaller.
     assert len(zlib.compress(b"".join(values), 9)) > 0.84 * len(values) * MESSAGE_BYTES
@@ -258,6 +304,8 @@ def test_several_producers_write_everything_once_and_every_request_is_counted(ra
     found = measure_fairness(str(tmp_path), load)
     assert found.verdict.is_clean, found.verdict
     assert found.verdict.sent >= sum(found.in_time)
-    assert found.acknowledged.count == found.verdict.sent - load.producers, "all but those of the warm-up"
+    assert found.acknowledged.count == found.verdict.sent - load.producers, (
+        "all but those of the warm-up"
+    )
     assert found.creates == found.commits + found.lost_races
     assert found.data_puts >= found.commits > 0

@@ -40,8 +40,12 @@ TINY = replace(
 
 
 def cost(members: int, *, busy: bool = False, **requests: int) -> GroupCost:
-    counted = dict.fromkeys(LABELS, 0) | {name.replace("_", " "): number for name, number in requests.items()}
-    return GroupCost(members, busy, 30.0, 1.0, counted, {"PUT": 30, "GET": 60, "LIST": 0, "DELETE": 0}, 0)
+    counted = dict.fromkeys(LABELS, 0) | {
+        name.replace("_", " "): number for name, number in requests.items()
+    }
+    return GroupCost(
+        members, busy, 30.0, 1.0, counted, {"PUT": 30, "GET": 60, "LIST": 0, "DELETE": 0}, 0
+    )
 
 
 def changes(client: str, ms: float, name: str = CHANGES[0]) -> Changes:
@@ -62,9 +66,24 @@ def found(**parts: Any) -> Groups:
     [
         ("put", member_key("g", "m"), "ok", "heartbeat put"),
         ("get", member_key("g", "m"), "missing", "heartbeat get"),
-        ("get", group_folder("g") + "_delta_log/00000000000000000007.json", "missing", "group log get"),
-        ("create", group_folder("g") + "_delta_log/00000000000000000007.json", "ok", "group log create"),
-        ("create", group_folder("g") + "_delta_log/00000000000000000007.json", "exists", "group log create refused"),
+        (
+            "get",
+            group_folder("g") + "_delta_log/00000000000000000007.json",
+            "missing",
+            "group log get",
+        ),
+        (
+            "create",
+            group_folder("g") + "_delta_log/00000000000000000007.json",
+            "ok",
+            "group log create",
+        ),
+        (
+            "create",
+            group_folder("g") + "_delta_log/00000000000000000007.json",
+            "exists",
+            "group log create refused",
+        ),
         ("get", topic_log("t") + "00000000000000000007.json", "ok", "topic log get"),
         ("get", topic_folder("t") + "x.parquet", "range", "data get"),
         ("delete", member_key("g", "m"), "ok", "other"),
@@ -142,7 +161,9 @@ class PromptMember(Member):
         assert command == "close"
         self.events.append(Happened("closing", monotonic_ns()))
 
-    def await_event(self, kind: str, after_ns: int, partitions: frozenset[int] = frozenset()) -> int:
+    def await_event(
+        self, kind: str, after_ns: int, partitions: frozenset[int] = frozenset()
+    ) -> int:
         return first_after(self.events, kind, after_ns, partitions)
 
 
@@ -155,12 +176,16 @@ def test_changes_are_compared_with_those_of_kafka_and_judged_on_local_disk():
     slow = changes("deltaq", 400.0), changes("Kafka", 800.0), changes("deltaq", 900.0, CHANGES[1])
     outcome = found(changes=slow)
     assert [outcome.ratio(one) for one in slow] == [0.5, 1.0, None]
-    assert [(target.found, target.met) for target in outcome.targets()] == [("400.00 ms", False), ("900.00 ms", True)]
+    assert [(target.found, target.met) for target in outcome.targets()] == [
+        ("400.00 ms", False),
+        ("900.00 ms", True),
+    ]
     assert list(replace(outcome, judged=False).targets()) == []
 
 
 @pytest.mark.parametrize(
-    ("owned", "even"), [([4, 3, 3], True), ([5, 3, 2], False), ([4, 3], False), ([10, 0], False), ([10], True)]
+    ("owned", "even"),
+    [([4, 3, 3], True), ([5, 3, 2], False), ([4, 3], False), ([10, 0], False), ([10], True)],
 )
 def test_a_group_has_started_once_its_partitions_are_shared_evenly(owned, even):
     assert is_even(owned, 10) is even
@@ -208,15 +233,29 @@ def test_a_small_plan_measures_every_part(tmp_path):
     assert outcome.judged
     assert [one.name for one in outcome.changes] == list(CHANGES)
     assert all(0 < one.assigned.p50 <= one.record.p50 for one in outcome.changes)
-    assert [(one.members, one.busy) for one in outcome.costs] == [(1, False), (1, True), (2, False), (2, True)]
-    assert all(one.requests["heartbeat put"] >= 0 and one.requests["group log get"] > 0 for one in outcome.costs)
+    assert [(one.members, one.busy) for one in outcome.costs] == [
+        (1, False),
+        (1, True),
+        (2, False),
+        (2, True),
+    ]
+    assert all(
+        one.requests["heartbeat put"] >= 0 and one.requests["group log get"] > 0
+        for one in outcome.costs
+    )
     assert [one.members for one in outcome.commits] == [2, 2]
     assert all(one.counts[0] > 0 for one in outcome.commits)
-    assert [(one.place, one.topics) for one in outcome.patterns] == [("memory", 5), ("local disk", 5)]
+    assert [(one.place, one.topics) for one in outcome.patterns] == [
+        ("memory", 5),
+        ("local disk", 5),
+    ]
     assert [one.seconds > one.session_s / 2 for one in outcome.takeovers] == [True]
     assert all(len(row) == len(table.head) for table in outcome.tables() for row in table.rows)
     assert [len(table.rows) for table in outcome.tables()] == [3, 1, 4, 2, 3, 2]
-    assert [series.name for chart in outcome.charts() for series in chart.series] == ["idle", "busy"]
+    assert [series.name for chart in outcome.charts() for series in chart.series] == [
+        "idle",
+        "busy",
+    ]
 
 
 def test_a_pattern_has_three_seconds():

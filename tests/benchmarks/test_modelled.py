@@ -1,4 +1,6 @@
-"""The modelled store keeps waiting, counts and charges as its model says, and is otherwise the store behind it."""
+"""The modelled store keeps waiting, counts and charges as its model says, and is otherwise the
+store behind it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from benchmarks.distribution import distribution
 from benchmarks.history import Verdict
 from benchmarks.load import Load
 from benchmarks.modelled import measuring
-from benchmarks.modelled.measuring import TOPIC, Bill, PaddedPayloads, _measure_stream, measure_modelled
+from benchmarks.modelled.measuring import (
+    TOPIC,
+    Bill,
+    PaddedPayloads,
+    _measure_stream,
+    measure_modelled,
+)
 from benchmarks.modelled.model import S3_STANDARD, RequestLatency, StoreModel
 from benchmarks.modelled.outcome import Cell, Modelled
 from benchmarks.modelled.plan import ModelledPlan, Stream
@@ -40,7 +48,8 @@ def cell(linger_ms, requests=None, *, verdict=CLEAN, p99_ms=500.0):
     return Cell(stream, verdict, marks, marks, verdict.sent / 10_000, requests or {}, 1.0, None)
 
 
-# --- the model -------------------------------------------------------------------------------------------------------
+# --- the model
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_rarest_draws_are_finite_too():
@@ -49,7 +58,9 @@ def test_the_rarest_draws_are_finite_too():
 
 
 def test_delays_are_those_of_the_model_and_the_same_for_the_same_seed():
-    drawn, again, other = ([of.request_s("GET") for _ in range(2_000)] for of in (store(), store(), store(seed=2)))
+    drawn, again, other = (
+        [of.request_s("GET") for _ in range(2_000)] for of in (store(), store(), store(seed=2))
+    )
     assert drawn == again != other
     assert median(drawn) == pytest.approx(0.0002, rel=0.1)
     assert sorted(drawn)[1_980] == pytest.approx(0.0004, rel=0.2)
@@ -67,7 +78,8 @@ def test_dollars_a_day_for_keeping_are_those_of_a_week_of_data():
     assert S3_STANDARD.dollars_for_keeping(10.0) == pytest.approx(6_048 * 0.023 * 12 / 365)
 
 
-# --- the store -------------------------------------------------------------------------------------------------------
+# --- the store
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -103,7 +115,11 @@ def test_every_operation_reaches_the_store_behind_it_and_is_counted():
     measured.create("a/c", b"new")
     with pytest.raises(ObjectExists):
         measured.create("a/c", b"newer")
-    assert (measured.get("a/b"), measured.get_impatient("a/b"), measured.get_range("a/b", 1, 2)) == (
+    assert (
+        measured.get("a/b"),
+        measured.get_impatient("a/b"),
+        measured.get_range("a/b", 1, 2),
+    ) == (
         b"0123",
         b"0123",
         b"12",
@@ -113,7 +129,9 @@ def test_every_operation_reaches_the_store_behind_it_and_is_counted():
     with pytest.raises(ObjectMissing):
         measured.get("a/b")
     assert [entry.key for entry in measured.list_some("a/")] == ["a/c"]
-    assert measured.requests() == {"PUT": 3, "GET": 4, "LIST": 3, "DELETE": 1}, "refused and unanswered ones too"
+    assert measured.requests() == {"PUT": 3, "GET": 4, "LIST": 3, "DELETE": 1}, (
+        "refused and unanswered ones too"
+    )
     assert [entry.key for entry in measured.inner.list("")] == ["a/c"]
 
 
@@ -138,7 +156,8 @@ def test_the_modelled_store_is_as_far_away_as_a_bucket():
     assert not watch.wait(0.01), "no notification of the writes of others"
 
 
-# --- measuring -------------------------------------------------------------------------------------------------------
+# --- measuring
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_padded_payload_that_was_changed_anywhere_is_not_taken_for_a_message():
@@ -166,7 +185,8 @@ def test_a_stream_through_the_modelled_store_arrives_whole_and_its_requests_are_
 
 
 def test_what_is_uploaded_and_read_after_the_last_message_was_sent_is_paid_for_too():
-    # Sending is over before the first upload is: of the first flight, and of what was sent during it.
+    # Sending is over before the first upload is: of the first flight, and of what was sent during
+    # it.
     slow = replace(QUICK, latencies={**QUICK.latencies, "PUT": RequestLatency(300, 300)})
     found = _measure_stream(Stream(Load(500, 5.0, 0.2, 0.0), 200), slow, seed=1)
     assert str(found.verdict) == "complete"
@@ -222,7 +242,10 @@ def test_a_plan_is_carried_out_without_a_root_and_every_part_of_it_shown():
     assert json.loads(json.dumps(asdict(found)))
     assert len(found.others_cores) == 1
     assert all(len(row) == len(table.head) for table in found.tables() for row in table.rows)
-    assert [series.name for chart in found.charts() for series in chart.series] == ["0.1 MB/s", "0.1 MB/s"]
+    assert [series.name for chart in found.charts() for series in chart.series] == [
+        "0.1 MB/s",
+        "0.1 MB/s",
+    ]
 
 
 def test_a_finding_tells_dollars_over_linger_and_is_judged_at_one_of_them():
@@ -232,7 +255,10 @@ def test_a_finding_tells_dollars_over_linger_and_is_judged_at_one_of_them():
     assert dollars.series[0].name == "10 MB/s"
     assert dict(dollars.series[0].points) == pytest.approx({5.0: 8.64, 250.0: 3.456 + 0.3456})
     assert arrived.series[0].points == ((5.0, 500.0), (250.0, 800.0))
-    assert [(target.found, target.met) for target in found.targets()] == [("800.00 ms", False), ("800.00 ms", True)]
+    assert [(target.found, target.met) for target in found.targets()] == [
+        ("800.00 ms", False),
+        ("800.00 ms", True),
+    ]
     _, costs, *_ = found.tables()
     name, *figures = costs.rows[0]
     assert name == "10 MB/s of 1 KB, linger 5 ms"

@@ -1,4 +1,6 @@
-"""The published benchmark is replicated with the figures that were published, and what goes wrong in it is noticed."""
+"""The published benchmark is replicated with the figures that were published, and what goes wrong
+in it is noticed.
+"""
 
 from __future__ import annotations
 
@@ -59,19 +61,24 @@ def _numbers(*values: int) -> Int64s:
 FLOOR = Floor(1_000, 3, 1.0, 0.5, 0.25, 0.25)
 
 
-def _result(trial: Trial, *windows: Marks, kept_up_s: float = 0.0, verdict: Verdict | None = None) -> Result:
+def _result(
+    trial: Trial, *windows: Marks, kept_up_s: float = 0.0, verdict: Verdict | None = None
+) -> Result:
     clean = Verdict(trial.load.total, trial.load.total, 0, 0, 0, 0)
     whole = windows[0]
     figures = (trial.load.rate, kept_up_s, 10, 20_000, 3_000, 1.0, 1.0, FLOOR, 0.01)
     return Result(trial, verdict or clean, windows, whole, whole, whole, *figures)
 
 
-# --- the arithmetic --------------------------------------------------------------------------------------------------
+# --- the arithmetic
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_published_figures_are_those_that_were_published():
     """In seconds, as in the article."""
-    figures = [(one.rate, one.mode_ms, *(mark / 1000 for mark in astuple(one.marks))) for one in PUBLISHED]
+    figures = [
+        (one.rate, one.mode_ms, *(mark / 1000 for mark in astuple(one.marks))) for one in PUBLISHED
+    ]
     assert {figure.mode_ms for figure in PUBLISHED} == set(MODES_MS)
     assert sorted(figures) == [
         (10_000, 100, 0.26, 0.35, 0.36, 0.53, 0.67),
@@ -92,18 +99,24 @@ def test_the_full_plan_has_every_rate_that_was_asked_for_and_delta_rs_at_two_of_
 
 
 def test_marks_are_the_smallest_values_that_enough_values_do_not_exceed():
-    assert marks(_numbers(*(number * MS for number in range(100, 0, -1)))) == Marks(50, 75, 85, 95, 99)
+    assert marks(_numbers(*(number * MS for number in range(100, 0, -1)))) == Marks(
+        50, 75, 85, 95, 99
+    )
     assert marks(_numbers(4 * MS, 1 * MS, 3 * MS, 2 * MS)) == Marks(2, 3, 4, 4, 4)
     with pytest.raises(ValueError, match="nothing was measured"):
         marks(_numbers())
 
 
 def test_windows_are_of_messages_that_were_due_in_the_same_time_after_the_warm_up():
-    # Two a second: messages 0 and 1 warm up, 2 to 5 are due in the first two seconds that count, 6 to 9 in the next.
+    # Two a second: messages 0 and 1 warm up, 2 to 5 are due in the first two seconds that count, 6
+    # to 9 in the next.
     load = Load(rate=2, linger_ms=5.0, seconds=4.0, warmup_s=1.0)
     sequences = _numbers(2, 3, 6, 5, 4, 7, 9, 8)
     latency_ns = _numbers(*(ms * MS for ms in (4, 1, 50, 3, 2, 10, 20, 30)))
-    assert by_window(load, sequences, latency_ns, 2.0) == (Marks(2, 3, 4, 4, 4), Marks(20, 30, 50, 50, 50))
+    assert by_window(load, sequences, latency_ns, 2.0) == (
+        Marks(2, 3, 4, 4, 4),
+        Marks(20, 30, 50, 50, 50),
+    )
     assert len(by_window(load, sequences, latency_ns, 1.0)) == 4
 
 
@@ -127,7 +140,9 @@ def test_the_middle_is_of_each_mark_the_median_of_the_windows():
         ((10, 20, 30, 40), 1000, 6.0),
     ],
 )
-def test_a_rate_is_kept_up_until_a_window_is_late_and_never_if_less_was_sent(p99s, achieved_rate, kept_up_s):
+def test_a_rate_is_kept_up_until_a_window_is_late_and_never_if_less_was_sent(
+    p99s, achieved_rate, kept_up_s
+):
     load = Load(1000, 5.0, seconds=6.0, warmup_s=0.0)
     windows = [Marks(1, 1, 1, 1, p99) for p99 in p99s]
     assert _kept_up_s(load, windows, 2.0, achieved_rate) == kept_up_s
@@ -146,11 +161,15 @@ def test_the_rates_of_a_range_are_streamed_for_as_long_as_the_article_did():
 
 def test_a_spike_lasts_from_its_first_to_its_last_high_window_and_names_the_highest():
     windows = [Marks(1, 1, 1, 1, p99) for p99 in (10, 31, 90, 10, 10, 30, 10, 10, 40)]
-    assert spikes(windows, 5.0) == (Spike(5.0, 15.0, 90, is_recovered=True), Spike(40.0, 45.0, 40, is_recovered=False))
+    assert spikes(windows, 5.0) == (
+        Spike(5.0, 15.0, 90, is_recovered=True),
+        Spike(40.0, 45.0, 40, is_recovered=False),
+    )
     assert spikes(windows[3:8], 5.0) == ()
 
 
-# --- the rows --------------------------------------------------------------------------------------------------------
+# --- the rows
+# --------------------------------------------------------------------------------------------------
 
 
 def _read(rows: TimedRows, *columns: pa.Array | pa.ChunkedArray) -> Arrivals:
@@ -193,7 +212,9 @@ def test_rows_that_were_never_made_are_counted_apart():
         ((0, 1, 2, 2, 4, 5), "1 lost, 1 doubled"),
     ],
 )
-def test_a_row_that_is_lost_doubled_or_disordered_in_a_table_is_noticed(way, sequences, said, tmp_path, monkeypatch):
+def test_a_row_that_is_lost_doubled_or_disordered_in_a_table_is_noticed(
+    way, sequences, said, tmp_path, monkeypatch
+):
     monkeypatch.setattr(pipeline, "TIMEOUT_S", 1.0)
     monkeypatch.setattr(pipeline, "QUIET_S", 0.1)
     root, rows = str(tmp_path), TimedRows(seed=1)
@@ -216,7 +237,8 @@ def test_a_row_that_is_lost_doubled_or_disordered_in_a_table_is_noticed(way, seq
     assert str(verdict) == said
 
 
-# --- both processes --------------------------------------------------------------------------------------------------
+# --- both processes
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,7 +253,9 @@ def test_a_row_that_is_lost_doubled_or_disordered_in_a_table_is_noticed(way, seq
 )
 def test_a_small_run_goes_from_process_to_process_and_leaves_nothing_behind(trial, tmp_path):
     lines: list[str] = []
-    finding: Finding = measure_published(str(tmp_path), PublishedPlan((trial,), window_s=0.2), lines.append)
+    finding: Finding = measure_published(
+        str(tmp_path), PublishedPlan((trial,), window_s=0.2), lines.append
+    )
     assert isinstance(finding, Published)
     assert finding.is_clean
     (result,) = finding.results
@@ -244,7 +268,9 @@ def test_a_small_run_goes_from_process_to_process_and_leaves_nothing_behind(tria
     assert result.commits > 0
     assert result.data_bytes > trial.load.total * MESSAGE_BYTES
     assert result.log_bytes > 0
-    assert not [entry.key for entry in open_store(str(tmp_path)).list("") if entry.key.endswith(".parquet")]
+    assert not [
+        entry.key for entry in open_store(str(tmp_path)).list("") if entry.key.endswith(".parquet")
+    ]
     assert "complete" in lines[-1]
     assert json.loads(json.dumps(asdict(finding)))["results"][0]["verdict"]["lost"] == 0
 
@@ -262,13 +288,17 @@ def test_a_double_written_after_the_reader_stopped_is_counted(tmp_path, monkeypa
     assert result.verdict == Verdict(300, 301, 0, 0, 0, 1)
 
 
-def test_a_load_that_fails_is_reported_and_the_figures_of_the_others_are_kept(tmp_path, monkeypatch):
+def test_a_load_that_fails_is_reported_and_the_figures_of_the_others_are_kept(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(measuring, "create_queue", lambda uri: None)
     fails = Trial(Load(1_000, 0.0, 0.4, 0.1), DELTA_RS, 50.0)
     first, last = (Trial(Load(rate, 5.0, 0.2, 0.1)) for rate in (1_000, 2_000))
     kept: list[tuple[str, str]] = []
     plan = PublishedPlan((first, fails, last), 0.2)
-    found = measure_published(str(tmp_path), plan, lambda text: None, lambda *file: kept.append(file))
+    found = measure_published(
+        str(tmp_path), plan, lambda text: None, lambda *file: kept.append(file)
+    )
     assert [result.trial for result in found.results] == [first, last]
     ((load, reason),) = found.failures
     assert (load, "TableNotFoundError" in reason, found.is_clean) == (str(fails), True, False)
@@ -277,7 +307,8 @@ def test_a_load_that_fails_is_reported_and_the_figures_of_the_others_are_kept(tm
     assert rates == [["1000"], ["1000", "2000"]], "after each load"
 
 
-# --- what it says ----------------------------------------------------------------------------------------------------
+# --- what it says
+# --------------------------------------------------------------------------------------------------
 
 OURS = Marks(10.0, 11.0, 12.0, 13.0, 14.0)
 THEIRS = Marks(55.0, 80.0, 90.0, 95.0, 140.0)
@@ -296,20 +327,34 @@ def test_the_report_has_ours_the_published_and_the_plain_one_side_by_side():
     for table in (windows, whole, ratios, conditions):
         assert {len(row) for row in table.rows} == {len(table.head)}
     first = dict(zip(windows.head, windows.rows[0], strict=True))
-    assert (first["load"], first["p50"], first["worst p99"]) == ("70,000/s, linger 20 ms", "10.0", "14.0")
+    assert (first["load"], first["p50"], first["worst p99"]) == (
+        "70,000/s, linger 20 ms",
+        "10.0",
+        "14.0",
+    )
     published = first["published, 1000 ms"], first["published, 100 ms"], first["best/p50"]
     assert (published, first["kept up"]) == (("1,450.0", "1,240.0", "124"), "yes")
     assert windows.rows[1][windows.head.index("kept up")] == "5 s"
-    assert (first["p99"], first["due p99, whole run"]) == ("14.0", "21.0"), "not of windows, unlike all others"
-    assert [row[0] for row in whole.rows][2:] == ["70,000/s, published, 1000 ms", "70,000/s, published, 100 ms"]
+    assert (first["p99"], first["due p99, whole run"]) == ("14.0", "21.0"), (
+        "not of windows, unlike all others"
+    )
+    assert [row[0] for row in whole.rows][2:] == [
+        "70,000/s, published, 1000 ms",
+        "70,000/s, published, 100 ms",
+    ]
     assert (first["floor"], first["p50/floor"]) == ("2.00", "5.0")
     ((_, name, *figures),) = ratios.rows
-    assert (name, figures) == (f"{DELTA_RS}, each 100 ms", ["10.0", "55.0", "5.5", "14.0", "140.0", "10.0"])
+    assert (name, figures) == (
+        f"{DELTA_RS}, each 100 ms",
+        ["10.0", "55.0", "5.5", "14.0", "140.0", "10.0"],
+    )
     assert finding.others_cores == (0.01, 0.01)
 
 
 def test_delta_rs_is_compared_by_what_both_took_from_when_a_message_was_due():
-    ours = replace(_result(Trial(Load(70_000, 20.0, 10.0, 1.0)), OURS), middle_from_due=Marks(11, 0, 0, 0, 20))
+    ours = replace(
+        _result(Trial(Load(70_000, 20.0, 10.0, 1.0)), OURS), middle_from_due=Marks(11, 0, 0, 0, 20)
+    )
     theirs = _result(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS)
     _, _, ratios, _ = _finding(ours, theirs).tables()
     assert ratios.rows[0][2:] == ("11.0", "55.0", "5.0", "20.0", "140.0", "7.0")
@@ -319,7 +364,10 @@ def test_spikes_are_listed_and_one_at_the_end_of_the_run_is_missed():
     calm, high = OURS, replace(OURS, p99=200.0)
     finding = _finding(_result(Trial(Load(50_000, 20.0, 25.0, 1.0)), calm, high, calm, calm, high))
     _, _, table, _ = finding.tables()
-    assert [row[1:] for row in table.rows] == [("5", "10", "200.0", "yes"), ("20", "25", "200.0", "no")]
+    assert [row[1:] for row in table.rows] == [
+        ("5", "10", "200.0", "yes"),
+        ("20", "25", "200.0", "no"),
+    ]
     assert _aims(finding)["spikes recovered, 50,000/s, linger 20 ms"] == ("all", "1 of 2", False)
 
 
@@ -335,14 +383,25 @@ def test_percentiles_over_time_are_written_as_a_row_for_each_window():
     assert {row["way"] for row in rows} == {"linger 20 ms"}
 
 
-def test_a_range_of_rates_is_measured_and_its_percentiles_are_in_a_file(tmp_path, monkeypatch, capsys):
+def test_a_range_of_rates_is_measured_and_its_percentiles_are_in_a_file(
+    tmp_path, monkeypatch, capsys
+):
     def measure(plan: PublishedPlan, place: Place) -> list[Published]:
         finding = _finding(*(_result(trial, OURS) for trial in plan.trials))
         place.keep(".csv", finding.percentiles_csv())
         return [finding]
 
     monkeypatch.setitem(SUITES, "published", Suite(FULL_PUBLISHED, FULL_PUBLISHED, measure))
-    rates = ["--range-start", "10000", "--range-end", "30000", "--range-step", "10000", "--seconds-to-stream", "60"]
+    rates = [
+        "--range-start",
+        "10000",
+        "--range-end",
+        "30000",
+        "--range-step",
+        "10000",
+        "--seconds-to-stream",
+        "60",
+    ]
     assert main(["--only", "published", *rates, "--results", str(tmp_path)]) == 0
     (percentiles,) = tmp_path.glob("*.csv")
     assert str(percentiles) in capsys.readouterr().out
@@ -357,7 +416,10 @@ def test_a_range_of_rates_is_measured_and_its_percentiles_are_in_a_file(tmp_path
         (["--only", "published", "--quick", "--range-start", "10000"], "without --quick"),
         (["--only", "published", "--range-start", "0"], "'0' is not a positive whole number"),
         (["--only", "published", "--range-end", "10000"], "needs --range-start"),
-        (["--only", "published", "--range-start", "20000", "--range-end", "10000"], "10000 is below"),
+        (
+            ["--only", "published", "--range-start", "20000", "--range-end", "10000"],
+            "10000 is below",
+        ),
     ],
 )
 def test_a_range_that_makes_no_sense_is_refused_by_name(given, said, capsys):
@@ -374,7 +436,12 @@ def test_charts_show_what_was_published_beside_what_was_measured():
     assert {series.name: series.points for series in tails.series} == {
         "linger 20 ms": ((10_000, 14.0), (70_000, 14.0)),
         f"{DELTA_RS}, each 100 ms": ((70_000, 140.0),),
-        "published, 1000 ms": ((10_000, 1_940), (70_000, 2_050), (150_000, 3_090), (250_000, 4_580)),
+        "published, 1000 ms": (
+            (10_000, 1_940),
+            (70_000, 2_050),
+            (150_000, 3_090),
+            (250_000, 4_580),
+        ),
         "published, 100 ms": ((10_000, 670), (30_000, 640), (70_000, 41_320)),
     }
     assert [series.name for series in over_time.series] == ["70,000/s", "10,000/s"]
@@ -396,7 +463,9 @@ def test_on_an_object_store_latency_is_judged_by_milliseconds_and_by_what_was_pu
     slow = Marks(30.0, 31.0, 32.0, 33.0, 61.0)
     plain = _result(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS)
     loads = [(70_000, 20.0, OURS), (250_000, 20.0, slow), (10_000, 5.0, OURS), (30_000, 5.0, OURS)]
-    ours = [_result(Trial(Load(rate, linger_ms, 10.0, 1.0)), found) for rate, linger_ms, found in loads]
+    ours = [
+        _result(Trial(Load(rate, linger_ms, 10.0, 1.0)), found) for rate, linger_ms, found in loads
+    ]
     assert _aims(_finding(*ours, plain)) == {
         "p50, 70,000/s, linger 20 ms": ("<= 22 ms", "10.00 ms", True),
         "p99, 70,000/s, linger 20 ms": ("<= 60 ms", "14.00 ms", True),
@@ -418,19 +487,33 @@ def test_on_a_local_disk_the_tail_is_judged_and_a_million_a_second_for_a_minute(
     }
 
 
-# --- delta-rs --------------------------------------------------------------------------------------------------------
+# --- delta-rs
+# --------------------------------------------------------------------------------------------------
 
 
 def test_delta_rs_finds_its_store_by_the_usual_variables():
-    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+    keys = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+    }
     safe = {**keys, "AWS_CONDITIONAL_PUT": "etag"}
     assert storage_options("s3://bucket/root", keys) == safe
     assert storage_options("/tmp/root", keys) == {}
     local = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}
-    assert storage_options("s3://b", {**keys, **local}) == {**safe, **local, "AWS_ALLOW_HTTP": "true"}
+    assert storage_options("s3://b", {**keys, **local}) == {
+        **safe,
+        **local,
+        "AWS_ALLOW_HTTP": "true",
+    }
     far = {"AWS_ENDPOINT_URL": "http://storage.example.com"}
-    assert storage_options("s3://b", {**keys, "AWS_ENDPOINT_URL_S3": far["AWS_ENDPOINT_URL"]}) == {**safe, **far}
-    assert storage_options("s3://b", {**keys, **far, "AWS_ALLOW_HTTP": "1"})["AWS_ALLOW_HTTP"] == "1"
+    assert storage_options("s3://b", {**keys, "AWS_ENDPOINT_URL_S3": far["AWS_ENDPOINT_URL"]}) == {
+        **safe,
+        **far,
+    }
+    assert (
+        storage_options("s3://b", {**keys, **far, "AWS_ALLOW_HTTP": "1"})["AWS_ALLOW_HTTP"] == "1"
+    )
 
 
 @pytest.mark.long

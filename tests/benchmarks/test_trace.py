@@ -1,4 +1,6 @@
-"""A trace of one message at a time accounts for all of its way, and for nothing that belongs to others."""
+"""A trace of one message at a time accounts for all of its way, and for nothing that belongs to
+others.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +60,18 @@ def test_the_stages_of_a_message_add_up_to_its_way() -> None:
 def test_a_trace_is_judged_by_the_bare_store_and_on_a_disk_by_the_clock() -> None:
     on_disk = list(_traced(PLAN, SENT, READ, FLOOR, True, None).targets())
     remote = list(_traced(PLAN, SENT, READ, FLOOR, False, None).targets())
-    assert [(target.found, target.met) for target in on_disk] == [("15.00 ms", False), ("15.00", False)]
+    assert [(target.found, target.met) for target in on_disk] == [
+        ("15.00 ms", False),
+        ("15.00", False),
+    ]
     assert [target.found for target in remote] == ["15.00"]
     quick = _traced(PLAN, SENT, READ, Floor(1000, 1, 10.0, 0.0, 0.0, 0.0), False, None)
     assert next(iter(quick.targets())).met
 
 
-@pytest.mark.parametrize("change", ["a put too many", "an entry that was not read", "a message that did not come"])
+@pytest.mark.parametrize(
+    "change", ["a put too many", "an entry that was not read", "a message that did not come"]
+)
 def test_indistinguishable_requests_are_no_trace(change: str) -> None:
     sent, read = SENT, READ
     if change == "a put too many":

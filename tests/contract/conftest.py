@@ -12,7 +12,11 @@ from pathlib import Path
 
 import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
 from moto.s3.models import s3_backends
 from werkzeug.serving import make_server
 
@@ -20,7 +24,11 @@ from deltaq.store import Store, forget_memory_store, open_store
 from deltaq.testing.s3_stub import S3Stub
 
 MOTO_BUCKET = "contract"
-MOTO_KEYS = {"access_key_id": "moto-access-key", "secret_access_key": "moto-secret-key", "region": "us-east-1"}
+MOTO_KEYS = {
+    "access_key_id": "moto-access-key",
+    "secret_access_key": "moto-secret-key",
+    "region": "us-east-1",
+}
 
 
 @pytest.fixture(scope="session")
@@ -31,11 +39,14 @@ def moto_endpoint() -> Iterator[str]:
     lock = threading.Lock()
 
     def one_at_a_time(environ, start_response):
-        # moto tests the condition and stores the object in two steps. One request at a time makes it what it imitates.
+        # moto tests the condition and stores the object in two steps. One request at a time makes
+        # it what it imitates.
         with lock:
             return list(application(environ, start_response))
 
-    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True, request_handler=MotoRequestHandler)
+    server = make_server(
+        "127.0.0.1", 0, one_at_a_time, threaded=True, request_handler=MotoRequestHandler
+    )
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     endpoint = f"http://127.0.0.1:{server.server_port}"
@@ -50,7 +61,9 @@ def moto_endpoint() -> Iterator[str]:
 @pytest.fixture
 def moto_store(moto_endpoint: str) -> Store:
     """A store of its own on that server."""
-    return open_store(f"s3://{MOTO_BUCKET}/{uuid.uuid4().hex}", {"endpoint": moto_endpoint, **MOTO_KEYS})
+    return open_store(
+        f"s3://{MOTO_BUCKET}/{uuid.uuid4().hex}", {"endpoint": moto_endpoint, **MOTO_KEYS}
+    )
 
 
 @pytest.fixture(scope="session")
@@ -83,9 +96,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         stub: S3Stub = request.getfixturevalue("s3_stub")
         yield open_store(f"s3://deltaq/{name}", stub.options())
     else:
-        bucket, endpoint = os.environ["DELTAQ_TEST_S3_BUCKET"], os.environ["DELTAQ_TEST_S3_ENDPOINT"]
-        # Not under a folder that tests share: versitygw refuses a put while another test's last object, and with it
-        # the shared folder, is being removed (docs/internals/providers.md).
+        bucket, endpoint = (
+            os.environ["DELTAQ_TEST_S3_BUCKET"],
+            os.environ["DELTAQ_TEST_S3_ENDPOINT"],
+        )
+        # Not under a folder that tests share: versitygw refuses a put while another test's last
+        # object, and with it the shared folder, is being removed (docs/internals/providers.md).
         real = open_store(f"s3://{bucket}/deltaq-test-{name}", {"endpoint": endpoint})
         yield real
         for entry in real.list(""):
@@ -94,10 +110,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def put_empty(store: Store, request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Puts an empty object into the store; into moto's own memory, because its HTTP takes 8 ms for each."""
+    """Puts an empty object into the store; into moto's own memory, because its HTTP takes 8 ms for
+    each.
+    """
     if request.node.callspec.params["store"] != "moto":
         return lambda key: store.put(key, b"")
-    folder, held = store.url.removeprefix(f"s3://{MOTO_BUCKET}/"), s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    folder, held = (
+        store.url.removeprefix(f"s3://{MOTO_BUCKET}/"),
+        s3_backends[DEFAULT_ACCOUNT_ID]["aws"],
+    )
 
     def put(key: str) -> None:
         held.put_object(MOTO_BUCKET, f"{folder}/{key}", b"")
@@ -107,7 +128,9 @@ def put_empty(store: Store, request: pytest.FixtureRequest) -> Callable[[str], N
 
 @pytest.fixture
 def in_threads() -> Callable[[int, Callable[[int], None]], None]:
-    """Run `work(0) … work(count-1)`, each in a thread, all released at once; the first error is raised here."""
+    """Run `work(0) … work(count-1)`, each in a thread, all released at once; the first error is
+    raised here.
+    """
 
     def run(count: int, work: Callable[[int], None]) -> None:
         errors: list[BaseException] = []

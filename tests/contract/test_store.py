@@ -29,7 +29,8 @@ from deltaq.store import (
 
 LOG = "topics/orders/_delta_log/"
 FALSE_REFUSALS: dict[str, type[StoreError]] = {"minio": StoreRefused, "versitygw": ObjectExists}
-"""How servers over a folder refuse a free key now and then, in a folder that is removed with its last object meanwhile.
+"""How servers over a folder refuse a free key now and then, in a folder that is removed with its
+last object meanwhile.
 
 Nothing of deltaq's relies on such a folder but probes and heartbeats, and both try again.
 """
@@ -44,7 +45,9 @@ def _keys(store: Store, prefix: str = "", start_after: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("write", ["put", "create"])
-@pytest.mark.parametrize("content", [b"", b"x", b"\x00\xff\r\n", FIVE_MB], ids=["empty", "x", "binary", "5 MB"])
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"\x00\xff\r\n", FIVE_MB], ids=["empty", "x", "binary", "5 MB"]
+)
 def test_a_put_object_is_read_back_unchanged(store: Store, write: str, content: bytes) -> None:
     getattr(store, write)("a/b", content)
     for read in (store.get("a/b"), store.get_impatient("a/b")):
@@ -146,7 +149,9 @@ def test_reading_a_missing_object_raises_object_missing(store: Store, key: str) 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=12), start=st.integers(0, 15), length=st.integers(0, 15))
-def test_a_range_equals_the_slice_of_the_object(store: Store, content: bytes, start: int, length: int) -> None:
+def test_a_range_equals_the_slice_of_the_object(
+    store: Store, content: bytes, start: int, length: int
+) -> None:
     store.put("k", content)
     assert store.get_range("k", start, length) == content[start : start + length]
 
@@ -178,7 +183,9 @@ STARTS = ["", "a", "a/", "a/b/", "a/b/c", "a.", "ab/c", "b/x/y", "b/x/y/z", "zzz
 def test_a_listing_is_the_sorted_keys_with_the_prefix_after_the_start(listed: Store) -> None:
     for prefix, start_after in itertools.product(PREFIXES, STARTS):
         expected = sorted(key for key in NAMES if key.startswith(prefix) and key > start_after)
-        assert _keys(listed, prefix, start_after) == expected, f"prefix {prefix!r}, start after {start_after!r}"
+        assert _keys(listed, prefix, start_after) == expected, (
+            f"prefix {prefix!r}, start after {start_after!r}"
+        )
 
 
 @pytest.fixture
@@ -223,7 +230,9 @@ def test_list_some_of_few_objects_returns_the_whole_listing(listed: Store) -> No
     folders = [prefix for prefix in PREFIXES if prefix == "" or prefix.endswith("/")]
     for prefix, start_after in itertools.product([*folders, "c/", "zz/"], STARTS):
         found = sorted(listed.list_some(prefix, start_after), key=lambda entry: entry.key)
-        assert found == list(listed.list(prefix, start_after)), f"prefix {prefix!r}, start after {start_after!r}"
+        assert found == list(listed.list(prefix, start_after)), (
+            f"prefix {prefix!r}, start after {start_after!r}"
+        )
 
 
 def test_list_some_sees_writes_and_deletes_at_once(store: Store) -> None:
@@ -231,7 +240,10 @@ def test_list_some_sees_writes_and_deletes_at_once(store: Store) -> None:
     store.put("log/1", b"1")
     store.create("log/2", b"22")
     store.put("log/1", b"111")
-    assert [(entry.key, entry.size) for entry in store.list_some("log/")] == [("log/1", 3), ("log/2", 2)]
+    assert [(entry.key, entry.size) for entry in store.list_some("log/")] == [
+        ("log/1", 3),
+        ("log/2", 2),
+    ]
     store.delete("log/1")
     assert [(entry.key, entry.size) for entry in store.list_some("")] == [("log/2", 2)]
 
@@ -309,7 +321,9 @@ def test_a_bad_key_is_refused_by_every_operation(store: Store, key: str) -> None
     assert _keys(store) == []
 
 
-@pytest.mark.parametrize("key", ["...", "a/...b", ".hidden", "-", "a=b/c=%20", "x" * 255, "~", "_delta_log/0.json#1"])
+@pytest.mark.parametrize(
+    "key", ["...", "a/...b", ".hidden", "-", "a=b/c=%20", "x" * 255, "~", "_delta_log/0.json#1"]
+)
 def test_unusual_keys_are_accepted(store: Store, key: str) -> None:
     store.create(key, b"content")
     assert store.get(key) == b"content"
@@ -348,7 +362,9 @@ def test_exactly_one_of_many_racing_creators_wins_each_key(store: Store, in_thre
     assert {key: store.get(key) for key in keys} == contents
 
 
-def test_a_reader_never_sees_a_torn_or_missing_object_while_it_is_replaced(store: Store, in_threads) -> None:
+def test_a_reader_never_sees_a_torn_or_missing_object_while_it_is_replaced(
+    store: Store, in_threads
+) -> None:
     contents = [bytes([digit]) * size for digit, size in enumerate((10, 70_000, 300_000))]
     store.put("k", contents[0])
     done = threading.Event()
@@ -366,7 +382,9 @@ def test_a_reader_never_sees_a_torn_or_missing_object_while_it_is_replaced(store
     in_threads(4, work)
 
 
-def test_creating_and_deleting_in_one_folder_do_not_disturb_each_other(store: Store, in_threads) -> None:
+def test_creating_and_deleting_in_one_folder_do_not_disturb_each_other(
+    store: Store, in_threads
+) -> None:
     # On a disk the folder comes and goes with its objects.
     def create(key: str) -> None:
         try:
@@ -450,7 +468,11 @@ def test_a_store_reports_its_poll_interval_url_and_case_sensitivity(store: Store
 
 # Secrets
 
-PLANTED = ["PLANTEDKEY0123456789", "planted/secret+abcdefghijklmnopqrstuvwxyz", "plantedtokenZZZZZZZZZZ"]
+PLANTED = [
+    "PLANTEDKEY0123456789",
+    "planted/secret+abcdefghijklmnopqrstuvwxyz",
+    "plantedtokenZZZZZZZZZZ",
+]
 
 
 def _chain(error: BaseException) -> str:
@@ -463,7 +485,9 @@ def _chain(error: BaseException) -> str:
 @pytest.mark.fault("K5")
 @pytest.mark.s3
 @pytest.mark.parametrize("planted_in", ["options", "environment"])
-def test_no_secret_shows_in_a_store_or_in_its_errors(moto_endpoint: str, monkeypatch, planted_in: str) -> None:
+def test_no_secret_shows_in_a_store_or_in_its_errors(
+    moto_endpoint: str, monkeypatch, planted_in: str
+) -> None:
     names = ["access_key_id", "secret_access_key", "session_token"]
     options: dict[str, object] = {"endpoint": moto_endpoint}
     if planted_in == "options":
@@ -471,7 +495,10 @@ def test_no_secret_shows_in_a_store_or_in_its_errors(moto_endpoint: str, monkeyp
     else:
         for name, value in zip(names, PLANTED, strict=True):
             monkeypatch.setenv(f"AWS_{name.upper()}", value)
-    for bucket, more in [("no-such-bucket", {}), ("contract", {"endpoint": "http://127.0.0.1:9", "retries": 0})]:
+    for bucket, more in [
+        ("no-such-bucket", {}),
+        ("contract", {"endpoint": "http://127.0.0.1:9", "retries": 0}),
+    ]:
         store = open_store(f"s3://{bucket}/{planted_in}", options | more)
         shown = repr(store) + store.url + str(vars(store))
         for operation in (

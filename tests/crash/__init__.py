@@ -1,1 +1,3 @@
-"""Crash tests: real processes, and stores, that are killed, stopped and restarted while clients produce and consume."""
+"""Crash tests: real processes, and stores, that are killed, stopped and restarted while clients
+produce and consume.
+"""

@@ -12,7 +12,9 @@ from tests.servers.minio import MinioServer
 
 @pytest.fixture
 def own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MinioServer]:
-    """A MinIO that may be killed, private to this process and its children; other tests use the environment's MinIO."""
+    """A MinIO that may be killed, private to this process and its children; other tests use the
+    environment's MinIO.
+    """
     server = MinioServer()
     try:
         server.start()

@@ -1,7 +1,7 @@
 """Copies a root while it is killed: `python -m tests.crash.copier SOURCE TARGET BYTES COMMITS...`.
 
-A child copies until it has made so many commits, kills itself in the middle of the next one, and another child goes
-on. The last one comes to the end.
+A child copies until it has made so many commits, kills itself in the middle of the next one, and
+another child goes on. The last one comes to the end.
 """
 
 from __future__ import annotations
@@ -25,10 +25,16 @@ def _copied(source: str, target: str, bytes_at_once: int, commits: int) -> None:
         def notify(progress: CopyProgress) -> None:
             seen.append(progress)
             if len(seen) == commits:
-                # By the child itself: on a busy machine it could come to its end before another process kills it.
+                # By the child itself: on a busy machine it could come to its end before another
+                # process kills it.
                 threading.Timer(KILL_AFTER_S, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
-        copy({"bootstrap.servers": source}, {"bootstrap.servers": target}, notify=notify, bytes_at_once=bytes_at_once)
+        copy(
+            {"bootstrap.servers": source},
+            {"bootstrap.servers": target},
+            notify=notify,
+            bytes_at_once=bytes_at_once,
+        )
         os._exit(1)  # it was to be killed before
     _, status = os.waitpid(child, 0)
     if not os.WIFSIGNALED(status):
@@ -39,5 +45,9 @@ if __name__ == "__main__":
     source_root, target_root, size, *kills = sys.argv[1:]
     for kill in kills:
         _copied(source_root, target_root, int(size), int(kill))
-    report = copy({"bootstrap.servers": source_root}, {"bootstrap.servers": target_root}, bytes_at_once=int(size))
+    report = copy(
+        {"bootstrap.servers": source_root},
+        {"bootstrap.servers": target_root},
+        bytes_at_once=int(size),
+    )
     raise SystemExit("; ".join(map(str, report.failures.values())) or 0)

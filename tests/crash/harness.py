@@ -1,7 +1,9 @@
-"""Writers and readers of one topic as child processes, what happens to them, and the judgement of what they wrote down.
+"""Writers and readers of one topic as child processes, what happens to them, and the judgement of
+what they wrote down.
 
-A writer or reader that was killed is started again under the same name. Nothing is decided by time: a process is left
-alone until it has got something done, and then for a random moment more, so that the kill finds it anywhere.
+A writer or reader that was killed is started again under the same name. Nothing is decided by time:
+a process is left alone until it has got something done, and then for a random moment more, so that
+the kill finds it anywhere.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class Actor:
         command = [sys.executable, "-m", *self.arguments(self.starts, self.history)]
         log = self.history.with_suffix(".log").open("wb")
         with log:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log, cwd=_ROOT_FOLDER)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stderr=log, cwd=_ROOT_FOLDER
+            )
         assert self.process.stdin is not None
         with self.process.stdin as settings:
             settings.write(json.dumps(self.settings).encode())
@@ -96,7 +100,9 @@ class Actor:
         return self.process is not None and self.process.poll() is None
 
     def has_lived(self) -> bool:
-        """Whether it has made progress since its latest start. AssertionError if it ended by itself."""
+        """Whether it has made progress since its latest start. AssertionError if it ended by
+        itself.
+        """
         self.check_alive()
         return self.history.exists() and self.sign_of_life in self.history.read_text()
 
@@ -149,12 +155,18 @@ class Findings:
         }
         counts = [f"{name} {count}" for name, count in parts.items()]
         counts += [f"{count} sends {outcome}" for outcome, count in sorted(self.sends.items())]
-        counts += [f"{count} offset commits {outcome}" for outcome, count in sorted(self.commits.items())]
-        return ", ".join(counts + [f"{count} kills {place}" for place, count in sorted(self.kills.items())])
+        counts += [
+            f"{count} offset commits {outcome}" for outcome, count in sorted(self.commits.items())
+        ]
+        return ", ".join(
+            counts + [f"{count} kills {place}" for place, count in sorted(self.kills.items())]
+        )
 
 
 class Harness:
-    """One topic below `root`, and all processes that use it. A context manager that leaves no process behind."""
+    """One topic below `root`, and all processes that use it. A context manager that leaves no
+    process behind.
+    """
 
     def __init__(self, root: str, folder: Path, seed: int, partitions: int = PARTITIONS) -> None:
         self.root = root
@@ -185,7 +197,15 @@ class Harness:
         """Start a producer."""
 
         def arguments(start: int, history: Path) -> list[str]:
-            return ["tests.crash.writer", self.root, TOPIC, str(self.partitions), name, str(start), str(history)]
+            return [
+                "tests.crash.writer",
+                self.root,
+                TOPIC,
+                str(self.partitions),
+                name,
+                str(start),
+                str(history),
+            ]
 
         actor = Actor(name, arguments, settings, '"kind":"send","outcome":"ok"', self.folder)
         self.writers.append(actor)
@@ -198,7 +218,9 @@ class Harness:
         def arguments(_: int, history: Path) -> list[str]:
             return ["tests.crash.reader", self.root, TOPIC, GROUP, name, str(history)]
 
-        actor = Actor(name, arguments, SESSION | settings, '"kind":"commit","outcome":"ok"', self.folder)
+        actor = Actor(
+            name, arguments, SESSION | settings, '"kind":"commit","outcome":"ok"', self.folder
+        )
         self.readers.append(actor)
         actor.start()
         return actor
@@ -234,7 +256,9 @@ class Harness:
         return self.chance.choice(found)
 
     def pause(self, actor: Actor, seconds: float) -> None:
-        """Stop an actor (SIGSTOP) for about this long at a random moment after it has made progress."""
+        """Stop an actor (SIGSTOP) for about this long at a random moment after it has made
+        progress.
+        """
         self.wait(actor.has_lived, f"a sign of life from {actor.name}")
         self.moment()
         actor.signal(signal.SIGSTOP)
@@ -251,35 +275,51 @@ class Harness:
     # --- the end ---
 
     def resolve(self) -> None:
-        """After the faults: let every writer end with all outcomes known, and the group read all records (G8)."""
+        """After the faults: let every writer end with all outcomes known, and the group read all
+        records (G8).
+        """
         for actor in self.writers:
             self.wait(actor.has_lived, f"a sign of life from {actor.name}")
         for actor in self.writers:
             actor.end()
         if self.readers:
-            self.wait(lambda: self.committed() == self.ends(), "the end of the topic to be committed by the group")
+            self.wait(
+                lambda: self.committed() == self.ends(),
+                "the end of the topic to be committed by the group",
+            )
         for actor in self.readers:
             if actor.is_running():
                 self.end(actor)
 
     def end(self, actor: Actor) -> None:
         """Let a reader leave the group and end."""
-        self.wait(actor.history.exists, f"the start of {actor.name}")  # else SIGTERM finds no handler
+        # Else SIGTERM finds no handler.
+        self.wait(actor.history.exists, f"the start of {actor.name}")
         actor.end()
         self.history.crash(actor.name)
 
     def ends(self) -> list[int]:
         """The offset after the last record of each partition."""
         with self._asking() as consumer:
-            return [consumer.get_watermark_offsets(TopicPartition(TOPIC, n))[1] for n in range(self.partitions)]
+            return [
+                consumer.get_watermark_offsets(TopicPartition(TOPIC, n))[1]
+                for n in range(self.partitions)
+            ]
 
     def committed(self) -> list[int]:
         """The committed offsets."""
         with self._asking() as consumer:
-            return [tp.offset for tp in consumer.committed([TopicPartition(TOPIC, n) for n in range(self.partitions)])]
+            return [
+                tp.offset
+                for tp in consumer.committed(
+                    [TopicPartition(TOPIC, n) for n in range(self.partitions)]
+                )
+            ]
 
     def _asking(self) -> Consumer:
-        return Consumer({"bootstrap.servers": self.root, "group.id": GROUP, "enable.auto.commit": False})
+        return Consumer(
+            {"bootstrap.servers": self.root, "group.id": GROUP, "enable.auto.commit": False}
+        )
 
     def operations(self) -> list[Operation]:
         """All recorded histories as one."""
@@ -295,25 +335,40 @@ class Harness:
         reading = History()
         polling = reading.poll("judge")
         stored = [
-            (TOPIC, m.partition() or 0, m.offset() or 0, m.value().decode()) for m in messages_of(self.root, TOPIC)
+            (TOPIC, m.partition() or 0, m.offset() or 0, m.value().decode())
+            for m in messages_of(self.root, TOPIC)
         ]
         polling.ok(stored, at_tail=[(TOPIC, partition) for partition in range(self.partitions)])
-        anomalies = check_history([*operations, *reading.operations], drained=True, unowned_s=unowned_s)
+        anomalies = check_history(
+            [*operations, *reading.operations], drained=True, unowned_s=unowned_s
+        )
         assert not anomalies, report(anomalies)
         self._check_sends(operations, stored)
         self._check_group(operations, {(partition, offset) for _, partition, offset, _ in stored})
         findings = Findings(stored=len(stored))
-        findings.sends = Counter(operation.outcome for operation in operations if operation.kind == "send")
-        findings.commits = Counter(operation.outcome for operation in operations if operation.kind == "commit")
+        findings.sends = Counter(
+            operation.outcome for operation in operations if operation.kind == "send"
+        )
+        findings.commits = Counter(
+            operation.outcome for operation in operations if operation.kind == "commit"
+        )
         named = dict(self._named_files())
         uploaded = [self._values(path) for path in set(self._data_files()) - named.keys()]
         findings.orphans = len(uploaded)
-        shared = {path: found for path in named if (found := parse_shared_file(path.removeprefix(topic_folder(TOPIC))))}
-        findings.committed_by_peers = sum(named[path] != file.id.writer for path, file in shared.items())
+        shared = {
+            path: found
+            for path in named
+            if (found := parse_shared_file(path.removeprefix(topic_folder(TOPIC))))
+        }
+        findings.committed_by_peers = sum(
+            named[path] != file.id.writer for path, file in shared.items()
+        )
         self._phases(findings, operations, {value for *_, value in stored}, set().union(*uploaded))
         return findings
 
-    def _check_sends(self, operations: Sequence[Operation], stored: Sequence[tuple[str, int, int, str]]) -> None:
+    def _check_sends(
+        self, operations: Sequence[Operation], stored: Sequence[tuple[str, int, int, str]]
+    ) -> None:
         """Check the same by other means than the history checker."""
         where = {value: (partition, offset) for _, partition, offset, value in stored}
         assert len(where) == len(stored), "a value is there twice"
@@ -321,7 +376,9 @@ class Harness:
         for _, partition, _, value in stored:
             # The successor of a killed writer may commit its uploads, after records of its own.
             start, _, number = value.rpartition(".")
-            assert last.get((start, partition), -1) < int(number), f"{value} is behind {last[start, partition]}"
+            assert last.get((start, partition), -1) < int(number), (
+                f"{value} is behind {last[start, partition]}"
+            )
             last[start, partition] = int(number)
         for operation in operations:
             if operation.kind == "send":
@@ -334,7 +391,9 @@ class Harness:
                     assert record.offset is None or (record.partition, record.offset) == found
 
     def _check_group(self, operations: Sequence[Operation], stored: set[tuple[int, int]]) -> None:
-        """Check that the group was given each record, and what its log says of committed offsets."""
+        """Check that the group was given each record, and what its log says of committed
+        offsets.
+        """
         if not self.readers:
             return
         delivered = {(record.partition, record.offset) for record in self.deliveries(operations)}
@@ -343,17 +402,30 @@ class Harness:
         for entry in group_entries(self.root, GROUP):
             for txn in (action["txn"] for action in entry.actions if "txn" in action):
                 before = committed.get(txn["appId"], 0)
-                assert txn["version"] >= before, f"{txn['appId']} went back from {before} to {txn['version']}"
+                assert txn["version"] >= before, (
+                    f"{txn['appId']} went back from {before} to {txn['version']}"
+                )
                 committed[txn["appId"]] = txn["version"]
 
     def deliveries(self, operations: Sequence[Operation]) -> list[SeenRecord]:
         """All records that polls of members have returned, with repetitions."""
-        return [record for operation in operations if operation.kind == "poll" for record in operation.records]
+        return [
+            record
+            for operation in operations
+            if operation.kind == "poll"
+            for record in operation.records
+        ]
 
     def _phases(
-        self, findings: Findings, operations: Sequence[Operation], stored: set[str], uploaded: set[str]
+        self,
+        findings: Findings,
+        operations: Sequence[Operation],
+        stored: set[str],
+        uploaded: set[str],
     ) -> None:
-        """The stages in which kills of writers hit records; one kill may hit records in several stages."""
+        """The stages in which kills of writers hit records; one kill may hit records in several
+        stages.
+        """
         open_sends: dict[str, set[str]] = {}
         for operation in operations:
             if operation.kind == "send" and operation.outcome == "invoke":
@@ -372,7 +444,10 @@ class Harness:
     def _values(self, path: str) -> set[str]:
         """The values in a data file, read without deltaq."""
         data = pa.BufferReader(open_store(self.root).get(path))
-        return {value.decode() for value in pq.read_table(data, columns=["value"]).column("value").to_pylist()}
+        return {
+            value.decode()
+            for value in pq.read_table(data, columns=["value"]).column("value").to_pylist()
+        }
 
     def _data_files(self) -> Iterator[str]:
         folder, log = topic_folder(TOPIC), topic_log(TOPIC)

@@ -31,7 +31,9 @@ PROMISED_S = SESSION_S + HEARTBEAT_S + 1.0
 """The time in which the partitions of one dead member have another owner."""
 
 UNOWNED_S = (MEMBERS - RUNNING) * PROMISED_S + 5.0
-"""The same if a partition is assigned to one dead member after the other; 5 s are for a busy machine."""
+"""The same if a partition is assigned to one dead member after the other; 5 s are for a busy
+machine.
+"""
 
 CRASHES = {"kill": 3, "stop": 3, "continue": 3, "start": 4, "close": 2}
 """The weights of the faults."""
@@ -43,8 +45,10 @@ REPORT_EVERY = 10
 
 @dataclass
 class GroupRun:
-    """What a run has found. `unowned_s`: times in which a partition had no living owner, of half a second or more.
-    `deliveries`: how often the group was given each record, by partition and offset."""
+    """What a run has found. `unowned_s`: times in which a partition had no living owner, of half a
+    second or more. `deliveries`: how often the group was given each record, by partition and
+    offset.
+    """
 
     faults: Counter[str] = field(default_factory=Counter)
     findings: Findings = field(default_factory=Findings)
@@ -55,10 +59,12 @@ class GroupRun:
         times = sorted(self.unowned_s)
         again = sum(count - 1 for count in self.deliveries.values())
         late = sum(seconds > PROMISED_S for seconds in times)
-        shown = f", median {times[len(times) // 2]:.2f} s, longest {times[-1]:.2f} s" if times else ""
+        shown = (
+            f", median {times[len(times) // 2]:.2f} s, longest {times[-1]:.2f} s" if times else ""
+        )
         return (
-            f"{dict(self.faults)}; {self.findings}; {again} records delivered again; "
-            f"{len(times)} times without a living owner for 0.5 s or more{shown}; {late} above {PROMISED_S:g} s"
+            f"{dict(self.faults)}; {self.findings}; {again} records delivered again; {len(times)} "
+            f"times without a living owner for 0.5 s or more{shown}; {late} above {PROMISED_S:g} s"
         )
 
 
@@ -81,7 +87,11 @@ class _Members:
 
     def inject(self, faults: Mapping[str, int]) -> str:
         """One random fault that is possible now. Returns its name."""
-        running = [actor for actor in self.harness.readers if actor.is_running() and actor not in self.stopped]
+        running = [
+            actor
+            for actor in self.harness.readers
+            if actor.is_running() and actor not in self.stopped
+        ]
         may_lose_one = len(running) > RUNNING
         possible = {
             "kill": may_lose_one,
@@ -114,7 +124,9 @@ class _Members:
         actor.signal(signal.SIGCONT)
 
     def wait_for_progress(self) -> None:
-        """Wait until the group has committed records of all partitions that were written after this call."""
+        """Wait until the group has committed records of all partitions that were written after this
+        call.
+        """
         ends = self.harness.ends()
         self.harness.wait(
             lambda: all(to > end for to, end in zip(self.harness.committed(), ends, strict=True)),
@@ -133,8 +145,8 @@ def run_group(
 ) -> GroupRun:
     """Inject faults, let the group recover and read to the end, and check all that has happened.
 
-    Raises AssertionError for each anomaly. `faults` are the weights. Without crashes, each record must have been
-    delivered once.
+    Raises AssertionError for each anomaly. `faults` are the weights. Without crashes, each record
+    must have been delivered once.
     """
     found = GroupRun()
     begun = time.monotonic()
@@ -144,7 +156,8 @@ def run_group(
         "partition.assignment.strategy": strategy,
         "test.commit.on.revoke": True,
     }
-    if faults.keys() <= NO_CRASHES.keys():  # a busy machine must not end the session of a living member
+    # A busy machine must not end the session of a living member.
+    if faults.keys() <= NO_CRASHES.keys():
         settings["session.timeout.ms"] = 60_000
     with Harness(root, folder, seed, PARTITIONS) as harness:
         harness.writer("w1", **{"test.rate": RATE})
@@ -158,7 +171,10 @@ def run_group(
             if harness.chance.random() < 0.5:
                 members.wait_for_progress()
             if number % REPORT_EVERY == 0:
-                print(f"[{time.monotonic() - begun:5.0f} s] {number} rounds: {dict(found.faults)}", flush=True)
+                print(
+                    f"[{time.monotonic() - begun:5.0f} s] {number} rounds: {dict(found.faults)}",
+                    flush=True,
+                )
         for actor in list(members.stopped):
             members.resume(actor)
         while sum(reader.is_running() for reader in harness.readers) < MEMBERS:
@@ -167,12 +183,16 @@ def run_group(
         harness.resolve()
         operations = harness.operations()
         found.findings = harness.judge(UNOWNED_S if kill_server is None else float("inf"))
-        found.deliveries = Counter((record.partition, record.offset) for record in harness.deliveries(operations))
+        found.deliveries = Counter(
+            (record.partition, record.offset) for record in harness.deliveries(operations)
+        )
     found.unowned_s = _unowned(operations)
     print(f"[{time.monotonic() - begun:5.0f} s] {found}", flush=True)
     return found
 
 
 def _unowned(operations: list[Operation]) -> list[float]:
-    facts = gather(operations, Rules(drained=False, gaps=False, isolated_writes=False, expendable=frozenset()))
+    facts = gather(
+        operations, Rules(drained=False, gaps=False, isolated_writes=False, expendable=frozenset())
+    )
     return [found.seconds for found in unowned_times(facts, 0.5)]

@@ -1,8 +1,10 @@
-"""A streaming query with state whose driver is killed again and again, and the judgement of what it has written.
+"""A streaming query with state whose driver is killed again and again, and the judgement of what it
+has written.
 
-Meanwhile records are appended, those that the query has read are deleted, both topics get more partitions, and
-maintenance merges files and shortens logs. Nothing is decided by time: a kill hits either the moment right after the
-topic's commit, or a random one after the query has got on. What each kill hit is read from the log and the checkpoint.
+Meanwhile records are appended, those that the query has read are deleted, both topics get more
+partitions, and maintenance merges files and shortens logs. Nothing is decided by time: a kill hits
+either the moment right after the topic's commit, or a random one after the query has got on. What
+each kill hit is read from the log and the checkpoint.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ GAP = "between commit and note"
 
 KEYS = 20
 START_MS = 1_700_000_000_000
-"""The event time of the first record, on the edge of a window. The next ones follow a millisecond apart."""
+"""The event time of the first record, on the edge of a window. The next ones follow a millisecond
+apart.
+"""
 
 TIMEOUT_S = 300.0
 """Maximum seconds without any progress of the query, on a busy machine."""
@@ -53,9 +57,14 @@ CHANGE_EVERY = 7
 
 REPORT_EVERY = 10
 
-TOO_LATE = ("Python worker failed to connect back", "waited for their commit longer than file.delete.delay.ms")
-"""What a query says that a busy machine has ended: Spark gives each new Python worker ten seconds, and files that were
-uploaded half a minute ago may be orphans here. It is started again, as a supervisor would do."""
+TOO_LATE = (
+    "Python worker failed to connect back",
+    "waited for their commit longer than file.delete.delay.ms",
+)
+"""What a query says that a busy machine has ended: Spark gives each new Python worker ten seconds,
+and files that were uploaded half a minute ago may be orphans here. It is started again, as a
+supervisor would do.
+"""
 
 EAGER = MaintenanceSettings(
     checkpoint_interval=5,
@@ -74,7 +83,9 @@ ROUND_S = 2.0
 
 @dataclass
 class Findings:
-    """What a run did: its kills by the place that they hit, micro-batches, rows written, actions of maintenance."""
+    """What a run did: its kills by the place that they hit, micro-batches, rows written, actions of
+    maintenance.
+    """
 
     kills: Counter[str] = field(default_factory=Counter)
     maintenance: Counter[str] = field(default_factory=Counter)
@@ -85,11 +96,16 @@ class Findings:
     def __str__(self) -> str:
         kills = ", ".join(f"{count} kills {place}" for place, count in sorted(self.kills.items()))
         done = ", ".join(f"{what} {count}" for what, count in sorted(self.maintenance.items()))
-        return f"{self.rows} rows in {self.batches} micro-batches and {self.starts} starts; {kills}; {done}"
+        return (
+            f"{self.rows} rows in {self.batches} micro-batches and {self.starts} starts; {kills}; "
+            f"{done}"
+        )
 
 
 class _Checkpoint:
-    """What Spark has noted, read without Spark. `planned` and `noted` are the newest micro-batches, or -1."""
+    """What Spark has noted, read without Spark. `planned` and `noted` are the newest micro-batches,
+    or -1.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -105,10 +121,16 @@ class _Checkpoint:
     def next_offsets(self, batch: int) -> dict[int, int]:
         """The end of a micro-batch."""
         *_, line = (self.folder / "offsets" / str(batch)).read_text().splitlines()
-        return {int(number): offset for number, offset in json.loads(line)[EVENTS]["next_offsets"].items()}
+        return {
+            int(number): offset
+            for number, offset in json.loads(line)[EVENTS]["next_offsets"].items()
+        }
 
     def _newest(self, of: str) -> int:
-        return max((int(path.name) for path in (self.folder / of).glob("[0-9]*") if path.name.isdigit()), default=-1)
+        return max(
+            (int(path.name) for path in (self.folder / of).glob("[0-9]*") if path.name.isdigit()),
+            default=-1,
+        )
 
 
 class _Driver:
@@ -173,7 +195,9 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class _Run:
-    """The topics below `root`, and the query's lives one after the other. A context manager that leaves none behind."""
+    """The topics below `root`, and the query's lives one after the other. A context manager that
+    leaves none behind.
+    """
 
     def __init__(self, root: str, folder: Path, seed: int, rows: int, offsets_max: int) -> None:
         self.root, self.folder, self.rows = root, folder, rows
@@ -201,7 +225,12 @@ class _Run:
 
     # --- the query ---
 
-    def _live(self, until: Callable[[], bool], dies_from: int | None = None, spark: SparkSession | None = None) -> None:
+    def _live(
+        self,
+        until: Callable[[], bool],
+        dies_from: int | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
         """Start the query, and look after the topics until it was killed or until that is so."""
         while True:
             self.findings.starts += 1
@@ -213,7 +242,9 @@ class _Run:
                 "dies_from": dies_from,
             }
             log = self.folder / f"driver-{self.findings.starts}.log"
-            self._driver = driver = _Driver(log, given) if spark is None else _InSession(spark, given)
+            self._driver = driver = (
+                _Driver(log, given) if spark is None else _InSession(spark, given)
+            )
             place, deadline = (-1, -1), time.monotonic() + TIMEOUT_S
             while driver.is_running() and not until():
                 self._tend()
@@ -228,7 +259,9 @@ class _Run:
             driver.check_too_late()
 
     def kill(self, kind: Kill, *, topics_change: bool) -> None:
-        """Let the query live until it has got on, and kill it. The topics change while it runs or when it is dead."""
+        """Let the query live until it has got on, and kill it. The topics change while it runs or
+        when it is dead.
+        """
         before = self.checkpoint.planned
         if kind == "after a commit":
             self._live(lambda: False, dies_from=before + 1)
@@ -252,7 +285,9 @@ class _Run:
         return GAP if self._committed() == planned else "in a micro-batch"
 
     def _committed(self) -> int:
-        """The newest micro-batch that the topic knows of, read from its log without deltaq; -1 if there is none."""
+        """The newest micro-batch that the topic knows of, read from its log without deltaq; -1 if
+        there is none.
+        """
         newest = -1
         for path in Path(self.root, "topics", WINDOWS, "_delta_log").glob("*.json"):
             for line in path.read_text().splitlines():
@@ -264,8 +299,14 @@ class _Run:
     # --- meanwhile ---
 
     def _tend(self) -> None:
-        """Append records so that the query has something to read and its records are close in event time."""
-        read = sum(self.checkpoint.next_offsets(planned).values()) if (planned := self.checkpoint.planned) >= 0 else 0
+        """Append records so that the query has something to read and its records are close in event
+        time.
+        """
+        read = (
+            sum(self.checkpoint.next_offsets(planned).values())
+            if (planned := self.checkpoint.planned) >= 0
+            else 0
+        )
         if self._written < self.rows and self._written - read < 2 * self._offsets_max:
             self._produce(range(self._written, min(self.rows, self._written + self._offsets_max)))
         if read == self.rows and not self._closed:
@@ -280,7 +321,9 @@ class _Run:
 
     def _produce(self, numbers: range) -> None:
         for number in numbers:
-            self._producer.produce(EVENTS, b"%d" % number, b"%d" % (number % KEYS), timestamp=START_MS + number)
+            self._producer.produce(
+                EVENTS, b"%d" % number, b"%d" % (number % KEYS), timestamp=START_MS + number
+            )
         assert self._producer.flush(TIMEOUT_S) == 0
         self._written = numbers.stop
 
@@ -289,12 +332,18 @@ class _Run:
         with AdminClient({"bootstrap.servers": self.root}) as admin:
             if (noted := self.checkpoint.noted) >= 0:
                 ends = self.checkpoint.next_offsets(noted)
-                deleted = admin.delete_records([TopicPartition(EVENTS, number, end) for number, end in ends.items()])
+                deleted = admin.delete_records(
+                    [TopicPartition(EVENTS, number, end) for number, end in ends.items()]
+                )
                 for done in deleted.values():
                     done.result(TIMEOUT_S)
-                state = "ran" if self._driver is not None and self._driver.is_running() else "was dead"
+                state = (
+                    "ran" if self._driver is not None and self._driver.is_running() else "was dead"
+                )
                 self.findings.maintenance[f"records deleted while the query {state}"] += 1
-            wanted = [NewPartitions(name, len(self._offsets(name)) + 1) for name in (EVENTS, WINDOWS)]
+            wanted = [
+                NewPartitions(name, len(self._offsets(name)) + 1) for name in (EVENTS, WINDOWS)
+            ]
             for raised in admin.create_partitions(wanted).values():
                 raised.result(TIMEOUT_S)
 
@@ -305,7 +354,9 @@ class _Run:
         expected = len(_expected(self.rows))
 
         def is_done() -> bool:
-            return self.checkpoint.noted == self.checkpoint.planned and self._result_rows() >= expected
+            return (
+                self.checkpoint.noted == self.checkpoint.planned and self._result_rows() >= expected
+            )
 
         self._live(is_done, spark=spark)
 
@@ -318,14 +369,19 @@ class _Run:
 
     def judge(self) -> Findings:
         """Compare the rows with those that plain Python computes. Raises AssertionError."""
-        table = Topic(WINDOWS, conf={"bootstrap.servers": self.root}).to_arrow().select(["_key", "value"])
+        table = (
+            Topic(WINDOWS, conf={"bootstrap.servers": self.root})
+            .to_arrow()
+            .select(["_key", "value"])
+        )
         found: Counter[tuple[int, bytes, int, int]] = Counter()
         for row in table.to_pylist():
             value = json.loads(row["value"])
             found[value["start"], row["_key"], value["count"], value["sum"]] += 1
         expected = Counter(_expected(self.rows))
         assert found == expected, (
-            f"too many: {list((found - expected).items())[:5]}, missing: {list((expected - found).items())[:5]}"
+            f"too many: {list((found - expected).items())[:5]}, missing: "
+            f"{list((expected - found).items())[:5]}"
         )
         assert not self.findings.maintenance[FAILURES], self.findings
         self.findings.rows, self.findings.batches = table.num_rows, self.checkpoint.noted + 1
@@ -352,7 +408,8 @@ def run_query(
     offsets_max: int,
     spark: SparkSession | None = None,
 ) -> Findings:
-    """Kill the query as often as said, in a random order, while it reads so many records; then check what it wrote.
+    """Kill the query as often as said, in a random order, while it reads so many records; then
+    check what it wrote.
 
     With `spark` its last life is in this session.
     """

@@ -1,7 +1,9 @@
-"""A group member that records all it does: `python -m tests.crash.reader ROOT TOPIC GROUP NAME HISTORY`.
+"""A group member that records all it does: `python -m tests.crash.reader ROOT TOPIC GROUP NAME
+HISTORY`.
 
-It polls and commits until it gets SIGTERM, and then leaves. Settings of the consumer come as JSON on standard input.
-With `test.commit.on.revoke`, it commits what it has read of partitions that it has to give up.
+It polls and commits until it gets SIGTERM, and then leaves. Settings of the consumer come as JSON
+on standard input. With `test.commit.on.revoke`, it commits what it has read of partitions that it
+has to give up.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from deltaq import Consumer, Fenced, KafkaException, TopicPartition
 from deltaq.testing import History
 
 BATCH = 50
-COMMIT_EVERY = 3  # polls that brought something: so that a kill finds records that were read and not committed
+# Polls that brought something: so that a kill finds records that were read and not committed.
+COMMIT_EVERY = 3
 
 _stopping = False
 
@@ -45,7 +48,9 @@ class Reader:
             **settings,
         }
         self.consumer = Consumer(conf)
-        self.consumer.subscribe([topic], on_assign=self.assigned, on_revoke=self.revoked, on_lost=self.gone)
+        self.consumer.subscribe(
+            [topic], on_assign=self.assigned, on_revoke=self.revoked, on_lost=self.gone
+        )
 
     def assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self.history.assign(self.name, [(tp.topic, tp.partition) for tp in partitions], self.group)
@@ -86,7 +91,12 @@ class Reader:
         records: list[tuple[str, int, int, str]] = []
         for message in messages:
             topic, partition, offset = message.topic(), message.partition(), message.offset()
-            if message.error() is None and topic is not None and partition is not None and offset is not None:
+            if (
+                message.error() is None
+                and topic is not None
+                and partition is not None
+                and offset is not None
+            ):
                 records.append((topic, partition, offset, message.value().decode()))
                 self.positions[topic, partition] = offset + 1
         polling.ok(records)
@@ -99,7 +109,9 @@ class Reader:
             return
         self.positions = {key: to for key, to in self.positions.items() if key not in positions}
         committing = self.history.commit(self.name, self.group, positions)
-        offsets = [TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()]
+        offsets = [
+            TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()
+        ]
         try:
             self.consumer.commit(offsets=offsets, asynchronous=False)
         except Fenced as error:

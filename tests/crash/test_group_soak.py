@@ -1,7 +1,7 @@
 """Members of a group are killed, stopped, started and closed at random while records are written.
 
-`make crash` runs them on local disk and on MinIO. `DELTAQ_CRASH_SEED` repeats the choices of a run, though not its
-moments, and `DELTAQ_CRASH_ROUNDS` says how many faults are injected.
+`make crash` runs them on local disk and on MinIO. `DELTAQ_CRASH_SEED` repeats the choices of a run,
+though not its moments, and `DELTAQ_CRASH_ROUNDS` says how many faults are injected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def check_that_faults_hit(run: GroupRun) -> None:
 
 @STRATEGIES
 @pytest.mark.fault("C3", "R1", "R4")
-def test_members_killed_stopped_and_closed_on_local_disk_lose_and_skip_nothing(local_root, tmp_path, strategy):
+def test_members_killed_stopped_and_closed_on_local_disk_lose_and_skip_nothing(
+    local_root, tmp_path, strategy
+):
     count = rounds(200)
     run = run_group(local_root, tmp_path, new_seed(count), count, CRASHES, strategy)
     check_that_faults_hit(run)
@@ -51,7 +53,9 @@ def test_members_killed_stopped_and_closed_on_local_disk_lose_and_skip_nothing(l
 
 @pytest.mark.fault("R7")
 @STRATEGIES
-def test_members_that_join_and_leave_on_local_disk_read_each_record_once(local_root, tmp_path, strategy):
+def test_members_that_join_and_leave_on_local_disk_read_each_record_once(
+    local_root, tmp_path, strategy
+):
     count = rounds(200)
     run = run_group(local_root, tmp_path, new_seed(count), count, NO_CRASHES, strategy)
     assert set(run.deliveries.values()) == {1}
@@ -60,7 +64,9 @@ def test_members_that_join_and_leave_on_local_disk_read_each_record_once(local_r
 @STRATEGIES
 @pytest.mark.s3_server
 @pytest.mark.fault("C3", "R1", "R4")
-def test_members_killed_stopped_and_closed_on_a_server_that_dies_lose_and_skip_nothing(own_server, tmp_path, strategy):
+def test_members_killed_stopped_and_closed_on_a_server_that_dies_lose_and_skip_nothing(
+    own_server, tmp_path, strategy
+):
     server: MinioServer = own_server
 
     def kill_server(harness: Harness) -> None:
@@ -77,7 +83,9 @@ def test_members_killed_stopped_and_closed_on_a_server_that_dies_lose_and_skip_n
 
 @STRATEGIES
 @pytest.mark.s3_server
-def test_members_that_join_and_leave_on_a_server_read_each_record_once(s3_server_root: str, tmp_path: Path, strategy):
+def test_members_that_join_and_leave_on_a_server_read_each_record_once(
+    s3_server_root: str, tmp_path: Path, strategy
+):
     count = rounds(50)
     run = run_group(s3_server_root, tmp_path, new_seed(count), count, NO_CRASHES, strategy)
     assert set(run.deliveries.values()) == {1}

@@ -1,4 +1,6 @@
-"""Producers and consumers are killed at random moments: each acknowledged record is stored once and in order."""
+"""Producers and consumers are killed at random moments: each acknowledged record is stored once and
+in order.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_killed_writers_and_reader_lose_double_and_skip_nothing(local_root, tmp_
 @pytest.mark.long
 @pytest.mark.s3_server
 @pytest.mark.fault("P1", "P3")
-def test_killed_writers_and_reader_on_a_server_lose_double_and_skip_nothing(s3_server_root, tmp_path):
+def test_killed_writers_and_reader_on_a_server_lose_double_and_skip_nothing(
+    s3_server_root, tmp_path
+):
     findings = killed(s3_server_root, tmp_path)
     assert findings.sends["ok"] > 0
     assert findings.commits["ok"] > 0
@@ -42,8 +46,9 @@ def test_killed_writers_and_reader_on_a_server_lose_double_and_skip_nothing(s3_s
 
 
 def killed_during_group_commit(root: str, folder: Path) -> Findings:
-    """Writers with group commit and one without, which are killed several times, and stopped for longer than their
-    timeouts while others may commit their files."""
+    """Writers with group commit and one without, which are killed several times, and stopped for
+    longer than their timeouts while others may commit their files.
+    """
     with Harness(root, folder, seed=4) as harness:
         says = {"w1": "true", "w2": "true", "w3": "true", "w4": "false"}
         times = {"w1": 1_000, "w2": 1_000, "w3": 20_000, "w4": 20_000}
@@ -70,7 +75,9 @@ def test_killed_group_commit_writers_lose_double_and_misplace_nothing(local_root
 @pytest.mark.long
 @pytest.mark.s3_server
 @pytest.mark.fault("P1", "P3")
-def test_killed_group_commit_writers_on_a_server_lose_double_and_misplace_nothing(s3_server_root, tmp_path):
+def test_killed_group_commit_writers_on_a_server_lose_double_and_misplace_nothing(
+    s3_server_root, tmp_path
+):
     findings = killed_during_group_commit(s3_server_root, tmp_path)
     assert findings.sends["ok"] > 0
     assert findings.committed_by_peers > 0
@@ -79,7 +86,9 @@ def test_killed_group_commit_writers_on_a_server_lose_double_and_misplace_nothin
 
 @pytest.mark.long
 @pytest.mark.fault("C2", "C3")
-def test_writers_and_readers_paused_past_their_timeouts_lose_double_and_skip_nothing(local_root, tmp_path):
+def test_writers_and_readers_paused_past_their_timeouts_lose_double_and_skip_nothing(
+    local_root, tmp_path
+):
     with Harness(local_root, tmp_path, seed=2) as harness:
         writers = [harness.writer(name, **{"message.timeout.ms": 1000}) for name in ("w1", "w2")]
         for name in ("r1", "r2"):
@@ -113,7 +122,9 @@ def test_a_killed_and_restarted_server_loses_nothing_and_all_clients_go_on(own_s
 
 @pytest.mark.fault("C3", "R1", "R4")
 @pytest.mark.parametrize("strategy", depth(["cooperative-sticky"], ["range", "cooperative-sticky"]))
-def test_members_killed_stopped_and_closed_in_a_few_rounds_lose_and_skip_nothing(local_root, tmp_path, strategy):
+def test_members_killed_stopped_and_closed_in_a_few_rounds_lose_and_skip_nothing(
+    local_root, tmp_path, strategy
+):
     run = run_group(local_root, tmp_path, 7, depth(3, 6), CRASHES, strategy)
     assert run.findings.commits["ok"] > 0
 

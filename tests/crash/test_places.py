@@ -1,4 +1,6 @@
-"""A producer that is stopped or killed at one exact place of a commit: before or after the upload, or the log entry."""
+"""A producer that is stopped or killed at one exact place of a commit: before or after the upload,
+or the log entry.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,13 @@ from deltaq.testing import messages_of
 from tests.doubles.reading import eventually
 
 TIMEOUT_MS = 1000
-"""A `message.timeout.ms` that a test can wait for, but within which even a busy machine comes to the place."""
+"""A `message.timeout.ms` that a test can wait for, but within which even a busy machine comes to
+the place.
+"""
 
-# Sends one message. Stops itself (SIGSTOP) before or after the first `put` or `create` of the topic's folder, and says
-# what became of the message: ["ok", partition, offset] or ["failed", text].
+# Sends one message. Stops itself (SIGSTOP) before or after the first `put` or `create` of the
+# topic's folder, and says what became of the message: ["ok", partition, offset] or ["failed",
+# text].
 PROGRAM = """
 import json, os, signal, sys
 from deltaq import Producer
@@ -58,7 +63,7 @@ def report(error, message):
 conf = {"bootstrap.servers": root, "message.timeout.ms": int(timeout_ms), "linger.ms": 0}
 with Producer(conf, store=Stopping(open_store(root)), on_delivery=report) as producer:
     producer.produce("t", "child")
-"""
+"""  # noqa: E501
 
 
 class Child:
@@ -66,7 +71,9 @@ class Child:
 
     def __init__(self, root: str, operation: str, when: str, timeout_ms: int = 60_000) -> None:
         command = [sys.executable, "-c", PROGRAM, root, str(timeout_ms), operation, when]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         _, status = os.waitpid(self.process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status), "it ended before it came to that place"
 
@@ -115,7 +122,9 @@ def data_files(root: str) -> int:
         pytest.param("create", "after", 1, ["child"], marks=pytest.mark.fault("P3")),
     ],
 )
-def test_a_killed_writer_leaves_its_message_once_or_not_at_all(root, operation, when, uploaded, visible):
+def test_a_killed_writer_leaves_its_message_once_or_not_at_all(
+    root, operation, when, uploaded, visible
+):
     Child(root, operation, when).kill()
     assert data_files(root) == uploaded
     assert values(root) == visible
@@ -124,7 +133,9 @@ def test_a_killed_writer_leaves_its_message_once_or_not_at_all(root, operation, 
 
 
 @pytest.mark.fault("C2")
-@pytest.mark.parametrize(("operation", "when"), [("put", "before"), ("put", "after"), ("create", "before")])
+@pytest.mark.parametrize(
+    ("operation", "when"), [("put", "before"), ("put", "after"), ("create", "before")]
+)
 def test_a_paused_writer_commits_after_the_records_written_meanwhile(root, operation, when):
     child = Child(root, operation, when)
     send(root, "first")
@@ -148,7 +159,8 @@ def test_a_writer_paused_past_its_timeout_reports_what_the_log_says(root, operat
     child = Child(root, operation, when, timeout_ms=TIMEOUT_MS)
     if taken:
         send(root, "first")
-    stopped_at = open_store(root)  # the timeout is over when the file system's clock has moved on by more than it
+    # The timeout is over when the file system's clock has moved on by more than it.
+    stopped_at = open_store(root)
     newest = max(entry.modified_ms for entry in stopped_at.list(""))
 
     def is_over() -> bool:
@@ -166,7 +178,8 @@ def test_a_writer_paused_past_its_timeout_reports_what_the_log_says(root, operat
     assert values(root) == [*expected, "next"], "what has failed must not come later"
 
 
-# Produces until Ctrl-C, then closes; says how often each message was reported, and how many were acknowledged.
+# Produces until Ctrl-C, then closes; says how often each message was reported, and how many were
+# acknowledged.
 INTERRUPTED = """
 import json, sys
 from collections import Counter
@@ -199,7 +212,9 @@ print(json.dumps([sent, len(reports), max(reports.values()), acknowledged]))
 
 @pytest.mark.fault("P14")
 def test_control_c_during_produce_leaves_each_message_exactly_one_outcome(root):
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, root], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, root], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)

@@ -1,8 +1,9 @@
-"""The driver of a streaming query with state is killed: the windows that it writes are those of plain Python, once.
+"""The driver of a streaming query with state is killed: the windows that it writes are those of
+plain Python, once.
 
-A kill "after a commit" falls between the commit of the topic and Spark's own note of the micro-batch. `make crash` runs
-the long test; `DELTAQ_CRASH_SEED` repeats the choices of a run, and `DELTAQ_CRASH_KILLS` says how many kills of each
-kind.
+A kill "after a commit" falls between the commit of the topic and Spark's own note of the
+micro-batch. `make crash` runs the long test; `DELTAQ_CRASH_SEED` repeats the choices of a run, and
+`DELTAQ_CRASH_KILLS` says how many kills of each kind.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ KILLS = int(os.environ.get("DELTAQ_CRASH_KILLS", "20"))
 def test_a_query_killed_between_the_two_commits_writes_each_window_once(
     local_root: str, tmp_path: Path, spark: SparkSession
 ) -> None:
-    findings = run_query(local_root, tmp_path, 1, ["after a commit"], rows=8_000, offsets_max=1_000, spark=spark)
+    findings = run_query(
+        local_root, tmp_path, 1, ["after a commit"], rows=8_000, offsets_max=1_000, spark=spark
+    )
     assert findings.kills == {GAP: 1}
     assert findings.maintenance["files merged"] > 0
 

@@ -1,7 +1,8 @@
 """A hundred kills: the same as in the small tests, for as long as it takes.
 
-`make crash` runs them on local disk and on MinIO. They print their seed and where they are; `DELTAQ_CRASH_SEED` repeats
-the choices of a run, though not its moments, and `DELTAQ_CRASH_KILLS` says how many kills.
+`make crash` runs them on local disk and on MinIO. They print their seed and where they are;
+`DELTAQ_CRASH_SEED` repeats the choices of a run, though not its moments, and `DELTAQ_CRASH_KILLS`
+says how many kills.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ MESSAGE_TIMEOUT_MS = 5000
 REPORT_EVERY = 10
 
 
-def soak(root: str, folder: Path, faults: dict[str, int], kill_server: Callable[[Harness], None] | None) -> Findings:
-    """`KILLS` kills of writers, readers and the server, and pauses between them; `faults` are the weights."""
+def soak(
+    root: str, folder: Path, faults: dict[str, int], kill_server: Callable[[Harness], None] | None
+) -> Findings:
+    """`KILLS` kills of writers, readers and the server, and pauses between them; `faults` are the
+    weights.
+    """
     seed = int(os.environ.get("DELTAQ_CRASH_SEED", random.randrange(10**6)))
     print(f"\nDELTAQ_CRASH_SEED={seed} DELTAQ_CRASH_KILLS={KILLS}", flush=True)
     begun = time.monotonic()
@@ -39,7 +44,9 @@ def soak(root: str, folder: Path, faults: dict[str, int], kill_server: Callable[
             harness.writer(name, **{"message.timeout.ms": MESSAGE_TIMEOUT_MS})
         for name in ("r1", "r2"):
             harness.reader(name)
-        while (kills := sum(count for fault, count in done.items() if fault.startswith("kill"))) < KILLS:
+        while (
+            kills := sum(count for fault, count in done.items() if fault.startswith("kill"))
+        ) < KILLS:
             (fault,) = harness.chance.choices(list(faults), list(faults.values()))
             done[fault] += 1
             if fault == "kill writer":
@@ -86,5 +93,11 @@ def test_a_hundred_kills_on_and_of_a_server_lose_double_and_skip_nothing(own_ser
         harness.moment()
         server.restart()
 
-    faults = {"kill writer": 5, "kill reader": 3, "kill server": 2, "stop writer": 1, "stop reader": 1}
+    faults = {
+        "kill writer": 5,
+        "kill reader": 3,
+        "kill server": 2,
+        "stop writer": 1,
+        "stop reader": 1,
+    }
     check_that_faults_hit(soak(f"s3://{server.bucket}/root", tmp_path, faults, kill_server))

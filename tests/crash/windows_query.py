@@ -1,8 +1,10 @@
-"""A streaming query with state, as a program: counts and sums of `events` by window and key, written to `windows`.
+"""A streaming query with state, as a program: counts and sums of `events` by window and key,
+written to `windows`.
 
-Its argument is JSON: `root`, `checkpoint`, `offsets_max` per micro-batch, `lateness_ms`, how far apart in event time
-the records of a micro-batch may be, and `dies_from`. If that is a number, its processes are killed right after the
-first commit of this or a later micro-batch that adds rows: the topic has them, and Spark has no note of it yet.
+Its argument is JSON: `root`, `checkpoint`, `offsets_max` per micro-batch, `lateness_ms`, how far
+apart in event time the records of a micro-batch may be, and `dies_from`. If that is a number, its
+processes are killed right after the first commit of this or a later micro-batch that adds rows: the
+topic has them, and Spark has no note of it yet.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ _FORMAT = "dying"
 
 
 class DyingSource(DataSource):
-    """`format("deltaq")` as a sink whose driver dies between the commit of the topic and that of Spark."""
+    """`format("deltaq")` as a sink whose driver dies between the commit of the topic and that of
+    Spark.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -69,7 +73,8 @@ class DyingWriter(DataSourceStreamArrowWriter):
 
     def _rows(self) -> int:
         return sum(
-            partition.next_offset for partition in Topic(WINDOWS, bootstrap_servers=self._root).describe().partitions
+            partition.next_offset
+            for partition in Topic(WINDOWS, bootstrap_servers=self._root).describe().partitions
         )
 
 
@@ -83,7 +88,10 @@ def windows(spark: SparkSession, root: str, offsets_max: int, lateness_ms: int) 
     number = sql.col("value").cast("string").cast("long")
     rows = by_window.agg(sql.count("*").alias("count"), sql.sum(number).alias("sum"))
     return rows.select(
-        "key", sql.to_json(sql.struct(sql.unix_millis("window.start").alias("start"), "count", "sum")).alias("value")
+        "key",
+        sql.to_json(
+            sql.struct(sql.unix_millis("window.start").alias("start"), "count", "sum")
+        ).alias("value"),
     )
 
 
@@ -94,11 +102,17 @@ def start(spark: SparkSession, given: Mapping[str, Any]) -> StreamingQuery:
     if given["dies_from"] is None:
         return sink.format("deltaq").start(given["root"])
     spark.dataSource.register(DyingSource)
-    return sink.format(_FORMAT).options(dies_from=given["dies_from"], group=os.getpgrp()).start(given["root"])
+    return (
+        sink.format(_FORMAT)
+        .options(dies_from=given["dies_from"], group=os.getpgrp())
+        .start(given["root"])
+    )
 
 
 def end_with_the_test() -> None:
-    """Wait for the end of the input, which comes when the process that started this one has ended, however it did."""
+    """Wait for the end of the input, which comes when the process that started this one has ended,
+    however it did.
+    """
     sys.stdin.read()
     os.killpg(0, signal.SIGKILL)
 
@@ -106,7 +120,9 @@ def end_with_the_test() -> None:
 def main(text: str) -> None:
     """Run the query until it is killed."""
     threading.Thread(target=end_with_the_test, daemon=True).start()
-    spark = spark_session("windows", quick_start=True, conf={"spark.master": "local[2]", "spark.log.level": "ERROR"})
+    spark = spark_session(
+        "windows", quick_start=True, conf={"spark.master": "local[2]", "spark.log.level": "ERROR"}
+    )
     start(spark, json.loads(text)).awaitTermination()
 
 

@@ -1,8 +1,10 @@
-"""A producer that records all it does: `python -m tests.crash.writer ROOT TOPIC PARTITIONS NAME START HISTORY`.
+"""A producer that records all it does: `python -m tests.crash.writer ROOT TOPIC PARTITIONS NAME
+START HISTORY`.
 
-It sends the values `NAME.START.0`, `NAME.START.1`, … until it gets SIGTERM; then it flushes and resolves
-unknown outcomes. `START` tells the starts of one name apart. Settings of the producer come as JSON on standard input;
-`test.rate` is the number of messages per second, by default as many as possible.
+It sends the values `NAME.START.0`, `NAME.START.1`, … until it gets SIGTERM; then it flushes and
+resolves unknown outcomes. `START` tells the starts of one name apart. Settings of the producer come
+as JSON on standard input; `test.rate` is the number of messages per second, by default as many as
+possible.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from deltaq import KafkaError, Message, Producer
 from deltaq.testing import History, Invocation
 
 UNDER_WAY = 100
-"""Maximum number of undelivered messages. Few, so that the history of many kills can still be checked."""
+"""Maximum number of undelivered messages. Few, so that the history of many kills can still be
+checked.
+"""
 
 TOKEN = re.compile(r"\(token ([^)]+)\)")
 
@@ -35,7 +39,9 @@ def _stop(*_: object) -> None:
 class Writer:
     """The producer of this process, and the outcomes of its messages."""
 
-    def __init__(self, root: str, topic: str, partitions: int, name: str, start: int, history: History) -> None:
+    def __init__(
+        self, root: str, topic: str, partitions: int, name: str, start: int, history: History
+    ) -> None:
         self.root = root
         self.topic = topic
         self.partitions = partitions
@@ -46,7 +52,9 @@ class Writer:
         self.unknown: dict[str, list[Invocation]] = defaultdict(list)
         settings = json.load(sys.stdin)
         self.rate = float(settings.pop("test.rate", "inf"))
-        self.producer = Producer({"bootstrap.servers": root, "client.id": name, "linger.ms": 2, **settings})
+        self.producer = Producer(
+            {"bootstrap.servers": root, "client.id": name, "linger.ms": 2, **settings}
+        )
         self.begun = time.monotonic()
 
     def run(self) -> None:
@@ -65,7 +73,9 @@ class Writer:
         value, partition = f"{self.prefix}.{self.sent}", self.sent % self.partitions
         self.sent += 1
         sending = self.history.send(self.name, self.topic, value, partition)
-        self.producer.produce(self.topic, value, partition=partition, on_delivery=partial(self.ended, sending))
+        self.producer.produce(
+            self.topic, value, partition=partition, on_delivery=partial(self.ended, sending)
+        )
 
     def ended(self, sending: Invocation, error: KafkaError | None, message: Message) -> None:
         """The delivery report of one message."""

@@ -28,9 +28,11 @@ def compact(
     *,
     discard: bool = True,
 ) -> None:
-    """Rewrite a topic's files as one with `_offset` filled in, of the rows that `keep(partition, offset)` says.
+    """Rewrite a topic's files as one with `_offset` filled in, of the rows that `keep(partition,
+    offset)` says.
 
-    With `discard` the old files are deleted at once, so that a reader that still uses them finds nothing.
+    With `discard` the old files are deleted at once, so that a reader that still uses them finds
+    nothing.
     """
     log = TopicLog(store, topic, clock, indexed=True)
     log.load()
@@ -38,7 +40,9 @@ def compact(
     parts: dict[int, list[pa.RecordBatch]] = {}
     ends: dict[int, tuple[int, int]] = {}
     for file in old:
-        everything = FileRead(file, tuple((batch, batch.base_offset, batch.next_offset) for batch in file.batches))
+        everything = FileRead(
+            file, tuple((batch, batch.base_offset, batch.next_offset) for batch in file.batches)
+        )
         for part in read_file(store, everything, definition_of(log).columns):
             parts.setdefault(part.partition, []).append(part.rows)
             base, _ = ends.get(part.partition, (part.first_offset, 0))
@@ -46,7 +50,11 @@ def compact(
     tables, batches, first = [], [], 0
     for partition in sorted(parts):
         rows = pa.Table.from_batches(parts[partition]).sort_by("_offset")
-        rows = rows.filter(pa.array([keep(partition, offset) for offset in rows["_offset"].to_pylist()], pa.bool_()))
+        rows = rows.filter(
+            pa.array(
+                [keep(partition, offset) for offset in rows["_offset"].to_pylist()], pa.bool_()
+            )
+        )
         tables.append(rows)
         base, end = ends[partition]
         batches.append([partition, base, first, rows.num_rows, end])
@@ -69,6 +77,8 @@ def compact(
     info = CommitInfo(clock.unique_id(), clock.time_ms(), "OPTIMIZE")
     delta = DeltaLog(store, log.folder, clock)
     delta.load()
-    delta.commit(lambda state: Draft(info, [*removes, add, log.live_head.action()]), clock.monotonic() + 60)
+    delta.commit(
+        lambda state: Draft(info, [*removes, add, log.live_head.action()]), clock.monotonic() + 60
+    )
     for file in old if discard else ():
         store.delete(file.segment.key)

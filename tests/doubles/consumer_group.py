@@ -1,4 +1,6 @@
-"""Consumers of one group in one thread: they are polled in a fixed order, and their rebalance callbacks recorded."""
+"""Consumers of one group in one thread: they are polled in a fixed order, and their rebalance
+callbacks recorded.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class ConsumerGroup:
         """Rebalance callbacks that record what they get."""
 
         def recorder(event: str) -> Callable[[Consumer, list[TopicPartition]], None]:
-            return lambda _, partitions: self.calls.append((name, event, [(p.topic, p.partition) for p in partitions]))
+            return lambda _, partitions: self.calls.append(
+                (name, event, [(p.topic, p.partition) for p in partitions])
+            )
 
         return {f"on_{event}": recorder(event) for event in ("assign", "revoke", "lost")}
 
@@ -76,8 +80,9 @@ class ConsumerGroup:
             self.consumers.popitem()[1].close()
 
     def follow(self) -> None:
-        """Poll until all consumers own what they shall have. The newest is polled first, until it has seen the newest
-        generation, so that each consumer sees each generation."""
+        """Poll until all consumers own what they shall have. The newest is polled first, until it
+        has seen the newest generation, so that each consumer sees each generation.
+        """
 
         def has_followed(reader: Consumer) -> bool:
             self.poll(reader)
@@ -89,7 +94,8 @@ class ConsumerGroup:
                 self.poll(reader)
             head = self.log.head()
             return head.is_stable() and all(
-                keys(reader) == head.owned(reader.memberid() or "") for reader in self.consumers.values()
+                keys(reader) == head.owned(reader.memberid() or "")
+                for reader in self.consumers.values()
             )
 
         eventually(is_stable, "a stable group")

@@ -20,9 +20,12 @@ def topic(root: str, name: str = "t", partitions: int = 1) -> Topic:
 
 
 def fill(root: str, count: int, name: str = "t", partition: int = 0, start: int = 0) -> None:
-    with Producer(bootstrap_servers=root, linger_ms=60_000) as producer:  # one commit, however slow the machine is
+    # One commit, however slow the machine is.
+    with Producer(bootstrap_servers=root, linger_ms=60_000) as producer:
         for number in range(start, start + count):
-            producer.produce(name, f"v{number}", f"k{number}", partition, timestamp=T0 + number * 1000)
+            producer.produce(
+                name, f"v{number}", f"k{number}", partition, timestamp=T0 + number * 1000
+            )
 
 
 def consumer(root: str, group: str | None = None, **conf: object) -> Consumer:

@@ -27,7 +27,9 @@ def made_file(
     gaps: int = 0,
     decoded_bytes: int = 0,
 ) -> DataFile:
-    """A file with offset ranges `(partition, from, to)`, from each of which up to `gaps` records are missing."""
+    """A file with offset ranges `(partition, from, to)`, from each of which up to `gaps` records
+    are missing.
+    """
     batches = []
     first = 0
     for partition, start, end in ranges:
@@ -35,7 +37,17 @@ def made_file(
         batches.append(Batch(partition, start, end, first, rows, rows != end - start, path))
         first += rows
     segment = SegmentFile(f"topics/t/{path}", version, size, first, 0, 0, 0)
-    return DataFile(path, segment, tuple(batches), *times, modified_ms, None, log_append_time, clean, decoded_bytes)
+    return DataFile(
+        path,
+        segment,
+        tuple(batches),
+        *times,
+        modified_ms,
+        None,
+        log_append_time,
+        clean,
+        decoded_bytes,
+    )
 
 
 def index_of(files: Iterable[DataFile]) -> OffsetIndex:
@@ -47,7 +59,12 @@ def index_of(files: Iterable[DataFile]) -> OffsetIndex:
 
 def offsets_of(files: Iterable[DataFile]) -> list[tuple[int, int]]:
     """Every (partition, offset) in the files, with repetitions, in order."""
-    return sorted((b.partition, o) for f in files for b in f.batches for o in range(b.base_offset, b.next_offset))
+    return sorted(
+        (b.partition, o)
+        for f in files
+        for b in f.batches
+        for o in range(b.base_offset, b.next_offset)
+    )
 
 
 @dataclass
@@ -72,7 +89,9 @@ def appended_logs(
     sizes: st.SearchStrategy[int] = st.integers(1, 1000),  # noqa: B008 - a strategy is a value
     starts: bool = True,
 ) -> Log:
-    """Random histories of appends of one or two files each; with `starts`, some records may be deleted."""
+    """Random histories of appends of one or two files each; with `starts`, some records may be
+    deleted.
+    """
     ends = [0] * partitions
     files: list[DataFile] = []
     for version in range(1, 1 + draw(st.integers(0, entries_max))):
@@ -84,7 +103,12 @@ def appended_logs(
                 ends[partition] += rows
             low, high = sorted((draw(times), draw(times)))
             file = made_file(
-                f"{version}-{number}", version, ranges, size=draw(sizes), times=(low, high), modified_ms=draw(times)
+                f"{version}-{number}",
+                version,
+                ranges,
+                size=draw(sizes),
+                times=(low, high),
+                modified_ms=draw(times),
             )
             files.append(file)
     begin = [draw(st.integers(0, end)) if starts else 0 for end in ends]

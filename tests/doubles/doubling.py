@@ -1,4 +1,6 @@
-"""A faulty client with deltaq's API: its producer writes one message twice, and its consumer hides that."""
+"""A faulty client with deltaq's API: its producer writes one message twice, and its consumer hides
+that.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A typed topic that producers of two schemas write by turns, and the rows that every reader must find in it."""
+"""A typed topic that producers of two schemas write by turns, and the rows that every reader must
+find in it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.store import open_store
 from tests.doubles.short_log import checkpoint_and_clean_up
 
-__all__ = ["NEW", "OLD", "EvolvedTopic", "Row", "appended", "checkpointed", "compacted", "key_compacted"]
+__all__ = [
+    "NEW",
+    "OLD",
+    "EvolvedTopic",
+    "Row",
+    "appended",
+    "checkpointed",
+    "compacted",
+    "key_compacted",
+]
 
 Row: TypeAlias = "dict[str, Any]"
 
@@ -27,7 +38,12 @@ OLD = pa.schema(
         pa.field("ratio", pa.float32()),
         pa.field("price", pa.decimal128(5, 2)),
         pa.field("gone", pa.string(), nullable=False),
-        pa.field("place", pa.struct([pa.field("city", pa.string()), pa.field("level", pa.int8(), nullable=False)])),
+        pa.field(
+            "place",
+            pa.struct(
+                [pa.field("city", pa.string()), pa.field("level", pa.int8(), nullable=False)]
+            ),
+        ),
         pa.field("lines", pa.list_(pa.struct([("count", pa.int16())]))),
         pa.field("by_name", pa.map_(pa.string(), pa.int8())),
     ]
@@ -44,7 +60,9 @@ NEW = pa.schema(
         pa.field("extra", pa.struct([("x", pa.float64())])),
     ]
 )
-"""Adds `note`, `extra`, `place.tags` and `lines[].sku`, drops `gone` and `place.level`, and widens all numbers."""
+"""Adds `note`, `extra`, `place.tags` and `lines[].sku`, drops `gone` and `place.level`, and widens
+all numbers.
+"""
 
 _FROM_OLD = {"note": None, "extra": None}
 
@@ -80,7 +98,9 @@ def as_read(row: Row) -> Row:
     if row["place"] is not None:
         row["place"] = {"city": None, "level": None, "tags": None} | row["place"]
     if row["lines"] is not None:
-        row["lines"] = [None if line is None else {"count": None, "sku": None} | line for line in row["lines"]]
+        row["lines"] = [
+            None if line is None else {"count": None, "sku": None} | line for line in row["lines"]
+        ]
     return row
 
 
@@ -94,7 +114,9 @@ class EvolvedTopic:
         self.rows: dict[bytes, Row | None] = {}
         self.config = {"retention.ms": "-1", **config}
 
-    def write(self, schema: pa.Schema, numbers: Sequence[int], *, arrow: bool = False) -> EvolvedTopic:
+    def write(
+        self, schema: pa.Schema, numbers: Sequence[int], *, arrow: bool = False
+    ) -> EvolvedTopic:
         """Produce rows with these numbers in one commit by a producer with this schema."""
         row_of = old_row if schema is OLD else new_row
         with Producer(self.conf, linger_ms=60_000) as producer:  # its end ends the batch
@@ -117,7 +139,9 @@ class EvolvedTopic:
         return dict(TopicPass(store, "t", SYSTEM_CLOCK, settings, Throttle(SYSTEM_CLOCK)).run())
 
     def checkpoint(self) -> EvolvedTopic:
-        """Write a checkpoint, and remove the entries before it: each reader has to understand it."""
+        """Write a checkpoint, and remove the entries before it: each reader has to understand
+        it.
+        """
         checkpoint_and_clean_up(open_store(self.root), "t")
         return self
 
@@ -128,7 +152,9 @@ def _paired(row: Row) -> Row:
 
 def appended(root: Path) -> EvolvedTopic:
     """Files of both schemas by turns."""
-    topic = EvolvedTopic(root).write(OLD, range(4)).write(NEW, range(10, 14)).write(OLD, range(20, 24))
+    topic = (
+        EvolvedTopic(root).write(OLD, range(4)).write(NEW, range(10, 14)).write(OLD, range(20, 24))
+    )
     return topic.write(OLD, range(30, 33), arrow=True).write(NEW, range(40, 43), arrow=True)
 
 

@@ -44,7 +44,9 @@ def fill(store: Store, commits: int, rows: int = 1, size: int = 10, partitions: 
 class Fetching:
     """A fetcher of topic `t`, and what it has handed out."""
 
-    def __init__(self, store: Store, *, stored: dict[int, int] | None = None, **settings: object) -> None:
+    def __init__(
+        self, store: Store, *, stored: dict[int, int] | None = None, **settings: object
+    ) -> None:
         base: dict[str, object] = {
             "bytes_max": 2**30,
             "read_bytes_max": 2**30,

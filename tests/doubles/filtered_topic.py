@@ -1,4 +1,6 @@
-"""A typed topic of every type of column, whose files differ in what they hold, and filters for all of its columns."""
+"""A typed topic of every type of column, whose files differ in what they hold, and filters for all
+of its columns.
+"""
 
 from __future__ import annotations
 
@@ -119,20 +121,36 @@ def _row(number: int) -> dict[str, Any]:
 
 
 def rows_of_files() -> list[Values]:
-    """What each commit brings; None is a tombstone. Two files are plain, each further one is odd in one way."""
+    """What each commit brings; None is a tombstone. Two files are plain, each further one is odd in
+    one way.
+    """
     plain = [[_row(number) for number in range(first, first + 10)] for first in (10, 30)]
     halves = [dict.fromkeys(SCHEMA.names) | {"id": 60 + number} for number in range(2)]
     odd_floats = [_row(70) | {"ratio": value, "single": value} for value in _ODD_FLOATS]
     zeros = [
-        [_row(80) | {"ratio": value, "single": value} for value in values] for values in ((-0.0, 1.0), (0.0, -1.0))
+        [_row(80) | {"ratio": value, "single": value} for value in values]
+        for values in ((-0.0, 1.0), (0.0, -1.0))
     ]
     texts = [[_row(90) | {"name": text}] for text in _ODD_TEXTS]
-    extremes = [_row(95) | {name: sign * 2**bits - (sign > 0) for name, bits in _EXTREMES.items()} for sign in (-1, 1)]
+    extremes = [
+        _row(95) | {name: sign * 2**bits - (sign > 0) for name, bits in _EXTREMES.items()}
+        for sign in (-1, 1)
+    ]
     times = [
         [_row(97) | {"at": _NOON + timedelta(microseconds=999), "day": date(1, 1, 1)}],
         [_row(98) | {"at": datetime.max.replace(tzinfo=UTC), "day": date.max}],
     ]
-    return [*plain, [None, None], [None, *halves], odd_floats, *zeros, *texts, extremes, *times, [_row(99), None]]
+    return [
+        *plain,
+        [None, None],
+        [None, *halves],
+        odd_floats,
+        *zeros,
+        *texts,
+        extremes,
+        *times,
+        [_row(99), None],
+    ]
 
 
 LITERALS: dict[str, Sequence[Any]] = {
@@ -148,7 +166,17 @@ LITERALS: dict[str, Sequence[Any]] = {
     "single": [1.875, -1.0],
     "flag": [True, False],
     "price": [Decimal("15.25")],
-    "name": ["n0015", _LONG, _LONG + "b", _CUT, _CUT + "x", "ä" * 33, "x\U00020000y", "\U0001f600" * 33, ""],
+    "name": [
+        "n0015",
+        _LONG,
+        _LONG + "b",
+        _CUT,
+        _CUT + "x",
+        "ä" * 33,
+        "x\U00020000y",
+        "\U0001f600" * 33,
+        "",
+    ],
     "größe": [-15],
     "raw": [bytes([15])],
     "day": [date(2024, 1, 16), date.max],
@@ -189,12 +217,15 @@ class Written:
         self.rows: list[Row] = []
 
     def create(self) -> Written:
-        Topic("t", SCHEMA, partitions=2, config=self.config, conf={"bootstrap.servers": self.root}).create()
+        Topic(
+            "t", SCHEMA, partitions=2, config=self.config, conf={"bootstrap.servers": self.root}
+        ).create()
         return self
 
     def append(self, files: Sequence[Values]) -> Written:
         """Produce each of `files` in a commit of its own, every second as an Arrow table."""
-        with Producer({"bootstrap.servers": self.root}, linger_ms=60_000) as producer:  # flush() ends each batch
+        # Flush() ends each batch.
+        with Producer({"bootstrap.servers": self.root}, linger_ms=60_000) as producer:
             for number, values in enumerate(files):
                 rows = self._noted(values)
                 if number % 2 and None not in values:  # a table has no way to say a tombstone
@@ -208,8 +239,19 @@ class Written:
         rows = []
         for value in values:
             number = len(self.rows)
-            own = {"_partition": number % 2, "_offset": None, "_timestamp": _time(number), "_key": b"k%d" % number}
-            rows.append({**own, "_headers": None, **(dict.fromkeys(SCHEMA.names) if value is None else value)})
+            own = {
+                "_partition": number % 2,
+                "_offset": None,
+                "_timestamp": _time(number),
+                "_key": b"k%d" % number,
+            }
+            rows.append(
+                {
+                    **own,
+                    "_headers": None,
+                    **(dict.fromkeys(SCHEMA.names) if value is None else value),
+                }
+            )
             self.rows.append(rows[-1])
         return rows
 
@@ -253,7 +295,9 @@ class Written:
             shared = SharedFileId(theirs.writer, number)
 
             def named(
-                segment: PendingSegment, shared: SharedFileId = shared, topic_id: str = view.topic_id
+                segment: PendingSegment,
+                shared: SharedFileId = shared,
+                topic_id: str = view.topic_id,
             ) -> str | None:
                 return shared_file_path(shared, segment, topic_id, follows=False)
 
@@ -267,7 +311,12 @@ class Written:
     def maintain(self, settings: MaintenanceSettings) -> Mapping[str, int]:
         """One round of maintenance; the rows are then as the topic's own reader has them."""
         done = TopicPass(self.store, "t", SYSTEM_CLOCK, settings, Throttle(SYSTEM_CLOCK)).run()
-        kept = Topic("t", conf={"bootstrap.servers": self.root}).to_arrow().select(["_key", "_offset"]).to_pylist()
+        kept = (
+            Topic("t", conf={"bootstrap.servers": self.root})
+            .to_arrow()
+            .select(["_key", "_offset"])
+            .to_pylist()
+        )
         offsets = {row["_key"]: row["_offset"] for row in kept}
         assert len(offsets) == len(kept)
         self.rows = [row for row in self.rows if row["_key"] in offsets]
@@ -277,13 +326,17 @@ class Written:
         return done
 
     def checkpoint(self) -> Written:
-        """Write a checkpoint, and remove the entries before it: each reader has to understand it."""
+        """Write a checkpoint, and remove the entries before it: each reader has to understand
+        it.
+        """
         checkpoint_and_clean_up(open_store(self.root), "t")
         return self
 
     def picked(self, wanted: Filter, *, nan_is_largest: bool) -> list[bytes]:
         """The keys of the rows that a filter finds."""
-        return sorted(row["_key"] for row in self.rows if wanted.picks(row, nan_is_largest=nan_is_largest))
+        return sorted(
+            row["_key"] for row in self.rows if wanted.picks(row, nan_is_largest=nan_is_largest)
+        )
 
     def stats(self) -> list[dict[str, Any]]:
         """What the log says of each live file."""
@@ -300,7 +353,8 @@ def _time(number: int) -> Any:
     return pa.scalar(NOON_MS + number, pa.timestamp("ms", tz="UTC")).as_py()
 
 
-# --- tables ----------------------------------------------------------------------------------------------------------
+# --- tables
+# --------------------------------------------------------------------------------------------------
 
 
 def appended(root: Path) -> Written:

@@ -1,4 +1,6 @@
-"""Filters of a table's rows, said once: in plain Python, and in the languages of the engines that read the table."""
+"""Filters of a table's rows, said once: in plain Python, and in the languages of the engines that
+read the table.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ _OPERATORS: Mapping[str, tuple[Callable[[Any, Any], Any], str]] = {
 
 @dataclass(frozen=True)
 class Filter:
-    """`column <operator> literal`, `column is null` or `column is not null`; a dot leads into a struct.
+    """`column <operator> literal`, `column is null` or `column is not null`; a dot leads into a
+    struct.
 
     `kind` is the column's type in the table.
     """
@@ -42,7 +45,9 @@ class Filter:
         return f"{self.column} {self.name} {self.literal!r}"
 
     def picks(self, row: Mapping[str, Any], *, nan_is_largest: bool) -> bool:
-        """Whether a row is to be found. NaN is above all numbers and equal to itself, or in no relation to any."""
+        """Whether a row is to be found. NaN is above all numbers and equal to itself, or in no
+        relation to any.
+        """
         value: Any = row
         for step in self.column.split("."):
             value = None if value is None else value[step]
@@ -89,9 +94,15 @@ class Filter:
             case bool():
                 return str(self.literal).lower()
             case float():
-                return f"cast('{self.literal!r}' as {'float' if pa.types.is_float32(self.kind) else 'double'})"
+                return (
+                    f"cast('{self.literal!r}' as "
+                    f"{'float' if pa.types.is_float32(self.kind) else 'double'})"
+                )
             case datetime():
-                return f"cast('{self.literal.isoformat()}' as {'timestamp' if spark else 'timestamptz'})"
+                return (
+                    f"cast('{self.literal.isoformat()}' as "
+                    f"{'timestamp' if spark else 'timestamptz'})"
+                )
             case date():
                 return f"cast('{self.literal.isoformat()}' as date)"
             case Decimal():
@@ -103,12 +114,16 @@ class Filter:
         return str(self.literal)
 
 
-def filters_of(columns: Mapping[str, pa.DataType], literals: Mapping[str, Sequence[Any]]) -> list[Filter]:
+def filters_of(
+    columns: Mapping[str, pa.DataType], literals: Mapping[str, Sequence[Any]]
+) -> list[Filter]:
     """For each column whether it is null, and each comparison with each of its literals."""
     return list(_filters(columns.items(), literals))
 
 
-def _filters(columns: Iterable[tuple[str, pa.DataType]], literals: Mapping[str, Sequence[Any]]) -> Iterator[Filter]:
+def _filters(
+    columns: Iterable[tuple[str, pa.DataType]], literals: Mapping[str, Sequence[Any]]
+) -> Iterator[Filter]:
     for column, kind in columns:
         yield Filter(column, kind, "is null")
         yield Filter(column, kind, "is not null")

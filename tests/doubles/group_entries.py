@@ -28,11 +28,15 @@ class GroupEntry(NamedTuple):
 def group_entries(root: str, group: str = "g") -> list[GroupEntry]:
     """All entries of a group's log."""
     store, folder = open_store(root), f"groups/{group}/_delta_log/"
-    keys = sorted(entry.key for entry in store.list(folder) if entry.key[len(folder) :][:-5].isdigit())
+    keys = sorted(
+        entry.key for entry in store.list(folder) if entry.key[len(folder) :][:-5].isdigit()
+    )
     found: list[GroupEntry] = []
     for key in keys:
         actions = [json.loads(line) for line in store.get(key).decode().splitlines()]
-        (operation,) = (action["commitInfo"]["operation"] for action in actions if "commitInfo" in action)
+        (operation,) = (
+            action["commitInfo"]["operation"] for action in actions if "commitInfo" in action
+        )
         changes = [
             json.loads(action["domainMetadata"]["configuration"])
             for action in actions
@@ -59,7 +63,12 @@ def _head(head: dict[str, Any]) -> tuple[int, tuple[str, ...], Owners, bool]:
         for topic, numbers in member["assigned"].items()
         for partition in numbers
     }
-    return head["generation"], tuple(member["client"] for member in members), owners, owners == assigned
+    return (
+        head["generation"],
+        tuple(member["client"] for member in members),
+        owners,
+        owners == assigned,
+    )
 
 
 def moved(before: Owners, after: Owners) -> set[tuple[str, int]]:

@@ -1,8 +1,10 @@
-"""A member of a group as a process of its own, and what it reports: `python -m tests.doubles.group_member CONF`.
+"""A member of a group as a process of its own, and what it reports: `python -m
+tests.doubles.group_member CONF`.
 
-The process reads topic `t` and commits after each record, until SIGTERM. It prints a JSON line for each event: the
-time (`time.monotonic`, which the processes of a machine share), the kind, and details. With `test.hold` in `CONF`, it
-waits for a line of standard input after that many records, before it commits them.
+The process reads topic `t` and commits after each record, until SIGTERM. It prints a JSON line for
+each event: the time (`time.monotonic`, which the processes of a machine share), the kind, and
+details. With `test.hold` in `CONF`, it waits for a line of standard input after that many records,
+before it commits them.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ _stopping = False
 
 
 class Event(NamedTuple):
-    """What a member has reported. Kinds: `owns` (a list of partitions), `lost` (the same), `read` (partition, offset),
-    `holds`, `committed`, `refused` (the exception of a commit) and `error` (of a poll)."""
+    """What a member has reported. Kinds: `owns` (a list of partitions), `lost` (the same), `read`
+    (partition, offset), `holds`, `committed`, `refused` (the exception of a commit) and `error` (of
+    a poll).
+    """
 
     at: float
     kind: str
@@ -40,7 +44,12 @@ class GroupMember:
     """The process of a member. `events` grows while it runs. A context manager that kills it."""
 
     def __init__(self, root: str, name: str = "child", **settings: Any) -> None:
-        conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest", "client.id": name}
+        conf = {
+            "bootstrap.servers": root,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "client.id": name,
+        }
         command = [sys.executable, "-m", __name__, json.dumps({**conf, **settings})]
         self.name = name
         self.events: list[Event] = []
@@ -73,7 +82,9 @@ class GroupMember:
 
     def owned_at(self, time_s: float) -> frozenset[int]:
         """The partitions that it had at a time."""
-        reports = [event.details[0] for event in self.events if event.kind == "owns" and event.at <= time_s]
+        reports = [
+            event.details[0] for event in self.events if event.kind == "owns" and event.at <= time_s
+        ]
         return frozenset(reports[-1] if reports else ())
 
     def of_kind(self, kind: str) -> list[tuple[Any, ...]]:
@@ -82,7 +93,9 @@ class GroupMember:
 
     def wait_for(self, kind: str, count: int = 1) -> None:
         """Wait until it has reported at least `count` events of this kind."""
-        eventually(lambda: len(self.of_kind(kind)) >= count, f"event {kind!r} of member {self.name}")
+        eventually(
+            lambda: len(self.of_kind(kind)) >= count, f"event {kind!r} of member {self.name}"
+        )
 
     def wait_for_next(self, kind: str) -> None:
         """Wait until it has reported another event of this kind."""
@@ -123,7 +136,9 @@ class _Program:
         self._consumer = Consumer({**conf, "enable.auto.commit": False})
 
     def run(self) -> None:
-        self._consumer.subscribe(["t"], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self._consumer.subscribe(
+            ["t"], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
         while not _stopping:
             try:
                 self._step()

@@ -15,13 +15,25 @@ from deltaq.groups.session import JoiningMember, MemberTopics
 from deltaq.groups.state import GroupHead, Member, TopicSize
 from deltaq.store import Store
 
-__all__ = ["FOREVER", "RANGE", "commit", "join", "leave", "new_member", "new_membership", "sizes", "topics"]
+__all__ = [
+    "FOREVER",
+    "RANGE",
+    "commit",
+    "join",
+    "leave",
+    "new_member",
+    "new_membership",
+    "sizes",
+    "topics",
+]
 
 FOREVER = float("inf")
 RANGE = strategies(["range"])
 
 
-def new_member(client_id: str = "killed", session_timeout_ms: int = 45_000, *names: str, **more: Any) -> Member:
+def new_member(
+    client_id: str = "killed", session_timeout_ms: int = 45_000, *names: str, **more: Any
+) -> Member:
     """A member that subscribes to topic `t` and supports these assignors, by default `range`."""
     protocols = tuple((name, "") for name in names or ("range",))
     fields = {"topics": ("t",), "host": "host", "protocols": protocols} | more
@@ -50,7 +62,9 @@ def join(
     return log.change(
         "JOIN",
         NO_MEMBER,
-        lambda head: joined(head, member_id, member or new_member(), known or sizes(t=1), gone, using),
+        lambda head: joined(
+            head, member_id, member or new_member(), known or sizes(t=1), gone, using
+        ),
         FOREVER,
     )
 
@@ -66,10 +80,18 @@ def commit(log: GroupLog, member_id: str, *offsets: CommittedOffset) -> None:
 
 
 def new_membership(
-    store: Store, clock: Clock, member: Member, heartbeat_interval_s: float = 3, max_poll_interval_s: float = 1e9
+    store: Store,
+    clock: Clock,
+    member: Member,
+    heartbeat_interval_s: float = 3,
+    max_poll_interval_s: float = 1e9,
 ) -> Membership:
-    """The membership of a consumer that does not poll, in group `g`; it knows topic `t` with two partitions."""
-    candidate = JoiningMember(store, GroupLog(store, "g", clock), member, RANGE, heartbeat_interval_s, clock)
+    """The membership of a consumer that does not poll, in group `g`; it knows topic `t` with two
+    partitions.
+    """
+    candidate = JoiningMember(
+        store, GroupLog(store, "g", clock), member, RANGE, heartbeat_interval_s, clock
+    )
     made = Membership(candidate, max_poll_interval_s, lambda: None)
     made.set_topics(topics(t=2))
     return made

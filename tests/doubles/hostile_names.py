@@ -1,4 +1,6 @@
-"""Texts that a page, a terminal or a program may take for markup or commands, and a root that is full of them."""
+"""Texts that a page, a terminal or a program may take for markup or commands, and a root that is
+full of them.
+"""
 
 from __future__ import annotations
 
@@ -74,12 +76,16 @@ MARKUP = (
 
 def column_names(payloads: Sequence[str]) -> list[str]:
     """The payloads as different names of columns, without what Delta forbids in them."""
-    names = {re.sub(r"[ ,;{}()=\x00-\x1f\x7f]", "", payload)[:200].lstrip("_") for payload in payloads}
+    names = {
+        re.sub(r"[ ,;{}()=\x00-\x1f\x7f]", "", payload)[:200].lstrip("_") for payload in payloads
+    }
     return sorted({name.lower(): name for name in names if name}.values())
 
 
 def write_columns(root: str, topic: str, names: Sequence[str]) -> None:
-    """Write a typed topic with columns of these names, each of which has a field of the same name, and one message."""
+    """Write a typed topic with columns of these names, each of which has a field of the same name,
+    and one message.
+    """
     columns = pa.schema([(name, pa.struct([(name, pa.string())])) for name in names])
     made = Topic(topic, columns, bootstrap_servers=root).create()
     with Producer(bootstrap_servers=root, maintenance_enable=False) as producer:
@@ -97,13 +103,19 @@ def write_assignors(root: str, payloads: Sequence[str]) -> None:
 
 
 def write_names(root: str, payloads: Sequence[str]) -> None:
-    """Write a group `g` with a member for each payload, which is its client id, host and instance id, and a topic for
-    each, which has it as the value of a setting. No client of deltaq would write these."""
+    """Write a group `g` with a member for each payload, which is its client id, host and instance
+    id, and a topic for each, which has it as the value of a setting. No client of deltaq would
+    write these.
+    """
     store = open_store(root)
     Topic("t", store=store).create()
     log = GroupLog(store, "g")
     for number, payload in enumerate(payloads):
-        join(log, f"member-{number}", new_member(payload, host=payload, instance_id=f"{payload}{number}"))
+        join(
+            log,
+            f"member-{number}",
+            new_member(payload, host=payload, instance_id=f"{payload}{number}"),
+        )
         topic = f"settings-{number}"
         Topic(topic, store=store).create()
         key = log_entry(topic_log(topic), 0)

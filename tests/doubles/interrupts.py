@@ -22,11 +22,14 @@ _SILENT = re.compile(
     r"|(LOAD|STORE)_(CONST|FAST\w*|GLOBAL|DEREF|CLOSURE|ATTR|METHOD)|POP_TOP|(IS|COMPARE|CONTAINS|BINARY)_OP|UNARY_NOT"
     r"|BUILD_(TUPLE|LIST)|UNPACK_SEQUENCE|GET_ITER|LIST_APPEND|(POP_)?JUMP_FORWARD\w*|POP_JUMP_IF\w*"
 )
-"""Operations that do not check for signals: a signal before such an operation is handled after it."""
+"""Operations that do not check for signals: a signal before such an operation is handled after
+it.
+"""
 
 _IGNORE = partial(sys.audit, "interrupts.ignored")
-"""A trace function without Python code. While one is set, Python does not use specialized operations, some of which do
-not check for signals."""
+"""A trace function without Python code. While one is set, Python does not use specialized
+operations, some of which do not check for signals.
+"""
 
 
 class Interrupted(BaseException):
@@ -57,12 +60,13 @@ def interrupted(
     modules: tuple[str, ...] = ("deltaq", "threading"),
     instead: Callable[[], object] | None = None,
 ) -> Outcome:
-    """Run `call` on this thread, the main one, with a signal before its operation number `point`, whose handler raises
-    `error`, or does something else `instead`.
+    """Run `call` on this thread, the main one, with a signal before its operation number `point`,
+    whose handler raises `error`, or does something else `instead`.
 
-    Operations are counted from 0, in functions of `modules` and what is below these. Python decides where the handler
-    runs: at the first place behind the signal where it looks for one. So every such place comes up as `point` goes from
-    0 to the first that is not `reached`; some come up more than once.
+    Operations are counted from 0, in functions of `modules` and what is below these. Python decides
+    where the handler runs: at the first place behind the signal where it looks for one. So every
+    such place comes up as `point` goes from 0 to the first that is not `reached`; some come up more
+    than once.
     """
     left, place, is_over = point, "", False
     signals: list[weakref.ref[_Fuse]] = []

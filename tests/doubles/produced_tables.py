@@ -1,4 +1,6 @@
-"""Topics for tests of Spark: one call is one commit of a producer that shares nothing with others of the process."""
+"""Topics for tests of Spark: one call is one commit of a producer that shares nothing with others
+of the process.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ Produce: TypeAlias = Callable[..., None]
 
 
 def producing_to(root: str) -> Produce:
-    """A function that appends values to a topic in one commit and creates the topic, with `partitions`, if needed."""
+    """A function that appends values to a topic in one commit and creates the topic, with
+    `partitions`, if needed.
+    """
 
     def append(
         topic: str,
@@ -41,8 +45,11 @@ def producing_to(root: str) -> Produce:
         if headers is not None:
             kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
             columns["headers"] = pa.array(headers, kind)
-        # With a store of its own it shares nothing with other producers of this process, as if it were in another.
-        with Producer({"bootstrap.servers": root}, store=LocalStore(root, SYSTEM_CLOCK)) as producer:
+        # With a store of its own it shares nothing with other producers of this process, as if it
+        # were in another.
+        with Producer(
+            {"bootstrap.servers": root}, store=LocalStore(root, SYSTEM_CLOCK)
+        ) as producer:
             producer.produce_arrow(topic, pa.table(columns))
 
     return append

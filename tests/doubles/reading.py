@@ -14,7 +14,9 @@ TIMEOUT_S = 20.0
 
 
 def eventually(condition: Callable[[], object], what: str = "the condition") -> None:
-    """Wait until `condition()` is true. Raises AssertionError after a timeout that is generous for any machine."""
+    """Wait until `condition()` is true. Raises AssertionError after a timeout that is generous for
+    any machine.
+    """
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come true within {TIMEOUT_S} s"
@@ -22,7 +24,9 @@ def eventually(condition: Callable[[], object], what: str = "the condition") -> 
 
 
 def next_message(consumer: Consumer) -> Any:
-    """The next message or event; typed so that tests can look at it without first proving that it is what it is."""
+    """The next message or event; typed so that tests can look at it without first proving that it
+    is what it is.
+    """
     message = consumer.poll(TIMEOUT_S)
     assert message is not None, f"no message within {TIMEOUT_S} s"
     return message
@@ -40,7 +44,9 @@ def poll_until_raised(consumer: Consumer) -> None:
 
 
 def taken(consumer: Consumer) -> int:
-    """How far the `consume` that is under way has come in what is in hand: messages taken, and not returned yet."""
+    """How far the `consume` that is under way has come in what is in hand: messages taken, and not
+    returned yet.
+    """
     reader = consumer._reader
     batches = [] if reader is None else reader.accepted._batches
     return sum(batch.taken[1] for batch in batches if batch.taken is not None)

@@ -17,7 +17,9 @@ ENTRY = "*/topics/t/_delta_log/*.json"
 DATA = "*/topics/t/*.parquet"
 
 PATIENT_MS, IMPATIENT_MS = 30_000, 300
-"""How long clients wait for an answer: not to be taken for a fault on a busy machine; and where none will come."""
+"""How long clients wait for an answer: not to be taken for a fault on a busy machine; and where
+none will come.
+"""
 
 
 class S3Root:
@@ -33,7 +35,9 @@ class S3Root:
         stub.requests(clear=True)
 
     def conf(self, user: str = "test", **more: Any) -> dict[str, object]:
-        """The configuration of a client. Clients with the same `user` share a store, and their producers a sender."""
+        """The configuration of a client. Clients with the same `user` share a store, and their
+        producers a sender.
+        """
         options = {"timeout_ms": self.timeout_ms, "user_agent": user, "retries": 1, **more}
         return self.stub.conf(self.prefix, "deltaq", **options)
 
@@ -41,13 +45,18 @@ class S3Root:
         return Producer({**self.conf(user), "linger.ms": 0}, **config)
 
     def consumer(self, user: str = "test", group: str = "g", **config: Any) -> Consumer:
-        return Consumer({**self.conf(user), "group.id": group, "auto.offset.reset": "earliest"}, **config)
+        return Consumer(
+            {**self.conf(user), "group.id": group, "auto.offset.reset": "earliest"}, **config
+        )
 
     def entries(self) -> dict[int, list[dict[str, Any]]]:
         """The log entries as stored by the server."""
         found = self.stub.objects(f"{self.prefix}/topics/t/_delta_log/")
         logs = {int(re.sub(r"\D", "", key.rpartition("/")[2])): data for key, data in found.items()}
-        return {version: [json.loads(line) for line in data.splitlines()] for version, data in logs.items()}
+        return {
+            version: [json.loads(line) for line in data.splitlines()]
+            for version, data in logs.items()
+        }
 
     def stored(self) -> dict[int, list[str]]:
         """All values by partition, in order, read by a new client without faults."""
@@ -74,7 +83,9 @@ class Reports(list[tuple[Any, Any]]):
         self.append((error, message))
 
     def values(self, *, acknowledged: bool) -> list[str]:
-        return [message.value().decode() for error, message in self if (error is None) == acknowledged]
+        return [
+            message.value().decode() for error, message in self if (error is None) == acknowledged
+        ]
 
 
 def produce(producer: Producer, *values: str, partition: int = 0) -> Reports:

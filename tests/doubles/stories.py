@@ -6,7 +6,8 @@ from deltaq.clock import SystemClock
 from deltaq.testing.checker import check_history, report
 from deltaq.testing.history import History, Partition
 
-# Where everything happens unless a sentence says otherwise; another partition of the topic; another topic.
+# Where everything happens unless a sentence says otherwise; another partition of the topic; another
+# topic.
 T: Partition = ("t", 0)
 U: Partition = ("t", 1)
 X: Partition = ("x", 0)
@@ -29,7 +30,9 @@ class Story(History):
     def __init__(self) -> None:
         super().__init__(TickingClock())
 
-    def sends(self, process: str, value: object, offset: int | None = None, at: Partition = T) -> None:
+    def sends(
+        self, process: str, value: object, offset: int | None = None, at: Partition = T
+    ) -> None:
         self.send(process, at[0], value).ok(partition=at[1], offset=offset)
 
     def log(self, *values: object, at: Partition = T) -> None:
@@ -38,7 +41,11 @@ class Story(History):
             self.sends("producer", value, offset, at)
 
     def polls(
-        self, process: str, *records: tuple[int, object], at: Partition = T, tail: tuple[Partition, ...] = ()
+        self,
+        process: str,
+        *records: tuple[int, object],
+        at: Partition = T,
+        tail: tuple[Partition, ...] = (),
     ) -> None:
         self.poll(process).ok([(*at, offset, value) for offset, value in records], at_tail=tail)
 

@@ -1,4 +1,6 @@
-"""Records that no producer accepts, as topics of earlier versions and of other programs hold them."""
+"""Records that no producer accepts, as topics of earlier versions and of other programs hold
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ FAR_TIME = pa.scalar(576 * 10**15, pa.int64()).cast(TIMESTAMP)
 
 def text_of(*contents: bytes | None) -> pa.Array:
     """Bytes as text that Arrow has not checked."""
-    return pa.Array.from_buffers(pa.string(), len(contents), pa.array(contents, pa.binary()).buffers())
+    return pa.Array.from_buffers(
+        pa.string(), len(contents), pa.array(contents, pa.binary()).buffers()
+    )
 
 
 def headers_named(*names: bytes | None) -> pa.Array:
@@ -28,7 +32,9 @@ def headers_named(*names: bytes | None) -> pa.Array:
     pairs = pa.StructArray.from_arrays(
         [text_of(*names), pa.array([b"x"] * len(names))], fields=list(HEADERS.value_type)
     )
-    return pa.ListArray.from_arrays(pa.array(range(len(names) + 1), pa.int32()), pairs, type=HEADERS)
+    return pa.ListArray.from_arrays(
+        pa.array(range(len(names) + 1), pa.int32()), pairs, type=HEADERS
+    )
 
 
 def append_unsound(
@@ -46,7 +52,11 @@ def append_unsound(
     log.load()
     view = definition_of(log)
     schema = VALUE_SCHEMA if view.schema is None else view.schema.arrow
-    table = values if isinstance(values, pa.Table) else pa.table({"value": pa.array(values, pa.binary())})
+    table = (
+        values
+        if isinstance(values, pa.Table)
+        else pa.table({"value": pa.array(values, pa.binary())})
+    )
     rows = table.num_rows
     columns = Columns(
         pa.array([partition] * rows, pa.int32()),
@@ -56,7 +66,9 @@ def append_unsound(
         pa.RecordBatch.from_arrays([_column(table, field) for field in schema], schema=schema),
     )
     deadline = SYSTEM_CLOCK.monotonic() + 60
-    segment, _ = upload_segment(store, topic, columns, view.settings, "none", None, deadline, SYSTEM_CLOCK, log.version)
+    segment, _ = upload_segment(
+        store, topic, columns, view.settings, "none", None, deadline, SYSTEM_CLOCK, log.version
+    )
     log.append(lambda: [segment], view.topic_id, deadline)
 
 

@@ -1,4 +1,6 @@
-"""A topic that is written and maintained on one thread, so that a test controls the order of events."""
+"""A topic that is written and maintained on one thread, so that a test controls the order of
+events.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Row:
 
 
 class WrittenTopic:
-    """The topic `t` with a log of its own. Every `append` is one commit. `row_cache`: of background maintenance."""
+    """The topic `t` with a log of its own. Every `append` is one commit. `row_cache`: of background
+    maintenance.
+    """
 
     def __init__(
         self,
@@ -68,8 +72,12 @@ class WrittenTopic:
         self.schema = schema
         self.row_cache = RowCache(self.clock)
         self.log = MaintenanceLog(store, TOPIC, self.clock)
-        properties = topic_properties({name.replace("_", "."): value for name, value in config.items()})
-        create_topic(self.log, NewTopicPlan(partitions, schema, properties), self._deadline(), exist_ok=False)
+        properties = topic_properties(
+            {name.replace("_", "."): value for name, value in config.items()}
+        )
+        create_topic(
+            self.log, NewTopicPlan(partitions, schema, properties), self._deadline(), exist_ok=False
+        )
 
     def _deadline(self) -> float:
         return self.clock.monotonic() + 60
@@ -109,7 +117,9 @@ class WrittenTopic:
 
     def configure(self, **config: object) -> None:
         properties: dict[str, str | None] = {}
-        properties |= topic_properties({name.replace("_", "."): value for name, value in config.items()})
+        properties |= topic_properties(
+            {name.replace("_", "."): value for name, value in config.items()}
+        )
         self.log.change(lambda head, _: TopicChange(head.partitions, properties), self._deadline())
 
     # --- inspection ---
@@ -152,7 +162,10 @@ class WrittenTopic:
 
 
 def seen_by_consumers(store: Store, topic: Any = TOPIC) -> list[tuple[Any, ...]]:
-    """All that a consumer sees of each record: partition, offset, (type of the time, time), key, value, headers."""
+    """All that a consumer sees of each record: partition, offset, (type of the time, time), key,
+    value, headers.
+    """
     return [
-        (m.partition(), m.offset(), m.timestamp(), m.key(), m.value(), m.headers()) for m in messages_of(store, topic)
+        (m.partition(), m.offset(), m.timestamp(), m.key(), m.value(), m.headers())
+        for m in messages_of(store, topic)
     ]

@@ -52,7 +52,9 @@ def find_chromium() -> str | None:
 
 
 class Tab:
-    """A tab. `errors` has what its console and scripts have reported, `requests` every address that it asked for."""
+    """A tab. `errors` has what its console and scripts have reported, `requests` every address that
+    it asked for.
+    """
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
         self._to, self._from = to_browser, from_browser
@@ -62,7 +64,9 @@ class Tab:
         self.errors: list[str] = []
         self.requests: list[str] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
@@ -101,9 +105,17 @@ class Tab:
         elif event["method"] == "Runtime.consoleAPICalled" and of["type"] == "error":
             self.errors.append(str(of["args"]))
 
-    def open(self, url: str, *, width: int = 1280, height: int = 1180, is_dark: bool = False) -> None:
+    def open(
+        self, url: str, *, width: int = 1280, height: int = 1180, is_dark: bool = False
+    ) -> None:
         """Open a page in a window of this size."""
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
         self._call("Page.navigate", url=url)
@@ -127,7 +139,9 @@ class Tab:
 
     def picture(self, file: Path) -> None:
         """Write what is seen to a PNG file."""
-        data = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=False)["data"]
+        data = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=False)[
+            "data"
+        ]
         file.write_bytes(base64.b64decode(data))
 
 

@@ -1,4 +1,6 @@
-"""Fixtures of the tests of the replicas: one PostgreSQL for all of them, and empty tables for each."""
+"""Fixtures of the tests of the replicas: one PostgreSQL for all of them, and empty tables for
+each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Replicas in threads and processes, the events that they count, and what the table must hold in the end."""
+"""Replicas in threads and processes, the events that they count, and what the table must hold in
+the end.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,26 @@ from examples.replicas.layout import EVENTS, Event, Settings
 from examples.replicas.postgres import Postgres
 from examples.replicas.service import Replica
 
-__all__ = ["QUICK", "Events", "Running", "Totals", "Victim", "counted", "sampling", "table", "until", "value"]
+__all__ = [
+    "QUICK",
+    "Events",
+    "Running",
+    "Totals",
+    "Victim",
+    "counted",
+    "sampling",
+    "table",
+    "until",
+    "value",
+]
 
 QUICK = {"linger_s": 0.02, "session_timeout_ms": 1_200}
 """Settings of a replica in tests."""
 
 TIMEOUT_S = 300.0
-"""Longest wait, in seconds, for what must come: a bound for a test that hangs, which no busy machine reaches."""
+"""Longest wait, in seconds, for what must come: a bound for a test that hangs, which no busy
+machine reaches.
+"""
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -38,7 +53,9 @@ Totals: TypeAlias = "dict[str, tuple[int, float, int]]"
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until `condition()` is true. Raises AssertionError after a timeout that is generous for any machine."""
+    """Wait until `condition()` is true. Raises AssertionError after a timeout that is generous for
+    any machine.
+    """
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come true within {TIMEOUT_S} s"
@@ -46,7 +63,8 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 class Events:
-    """Produces events, and adds them up as they are produced: the oracle reads neither the topic nor the service.
+    """Produces events, and adds them up as they are produced: the oracle reads neither the topic
+    nor the service.
 
     `settings` are more settings of the producer.
     """
@@ -70,7 +88,9 @@ class Events:
             for _ in range(count):
                 user, value = self._random.choice(self._users), self._random.randrange(1, 400) / 4
                 timestamp = self._begun_ms - self._random.randrange(1_000_000)
-                producer.produce(EVENTS, Event(user_id=user, value=value), key=user, timestamp=timestamp)
+                producer.produce(
+                    EVENTS, Event(user_id=user, value=value), key=user, timestamp=timestamp
+                )
                 before = self.totals.get(user, (0, 0.0, 0))
                 self.totals[user] = before[0] + 1, before[1] + value, max(before[2], timestamp)
         assert not failures
@@ -101,7 +121,9 @@ def value(admin: psycopg.Connection, query: str) -> int:
 
 
 class Running:
-    """Replicas in threads of this process. The end of the block stops them, and raises what one of them raised."""
+    """Replicas in threads of this process. The end of the block stops them, and raises what one of
+    them raised.
+    """
 
     def __init__(self, root: str, postgres: Postgres, **settings: object) -> None:
         self._threads = ThreadPoolExecutor(max_workers=32)
@@ -164,10 +186,14 @@ def sampling(sample: Callable[[], int]) -> Iterator[list[int]]:
 
 
 class Victim:
-    """A replica in a process of its own, which sends itself a signal when it reaches a point for the `nth` time."""
+    """A replica in a process of its own, which sends itself a signal when it reaches a point for
+    the `nth` time.
+    """
 
     def __init__(self, settings: Settings, point: str, nth: int, signal_number: int) -> None:
-        arguments = json.dumps({"settings": asdict(settings), "point": point, "nth": nth, "signal": signal_number})
+        arguments = json.dumps(
+            {"settings": asdict(settings), "point": point, "nth": nth, "signal": signal_number}
+        )
         command = [sys.executable, "-m", "tests.examples.victim", arguments]
         self.process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
 

@@ -81,7 +81,9 @@ def summed(rows: Iterable[tuple[Any, Purchase]]) -> dict[Any, Sums]:
     for key, purchase in rows:
         count, quantity, sales = sums[key]
         fields = purchase.fields
-        sums[key] = Sums(count + 1, quantity + fields["quantity"], sales + Decimal(fields["total_purchase"]))
+        sums[key] = Sums(
+            count + 1, quantity + fields["quantity"], sales + Decimal(fields["total_purchase"])
+        )
     return dict(sums)
 
 

@@ -1,4 +1,6 @@
-"""Take the picture of the shop for the README: `python -m tests.examples.shop_picture URL`, while `make shop` runs."""
+"""Take the picture of the shop for the README: `python -m tests.examples.shop_picture URL`, while
+`make shop` runs.
+"""
 
 from __future__ import annotations
 

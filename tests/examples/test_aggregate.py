@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from examples.replicas.aggregate import Change, aggregate
 
 RECORDS = st.lists(
-    st.tuples(st.sampled_from(["ada", "bob", "eve"]), st.integers(1, 400), st.integers(0, 10**13)), min_size=1
+    st.tuples(st.sampled_from(["ada", "bob", "eve"]), st.integers(1, 400), st.integers(0, 10**13)),
+    min_size=1,
 )
 
 
@@ -19,7 +20,9 @@ def batch(partition: int, first: int, records: list[tuple[str, int, int]]) -> pa
         {
             "_partition": pa.array([partition] * len(records), pa.int32()),
             "_offset": pa.array(range(first, first + len(records)), pa.int64()),
-            "_timestamp": pa.array([time * 1000 for _, _, time in records], pa.timestamp("us", "UTC")),
+            "_timestamp": pa.array(
+                [time * 1000 for _, _, time in records], pa.timestamp("us", "UTC")
+            ),
             "user_id": [user for user, _, _ in records],
             "value": [quarters / 4 for _, quarters, _ in records],
         }
@@ -33,7 +36,11 @@ def as_totals(change: Change) -> dict[str, tuple[float, ...]]:
 
 def test_a_change_has_one_row_per_user_and_the_next_offset_of_each_partition():
     change = aggregate(
-        [batch(3, 7, [("bob", 4, 50), ("ada", 2, 10)]), batch(1, 0, [("bob", 1, 20)]), batch(3, 9, [("bob", 8, 40)])]
+        [
+            batch(3, 7, [("bob", 4, 50), ("ada", 2, 10)]),
+            batch(1, 0, [("bob", 1, 20)]),
+            batch(3, 9, [("bob", 8, 40)]),
+        ]
     )
     assert change == Change(["ada", "bob"], [1, 3], [0.5, 3.25], [10, 50], {3: 10, 1: 1})
 

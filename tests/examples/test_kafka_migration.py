@@ -1,4 +1,6 @@
-"""The programs with the import of deltaq. `make side-by-side` runs them unchanged, with a broker."""
+"""The programs with the import of deltaq. `make side-by-side` runs them unchanged, with a
+broker.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,15 @@ def test_only_the_imports_of_each_program_change(name):
 
 
 def test_confluents_own_registry_client_and_serializers_agree_with_deltaqs(memory_root):
-    """Through a stand-in for the registry: `make side-by-side` runs the whole program with a broker."""
+    """Through a stand-in for the registry: `make side-by-side` runs the whole program with a
+    broker.
+    """
     client, avro = confluent_kafka.schema_registry, confluent_kafka.schema_registry.avro
     with registry_double(memory_root) as url:
-        theirs, ours = client.SchemaRegistryClient({"url": url}), SchemaRegistryClient({"url": memory_root})
+        theirs, ours = (
+            client.SchemaRegistryClient({"url": url}),
+            SchemaRegistryClient({"url": memory_root}),
+        )
         about = confluent_kafka.serialization
         context = about.SerializationContext("t", about.MessageField.VALUE)
         own = SerializationContext("t", MessageField.VALUE)
@@ -56,7 +63,11 @@ def test_confluents_own_registry_client_and_serializers_agree_with_deltaqs(memor
         written = avro.AvroSerializer(theirs, first)({"id": 1, "city": "Graz"}, context)
         assert written == AvroSerializer(ours, first)({"id": 1, "city": "Graz"}, own)
         newer = AvroSerializer(ours, following)({"id": 2, "city": "Linz", "weight": 1.5}, own)
-        assert avro.AvroDeserializer(theirs, following)(newer, context) == {"id": 2, "city": "Linz", "weight": 1.5}
+        assert avro.AvroDeserializer(theirs, following)(newer, context) == {
+            "id": 2,
+            "city": "Linz",
+            "weight": 1.5,
+        }
         assert AvroDeserializer(ours, following)(written, own)["weight"] is None
         with pytest.raises(client.SchemaRegistryError) as refused:
             theirs.register_schema("t-value", client.Schema(json.dumps(BAD), "AVRO"))
@@ -122,13 +133,17 @@ def test_the_programs_print_with_deltaq_what_they_print_with_kafka(memory_root, 
     ]
 
 
-def test_a_copied_topic_has_all_records_and_the_group_goes_on_where_it_was(memory_root, local_root, tmp_path):
+def test_a_copied_topic_has_all_records_and_the_group_goes_on_where_it_was(
+    memory_root, local_root, tmp_path
+):
     source = {"bootstrap.servers": memory_root}
     Topic("t", partitions=3, conf=source).create()
     with Producer(source) as producer:
         for number in range(20):
             headers = [("h", b"%d" % number)]
-            producer.produce("t", b"%d" % number, b"k", number % 2, timestamp=1000 + number, headers=headers)
+            producer.produce(
+                "t", b"%d" % number, b"k", number % 2, timestamp=1000 + number, headers=headers
+            )
     admin = AdminClient(source)
     admin.delete_records([TopicPartition("t", 0, 4)])[TopicPartition("t", 0)].result(20)
     offsets = [TopicPartition("t", 0, 6), TopicPartition("t", 1, 3)]
@@ -143,12 +158,17 @@ def test_a_copied_topic_has_all_records_and_the_group_goes_on_where_it_was(memor
     with Consumer(bootstrap_servers=local_root, group_id="g", enable_auto_commit=False) as consumer:
         consumer.subscribe(["t"])
         next_of = {message.partition(): message for message in reversed(consumer.consume(11, 20))}
-    assert {partition: message.value() for partition, message in next_of.items()} == {0: b"12", 1: b"7"}
+    assert {partition: message.value() for partition, message in next_of.items()} == {
+        0: b"12",
+        1: b"7",
+    }
     assert next_of[0].timestamp()[1] == 1012
     assert next_of[0].headers() == [("h", b"12")]
 
 
 def test_a_copy_without_arguments_prints_its_usage(monkeypatch):
     monkeypatch.setattr("sys.argv", ["copy_topic.py"])
-    with pytest.raises(SystemExit, match=r"^usage: python copy_topic\.py BOOTSTRAP_SERVERS ROOT TOPIC \[GROUP\]$"):
+    with pytest.raises(
+        SystemExit, match=r"^usage: python copy_topic\.py BOOTSTRAP_SERVERS ROOT TOPIC \[GROUP\]$"
+    ):
         runpy.run_path(str(HERE / "copy_topic.py"), run_name="__main__")

@@ -1,4 +1,6 @@
-"""Replicas that are killed or suspended at any of their named points, while others go on: each record counts once."""
+"""Replicas that are killed or suspended at any of their named points, while others go on: each
+record counts once.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def kill(running: Running, point: str, nth: int) -> None:
 def take_partitions(running: Running, victim: Victim) -> None:
     """Let another replica join and leave: partitions of all members move."""
     (other,) = running.start()
-    until(lambda: running.check() and (victim.has_ended() or other.partitions), "another assignment")
+    until(
+        lambda: running.check() and (victim.has_ended() or other.partitions), "another assignment"
+    )
     running.stop(other)
 
 
@@ -74,7 +78,11 @@ def rounds(count: int, root: str, postgres: Postgres, admin: psycopg.Connection)
         with producing(events):
             for _ in range(count):
                 for point in chance.sample(POINTS, len(POINTS)):
-                    kill(running, point, 1 if point in ("assigned", "revoked") else chance.randint(1, 5))
+                    kill(
+                        running,
+                        point,
+                        1 if point in ("assigned", "revoked") else chance.randint(1, 5),
+                    )
         running.until_counted(admin, events.count)
     assert table(admin) == events.totals
     assert value(admin, "SELECT sum(next_offset) FROM progress") == events.count
@@ -87,14 +95,19 @@ def test_replicas_killed_at_each_point_count_each_record_once(local_root, postgr
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_replicas_killed_many_times_at_each_point_count_each_record_once(local_root, postgres, admin):
+def test_replicas_killed_many_times_at_each_point_count_each_record_once(
+    local_root, postgres, admin
+):
     rounds(ROUNDS, local_root, postgres, admin)
 
 
 @pytest.mark.timeout(900)
-def test_a_replica_suspended_in_its_transaction_is_replaced_and_comes_back(local_root, postgres, admin):
-    """The database ends the suspended session, for whose locks the next owner waits. The replica's retry then finds
-    its records counted."""
+def test_a_replica_suspended_in_its_transaction_is_replaced_and_comes_back(
+    local_root, postgres, admin
+):
+    """The database ends the suspended session, for whose locks the next owner waits. The replica's
+    retry then finds its records counted.
+    """
     events = Events(local_root)
     with (
         Running(local_root, postgres) as running,
@@ -113,7 +126,10 @@ def test_a_replica_suspended_in_its_transaction_is_replaced_and_comes_back(local
         events.produce(300)
         victim.wait_for("committed")
         running.until_counted(admin, events.count)
-        until(lambda: running.check() and len(survivor.partitions) == 5, "both replicas with their partitions")
+        until(
+            lambda: running.check() and len(survivor.partitions) == 5,
+            "both replicas with their partitions",
+        )
         victim.process.terminate()
         until(lambda: victim.process.poll() == 0, "a clean end")
     assert table(admin) == events.totals

@@ -26,13 +26,17 @@ pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 
 def offsets(admin: psycopg.Connection) -> int:
-    """The sum of the next offsets: each record is counted in the table once if it equals that of the counts."""
+    """The sum of the next offsets: each record is counted in the table once if it equals that of
+    the counts.
+    """
     assert value(admin, "SELECT count(*) FROM progress") == PARTITIONS
     return value(admin, "SELECT sum(next_offset) FROM progress")
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
-def test_the_totals_of_all_users_are_exact_for_any_number_of_replicas(replicas, local_root, postgres, admin):
+def test_the_totals_of_all_users_are_exact_for_any_number_of_replicas(
+    replicas, local_root, postgres, admin
+):
     events = Events(local_root)
     events.produce(3_000)
     with Running(local_root, postgres) as running:
@@ -52,7 +56,10 @@ def test_the_totals_are_exact_while_replicas_join_and_leave(local_root, postgres
         running.until_counted(admin, 1)
         producing = thread.submit(events.produce_in_turns, 10, 300)
         (second,) = running.start()
-        until(lambda: running.check() and first.partitions and second.partitions, "the second replica's share")
+        until(
+            lambda: running.check() and first.partitions and second.partitions,
+            "the second replica's share",
+        )
         running.start()
         running.stop(first)
         running.start()
@@ -77,9 +84,14 @@ def test_emptied_tables_are_filled_again_with_the_same_totals(local_root, postgr
 
 @pytest.mark.parametrize("replicas", [1, 3, 10])
 @pytest.mark.parametrize("load", [1, 10])
-def test_any_number_of_replicas_shares_the_capped_sessions(replicas, load, local_root, postgres, admin):
+def test_any_number_of_replicas_shares_the_capped_sessions(
+    replicas, load, local_root, postgres, admin
+):
     events = Events(local_root)
-    with Running(local_root, postgres, batch_rows=200) as running, sampling(lambda: sessions(admin)) as samples:
+    with (
+        Running(local_root, postgres, batch_rows=200) as running,
+        sampling(lambda: sessions(admin)) as samples,
+    ):
         running.start(replicas)
         for _ in range(5):
             events.produce(100 * load)
@@ -126,7 +138,9 @@ def test_tables_that_are_emptied_under_running_replicas_are_filled_again_from_th
 
 def sessions(admin: psycopg.Connection) -> int:
     """The sessions that the replicas have now."""
-    return value(admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'replica-%'")
+    return value(
+        admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'replica-%'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,8 +148,12 @@ def sessions(admin: psycopg.Connection) -> int:
     [(3, 10_000), pytest.param(60, 3_000, marks=[pytest.mark.soak, pytest.mark.timeout(600)])],
     ids=["seconds", "a minute"],
 )
-def test_a_slow_database_bounds_rows_and_memory_and_nothing_is_lost(turns, count, local_root, postgres, admin):
-    """A transaction takes a second, a hundred times as long as before; in each turn one is awaited."""
+def test_a_slow_database_bounds_rows_and_memory_and_nothing_is_lost(
+    turns, count, local_root, postgres, admin
+):
+    """A transaction takes a second, a hundred times as long as before; in each turn one is
+    awaited.
+    """
     # A kilobyte per record. Maintenance beside the producer would take memory of this process, too.
     events = Events(local_root, width=1_000, maintenance__enable=False)
     events.produce(1_000)
@@ -157,7 +175,10 @@ def test_a_slow_database_bounds_rows_and_memory_and_nothing_is_lost(turns, count
             running.until_counted(admin, events.count)
     took_s = time.monotonic() - begun_at - slow_s
     print(f"\nslow for {slow_s:.1f} s: lag {lags[0]:,} to {lags[-1]:,}, drained in {took_s:.1f} s")
-    print(f"rows in flight {max(rows)}, Arrow memory {(max(memory) - before) / 1e6:.1f} MB more than before")
+    print(
+        f"rows in flight {max(rows)}, Arrow memory {(max(memory) - before) / 1e6:.1f} MB more than "
+        "before"
+    )
     assert max(rows) == 500
     assert max(memory) - before < 8_000_000 < 1_000 * lags[-1]
     assert lags[0] < lags[-1]
@@ -166,10 +187,17 @@ def test_a_slow_database_bounds_rows_and_memory_and_nothing_is_lost(turns, count
 
 
 def test_sessions_that_the_database_ends_cost_no_record(local_root, postgres, admin):
-    """Sessions end at any point of their transactions, so a replica cannot know whether the last one was committed."""
-    end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'replica-%'"
+    """Sessions end at any point of their transactions, so a replica cannot know whether the last
+    one was committed.
+    """
+    end = (
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE "
+        "'replica-%'"
+    )
     events = Events(local_root)
-    with Running(local_root, postgres, batch_rows=20, linger_s=0.005, database_delay_s=0.02) as running:
+    with Running(
+        local_root, postgres, batch_rows=20, linger_s=0.005, database_delay_s=0.02
+    ) as running:
         running.start(2)
         ended = 0
         while running.check() and ended < 10:

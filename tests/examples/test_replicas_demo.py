@@ -26,14 +26,24 @@ from examples.replicas.observer import PartitionState, Snapshot, counted_per_sec
 from examples.replicas.table import ReplicaState, render
 from tests.examples.replica_harness import REPOSITORY, until
 
-COMMAND = [sys.executable, "-m", "examples.replicas.demo", "--rate", "500", "--session-timeout", "2"]
+COMMAND = [
+    sys.executable,
+    "-m",
+    "examples.replicas.demo",
+    "--rate",
+    "500",
+    "--session-timeout",
+    "2",
+]
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 def snapshot(at: float, counted: int, lag: int) -> Snapshot:
     """Ten partitions, of which replica-1 owns five and replica-12 four."""
     owners = ["replica-1"] * 5 + ["replica-12"] * 4 + [None]
-    partitions = [PartitionState(number, owner, counted, counted + lag) for number, owner in enumerate(owners)]
+    partitions = [
+        PartitionState(number, owner, counted, counted + lag) for number, owner in enumerate(owners)
+    ]
     return Snapshot(at, "preparing rebalancing", tuple(partitions), {"replica-1": 1})
 
 
@@ -46,7 +56,10 @@ def test_rates_are_those_of_the_partitions_that_a_replica_has_now():
 
 
 def test_the_table_fits_in_eighty_columns():
-    replicas = [ReplicaState("replica-1", "running", 1_195), ReplicaState("replica-12", "killed", None)]
+    replicas = [
+        ReplicaState("replica-1", "running", 1_195),
+        ReplicaState("replica-12", "killed", None),
+    ]
     console = Console(width=80, record=True, file=StringIO())
     before, now = snapshot(10.0, 1_000_000, 99_999), snapshot(12.0, 2_000_000, 99_999)
     console.print(render(before, now, replicas, 1, "1 (peak 2, cap 2)"))
@@ -139,7 +152,9 @@ class Terminal:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """The temporary folder of the demo. PostgreSQL's account must get in, and the name of a socket is short."""
+    """The temporary folder of the demo. PostgreSQL's account must get in, and the name of a socket
+    is short.
+    """
     with TemporaryDirectory(prefix="dq") as name:
         Path(name).chmod(0o711)
         yield Path(name)
@@ -154,7 +169,9 @@ def terminal(folder: Path) -> Iterator[Terminal]:
 
 def processes(folder: Path) -> list[str]:
     """The processes that use the folder."""
-    listed = subprocess.run(["ps", "-wweo", "args="], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ps", "-wweo", "args="], capture_output=True, text=True, check=True
+    ).stdout
     return [line for line in listed.splitlines() if str(folder) in line]
 
 
@@ -173,7 +190,9 @@ def test_keys_kill_pause_resume_and_add_replicas_and_nothing_stays_behind(termin
     terminal.press("q")
     until(lambda: terminal.read() and terminal.process.poll() is not None, "the end of the demo")
     assert terminal.process.returncode == 0
-    last = re.search(r"([\d,]+) events produced; the totals of .* users add up to ([\d,]+) events", terminal.text)
+    last = re.search(
+        r"([\d,]+) events produced; the totals of .* users add up to ([\d,]+) events", terminal.text
+    )
     assert last is not None
     assert last[1] == last[2] != "0"
     assert list(folder.iterdir()) == []
@@ -192,7 +211,9 @@ def test_a_killed_demo_leaves_no_process_and_no_server(folder):
         demo.kill()
         demo.wait()
     until(lambda: processes(folder) == [], "the end of all processes")
-    until(lambda: list(folder.glob("deltaq-postgres-*")) == [], "the removal of the server's folder")
+    until(
+        lambda: list(folder.glob("deltaq-postgres-*")) == [], "the removal of the server's folder"
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""The tills and the store room of the shop: what they sell follows the rules, and a fixed seed sells the same again."""
+"""The tills and the store room of the shop: what they sell follows the rules, and a fixed seed
+sells the same again.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,14 @@ def lines(seed: int, habits: Habits) -> list[dict[str, Any]]:
 
 def test_there_are_27_products_in_four_families() -> None:
     found = list(products(OPENED))
-    assert len({product.product_id for product in found}) == len({product.item for product in found}) == 27
+    assert (
+        len({product.product_id for product in found})
+        == len({product.item for product in found})
+        == 27
+    )
     families = Counter(
-        (product.product_id[:2], product.cogs, product.price, product.inventory_level) for product in found
+        (product.product_id[:2], product.cogs, product.price, product.inventory_level)
+        for product in found
     )
     assert families == {
         ("CS", Decimal("1.50"), Decimal("4.99"), 75): 11,
@@ -59,11 +66,17 @@ def test_there_are_27_products_in_four_families() -> None:
 
 def test_a_draw_chooses_the_nearest_propensity_and_of_two_the_lower() -> None:
     def nearest(draw: int) -> str:
-        return min(CATALOG, key=lambda p: (abs(p.propensity_to_buy - draw), p.propensity_to_buy)).product_id
+        return min(
+            CATALOG, key=lambda p: (abs(p.propensity_to_buy - draw), p.propensity_to_buy)
+        ).product_id
 
     found = [chosen(draw).product_id for draw in range(SMALLEST_DRAW, LARGEST_DRAW + 1)]
     assert found == [nearest(draw) for draw in range(3, 201)]
-    expected = {f"{family}{n:02d}": count for family, counts in DRAWS.items() for n, count in enumerate(counts, 1)}
+    expected = {
+        f"{family}{n:02d}": count
+        for family, counts in DRAWS.items()
+        for n, count in enumerate(counts, 1)
+    }
     assert Counter(found) == expected
 
 
@@ -87,11 +100,19 @@ def test_the_shares_are_those_of_a_smoothie_bar() -> None:
     def share(of: Counter[Any]) -> dict[Any, float]:
         return {key: round(count / of.total(), 2) for key, count in of.items()}
 
-    assert share(Counter(transactions.values())) == pytest.approx({1: 0.65, 2: 0.25, 3: 0.1}, abs=0.011)
-    assert share(Counter(fields["quantity"] for fields in sold)) == pytest.approx({1: 0.8, 2: 0.17, 3: 0.03}, abs=0.011)
-    assert share(Counter(fields["is_member"] for fields in sold))[True] == pytest.approx(0.3, abs=0.011)
+    assert share(Counter(transactions.values())) == pytest.approx(
+        {1: 0.65, 2: 0.25, 3: 0.1}, abs=0.011
+    )
+    assert share(Counter(fields["quantity"] for fields in sold)) == pytest.approx(
+        {1: 0.8, 2: 0.17, 3: 0.03}, abs=0.011
+    )
+    assert share(Counter(fields["is_member"] for fields in sold))[True] == pytest.approx(
+        0.3, abs=0.011
+    )
     for families, expected in ((("SF", "SC"), 0.5), (("CS", "IS"), 0.2)):
-        with_supplements = Counter(f["add_supplements"] for f in sold if f["product_id"].startswith(families))
+        with_supplements = Counter(
+            f["add_supplements"] for f in sold if f["product_id"].startswith(families)
+        )
         assert share(with_supplements)[True] == pytest.approx(expected, abs=0.011)
 
 
@@ -113,7 +134,13 @@ def test_a_late_transaction_is_sent_up_to_half_an_hour_after_the_sale() -> None:
     ]
     late = [delay for delay in delays if delay]
     assert 0.1 < len(late) / len(delays) < 0.3
-    assert timedelta(minutes=1) <= min(late) < timedelta(minutes=10) < max(late) <= timedelta(minutes=30)
+    assert (
+        timedelta(minutes=1)
+        <= min(late)
+        < timedelta(minutes=10)
+        < max(late)
+        <= timedelta(minutes=30)
+    )
 
 
 def test_a_seed_sells_the_same_again_and_another_one_does_not() -> None:
@@ -139,7 +166,9 @@ def test_stock_is_the_opening_stock_without_what_was_sold_and_with_what_was_rest
 
 
 def test_a_store_room_that_starts_again_writes_only_the_restocks_that_are_missing() -> None:
-    purchases = [(int(m.at.timestamp() * 1000), m.value) for m in sell(9, Habits(transactions=1_000))]
+    purchases = [
+        (int(m.at.timestamp() * 1000), m.value) for m in sell(9, Habits(transactions=1_000))
+    ]
     room = list(restocks(purchases, Counter()))
     for written in (0, 1, len(room) // 2, len(room)):
         known = Counter(restock.product_id for restock in room[:written])
@@ -147,7 +176,15 @@ def test_a_store_room_that_starts_again_writes_only_the_restocks_that_are_missin
 
 
 def test_garbage_in_the_topic_of_purchases_changes_no_stock() -> None:
-    garbage = (None, b"", b"{}", b"[]", b"\xff", b'{"product_id": "XX01", "quantity": 99}', b'{"product_id": "CS01"}')
+    garbage = (
+        None,
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b'{"product_id": "XX01", "quantity": 99}',
+        b'{"product_id": "CS01"}',
+    )
     assert list(restocks(((0, value) for value in garbage), Counter())) == []
 
 
@@ -167,9 +204,14 @@ def test_the_generators_write_their_topics_as_programs(tmp_path: Path) -> None:
     fast = ("--seed", "1", "--transactions", "300", "--speed", "1e4", "--bad", "0", "--late", "0")
     assert generator(root, environment, PURCHASES, *fast).wait(60) == 0
     described = {name: topic.describe() for name, topic in topics(root).items()}
-    assert (len(described[PURCHASES].partitions), described[PRODUCTS].partitions[0].next_offset) == (8, 27)
+    assert (
+        len(described[PURCHASES].partitions),
+        described[PRODUCTS].partitions[0].next_offset,
+    ) == (8, 27)
     written = topics(root)[PURCHASES].to_arrow().column("value").to_pylist()
-    assert without_times(written) == without_times(sent.value for sent in sell(1, Habits(transactions=300)))
+    assert without_times(written) == without_times(
+        sent.value for sent in sell(1, Habits(transactions=300))
+    )
     store_room = generator(root, environment, INVENTORIES)
     try:
         until(lambda: topics(root)[INVENTORIES].to_arrow().num_rows > 0, "a restock")

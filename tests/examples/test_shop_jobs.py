@@ -1,4 +1,6 @@
-"""The jobs of the shop, as a batch and as a stream that is interrupted, against the same sums in plain Python."""
+"""The jobs of the shop, as a batch and as a stream that is interrupted, against the same sums in
+plain Python.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,24 @@ from examples.shop.layout import (
 from examples.shop.pipeline import writers
 from examples.shop.queries import QUERIES, DuckDb, Engine, SparkSql, newest
 from examples.shop.sales import Habits, products, sales
-from tests.examples.shop_oracle import EPOCH, Message, Purchase, Sums, purchases, reason, totals, windows
+from tests.examples.shop_oracle import (
+    EPOCH,
+    Message,
+    Purchase,
+    Sums,
+    purchases,
+    reason,
+    totals,
+    windows,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 OPENED = datetime(2026, 1, 5, 9, tzinfo=UTC)
 HABITS = Habits(transactions=400, late=0.1, bad=0.05)
-MESSAGES = [Message(int(m.at.timestamp() * 1000), m.key, m.value) for m in sales(Random(7), OPENED, HABITS)]
+MESSAGES = [
+    Message(int(m.at.timestamp() * 1000), m.key, m.value) for m in sales(Random(7), OPENED, HABITS)
+]
 HALF = len(MESSAGES) // 2
 SOLD = purchases(MESSAGES)
 
@@ -65,9 +78,14 @@ class Shop:
 def produce(root: str, messages: list[Message]) -> None:
     """Write messages in one commit."""
     sent, keys, values = zip(*messages, strict=True)
-    columns = {"value": pa.array(values, pa.binary()), "key": pa.array([key.encode() for key in keys], pa.binary())}
+    columns = {
+        "value": pa.array(values, pa.binary()),
+        "key": pa.array([key.encode() for key in keys], pa.binary()),
+    }
     with Producer({"bootstrap.servers": root}) as producer:
-        producer.produce_arrow(PURCHASES, pa.table({**columns, "timestamp": pa.array(sent, pa.int64())}))
+        producer.produce_arrow(
+            PURCHASES, pa.table({**columns, "timestamp": pa.array(sent, pa.int64())})
+        )
 
 
 def run_pipeline(spark: SparkSession, root: str, checkpoints: Path) -> None:
@@ -77,9 +95,12 @@ def run_pipeline(spark: SparkSession, root: str, checkpoints: Path) -> None:
 
 
 def forget_last_commit(checkpoint: Path) -> None:
-    """Leave a checkpoint as a query does that is killed after its micro-batch was written, before it is recorded."""
+    """Leave a checkpoint as a query does that is killed after its micro-batch was written, before
+    it is recorded.
+    """
     newest = max(
-        (file for file in (checkpoint / "commits").iterdir() if file.name.isdigit()), key=lambda f: int(f.name)
+        (file for file in (checkpoint / "commits").iterdir() if file.name.isdigit()),
+        key=lambda f: int(f.name),
     )
     newest.unlink()
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
@@ -87,7 +108,9 @@ def forget_last_commit(checkpoint: Path) -> None:
 
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """The pipeline is interrupted in the middle, and the generator of the products is started twice."""
+    """The pipeline is interrupted in the middle, and the generator of the products is started
+    twice.
+    """
     folder = tmp_path_factory.mktemp("shop")
     root = str(folder / "root")
     created = create_topics(root)
@@ -111,7 +134,11 @@ def sums(row: dict[str, Any]) -> Sums:
 
 def test_the_messages_have_late_and_garbled_ones_in_both_halves() -> None:
     for half in (MESSAGES[:HALF], MESSAGES[HALF:]):
-        assert {reason(message.value) for message in half} == {None, "not a purchase", "wrong total"}
+        assert {reason(message.value) for message in half} == {
+            None,
+            "not a purchase",
+            "wrong total",
+        }
         late = [purchase.is_late for purchase in purchases(half)]
         assert 5 < sum(late) < len(late) / 4
 
@@ -133,14 +160,19 @@ def test_a_repeated_micro_batch_writes_no_total_twice(shop: Shop) -> None:
 
 def test_the_topic_of_running_totals_is_compacted_by_product(shop: Shop) -> None:
     assert {row["_key"].decode() for row in shop.table(RUNNING_TOTALS)} == set(totals(SOLD))
-    with Producer({"bootstrap.servers": shop.root}) as producer, pytest.raises(InvalidValue, match="key"):
+    with (
+        Producer({"bootstrap.servers": shop.root}) as producer,
+        pytest.raises(InvalidValue, match="key"),
+    ):
         producer.produce(RUNNING_TOTALS, None)
 
 
 def test_windows_hold_every_purchase_in_time_twice_and_no_late_one(shop: Shop) -> None:
     found = {(row["window_start"], row["product_id"]): sums(row) for row in shop.newest(WINDOWS)}
     assert found == windows(SOLD)
-    assert {row["window_end"] - row["window_start"] for row in shop.newest(WINDOWS)} == {timedelta(minutes=10)}
+    assert {row["window_end"] - row["window_start"] for row in shop.newest(WINDOWS)} == {
+        timedelta(minutes=10)
+    }
     in_time = sum(purchase.fields["quantity"] for purchase in SOLD if not purchase.is_late)
     late = sum(purchase.fields["quantity"] for purchase in SOLD if purchase.is_late)
     assert sum(window.quantities for window in found.values()) == 2 * in_time
@@ -148,7 +180,9 @@ def test_windows_hold_every_purchase_in_time_twice_and_no_late_one(shop: Shop) -
 
 
 def verdicts(root: str, checkpoints: Path) -> dict[str, tuple[int, int]]:
-    """For each topic, the number of purchases that a batch has covered, and of the rows that differ from it."""
+    """For each topic, the number of purchases that a batch has covered, and of the rows that differ
+    from it.
+    """
     with contextlib.closing(BatchCheck(root, checkpoints)) as check:
         return {verdict.topic: (verdict.purchases, verdict.differences) for verdict in check.run()}
 
@@ -158,7 +192,9 @@ def test_the_check_finds_the_stream_equal_to_a_batch(shop: Shop) -> None:
     assert verdicts(shop.root, shop.checkpoints) == dict.fromkeys(COMPARISONS, covered)
 
 
-def test_the_check_covers_only_the_purchases_that_the_stream_has_read(shop: Shop, tmp_path: Path) -> None:
+def test_the_check_covers_only_the_purchases_that_the_stream_has_read(
+    shop: Shop, tmp_path: Path
+) -> None:
     root = shutil.copytree(shop.root, tmp_path / "root")
     produce(str(root), MESSAGES[:5])
     assert set(verdicts(str(root), shop.checkpoints).values()) == {(len(MESSAGES), 0)}
@@ -192,7 +228,9 @@ def test_every_purchase_is_enriched_once_with_the_newest_record_of_its_product(s
     assert len([name for name in rows[0] if not name.startswith("_")]) == 20
     catalog = {product.product_id: product for product in products(OPENED)}
     assert sorted(map(line, rows)) == sorted(line(purchase.fields) for purchase in SOLD)
-    by_line: dict[tuple[str, str], Purchase] = {line(purchase.fields): purchase for purchase in SOLD}
+    by_line: dict[tuple[str, str], Purchase] = {
+        line(purchase.fields): purchase for purchase in SOLD
+    }
     for row in rows:
         purchase, product = by_line[line(row)], catalog[row["product_id"]]
         assert (row["transaction_timestamp"], row["_timestamp"]) == (purchase.at, purchase.sent)
@@ -200,16 +238,28 @@ def test_every_purchase_is_enriched_once_with_the_newest_record_of_its_product(s
         assert (row["product_cogs"], row["product_price"]) == (product.cogs, product.price)
         assert row["contains_nuts"] == product.contains_nuts
         assert row["purchase_quantity"] == purchase.fields["quantity"]
-        assert row["total_purchase"] == Decimal(purchase.fields["total_purchase"]).quantize(Decimal("0.01"))
+        assert row["total_purchase"] == Decimal(purchase.fields["total_purchase"]).quantize(
+            Decimal("0.01")
+        )
 
 
 def test_every_garbled_message_is_in_the_dead_letters_unchanged_with_its_reason(shop: Shop) -> None:
     found = [
-        (row["_timestamp"], row["_key"], row["value"], {name: value.decode() for name, value in headers(row)}["reason"])
+        (
+            row["_timestamp"],
+            row["_key"],
+            row["value"],
+            {name: value.decode() for name, value in headers(row)}["reason"],
+        )
         for row in shop.table(DEAD_LETTERS)
     ]
     sent = [
-        (datetime.fromtimestamp(message.sent_ms / 1000, UTC), message.key.encode(), message.value, why)
+        (
+            datetime.fromtimestamp(message.sent_ms / 1000, UTC),
+            message.key.encode(),
+            message.value,
+            why,
+        )
         for message in MESSAGES
         if (why := reason(message.value)) is not None
     ]
@@ -227,16 +277,22 @@ def test_the_dead_letters_say_where_the_message_is(shop: Shop) -> None:
         assert places[int(of["partition"]), int(of["offset"])] == row["value"]
 
 
-def test_the_batch_has_the_25_products_with_the_highest_sales(spark: SparkSession, shop: Shop) -> None:
+def test_the_batch_has_the_25_products_with_the_highest_sales(
+    spark: SparkSession, shop: Shop
+) -> None:
     sold = jobs.purchases(jobs.messages(spark.read, shop.root))
     expected = sorted(totals(SOLD).items(), key=lambda item: (-item[1].sales, item[0]))[:25]
     rows = [tuple(row) for row in jobs.top_products(sold).collect()]
-    assert rows == [(n, product, of.sales, of.quantities) for n, (product, of) in enumerate(expected, 1)]
+    assert rows == [
+        (n, product, of.sales, of.quantities) for n, (product, of) in enumerate(expected, 1)
+    ]
 
 
 def test_the_batch_has_the_same_windows_as_the_stream(spark: SparkSession, shop: Shop) -> None:
     batch = jobs.sales_windows(jobs.purchases(jobs.messages(spark.read, shop.root))).collect()
-    found = {(row.window_start.astimezone(UTC), row.product_id): sums(row.asDict()) for row in batch}
+    found = {
+        (row.window_start.astimezone(UTC), row.product_id): sums(row.asDict()) for row in batch
+    }
     assert found == windows(SOLD)
 
 
@@ -245,13 +301,17 @@ def expected_answers() -> dict[str, list[tuple[Any, ...]]]:
     catalog = {product.product_id: product for product in products(OPENED)}
     newest = EPOCH + timedelta(milliseconds=MESSAGES[-1].sent_ms)
     by_sales = sorted(totals(SOLD).items(), key=lambda item: (-item[1].sales, item[0]))
-    last_sent = {purchase.fields["product_id"]: purchase.sent for purchase in SOLD}  # in the order of sending
+    # In the order of sending.
+    last_sent = {purchase.fields["product_id"]: purchase.sent for purchase in SOLD}
     return {
         "purchases": [(len(MESSAGES), newest)],
         "products": [(27, Decimal("5.51"), Decimal("1.98"), Decimal("3.53"))],
-        "purchases per product": [(p, of.quantities, of.sales, rounded(of.sales / of[0])) for p, of in by_sales],
+        "purchases per product": [
+            (p, of.quantities, of.sales, rounded(of.sales / of[0])) for p, of in by_sales
+        ],
         "enriched per product": [
-            (p, catalog[p].item, catalog[p].category, of.quantities, of.sales, last_sent[p]) for p, of in by_sales
+            (p, catalog[p].item, catalog[p].category, of.quantities, of.sales, last_sent[p])
+            for p, of in by_sales
         ],
     }
 
@@ -277,10 +337,15 @@ ENGINES = pytest.mark.parametrize("engine", ["DuckDB", "Spark SQL"])
 
 
 @ENGINES
-def test_both_engines_answer_the_four_queries_alike(spark: SparkSession, shop: Shop, engine: str) -> None:
+def test_both_engines_answer_the_four_queries_alike(
+    spark: SparkSession, shop: Shop, engine: str
+) -> None:
     with opened(engine, spark, shop.root) as asked:
         answers = {name: asked.ask(query) for name, query in QUERIES.items()}
-    found = {name: [tuple(map(in_utc, row.values())) for row in answer] for name, answer in answers.items()}
+    found = {
+        name: [tuple(map(in_utc, row.values())) for row in answer]
+        for name, answer in answers.items()
+    }
     assert found == expected_answers()
     assert newest(answers["purchases"]) == newest(answers["enriched per product"]) == SOLD[-1].sent
     assert newest(answers["products"]) is None
@@ -311,6 +376,8 @@ def test_purchases_with_strange_fields_are_no_purchases(spark: SparkSession) -> 
         good.replace(b"2026-01-05T", b"2026-13-05T"),
     ]
     without_id = good.replace(b'"transaction_id"', b'"number"')
-    rows = spark.createDataFrame([(value,) for value in [good, without_id, *strange]], "value binary")
+    rows = spark.createDataFrame(
+        [(value,) for value in [good, without_id, *strange]], "value binary"
+    )
     found = [row.reason for row in jobs.checked(rows).select("reason").collect()]
     assert found == [None, None] + ["not a purchase"] * len(strange)

@@ -1,6 +1,7 @@
 """The notebook of the shop runs from its first cell to its last, and prints what it shows.
 
-`python -m tests.examples.test_shop_notebook` writes the outputs anew, after a change of the notebook.
+`python -m tests.examples.test_shop_notebook` writes the outputs anew, after a change of the
+notebook.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ def run(notebook: dict[str, Any]) -> list[str]:
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             with redirect_stdout(StringIO()) as output:
-                exec(compile("".join(cell["source"]), f"{NOTEBOOK.name}: {cell['id']}", "exec"), names)
+                exec(
+                    compile("".join(cell["source"]), f"{NOTEBOOK.name}: {cell['id']}", "exec"),
+                    names,
+                )
             printed.append(output.getvalue())
     return printed
 
@@ -53,7 +57,9 @@ def main() -> None:
     """Write the outputs into the notebook."""
     notebook = json.loads(NOTEBOOK.read_text())
     printed = run(notebook)
-    for number, cell in enumerate(cell for cell in notebook["cells"] if cell["cell_type"] == "code"):
+    for number, cell in enumerate(
+        cell for cell in notebook["cells"] if cell["cell_type"] == "code"
+    ):
         cell["outputs"] = outputs(printed[number])
         cell["execution_count"] = number + 1
     NOTEBOOK.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")

@@ -1,4 +1,6 @@
-"""`make shop`: the page in a browser, and the button that kills the pipeline: nothing is doubled or stays behind."""
+"""`make shop`: the page in a browser, and the button that kills the pipeline: nothing is doubled or
+stays behind.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def test_only_the_page_itself_can_kill_the_pipeline() -> None:
         here = f"127.0.0.1:{page.server_port}"
         assert asked(page, "POST", "/kill") == 403
         assert asked(page, "POST", "/kill", Origin="http://evil.example") == 403
-        assert asked(page, "POST", "/kill", Origin="http://evil.example", Host="evil.example") == 403
+        assert (
+            asked(page, "POST", "/kill", Origin="http://evil.example", Host="evil.example") == 403
+        )
         assert asked(page, "GET", "/kill", Origin=f"http://{here}") == 404
         assert not killed.is_set()
         assert asked(page, "POST", "/kill", Origin=f"http://{here}") == 204
@@ -90,7 +94,9 @@ def test_only_the_page_itself_can_kill_the_pipeline() -> None:
 def test_the_server_serves_three_files_and_to_no_other_host() -> None:
     with closing(Page(0, lambda: None)) as page:
         assert {asked(page, "GET", path) for path in ("/", "/page.css", "/page.js")} == {200}
-        assert {asked(page, "GET", path) for path in ("/demo.py", "/../demo.py", "/page/page.css")} == {404}
+        assert {
+            asked(page, "GET", path) for path in ("/demo.py", "/../demo.py", "/page/page.css")
+        } == {404}
         assert asked(page, "GET", "/", Host="evil.example") == 403
         assert asked(page, "GET", "/events", Host="evil.example") == 403
 
@@ -108,7 +114,8 @@ def test_a_pipeline_that_never_comes_up_ends_the_demo_with_its_log(
     with pytest.raises(SystemExit) as end:
         until(lambda: pipeline.watch() and False, "the end of the demo")
     assert str(end.value) == "the pipeline failed:\n" + "no Java\n" * FAILURES_MAX
-    assert pipeline.state == "dead"  # its last process has been waited for, and our pipe to it closed
+    # Its last process has been waited for, and our pipe to it closed.
+    assert pipeline.state == "dead"
 
 
 @pytest.mark.chromium
@@ -117,7 +124,13 @@ def test_hostile_text_is_shown_as_text() -> None:
         page.publish(hostile_state())
         tab.open(page.url)
         tab.until("document.querySelector('#verdict.differs')")
-        for place in ("#programs li", "#top .name", "#letters li:nth-child(2) code", "#engines td", "#checked td"):
+        for place in (
+            "#programs li",
+            "#top .name",
+            "#letters li:nth-child(2) code",
+            "#engines td",
+            "#checked td",
+        ):
             assert HOSTILE in tab.text(place)
         assert tab.text("#letters li:nth-child(2)").startswith(HOSTILE)
         assert tab.value("document.querySelectorAll('img, b:not([id])').length") == 0
@@ -131,9 +144,24 @@ def marker() -> str:
 
 @pytest.fixture
 def demo(tmp_path: Path, marker: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "examples.shop.demo", "--root", str(tmp_path / "topics"), "--seed", "3"]
-    environment = {**os.environ, **NEED_NUMPY, "DELTAQ_TEST_MARKER": marker, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "examples.shop.demo",
+        "--root",
+        str(tmp_path / "topics"),
+        "--seed",
+        "3",
+    ]
+    environment = {
+        **os.environ,
+        **NEED_NUMPY,
+        "DELTAQ_TEST_MARKER": marker,
+        "TMPDIR": str(tmp_path),
+    }
+    process = subprocess.Popen(
+        command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True
+    )
     yield process
     process.kill()
     process.communicate()
@@ -151,7 +179,9 @@ def processes_with(marker: str) -> list[str]:
     return found
 
 
-def test_a_demo_that_ends_before_spark_has_started_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_demo_that_ends_before_spark_has_started_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     report([], "starting", 0)
     assert "was not compared with the batch: Spark had not started; " in capsys.readouterr().out
     report([Verdict(topic, 1, 7, 0) for topic in COMPARISONS], "running", 1)
@@ -161,7 +191,13 @@ def test_a_demo_that_ends_before_spark_has_started_says_so(capsys: pytest.Captur
 IS_RUNNING = "document.querySelector('#programs li:last-child')?.className == 'running'"
 COVERED = "Number(document.getElementById('verdict').dataset.purchases)"
 BEHIND = "Number(document.getElementById('behind').textContent.replaceAll(',', ''))"
-CHARTS = ("#minutes polyline", "#history polyline", "#windows rect.bar", "#top li rect", "#engines td")
+CHARTS = (
+    "#minutes polyline",
+    "#history polyline",
+    "#windows rect.bar",
+    "#top li rect",
+    "#engines td",
+)
 LONG_S = 180.0
 """For a Spark to start on a busy machine."""
 
@@ -193,7 +229,10 @@ def test_a_killed_pipeline_comes_back_and_doubles_nothing(
     demo.send_signal(signal.SIGINT)
     printed, _ = demo.communicate(timeout=60)
     assert demo.returncode == 0
-    assert re.search(r"the stream equals the batch over [\d,]+ purchases; the pipeline was killed 1 times", printed)
+    assert re.search(
+        r"the stream equals the batch over [\d,]+ purchases; the pipeline was killed 1 times",
+        printed,
+    )
     until(lambda: processes_with(marker) == [], "the end of all processes")
     (root,) = (tmp_path / "topics").iterdir()
     assert_nothing_is_doubled_or_made_up(str(root))
@@ -203,8 +242,13 @@ def assert_nothing_is_doubled_or_made_up(root: str) -> None:
     """Compare the enriched purchases with those of the tills."""
     found = topics(root)
     rows = found[PURCHASES].to_arrow().to_pylist()
-    sent = [Message(int(row["_timestamp"].timestamp() * 1000), row["_key"].decode(), row["value"]) for row in rows]
+    sent = [
+        Message(int(row["_timestamp"].timestamp() * 1000), row["_key"].decode(), row["value"])
+        for row in rows
+    ]
     sold = {(p.fields["transaction_id"], p.fields["product_id"]): p for p in purchases(sent)}
-    enriched = [(row["transaction_id"], row["product_id"]) for row in found[ENRICHED].to_arrow().to_pylist()]
+    enriched = [
+        (row["transaction_id"], row["product_id"]) for row in found[ENRICHED].to_arrow().to_pylist()
+    ]
     assert len(enriched) == len(set(enriched))
     assert set(enriched) <= set(sold)

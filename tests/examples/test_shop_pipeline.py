@@ -48,6 +48,8 @@ def test_a_query_whose_worker_was_too_slow_is_started_again() -> None:
 
 
 @pytest.mark.parametrize("errors", [[SLOW] * ATTEMPTS, ["the topic does not exist", SLOW]])
-def test_a_query_that_fails_in_another_way_or_too_often_ends_the_pipeline(errors: list[str]) -> None:
+def test_a_query_that_fails_in_another_way_or_too_often_ends_the_pipeline(
+    errors: list[str],
+) -> None:
     with pytest.raises(RuntimeError, match=errors[0]):
         started(*map(RuntimeError, errors))

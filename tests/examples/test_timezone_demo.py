@@ -17,7 +17,9 @@ def test_the_demo_ends_while_a_process_of_its_programs_holds_the_pipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python, survivor = tmp_path / "python", tmp_path / "pid"
-    python.write_text(f"#!/bin/sh\nsleep 60 &\necho $! >{survivor}.new\nmv {survivor}.new {survivor}\n")
+    python.write_text(
+        f"#!/bin/sh\nsleep 60 &\necho $! >{survivor}.new\nmv {survivor}.new {survivor}\n"
+    )
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.setattr(demo, "LAST_LINES_S", 0.1)

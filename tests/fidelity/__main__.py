@@ -1,8 +1,10 @@
-"""Compare deltaq with what was observed of Kafka: `python -m tests.fidelity [--kafka HOST:PORT] [NAME ...]`.
+"""Compare deltaq with what was observed of Kafka: `python -m tests.fidelity [--kafka HOST:PORT]
+[NAME ...]`.
 
-Each observation is equal, different at the places that are shown, or not applicable. Exit status 0 if the differences
-are exactly those that the guide to migration justifies. With `--kafka`, confluent-kafka itself plays the programs with
-a broker, which shows that they ask what was observed; then there must be no difference.
+Each observation is equal, different at the places that are shown, or not applicable. Exit status 0
+if the differences are exactly those that the guide to migration justifies. With `--kafka`,
+confluent-kafka itself plays the programs with a broker, which shows that they ask what was
+observed; then there must be no difference.
 """
 
 from __future__ import annotations
@@ -28,15 +30,21 @@ _AT_ONCE = 4
 """Programs that are played at the same time. They mostly wait."""
 
 _TRIES = 3
-"""How often a program is played with a broker until it finds what was observed: some answers depend on its timing."""
+"""How often a program is played with a broker until it finds what was observed: some answers depend
+on its timing.
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Play the programs, print what they find, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.fidelity", description=__doc__)
-    parser.add_argument("--kafka", metavar="HOST:PORT", help="play with confluent-kafka and this broker")
     parser.add_argument(
-        "--record", action="store_true", help="keep the broker's answers to the programs about the documentation"
+        "--kafka", metavar="HOST:PORT", help="play with confluent-kafka and this broker"
+    )
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="keep the broker's answers to the programs about the documentation",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="observations (default: all)")
     given = parser.parse_args(arguments)
@@ -50,7 +58,10 @@ def main(arguments: Sequence[str]) -> int:
     find = _with_deltaq if given.kafka is None else partial(_with_kafka, address=given.kafka)
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         answers = dict(zip(names, threads.map(find, names), strict=True))
-    paths = {name: list(paths_that_differ(OBSERVED[name], answer, name)) for name, answer in answers.items()}
+    paths = {
+        name: list(paths_that_differ(OBSERVED[name], answer, name))
+        for name, answer in answers.items()
+    }
     for name, differing in paths.items():
         print(f"{'different' if differing else 'equal':15}{name}")
         for path in differing:
@@ -69,8 +80,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _record(names: Sequence[str], address: str) -> int:
-    """Keep what a broker answers to programs, each of which is played twice. The status is 1 if one answers differently
-    the second time: it asks for what depends on timing."""
+    """Keep what a broker answers to programs, each of which is played twice. The status is 1 if one
+    answers differently the second time: it asks for what depends on timing.
+    """
     kept = json.loads(DOCUMENTED_ANSWERS.read_text()) if DOCUMENTED_ANSWERS.exists() else {}
     differing = []
     for name in names:
@@ -104,7 +116,9 @@ def _with_kafka(name: str, address: str) -> Answer:
 
 
 def _described(path: str, answer: Answer) -> str:
-    observed, found = (json.dumps(value_at(each, path)) for each in (OBSERVED[path.split("/")[0]], answer))
+    observed, found = (
+        json.dumps(value_at(each, path)) for each in (OBSERVED[path.split("/")[0]], answer)
+    )
     reason = justification(path)
     return f"{path}: {observed} was observed, not {found}" + (f" [{reason}]" if reason else "")
 

@@ -1,4 +1,6 @@
-"""Answers of client libraries as JSON, so that those of two libraries can be compared; texts of errors are left out."""
+"""Answers of client libraries as JSON, so that those of two libraries can be compared; texts of
+errors are left out.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _FLAGS = ("retriable", "fatal", "txn_requires_abort")
 
 
 def normalised(value: Any, prefix: str) -> Answer:
-    """A value of a program as JSON. `prefix` and a number begin the names that the program made, and are left out."""
+    """A value of a program as JSON. `prefix` and a number begin the names that the program made,
+    and are left out.
+    """
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str) and value.startswith("NotImplemented"):
@@ -31,7 +35,9 @@ def normalised(value: Any, prefix: str) -> Answer:
     if isinstance(value, Exception):
         return _raised(value)
     if isinstance(value, Mapping):
-        return {str(normalised(key, prefix)): normalised(each, prefix) for key, each in value.items()}
+        return {
+            str(normalised(key, prefix)): normalised(each, prefix) for key, each in value.items()
+        }
     if isinstance(value, Iterable):
         return [normalised(each, prefix) for each in value]
     return _of_the_library(value, prefix)
@@ -60,14 +66,18 @@ def _of_the_library(value: Any, prefix: str) -> Answer:
 
 
 def _error(error: Any) -> Answer:
-    return {"err": error.name(), "code": error.code()} | {flag: True for flag in _FLAGS if getattr(error, flag)()}
+    return {"err": error.name(), "code": error.code()} | {
+        flag: True for flag in _FLAGS if getattr(error, flag)()
+    }
 
 
 def paths_that_differ(observed: Answer, found: Answer, path: str) -> Iterator[str]:
     """Where two answers differ, below `path`: `path/key`, `path/number`, or `path` itself."""
     if isinstance(observed, dict) and isinstance(found, dict):
         for key in sorted(observed.keys() | found.keys()):
-            yield from paths_that_differ(observed.get(key, _MISSING), found.get(key, _MISSING), f"{path}/{key}")
+            yield from paths_that_differ(
+                observed.get(key, _MISSING), found.get(key, _MISSING), f"{path}/{key}"
+            )
     elif isinstance(observed, list) and isinstance(found, list) and len(observed) == len(found):
         for at, (first, second) in enumerate(zip(observed, found, strict=True)):
             yield from paths_that_differ(first, second, f"{path}/{at}")
@@ -76,7 +86,9 @@ def paths_that_differ(observed: Answer, found: Answer, path: str) -> Iterator[st
 
 
 def value_at(answer: Answer, path: str) -> Answer:
-    """What an answer has at a path that `paths_that_differ` returned; None if it has nothing there."""
+    """What an answer has at a path that `paths_that_differ` returned; None if it has nothing
+    there.
+    """
     for key in path.split("/")[1:]:
         answer = answer[int(key)] if isinstance(answer, list) else answer.get(key)
     return answer

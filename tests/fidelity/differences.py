@@ -1,4 +1,6 @@
-"""Where deltaq differs on purpose, by the row of docs/guides/migrate-from-kafka.md that gives the reason."""
+"""Where deltaq differs on purpose, by the row of docs/guides/migrate-from-kafka.md that gives the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,17 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         "producer_on_delivery_of_the_configuration/none",
     ),
     "Arguments of a wrong type": (
-        *(f"admin_calls_check_their_arguments/{call}" for call in ("create_texts", "delete_numbers")),
+        *(
+            f"admin_calls_check_their_arguments/{call}"
+            for call in ("create_texts", "delete_numbers")
+        ),
         "admin_calls_check_their_arguments/describe_configs_texts",
         *(f"consumer_subscribe_arguments/{name}" for name in ("nothing_in_it", "numbers")),
         "offset_specs_are_values/text",
-        *(f"producer_batches_of_other_types/{name}/raised" for name in ("headers_text", "timestamp_text")),
+        *(
+            f"producer_batches_of_other_types/{name}/raised"
+            for name in ("headers_text", "timestamp_text")
+        ),
         "producer_callbacks_are_callable/throttle_cb/raised",
         "producer_partitions_and_timestamps_of_other_types/partition_large",
     ),
@@ -34,7 +42,11 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         "admin_deletes_one_topic_twice/0",
     ),
     "`list_offsets`, `delete_records` of a topic or partition that does not exist": (
-        *(f"admin_deletes_records/unknown_{of}/{part}" for of in ("partition", "topic") for part in ("code", "err")),
+        *(
+            f"admin_deletes_records/unknown_{of}/{part}"
+            for of in ("partition", "topic")
+            for part in ("code", "err")
+        ),
         *(
             f"admin_lists_offsets_of_what_is_not_there/{of}/{part}"
             for of in ("partition", "topic")
@@ -42,7 +54,9 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         ),
     ),
     "`bool()` of an admin client": ("admin_configurations/true",),
-    "`assign` of a negative partition": ("consumer_assign_takes_a_list_of_places/negative_partition",),
+    "`assign` of a negative partition": (
+        "consumer_assign_takes_a_list_of_places/negative_partition",
+    ),
     "`offsets_for_times([])`": ("consumer_times_and_watermarks_arguments/no_times",),
     "`DeserializingConsumer.consume`": ("serializing_consumers_do_not_consume",),
     "`StringSerializer` of what is no text": ("strings_are_serialized/int",),
@@ -55,7 +69,9 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         "offset_specs_are_values/time",
         "requests_for_groups_are_values/equal",
     ),
-    "`file.delete.delay.ms` of a topic": ("admin_describes_the_defaults_of_topics/file.delete.delay.ms",),
+    "`file.delete.delay.ms` of a topic": (
+        "admin_describes_the_defaults_of_topics/file.delete.delay.ms",
+    ),
     "A store that does not answer, for calls that ask it": (
         "consumer_errors_of_the_connection/committed/retriable",
         "consumer_errors_of_the_connection/list_topics/retriable",
@@ -92,31 +108,44 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     "Headers in a delivery report": ("produce_reports/report/0/7",),
     "Header names of type `bytes`": ("headers/errors/bytes_key", "headers/read/x"),
     "A negative timestamp": ("produce_reports/negative_ts",),
-    "A timestamp more than an hour ahead": ("timestamps/two_hours_ahead/0/0", "timestamps/two_hours_ahead/0/1"),
+    "A timestamp more than an hour ahead": (
+        "timestamps/two_hours_ahead/0/0",
+        "timestamps/two_hours_ahead/0/1",
+    ),
     "A message without a key among others for a compacted topic": ("compacted/mixed_batch/1",),
     "`message.max.bytes`": ("too_large/client_small_2000",),
-    "`max.message.bytes` of a topic": ("too_large/compressed_fits/0/0", "too_large/compressed_fits/0/1"),
+    "`max.message.bytes` of a topic": (
+        "too_large/compressed_fits/0/0",
+        "too_large/compressed_fits/0/1",
+    ),
     "Messages without a key, `sticky.partitioning.linger.ms` = 5,000": (
         "null_key_sticky/consistent_random_5000ms",
         "null_key_sticky/murmur2_random_5000ms",
         "null_key_sticky/random_5000ms",
     ),
     "`if message:`": tuple(f"produce_none_and_empty/{at}/bool" for at in (0, 1, 3)),
-    "`seek` in a topic of which nothing is assigned": ("seek/unassigned/code", "seek/unassigned/err"),
+    "`seek` in a topic of which nothing is assigned": (
+        "seek/unassigned/code",
+        "seek/unassigned/err",
+    ),
     "`seek` to a negative number that means nothing": ("seek/negative",),
     "The value of an event of `_PARTITION_EOF`": ("partition_eof/event_fields/value",),
     "The partition of an event about a topic": (
         "subscribe_patterns/unknown_topic/0/p",
         "subscribe_patterns/unmatched_pattern/0/p",
     ),
-    "`purge` while the store does not answer": tuple(f"queue_full_and_purge/after_purge/1/{at}" for at in range(3)),
+    "`purge` while the store does not answer": tuple(
+        f"queue_full_and_purge/after_purge/1/{at}" for at in range(3)
+    ),
     "`_MSG_TIMED_OUT`, `_QUEUE_FULL`": (
         "queue_full_and_purge/message_timeout/0/retriable",
         *(f"producer_batches_into_a_full_queue/errors/{at}/retriable" for at in (3, 4)),
     ),
     "Metadata of a committed offset": ("consumer_metadata_of_offsets/too_long",),
     "`host` of a member": ("group_description/member/host",),
-    "`AdminClient.delete_consumer_group_offsets`": ("group_offsets/has_delete_consumer_group_offsets",),
+    "`AdminClient.delete_consumer_group_offsets`": (
+        "group_offsets/has_delete_consumer_group_offsets",
+    ),
 }
 """Places in the answers of programs, `program/key/...`, as `paths_that_differ` names them."""
 

@@ -1,4 +1,6 @@
-"""What was observed with confluent-kafka 2.16.1 and Apache Kafka 4.4, and where each observation is compared."""
+"""What was observed with confluent-kafka 2.16.1 and Apache Kafka 4.4, and where each observation is
+compared.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,21 @@ __all__ = ["DOCUMENTED_ANSWERS", "NOT_APPLICABLE", "OBSERVED", "OF_GROUPS"]
 _GROUP_TESTS = Path(__file__).parents[1] / "unit" / "groups"
 
 DOCUMENTED_ANSWERS = Path(__file__).with_name("documented.json")
-"""The answers to programs about the client's documentation. `python -m tests.fidelity --kafka … --record` writes it."""
+"""The answers to programs about the client's documentation. `python -m tests.fidelity --kafka …
+--record` writes it.
+"""
 
-OBSERVED: dict[str, Answer] = json.loads(Path(__file__).with_name("observations.json").read_text()) | json.loads(
-    DOCUMENTED_ANSWERS.read_text()
-)
+OBSERVED: dict[str, Answer] = json.loads(
+    Path(__file__).with_name("observations.json").read_text()
+) | json.loads(DOCUMENTED_ANSWERS.read_text())
 """The answers that the programs of this folder are compared with."""
 
-OF_GROUPS: tuple[str, ...] = tuple(json.loads((_GROUP_TESTS / "kafka_observations.json").read_text()))
-"""Observations of several members of a group, compared in tests/unit/groups/test_kafka_observations.py."""
+OF_GROUPS: tuple[str, ...] = tuple(
+    json.loads((_GROUP_TESTS / "kafka_observations.json").read_text())
+)
+"""Observations of several members of a group, compared in
+tests/unit/groups/test_kafka_observations.py.
+"""
 
 _NO_TRANSACTIONS = "this version has no transactions"
 

@@ -1,4 +1,6 @@
-"""What a program uses: the classes of a client library, clients that end with the program, and topics of its own."""
+"""What a program uses: the classes of a client library, clients that end with the program, and
+topics of its own.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tests.fidelity.answers import Answer, normalised
 __all__ = ["READ_S", "T0", "Session", "Target", "attempt", "deltaq_at", "kafka_at", "play"]
 
 T0 = 1_700_000_000_000
-"""The timestamp, in milliseconds since 1970 UTC, of the first message that `Session.fill` writes."""
+"""The timestamp, in milliseconds since 1970 UTC, of the first message that `Session.fill`
+writes.
+"""
 
 READ_S = 20.0
 """Longest wait, in seconds, for a message that must come."""
@@ -28,8 +32,8 @@ READ_S = 20.0
 class Target:
     """A client library, and the topics that it reaches at `address`.
 
-    A program takes it that nothing more comes after `quiet_s` seconds without a message. `propagation_s` seconds after
-    a change of topics, all requests see it.
+    A program takes it that nothing more comes after `quiet_s` seconds without a message.
+    `propagation_s` seconds after a change of topics, all requests see it.
     """
 
     library: ModuleType
@@ -44,12 +48,16 @@ class Target:
 
 def deltaq_at(root: str) -> Target:
     """`deltaq.compat.confluent` on a root."""
-    return Target(importlib.import_module("deltaq.compat.confluent"), root, quiet_s=0.3, propagation_s=0.0)
+    return Target(
+        importlib.import_module("deltaq.compat.confluent"), root, quiet_s=0.3, propagation_s=0.0
+    )
 
 
 def kafka_at(address: str) -> Target:
     """confluent-kafka with a broker."""
-    return Target(importlib.import_module("confluent_kafka"), address, quiet_s=1.5, propagation_s=1.0)
+    return Target(
+        importlib.import_module("confluent_kafka"), address, quiet_s=1.5, propagation_s=1.0
+    )
 
 
 def attempt(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -92,7 +100,9 @@ class Session:
         return self._kept(self.kafka.Consumer(self._config(defaults | _dotted(settings))))
 
     def producer_cut_off(self, topic: str, **settings: Any) -> Any:
-        """A producer none of whose messages gets through: to a broker that is not there, or with a store that fails."""
+        """A producer none of whose messages gets through: to a broker that is not there, or with a
+        store that fails.
+        """
         if self.kafka.__name__ == "confluent_kafka":
             return self.producer(bootstrap_servers="127.0.0.1:1", **settings)
         store = MemoryStore(self.prefix)
@@ -120,7 +130,9 @@ class Session:
             else:
                 attempt(client.purge)
                 attempt(client.close)
-        topics = [name for name in self.admin.list_topics(timeout=READ_S).topics if self.prefix in name]
+        topics = [
+            name for name in self.admin.list_topics(timeout=READ_S).topics if self.prefix in name
+        ]
         for removed in self.admin.delete_topics(topics).values() if topics else ():
             removed.exception(READ_S)
 
@@ -138,8 +150,12 @@ class Session:
 
     def create(self, topic: str, partitions: int = 1, **settings: object) -> None:
         """Create a topic of which nothing expires, and wait until all clients can use it."""
-        config = {"retention.ms": "-1"} | {name: str(value) for name, value in _dotted(settings).items()}
-        self.admin.create_topics([self.admin_names.NewTopic(topic, partitions, 1, config=config)])[topic].result(READ_S)
+        config = {"retention.ms": "-1"} | {
+            name: str(value) for name, value in _dotted(settings).items()
+        }
+        self.admin.create_topics([self.admin_names.NewTopic(topic, partitions, 1, config=config)])[
+            topic
+        ].result(READ_S)
         self.await_partitions(topic, partitions)
 
     def await_partitions(self, topic: str, partitions: int) -> None:
@@ -147,18 +163,24 @@ class Session:
         deadline = time.monotonic() + READ_S
         while time.monotonic() < deadline:
             found = self.admin.list_topics(topic, timeout=READ_S).topics[topic]
-            if len(found.partitions) == partitions and all(each.leader >= 0 for each in found.partitions.values()):
+            if len(found.partitions) == partitions and all(
+                each.leader >= 0 for each in found.partitions.values()
+            ):
                 return
             time.sleep(0.05)
         raise TimeoutError(f"{topic} did not get {partitions} partitions")
 
     def exists(self, topic: str) -> bool:
-        """Whether a topic is listed, after earlier requests have had the time to create or delete it."""
+        """Whether a topic is listed, after earlier requests have had the time to create or delete
+        it.
+        """
         time.sleep(self.target.propagation_s)
         return topic in self.admin.list_topics(timeout=READ_S).topics
 
     def fill(self, topic: str, number: int, partition: int = 0, start: int = 0) -> None:
-        """Write messages with the key `k<n>`, the value `v<n>` and a timestamp n seconds after `T0`."""
+        """Write messages with the key `k<n>`, the value `v<n>` and a timestamp n seconds after
+        `T0`.
+        """
         producer = self.producer()
         for n in range(start, start + number):
             producer.produce(topic, f"v{n}", f"k{n}", partition, timestamp=T0 + n * 1000)
@@ -194,7 +216,10 @@ _CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "on_delivery", "on_commit")
 
 
 def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name if name in _CALLBACKS else name.replace("_", "."): value for name, value in settings.items()}
+    return {
+        name if name in _CALLBACKS else name.replace("_", "."): value
+        for name, value in settings.items()
+    }
 
 
 def play(program: Callable[[Session], Any], target: Target) -> Answer:

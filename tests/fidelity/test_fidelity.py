@@ -31,7 +31,11 @@ def test_every_row_of_the_guide_is_a_difference_and_every_difference_has_a_row()
 def test_every_observation_is_compared_once_or_not_applicable():
     assert OBSERVED.keys() == PROGRAMS.keys()
     asked = OBSERVED.keys() - DOCUMENTED
-    assert len({*asked, *OF_GROUPS, *NOT_APPLICABLE}) == len(asked) + len(OF_GROUPS) + len(NOT_APPLICABLE) == 73
+    assert (
+        len({*asked, *OF_GROUPS, *NOT_APPLICABLE})
+        == len(asked) + len(OF_GROUPS) + len(NOT_APPLICABLE)
+        == 73
+    )
     assert len(DOCUMENTED) >= 60
 
 

@@ -1,4 +1,6 @@
-"""Damage on disk is reported with file and version, no record is skipped or made up, and a repair ends the error."""
+"""Damage on disk is reported with file and version, no record is skipped or made up, and a repair
+ends the error.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from deltaq import Consumer, Corrupt, KafkaError, KafkaException, Message, Producer, Topic, TopicPartition
+from deltaq import (
+    Consumer,
+    Corrupt,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    Topic,
+    TopicPartition,
+)
 from deltaq.store import MemoryStore
 from tests.doubles.reading import next_message
 
 COMMITS = 5
-VICTIM = 3  # the version that is damaged; version 0 creates the topic, so it holds offset 2 of both partitions
+# The version that is damaged; version 0 creates the topic, so it holds offset 2 of both partitions.
+VICTIM = 3
 
 
 @pytest.fixture
@@ -27,7 +39,8 @@ def root(tmp_path: Path) -> Path:
             for partition in range(2):
                 producer.produce("t", f"{partition}:{number}" + "x" * 200, partition=partition)
             assert producer.flush(20) == 0
-    # What this process still knows of the root that it wrote it does not know of the copy: it has to read it.
+    # What this process still knows of the root that it wrote it does not know of the copy: it has
+    # to read it.
     shutil.copytree(written, copied)
     return copied
 
@@ -126,7 +139,11 @@ def test_a_damaged_data_file_stops_the_consumer_at_the_damage(root, reader, kind
 
     path.write_bytes(content)
     reader.seek(TopicPartition("t", 0, 2))
-    assert [next_message(reader).value().decode().rstrip("x") for _ in range(3)] == ["0:2", "0:3", "0:4"]
+    assert [next_message(reader).value().decode().rstrip("x") for _ in range(3)] == [
+        "0:2",
+        "0:3",
+        "0:4",
+    ]
 
 
 @pytest.mark.fault("B2")
@@ -172,7 +189,9 @@ def test_a_damaged_data_file_is_refused_by_the_table(root, kind):
     assert path.name in caught.value.path
     assert caught.value.version == VICTIM
     assert topic.to_arrow(end=2).num_rows == 4
-    assert topic.to_arrow(start=3).num_rows == 4, "what lies beyond can still be had, by asking for it"
+    assert topic.to_arrow(start=3).num_rows == 4, (
+        "what lies beyond can still be had, by asking for it"
+    )
 
 
 @pytest.mark.fault("B4")
@@ -203,7 +222,9 @@ def test_damage_in_transit_is_read_again(root):
 
 
 class DamagingStore(MemoryStore):
-    """Cuts the last byte off what is read of keys with an ending, a number of times, and counts the readings."""
+    """Cuts the last byte off what is read of keys with an ending, a number of times, and counts the
+    readings.
+    """
 
     ending, times, readings = "none", 0, 0
 
@@ -259,7 +280,9 @@ def test_a_damaged_log_entry_is_reported_with_its_version(root, reader, kind):
 
 @pytest.mark.fault("B1")
 @pytest.mark.parametrize("kind", [kind for kind in LOG_DAMAGE if kind != "a gap"])
-def test_a_log_entry_that_is_damaged_while_it_is_followed_stops_the_consumer(root, reader, kind, tmp_path):
+def test_a_log_entry_that_is_damaged_while_it_is_followed_stops_the_consumer(
+    root, reader, kind, tmp_path
+):
     contents = {}
     for version in range(VICTIM, COMMITS + 1):
         contents[version] = entry(root, version).read_bytes()
@@ -297,4 +320,7 @@ def test_a_damaged_log_entry_is_refused_by_the_table_and_by_the_producer(root, k
         entry(root).write_bytes(content)
         producer.produce("t", "v", partition=0)
         assert producer.flush(20) == 0
-    assert Topic("t", conf={"bootstrap.servers": str(root)}).describe().next_offsets == {0: COMMITS + 1, 1: COMMITS}
+    assert Topic("t", conf={"bootstrap.servers": str(root)}).describe().next_offsets == {
+        0: COMMITS + 1,
+        1: COMMITS,
+    }

@@ -1,4 +1,6 @@
-"""A program that ends without closing its clients ends well: Python does not finalize under their threads."""
+"""A program that ends without closing its clients ends well: Python does not finalize under their
+threads.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ consumer.subscribe(["events"])
 assert consumer.poll(10) is not None
 for number in range(20_000):
     producer.produce("events", b"x" * 100)
-"""
+"""  # noqa: E501
 
 DROPPED = """
 import sys
@@ -41,7 +43,7 @@ def main() -> None:
 
 
 main()
-"""
+"""  # noqa: E501
 
 AT_EXIT = """
 import atexit
@@ -76,15 +78,20 @@ producer.flush()
 consumer.subscribe(["events"])
 message = consumer.poll(20)
 atexit.register(finish)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.fault("P14")
-@pytest.mark.parametrize("program", [PROGRAM, DROPPED], ids=["held until the end", "dropped just before it"])
+@pytest.mark.parametrize(
+    "program", [PROGRAM, DROPPED], ids=["held until the end", "dropped just before it"]
+)
 def test_a_program_without_close_exits_cleanly_and_leaves_its_group(tmp_path, program):
     for _ in range(depth(1, 3)):
         done = subprocess.run(
-            [sys.executable, "-c", program, str(tmp_path / "root")], capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", program, str(tmp_path / "root")],
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
 
@@ -92,6 +99,9 @@ def test_a_program_without_close_exits_cleanly_and_leaves_its_group(tmp_path, pr
 def test_clients_work_in_functions_that_run_at_the_exit(tmp_path):
     """Python 3.12.0 to 3.12.2 start no more threads there."""
     done = subprocess.run(
-        [sys.executable, "-c", AT_EXIT, str(tmp_path / "root")], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", AT_EXIT, str(tmp_path / "root")],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "finished\n", "")

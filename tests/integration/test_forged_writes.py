@@ -1,4 +1,6 @@
-"""Entries of a foreign engine that ignores deltaq's writer feature, forced into the log of a topic."""
+"""Entries of a foreign engine that ignores deltaq's writer feature, forced into the log of a
+topic.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from deltaq import Consumer, Corrupt, Incompatible, KafkaError, KafkaException, Producer, Topic, TopicPartition
+from deltaq import (
+    Consumer,
+    Corrupt,
+    Incompatible,
+    KafkaError,
+    KafkaException,
+    Producer,
+    Topic,
+    TopicPartition,
+)
 from deltaq.delta.actions import Metadata, Protocol, encode_entry, parse_entry
 from deltaq.names import log_start_marker
 from deltaq.store import LocalStore
@@ -47,10 +58,14 @@ def unprotected(table: Path, tmp_path: Path) -> Path:
     for path in copy.glob("_delta_log/*.json"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         plain = [
-            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}} if "protocol" in line else line
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+            if "protocol" in line
+            else line
             for line in lines
         ]
-        path.write_text("".join(json.dumps(line) + "\n" for line in plain if "domainMetadata" not in line))
+        path.write_text(
+            "".join(json.dumps(line) + "\n" for line in plain if "domainMetadata" not in line)
+        )
     return copy
 
 
@@ -60,7 +75,9 @@ def rows(path: Path) -> pa.Table:
 
 def merge(path: Path) -> None:
     source = rows(path).slice(0, 2)
-    merging = DeltaTable(str(path)).merge(source, "s.value = t.value", source_alias="s", target_alias="t")
+    merging = DeltaTable(str(path)).merge(
+        source, "s.value = t.value", source_alias="s", target_alias="t"
+    )
     merging.when_matched_delete().execute()
 
 
@@ -74,10 +91,18 @@ WRITES: dict[str, Callable[[Path], object]] = {
     "optimize": lambda path: DeltaTable(str(path)).optimize.compact(),
     "z-order": lambda path: DeltaTable(str(path)).optimize.z_order(["_timestamp"]),
     "restore": lambda path: DeltaTable(str(path)).restore(2),
-    "set a property": lambda path: DeltaTable(str(path)).alter.set_table_properties({"delta.appendOnly": "true"}),
-    "add a column": lambda path: DeltaTable(str(path)).alter.add_columns([Field("x", PrimitiveType("string"))]),
-    "add a constraint": lambda path: DeltaTable(str(path)).alter.add_constraint({"c": "_partition >= 0"}),
-    "replace": lambda path: write_deltalake(str(path), pa.table({"x": [1]}), mode="overwrite", schema_mode="overwrite"),
+    "set a property": lambda path: DeltaTable(str(path)).alter.set_table_properties(
+        {"delta.appendOnly": "true"}
+    ),
+    "add a column": lambda path: DeltaTable(str(path)).alter.add_columns(
+        [Field("x", PrimitiveType("string"))]
+    ),
+    "add a constraint": lambda path: DeltaTable(str(path)).alter.add_constraint(
+        {"c": "_partition >= 0"}
+    ),
+    "replace": lambda path: write_deltalake(
+        str(path), pa.table({"x": [1]}), mode="overwrite", schema_mode="overwrite"
+    ),
 }
 
 
@@ -86,7 +111,9 @@ def entry(table: Path, version: int) -> Path:
 
 
 def reading(conf: dict[str, str]) -> Consumer:
-    consumer = Consumer(conf | {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": "false"})
+    consumer = Consumer(
+        conf | {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+    )
     consumer.assign([TopicPartition("t", 0)])
     return consumer
 
@@ -101,7 +128,9 @@ def read_on(consumer: Consumer) -> tuple[list[int], KafkaError]:
 
 @pytest.mark.fault("W1", "W2", "W3", "W5")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
-def test_a_foreign_engines_forced_write_is_refused_by_version_without_duplicates(write, conf, table, unprotected):
+def test_a_foreign_engines_forced_write_is_refused_by_version_without_duplicates(
+    write, conf, table, unprotected
+):
     with reading(conf) as consumer:
         assert [next_message(consumer).offset() for _ in range(RECORDS)] == list(range(RECORDS))
         write(unprotected)
@@ -121,11 +150,16 @@ def test_a_foreign_engines_forced_write_is_refused_by_version_without_duplicates
         Topic("t", conf=conf).to_arrow()
     with Producer(conf) as producer:
         producer_refusal = refused(producer)
-    assert producer_refusal.args[0].code() in (KafkaError.UNSUPPORTED_VERSION, KafkaError._MSG_TIMED_OUT)
+    assert producer_refusal.args[0].code() in (
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._MSG_TIMED_OUT,
+    )
     assert not entry(table, RECORDS + 2).exists(), "nothing is written behind it"
 
     entry(table, RECORDS + 1).unlink()
-    assert Topic("t", conf=conf).to_arrow()["value"].to_pylist() == [b"%d" % number for number in range(RECORDS)]
+    assert Topic("t", conf=conf).to_arrow()["value"].to_pylist() == [
+        b"%d" % number for number in range(RECORDS)
+    ]
 
 
 def refused(producer: Producer) -> KafkaException:
@@ -161,9 +195,13 @@ def test_an_append_under_deltaqs_name_without_offsets_is_not_delivered(conf, tab
 
 
 PROTOCOLS = {
-    "deletion vectors": Protocol(3, 7, ("deletionVectors",), ("deletionVectors", "domainMetadata", "deltaq")),
+    "deletion vectors": Protocol(
+        3, 7, ("deletionVectors",), ("deletionVectors", "domainMetadata", "deltaq")
+    ),
     "column mapping": Protocol(2, 7, (), ("columnMapping", "domainMetadata", "deltaq")),
-    "an unknown reader feature": Protocol(3, 7, ("fromTheFuture",), ("fromTheFuture", "domainMetadata", "deltaq")),
+    "an unknown reader feature": Protocol(
+        3, 7, ("fromTheFuture",), ("fromTheFuture", "domainMetadata", "deltaq")
+    ),
     "an unknown writer feature": Protocol(1, 7, (), ("fromTheFuture", "domainMetadata", "deltaq")),
     "a reader version of the future": Protocol(9, 9, (), ("domainMetadata", "deltaq")),
     "without deltaq": Protocol(1, 7, (), ("domainMetadata",)),
@@ -183,15 +221,29 @@ def test_a_protocol_that_asks_for_more_or_protects_less_is_refused(conf, table, 
 
 @pytest.mark.fault("W4")
 def test_a_file_with_a_deletion_vector_is_corrupt_and_not_read_without_it(conf, table):
-    add = {"path": "x.parquet", "size": 1, "modificationTime": 0, "dataChange": True, "partitionValues": {}}
-    forge(table, {"add": add | {"deletionVector": {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1}}})
+    add = {
+        "path": "x.parquet",
+        "size": 1,
+        "modificationTime": 0,
+        "dataChange": True,
+        "partitionValues": {},
+    }
+    forge(
+        table,
+        {
+            "add": add
+            | {"deletionVector": {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1}}
+        },
+    )
     with pytest.raises(Corrupt, match="deletion vector"):
         Topic("t", conf=conf).to_arrow()
 
 
 @pytest.mark.fault("W4")
 def test_an_unknown_action_in_a_deltaq_entry_is_ignored(conf, table):
-    """A later deltaq, or a later Delta, may write it; what a reader must not pass over stands in the protocol."""
+    """A later deltaq, or a later Delta, may write it; what a reader must not pass over stands in
+    the protocol.
+    """
     with Producer(conf) as producer:
         producer.produce("t", b"more")
     path = entry(table, RECORDS + 1)
@@ -201,9 +253,13 @@ def test_an_unknown_action_in_a_deltaq_entry_is_ignored(conf, table):
     unknown = b'{"fromTheFuture":{"path":"x.parquet","tags":[1,2.5,null]}}\n'
     sealed = encode_entry(parsed.info, parsed.actions)
     before = sealed.partition(b"\n")[0].rpartition(b',"crc32":')[0]
-    path.write_bytes(before + b',"crc32":%d}}}\n' % crc32(unknown + known, crc32(before)) + unknown + known)
+    path.write_bytes(
+        before + b',"crc32":%d}}}\n' % crc32(unknown + known, crc32(before)) + unknown + known
+    )
     shutil.copytree(table.parent.parent, table.parent.parent.with_name("copy"))
-    read = Topic("t", conf={"bootstrap.servers": str(table.parent.parent.with_name("copy"))}).to_arrow()
+    read = Topic(
+        "t", conf={"bootstrap.servers": str(table.parent.parent.with_name("copy"))}
+    ).to_arrow()
     assert read["value"].to_pylist()[-1] == b"more"
 
 
@@ -224,7 +280,9 @@ def test_a_full_vacuum_without_retention_keeps_live_files_and_deltaq_objects(con
 def test_a_table_that_was_dropped_and_made_by_another_engine_is_no_topic(conf, table):
     shutil.rmtree(table)
     write_deltalake(str(table), pa.table({"value": [b"theirs"]}))
-    with pytest.raises(Incompatible, match=r"topics/t/.* made by another program.*[Cc]hoose another name"):
+    with pytest.raises(
+        Incompatible, match=r"topics/t/.* made by another program.*[Cc]hoose another name"
+    ):
         Topic("t", conf=conf).to_arrow()
     with reading(conf) as consumer:
         offsets, error = read_on(consumer)
@@ -258,13 +316,21 @@ def test_a_topic_removed_by_hand_and_made_again_does_not_continue_the_old_one(co
 @pytest.mark.fault("W5")
 def test_a_schema_change_by_another_engine_is_ignored(conf, table):
     metadata = next(
-        action for action in parse_entry(entry(table, 0).read_bytes(), 0, "").actions if isinstance(action, Metadata)
+        action
+        for action in parse_entry(entry(table, 0).read_bytes(), 0, "").actions
+        if isinstance(action, Metadata)
     )
     body = {
         "id": metadata.id,
         "schemaString": metadata.schema_string.replace("binary", "string"),
         "partitionColumns": [],
     }
-    forge(table, {"metaData": body | {"format": {"provider": "parquet", "options": {}}, "configuration": {}}})
+    forge(
+        table,
+        {
+            "metaData": body
+            | {"format": {"provider": "parquet", "options": {}}, "configuration": {}}
+        },
+    )
     with pytest.raises(Incompatible):
         Topic("t", conf=conf).to_arrow()

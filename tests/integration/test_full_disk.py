@@ -1,4 +1,6 @@
-"""Clients on a full disk: an error at once, nothing half written, and progress once there is room again."""
+"""Clients on a full disk: an error at once, nothing half written, and progress once there is room
+again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ import pytest
 from deltaq.store import open_store
 from deltaq.testing import messages_of
 
-# What a process may write into one file is limited, as a full disk limits it, and no user needs rights for that.
+# What a process may write into one file is limited, as a full disk limits it, and no user needs
+# rights for that.
 PROGRAM = """
 import resource, sys
 from deltaq import Producer, Topic
@@ -34,14 +37,17 @@ with Producer({"bootstrap.servers": root, "linger.ms": 0, "compression.type": "n
     produce(producer, b"after")
 for error, message in reports:
     print("written" if error is None else f"{error.name()} {error.retriable()} {error.str()}")
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.fault("D1")
 @pytest.mark.parametrize(
-    ("what", "partitions", "size"), [(".parquet", 1, 10_000), ("_delta_log/00000000000000000002.json", 2000, 10)]
+    ("what", "partitions", "size"),
+    [(".parquet", 1, 10_000), ("_delta_log/00000000000000000002.json", 2000, 10)],
 )
-def test_a_file_refused_by_a_full_disk_fails_only_its_messages(tmp_path: Path, what, partitions, size):
+def test_a_file_refused_by_a_full_disk_fails_only_its_messages(
+    tmp_path: Path, what, partitions, size
+):
     root = tmp_path / "root"
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(root), str(partitions), str(size)],

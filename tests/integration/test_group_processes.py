@@ -1,5 +1,6 @@
-"""A group across processes: members share the partitions, killed and stopped ones are replaced, nothing is lost, and a
-zombie commits nothing."""
+"""A group across processes: members share the partitions, killed and stopped ones are replaced,
+nothing is lost, and a zombie commits nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ from contextlib import ExitStack
 
 import pytest
 
-from deltaq import AdminClient, Consumer, Fenced, GroupInUse, KafkaError, Producer, Topic, TopicPartition
+from deltaq import (
+    AdminClient,
+    Consumer,
+    Fenced,
+    GroupInUse,
+    KafkaError,
+    Producer,
+    Topic,
+    TopicPartition,
+)
 from deltaq.groups.log import GroupLog
 from deltaq.groups.session import POLL_S
 from deltaq.store import open_store
@@ -19,7 +29,9 @@ from tests.doubles.reading import drain, eventually
 
 PARTITIONS = 3
 SHORT = {"session.timeout.ms": 800, "heartbeat.interval.ms": 100}
-"""For members that are killed or stopped. A slow machine may end such a session while the member lives."""
+"""For members that are killed or stopped. A slow machine may end such a session while the member
+lives.
+"""
 
 LONG = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 100}
 
@@ -42,17 +54,26 @@ def fill(root: str, count: int, partitions: int = PARTITIONS) -> None:
 def start(root: str) -> Iterator[Callable[..., GroupMember]]:
     """Starts members, which end with the test."""
     with ExitStack() as stack:
-        yield lambda name="child", **settings: stack.enter_context(GroupMember(root, name, **settings))
+        yield lambda name="child", **settings: stack.enter_context(
+            GroupMember(root, name, **settings)
+        )
 
 
 def a_member(root: str, **settings: object) -> Consumer:
-    conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    conf = {
+        "bootstrap.servers": root,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
     return Consumer(conf | LONG | settings)
 
 
 def committed(root: str, partitions: int = PARTITIONS) -> list[int]:
     with a_member(root) as consumer:
-        found = consumer.committed([TopicPartition("t", partition) for partition in range(partitions)])
+        found = consumer.committed(
+            [TopicPartition("t", partition) for partition in range(partitions)]
+        )
     return [max(0, tp.offset) for tp in found]
 
 
@@ -66,16 +87,24 @@ def take(consumer: Consumer, count: int) -> dict[int, list[int]]:
 
 
 def shares(members: Sequence[GroupMember]) -> list[int]:
-    """The numbers of partitions of all members, or nothing while two of them have the same one, or one has none."""
+    """The numbers of partitions of all members, or nothing while two of them have the same one, or
+    one has none.
+    """
     owned = [partition for member in members for partition in member.owned]
-    return sorted(len(member.owned) for member in members) if len(set(owned)) == len(owned) == 10 else []
+    return (
+        sorted(len(member.owned) for member in members)
+        if len(set(owned)) == len(owned) == 10
+        else []
+    )
 
 
 # --- sharing ---
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_three_processes_share_ten_partitions_and_two_have_half_each_after_the_third_leaves(root, start, strategy):
+def test_three_processes_share_ten_partitions_and_two_have_half_each_after_the_third_leaves(
+    root, start, strategy
+):
     Topic("t", partitions=10, conf={"bootstrap.servers": root}).create()
     conf = LONG | {"partition.assignment.strategy": strategy}
     members = [start(f"m{number}", **conf) for number in range(3)]
@@ -86,13 +115,18 @@ def test_three_processes_share_ten_partitions_and_two_have_half_each_after_the_t
     eventually(lambda: shares(members[1:]) == [5, 5], "shares of 5 and 5 partitions")
     fill(root, 100, 10)
     eventually(lambda: committed(root, 10) == [20] * 10, "the commit of all records")
-    eventually(lambda: sum(len(member.of_kind("read")) for member in members) >= 200, "the reports of all records")
+    eventually(
+        lambda: sum(len(member.of_kind("read")) for member in members) >= 200,
+        "the reports of all records",
+    )
     read = [place for member in members for place in member.of_kind("read")]
     assert sorted(read) == [(partition, offset) for partition in range(10) for offset in range(20)]
 
 
 ROUNDS = 4
-"""Kills of which at least one must be noticed within the bound: on a busy machine any step may take a second."""
+"""Kills of which at least one must be noticed within the bound: on a busy machine any step may take
+a second.
+"""
 
 
 @pytest.mark.fault("C3", "R1")
@@ -100,7 +134,8 @@ ROUNDS = 4
 def test_the_partitions_of_a_killed_member_move_within_its_session_timeout(root, start, victim):
     Topic("t", partitions=10, conf={"bootstrap.servers": root}).create()
     conf = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 150}
-    # Session time-out, heartbeat interval, and the second that the promise allows for the rebalance.
+    # Session time-out, heartbeat interval, and the second that the promise allows for the
+    # rebalance.
     bound_s = 1.5 + 0.15 + 1.0
     if root.startswith("s3:"):
         bound_s += POLL_S  # until the other survivor reads the entry
@@ -112,12 +147,17 @@ def test_the_partitions_of_a_killed_member_move_within_its_session_timeout(root,
         eventually(lambda: shares(members) == [3, 3, 4], "shares of 4, 3 and 3 partitions")
         killed_at = members.pop(victim).kill()
         eventually(lambda: shares(members) == [5, 5], "shares of 5 and 5 partitions")
-        moved_at = max(event.at for member in members for event in member.events if event.kind == "owns")
+        moved_at = max(
+            event.at for member in members for event in member.events if event.kind == "owns"
+        )
         took_s.append(moved_at - killed_at)
         if took_s[-1] <= bound_s:
             return
         members.append(start(f"n{number}", **conf))
-    pytest.fail(f"partitions of killed members were without an owner for {took_s} s, each more than {bound_s} s")
+    pytest.fail(
+        f"partitions of killed members were without an owner for {took_s} s, each more than "
+        f"{bound_s} s"
+    )
 
 
 # --- members that die or stand still ---
@@ -133,16 +173,21 @@ def test_what_a_killed_member_has_not_committed_is_delivered_again(topic, start)
         consumer.subscribe(["t"])
         while consumer.memberid() is None:
             assert consumer.poll(0.01) is None
-        assert consumer.poll(0.2) is None  # the child, which does not poll, has not released any partition
+        # The child, which does not poll, has not released any partition.
+        assert consumer.poll(0.2) is None
         child.kill()
         found = take(consumer, 55)
-        assert found == {partition: list(range(first[partition], 20)) for partition in range(PARTITIONS)}
+        assert found == {
+            partition: list(range(first[partition], 20)) for partition in range(PARTITIONS)
+        }
         consumer.commit(asynchronous=False)
     assert committed(topic) == [20, 20, 20]
 
 
 @pytest.mark.fault("C3")
-def test_a_killed_member_keeps_commits_of_assigned_partitions_away_for_its_session_only(topic, start):
+def test_a_killed_member_keeps_commits_of_assigned_partitions_away_for_its_session_only(
+    topic, start
+):
     child = start(**SHORT)
     child.wait_for("committed")
     with a_member(topic) as outsider:
@@ -167,7 +212,9 @@ def commits(consumer: Consumer, offsets: list[TopicPartition]) -> bool:
 
 @pytest.mark.fault("C3")
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_stopped_member_is_fenced_when_it_comes_back_and_gets_partitions_again(topic, start, strategy):
+def test_a_stopped_member_is_fenced_when_it_comes_back_and_gets_partitions_again(
+    topic, start, strategy
+):
     by_strategy = {"partition.assignment.strategy": strategy}
     child = start(**SHORT, **by_strategy, **{"test.hold": 6})
     child.wait_for("holds")
@@ -176,7 +223,9 @@ def test_a_stopped_member_is_fenced_when_it_comes_back_and_gets_partitions_again
     with a_member(topic, **by_strategy) as consumer:
         consumer.subscribe(["t"])
         found = take(consumer, 55)
-        assert found == {partition: list(range(first[partition], 20)) for partition in range(PARTITIONS)}
+        assert found == {
+            partition: list(range(first[partition], 20)) for partition in range(PARTITIONS)
+        }
         consumer.commit(asynchronous=False)
         reports = len(child.of_kind("committed"))
         child.signal(signal.SIGCONT)
@@ -186,11 +235,16 @@ def test_a_stopped_member_is_fenced_when_it_comes_back_and_gets_partitions_again
         assert child.of_kind("refused") == [("Fenced",)]
         assert len(child.of_kind("committed")) == reports
         assert committed(topic) == [20, 20, 20]
-        eventually(lambda: consumer.poll(0.01) is None and len(child.owned) in (1, 2), "partitions for the child")
+        eventually(
+            lambda: consumer.poll(0.01) is None and len(child.owned) in (1, 2),
+            "partitions for the child",
+        )
         own = child.owned
         fill(topic, 3)
         mine = take(consumer, 3 - len(own))
-        assert mine == {partition: [] if partition in own else [20] for partition in range(PARTITIONS)}
+        assert mine == {
+            partition: [] if partition in own else [20] for partition in range(PARTITIONS)
+        }
         child.wait_for("committed", reports + len(own))
         assert set(child.of_kind("read")[-len(own) :]) == {(partition, 20) for partition in own}
 
@@ -210,7 +264,9 @@ def test_a_restarted_member_resumes_at_the_last_close(topic):
 def test_a_zombie_member_cannot_commit_and_joins_again(topic):
     lost: list[list[int]] = []
     with a_member(topic) as zombie:
-        zombie.subscribe(["t"], on_lost=lambda _, partitions: lost.append([tp.partition for tp in partitions]))
+        zombie.subscribe(
+            ["t"], on_lost=lambda _, partitions: lost.append([tp.partition for tp in partitions])
+        )
         take(zombie, 10)
         before = zombie.memberid()
         leave(GroupLog(open_store(topic), "g"), before or "")
@@ -254,7 +310,9 @@ def test_a_stopped_member_of_a_deleted_group_is_fenced_and_reads_from_the_beginn
     child.wait_for("refused")
     child.wait_for("committed", 5 + 60)
     assert child.of_kind("lost") == [([0, 1, 2],)]
-    assert sorted(child.of_kind("read")[6:]) == [(partition, offset) for partition in range(3) for offset in range(20)]
+    assert sorted(child.of_kind("read")[6:]) == [
+        (partition, offset) for partition in range(3) for offset in range(20)
+    ]
     assert committed(topic) == [20, 20, 20]
 
 

@@ -27,7 +27,11 @@ from deltaq import (
 from deltaq.admin import NewPartitions
 from deltaq.groups.heartbeat import Heartbeat
 
-QUICK = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 100, "auto.offset.reset": "earliest"}
+QUICK = {
+    "session.timeout.ms": 30_000,
+    "heartbeat.interval.ms": 100,
+    "auto.offset.reset": "earliest",
+}
 
 
 def produced(root: str, topic: str, values: range, partition: int = -1) -> None:
@@ -100,11 +104,16 @@ def test_a_note_is_committed_with_its_offset(root):
     produced(root, "t", range(3))
     with member(root) as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
-        consumer.commit(offsets=[TopicPartition("t", 0, 2, metadata="half way")], asynchronous=False)
+        consumer.commit(
+            offsets=[TopicPartition("t", 0, 2, metadata="half way")], asynchronous=False
+        )
         (found,) = consumer.committed([TopicPartition("t", 0)])
         assert (found.offset, found.metadata) == (2, "half way")
-        # As a Kafka broker answers: no topic has no committed offset; a partition that a topic lacks is an error.
-        no_topic, no_partition = consumer.committed([TopicPartition("nothing", 0), TopicPartition("t", 9)])
+        # As a Kafka broker answers: no topic has no committed offset; a partition that a topic
+        # lacks is an error.
+        no_topic, no_partition = consumer.committed(
+            [TopicPartition("nothing", 0), TopicPartition("t", 9)]
+        )
         assert (no_topic.offset, no_topic.error) == (OFFSET_INVALID, None)
         assert no_partition.error == KafkaError.UNKNOWN_TOPIC_OR_PART
 
@@ -156,10 +165,16 @@ def test_a_dead_member_is_removed_and_cannot_commit(root, monkeypatch):
     taken = dead.consume(4, 20)
     # It dies: its heart stops, and it does not notice.
     beat = Heartbeat.beat
-    monkeypatch.setattr(Heartbeat, "beat", lambda *of: None if of[1].startswith("dead-") else beat(*of))
-    monkeypatch.setattr(Heartbeat, "silent_at", property(lambda self: float("inf"), lambda self, silent_at: None))
+    monkeypatch.setattr(
+        Heartbeat, "beat", lambda *of: None if of[1].startswith("dead-") else beat(*of)
+    )
+    monkeypatch.setattr(
+        Heartbeat, "silent_at", property(lambda self: float("inf"), lambda self, silent_at: None)
+    )
     heir.subscribe(["t"])
-    assert numbers(heir.consume(10, 20)) == list(range(10)), "nothing was committed, so all is delivered again"
+    assert numbers(heir.consume(10, 20)) == list(range(10)), (
+        "nothing was committed, so all is delivered again"
+    )
     with pytest.raises(Fenced):
         dead.commit(message=taken[-1], asynchronous=False)
     heir.commit(asynchronous=False)
@@ -172,11 +187,17 @@ def test_a_dead_member_is_removed_and_cannot_commit(root, monkeypatch):
 def test_a_dropped_consumer_leaves_its_group_without_commit_and_ends_its_threads(root, caplog):
     produced(root, "t", range(3))
     group = f"only-{uuid.uuid4().hex}"
-    long = {"session.timeout.ms": 60_000, "heartbeat.interval.ms": 15_000, "auto.commit.interval.ms": 60_000}
+    long = {
+        "session.timeout.ms": 60_000,
+        "heartbeat.interval.ms": 15_000,
+        "auto.commit.interval.ms": 60_000,
+    }
     outcomes: list[object] = []
 
     class Reader:
-        """Its consumer knows it, and it its consumer, so that only the garbage collector finds them."""
+        """Its consumer knows it, and it its consumer, so that only the garbage collector finds
+        them.
+        """
 
         def __init__(self) -> None:
             self.consumer = member(root, group, **long, on_commit=self.committed)
@@ -333,7 +354,9 @@ def test_reset_error_is_reported_and_latest_begins_after_the_existing_records(ro
         message = consumer.poll(20)
         assert message is not None
         assert message.error() == KafkaError._AUTO_OFFSET_RESET
-    with member(root, uuid.uuid4().hex, **{"auto.offset.reset": "latest", "enable.partition.eof": True}) as consumer:
+    with member(
+        root, uuid.uuid4().hex, **{"auto.offset.reset": "latest", "enable.partition.eof": True}
+    ) as consumer:
         consumer.subscribe(["t"])
         end = consumer.poll(20)
         assert end is not None

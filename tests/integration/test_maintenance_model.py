@@ -1,7 +1,9 @@
-"""Any order of writing, deleting and maintenance leaves to every reader just the records that ought to be there.
+"""Any order of writing, deleting and maintenance leaves to every reader just the records that ought
+to be there.
 
-After each step the topic is read by a consumer that has just come and by `deltalake`; a third reader was there before
-and goes on. Rules about single records, not files, say which may be removed, and by when they must be.
+After each step the topic is read by a consumer that has just come and by `deltalake`; a third
+reader was there before and goes on. Rules about single records, not files, say which may be
+removed, and by when they must be.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Record:
 
 
 class Model(RuleBasedStateMachine):
-    """`ever` is all that was written, `live` what is left of it; `expired` what went for its age or on demand."""
+    """`ever` is all that was written, `live` what is left of it; `expired` what went for its age or
+    on demand.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,9 +83,14 @@ class Model(RuleBasedStateMachine):
         self.policy, self.retention_bytes = policy, -1
         self.topic = WrittenTopic(self.store, self.clock, PARTITIONS, **self.config())
         self.maintenance = self.topic.maintenance(SETTINGS)
-        conf: dict[str, object] = {"bootstrap.servers": self.root, "group.id": "g", "enable.auto.commit": False}
+        conf: dict[str, object] = {
+            "bootstrap.servers": self.root,
+            "group.id": "g",
+            "enable.auto.commit": False,
+        }
         conf |= {"auto.offset.reset": "error", "enable.partition.eof": True}
-        conf |= {"queued.max.messages.kbytes": 1}  # or it would have read all before anything can go
+        # Or it would have read all before anything can go.
+        conf |= {"queued.max.messages.kbytes": 1}
         self.reader = self.cleanup.enter_context(Consumer(conf, store=self.store, clock=self.clock))
         self.reader.assign([TopicPartition("t", partition, 0) for partition in range(PARTITIONS)])
         self.position = [0] * PARTITIONS
@@ -112,7 +121,9 @@ class Model(RuleBasedStateMachine):
         commits=st.integers(1, 4),
         hours=st.sampled_from([0, 0, 1, 4]),
     )
-    def produce(self, rows: list[tuple[int, bytes | None, int, int | None]], commits: int, hours: float) -> None:
+    def produce(
+        self, rows: list[tuple[int, bytes | None, int, int | None]], commits: int, hours: float
+    ) -> None:
         self.clock.advance(hours * 3600)
         for _ in range(commits):
             written = []
@@ -121,13 +132,17 @@ class Model(RuleBasedStateMachine):
                     key = b"d"  # producers refuse a record without one
                 self.sent += 1
                 value = None if choice == 0 else b"%d-" % self.sent * 40
-                row = Row(value, key, partition, self.clock.time_ms() if timestamp is None else timestamp)
+                row = Row(
+                    value, key, partition, self.clock.time_ms() if timestamp is None else timestamp
+                )
                 written.append(row)
             self.topic.append(*written)
             for row in written:
                 place = row.partition, self.ends[row.partition]
                 self.ends[row.partition] += 1
-                self.ever[place] = Record(row.timestamp_ms or 0, row.key, row.value, self.clock.time_ms())
+                self.ever[place] = Record(
+                    row.timestamp_ms or 0, row.key, row.value, self.clock.time_ms()
+                )
                 self.live[place] = self.ever[place]
 
     @rule(policy=st.sampled_from(POLICIES), retention_bytes=st.sampled_from([-1, -1, 3000]))
@@ -141,7 +156,9 @@ class Model(RuleBasedStateMachine):
         start, end = self.starts[partition], self.ends[partition]
         offset = start + round((end - start) * share)
         tp = TopicPartition("t", partition, offset)
-        with AdminClient({"bootstrap.servers": self.root}, store=self.store, clock=self.clock) as admin:
+        with AdminClient(
+            {"bootstrap.servers": self.root}, store=self.store, clock=self.clock
+        ) as admin:
             assert admin.delete_records([tp])[tp].result(60).low_watermark == offset
         self.starts[partition] = offset
         self.gone({place for place in self.live if place[0] == partition and place[1] < offset})
@@ -186,17 +203,26 @@ class Model(RuleBasedStateMachine):
         if "compact" not in self.policy or record.key is None:
             return False
         partition, offset = place
-        newer = any(p == partition and o > offset and r.key == record.key for (p, o), r in self.ever.items())
-        return newer or (record.value is None and self.clock.time_ms() >= record.appended_ms + TOMBSTONES_MS)
+        newer = any(
+            p == partition and o > offset and r.key == record.key for (p, o), r in self.ever.items()
+        )
+        return newer or (
+            record.value is None and self.clock.time_ms() >= record.appended_ms + TOMBSTONES_MS
+        )
 
     def check_progress(self) -> None:
         """What must have been done, whatever the files are."""
         if "delete" in self.policy and all(
-            record.appended_ms < self.clock.time_ms() - RETENTION_MS for record in self.live.values()
+            record.appended_ms < self.clock.time_ms() - RETENTION_MS
+            for record in self.live.values()
         ):
             assert not self.live
         if "compact" in self.policy:
-            keys = Counter((place[0], record.key) for place, record in self.live.items() if record.key is not None)
+            keys = Counter(
+                (place[0], record.key)
+                for place, record in self.live.items()
+                if record.key is not None
+            )
             assert all(count == 1 for count in keys.values())
         log = [entry.key for entry in self.store.list(topic_log("t"))]
         entries = [version for key in log if (version := entry_version(key)) is not None]
@@ -265,7 +291,9 @@ class Model(RuleBasedStateMachine):
     def delta_rs_sees_what_is_left(self) -> None:
         rows = deltalake.DeltaTable(f"{self.root}/topics/t").to_pyarrow_table().to_pylist()
         found = Counter((row["_partition"], row["_key"], row["value"]) for row in rows)
-        assert found == Counter((partition, r.key, r.value) for (partition, _), r in self.live.items())
+        assert found == Counter(
+            (partition, r.key, r.value) for (partition, _), r in self.live.items()
+        )
         for row in rows:
             if row["_offset"] is not None:
                 record = self.live[row["_partition"], row["_offset"]]

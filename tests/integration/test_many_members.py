@@ -1,4 +1,6 @@
-"""Groups whose members restart, come and go: only what has to move moves, and the others work on."""
+"""Groups whose members restart, come and go: only what has to move moves, and the others work
+on.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,11 @@ class Members:
             if len(held) < PARTITIONS:
                 return False
             last[:] = group_entries(self.root)[-1:]
-            return last[0].is_stable and last[0].owners == held and set(last[0].clients) == self.members.keys()
+            return (
+                last[0].is_stable
+                and last[0].owners == held
+                and set(last[0].clients) == self.members.keys()
+            )
 
         eventually(is_stable, f"{PARTITIONS} partitions for {len(self.members)} members")
         return last[0]
@@ -110,7 +116,10 @@ def test_a_rolling_restart_of_static_members_moves_no_partition(topic):
             assert group.wait().owners == before.owners
         entries = group_entries(topic)[first:]
         assert [entry.operation for entry in entries] == ["JOIN"] * MEMBERS
-        assert all((entry.owners, entry.generation) == (before.owners, before.generation) for entry in entries)
+        assert all(
+            (entry.owners, entry.generation) == (before.owners, before.generation)
+            for entry in entries
+        )
 
 
 def test_a_rolling_restart_of_cooperative_members_moves_what_the_leaver_had_and_no_more(topic):
@@ -136,7 +145,9 @@ def test_a_rolling_restart_of_cooperative_members_moves_what_the_leaver_had_and_
 
 
 class Worker:
-    """A member on a thread of its own, which commits what it has read when partitions are revoked."""
+    """A member on a thread of its own, which commits what it has read when partitions are
+    revoked.
+    """
 
     def __init__(self, root: str, name: str, strategy: str) -> None:
         self._root = root
@@ -205,7 +216,9 @@ def test_members_that_come_and_go_in_a_loop_read_each_record_once(topic, strateg
             stop.set()
         for run in running:
             run.result()
-    assert sorted(records()) == [(partition, offset) for partition in range(PARTITIONS) for offset in range(batches)]
+    assert sorted(records()) == [
+        (partition, offset) for partition in range(PARTITIONS) for offset in range(batches)
+    ]
 
 
 @pytest.mark.fault("R7")

@@ -1,4 +1,6 @@
-"""Many producers at once on one topic: nothing lost, nothing doubled, order kept, and every report true."""
+"""Many producers at once on one topic: nothing lost, nothing doubled, order kept, and every report
+true.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from deltaq import Consumer, Producer, Topic, TopicPartition
 PARTITIONS = 6
 KEYS = 50
 
-# One producer process: keyed messages "<producer>:<sequence>", and its delivery reports as JSON lines.
+# One producer process: keyed messages "<producer>:<sequence>", and its delivery reports as JSON
+# lines.
 PRODUCER_PROGRAM = """
 import json, sys
 from deltaq import Producer
@@ -37,11 +40,13 @@ with Producer({"bootstrap.servers": root, "linger.ms": 20, "queue.buffering.max.
             producer.poll(0)
 with open(reports_path, "w") as file:
     json.dump(reports, file)
-""".replace("%KEYS%", str(KEYS))
+""".replace("%KEYS%", str(KEYS))  # noqa: E501
 
 
 def read_everything(root: str, topic: str, count: int) -> dict[int, list[tuple[int, str, str]]]:
-    """Every record as (offset, key, value), by partition, through a consumer that starts at the beginning."""
+    """Every record as (offset, key, value), by partition, through a consumer that starts at the
+    beginning.
+    """
     found: dict[Any, list[tuple[Any, str, str]]] = defaultdict(list)
     with Consumer({"bootstrap.servers": root, "group.id": uuid.uuid4().hex}) as consumer:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
@@ -51,19 +56,30 @@ def read_everything(root: str, topic: str, count: int) -> dict[int, list[tuple[i
             assert messages, f"only {read} of {count} records came"
             for message in messages:
                 assert message.error() is None
-                found[message.partition()].append((message.offset(), message.key().decode(), message.value().decode()))
+                found[message.partition()].append(
+                    (message.offset(), message.key().decode(), message.value().decode())
+                )
             read += len(messages)
         assert consumer.consume(1, 0.2) == []
     return found
 
 
 def check(
-    found: dict[int, list[tuple[int, str, str]]], reports: list[tuple[str, int, int]], producers: int, count: int
+    found: dict[int, list[tuple[int, str, str]]],
+    reports: list[tuple[str, int, int]],
+    producers: int,
+    count: int,
 ) -> None:
     """The whole history against what the producers say they did."""
     for partition, records in found.items():
-        assert [offset for offset, _, _ in records] == list(range(len(records))), f"offsets of partition {partition}"
-    where = {value: (partition, offset) for partition, records in found.items() for offset, _, value in records}
+        assert [offset for offset, _, _ in records] == list(range(len(records))), (
+            f"offsets of partition {partition}"
+        )
+    where = {
+        value: (partition, offset)
+        for partition, records in found.items()
+        for offset, _, value in records
+    }
     total = sum(map(len, found.values()))
     assert total == producers * count
     assert len(where) == total, "a value is there twice"
@@ -77,10 +93,23 @@ def check(
     assert len({key for records in found.values() for _, key, _ in records}) == producers * KEYS
 
 
-def produce_in_processes(root: str, topic: str, producers: int, count: int, folder: Path) -> list[tuple[str, int, int]]:
+def produce_in_processes(
+    root: str, topic: str, producers: int, count: int, folder: Path
+) -> list[tuple[str, int, int]]:
     paths = [folder / f"reports-{number}.json" for number in range(producers)]
     processes = [
-        subprocess.Popen([sys.executable, "-c", PRODUCER_PROGRAM, root, topic, f"p{number}", str(count), str(path)])
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                PRODUCER_PROGRAM,
+                root,
+                topic,
+                f"p{number}",
+                str(count),
+                str(path),
+            ]
+        )
         for number, path in enumerate(paths)
     ]
     assert [process.wait(timeout=110) for process in processes] == [0] * producers
@@ -108,11 +137,16 @@ def test_sixteen_threads_write_to_memory_without_loss_duplicate_or_disorder(memo
 
     def produce(name: str, producer: Producer) -> None:
         for number in range(count):
-            producer.produce("events", f"{name}:{number}", key=f"{name}-{number % KEYS}", on_delivery=reported)
+            producer.produce(
+                "events", f"{name}:{number}", key=f"{name}-{number % KEYS}", on_delivery=reported
+            )
 
     with Producer({"bootstrap.servers": root, "linger.ms": 5}) as shared:
         own = [Producer({"bootstrap.servers": root, "linger.ms": 5}) for _ in range(8)]
-        threads = [threading.Thread(target=produce, args=(f"p{n}", shared if n < 8 else own[n - 8])) for n in range(16)]
+        threads = [
+            threading.Thread(target=produce, args=(f"p{n}", shared if n < 8 else own[n - 8]))
+            for n in range(16)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -1,4 +1,6 @@
-"""Any single change of a stored byte is reported or harmless: no record is lost, doubled or altered by it."""
+"""Any single change of a stored byte is reported or harmless: no record is lost, doubled or altered
+by it.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,23 @@ Snapshot = tuple[tuple[str, bytes], ...]
 
 @cache
 def written() -> Snapshot:
-    """All objects of a topic with three commits of two records to two partitions, the last behind a change of it."""
+    """All objects of a topic with three commits of two records to two partitions, the last behind a
+    change of it.
+    """
     store = MemoryStore("mutated")
-    with Producer({"bootstrap.servers": "memory://mutated", "linger.ms": 1000}, store=store) as producer:
+    with Producer(
+        {"bootstrap.servers": "memory://mutated", "linger.ms": 1000}, store=store
+    ) as producer:
         Topic("t", partitions=2, store=store).create()
         for number in range(3):
             for partition in range(2):
                 producer.produce(
-                    "t", b"value %d" % number, b"key", partition, headers={"h": b"x"}, timestamp=1 + number
+                    "t",
+                    b"value %d" % number,
+                    b"key",
+                    partition,
+                    headers={"h": b"x"},
+                    timestamp=1 + number,
                 )
             assert producer.flush(20) == 0
     return tuple((entry.key, store.get(entry.key)) for entry in store.list("topics/t/"))
@@ -46,7 +57,9 @@ def truth() -> list[dict[str, object]]:
 
 
 def mutated(data: bytes, kind: str, at: int, more: bytes) -> bytes:
-    """One change at a place: bytes put in, left out, exchanged or doubled, one bit flipped, or the rest cut off."""
+    """One change at a place: bytes put in, left out, exchanged or doubled, one bit flipped, or the
+    rest cut off.
+    """
     at %= len(data) + 1
     changes: dict[str, Callable[[], bytes]] = {
         "insert": lambda: data[:at] + more + data[at:],
@@ -55,10 +68,14 @@ def mutated(data: bytes, kind: str, at: int, more: bytes) -> bytes:
         "double": lambda: data[: at + len(more)] + data[at:],
         "cut": lambda: data[:at],
         "flip": lambda: (
-            data[:at] + bytes([data[at] ^ (1 << (more[0] % 8))]) + data[at + 1 :] if at < len(data) else b""
+            data[:at] + bytes([data[at] ^ (1 << (more[0] % 8))]) + data[at + 1 :]
+            if at < len(data)
+            else b""
         ),
         "lines": lambda: b"\n".join(sorted(data.split(b"\n"))),
-        "double a line": lambda: data[: data.find(b"\n", at) + 1] + data[data.rfind(b"\n", 0, at) + 1 :],
+        "double a line": lambda: (
+            data[: data.find(b"\n", at) + 1] + data[data.rfind(b"\n", 0, at) + 1 :]
+        ),
     }
     return changes[kind]()
 
@@ -67,7 +84,9 @@ KINDS = ["insert", "leave out", "exchange", "double", "cut", "flip", "lines", "d
 
 
 def reported_or_harmless(victim: str, data: bytes) -> bool:
-    """Whether the change was reported; AssertionError if it was not and changed the records read."""
+    """Whether the change was reported; AssertionError if it was not and changed the records
+    read.
+    """
     topic = topic_of(tuple((key, data if key == victim else content) for key, content in written()))
     try:
         rows = topic.to_arrow().to_pylist()
@@ -91,7 +110,9 @@ def test_any_single_change_of_a_log_entry_is_reported_or_harmless(data, kind, at
 
 @pytest.mark.fault("B1")
 def test_every_changed_digit_in_the_newest_entry_is_reported():
-    """What chance seldom meets: a number that is as good as the one before, such as where a partition starts."""
+    """What chance seldom meets: a number that is as good as the one before, such as where a
+    partition starts.
+    """
     victim = keys(".json")[-1]
     entry = dict(written())[victim]
     places = [at for at in range(entry.index(b"\n"), len(entry)) if entry[at : at + 1].isdigit()]
@@ -122,7 +143,9 @@ def test_swapped_entries_are_reported():
 
 @pytest.mark.fault("B1", "B3")
 def test_any_missing_object_is_reported_unless_it_is_the_end_of_the_log():
-    """The newest entry alone cannot be missed: the log without it is what it was one commit before."""
+    """The newest entry alone cannot be missed: the log without it is what it was one commit
+    before.
+    """
     for victim, _ in written():
         objects = tuple((key, data) for key, data in written() if key != victim)
         if victim == keys(".json")[-1]:

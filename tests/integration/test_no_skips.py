@@ -39,11 +39,15 @@ def values(consumer: Consumer, count: int) -> list[bytes]:
 
 
 @pytest.mark.fault("R8")
-@pytest.mark.parametrize("noticed", [True, False], ids=["the change was noticed", "the change was not noticed yet"])
+@pytest.mark.parametrize(
+    "noticed", [True, False], ids=["the change was noticed", "the change was not noticed yet"]
+)
 def test_pausing_while_a_topic_is_recreated_skips_no_record_of_the_new_one(noticed, root):
     fill(root, b"old", 100)
     topic = Topic("t", conf={"bootstrap.servers": root})
-    with Consumer({"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
+    with Consumer(
+        {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}
+    ) as consumer:
         consumer.assign(PARTITION)
         values(consumer, 50)
         topic.delete()
@@ -66,7 +70,11 @@ def test_pausing_while_a_topic_is_recreated_skips_no_record_of_the_new_one(notic
 @pytest.mark.fault("R6")
 def test_records_that_consume_has_not_returned_are_not_committed(root):
     fill(root, b"x", 10)
-    settings = {"group.id": "g", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 3_600_000}
+    settings = {
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": 3_600_000,
+    }
     with Consumer({"bootstrap.servers": root, **settings}) as consumer:
         consumer.assign(PARTITION)
         returned: list[int] = []
@@ -89,7 +97,11 @@ def defect(sender: CommitRequestSender, request: CommitRequest) -> list[TopicPar
 def test_a_failed_commit_is_reported_and_later_commits_go_on(root, monkeypatch):
     fill(root, b"x", 5)
     reports: list[KafkaError | None] = []
-    settings = {"group.id": "g", "auto.offset.reset": "earliest", "on_commit": lambda error, _: reports.append(error)}
+    settings = {
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "on_commit": lambda error, _: reports.append(error),
+    }
     with Consumer({"bootstrap.servers": root, **settings}) as consumer:
         consumer.assign(PARTITION)
         values(consumer, 5)

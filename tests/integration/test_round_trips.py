@@ -16,9 +16,15 @@ from deltaq import Consumer, KafkaError, Message, MessageTooLarge, Producer, Top
 from tests.depth import depth
 
 YEAR_2262_MS = 9_223_372_036_854  # the end of 64-bit nanoseconds, on the eleventh of April
-CONTENT = st.none() | st.binary(max_size=40) | st.sampled_from([b"", b"\0", b"\0" * 9, b"\xff\xfe", "é☃".encode()])
+CONTENT = (
+    st.none()
+    | st.binary(max_size=40)
+    | st.sampled_from([b"", b"\0", b"\0" * 9, b"\xff\xfe", "é☃".encode()])
+)
 HEADERS = st.lists(
-    st.tuples(st.text(st.characters(codec="utf-8"), max_size=8), st.none() | st.binary(max_size=12)),
+    st.tuples(
+        st.text(st.characters(codec="utf-8"), max_size=8), st.none() | st.binary(max_size=12)
+    ),
     min_size=1,
     max_size=5,
 )
@@ -31,10 +37,18 @@ RECORDS = st.fixed_dictionaries(
         "partition": st.integers(0, 2),
     }
 )
-SETTINGS = settings(max_examples=depth(15, 40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(
+    max_examples=depth(15, 40), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
-@pytest.fixture(params=["local_root", "memory_root", pytest.param("s3_server_root", marks=pytest.mark.s3_server)])
+@pytest.fixture(
+    params=[
+        "local_root",
+        "memory_root",
+        pytest.param("s3_server_root", marks=pytest.mark.s3_server),
+    ]
+)
 def root(request: pytest.FixtureRequest) -> str:
     path: str = request.getfixturevalue(request.param)
     return path
@@ -87,7 +101,8 @@ def test_tables_come_back_as_they_were_produced(root, batch):
         "partition": pa.array([r["partition"] for r in batch], pa.int32()),
         "timestamp": pa.array([r["timestamp"] for r in batch], pa.int64()),
         "headers": pa.array(
-            [r["headers"] and [{"key": k, "value": v} for k, v in r["headers"]] for r in batch], pa.list_(pair)
+            [r["headers"] and [{"key": k, "value": v} for k, v in r["headers"]] for r in batch],
+            pa.list_(pair),
         ),
     }
     with Producer({"bootstrap.servers": root}) as producer:
@@ -97,7 +112,9 @@ def test_tables_come_back_as_they_were_produced(root, batch):
         found[m.partition() or 0].append((m.value(), m.key(), m.headers(), m.timestamp()[1]))
     for partition in range(3):
         expected = [r for r in batch if r["partition"] == partition]
-        assert found[partition] == [(r["value"], r["key"], r["headers"], r["timestamp"]) for r in expected]
+        assert found[partition] == [
+            (r["value"], r["key"], r["headers"], r["timestamp"]) for r in expected
+        ]
 
 
 @pytest.mark.fault("X3")
@@ -115,7 +132,9 @@ def test_the_first_and_the_last_timestamps_come_back(root):
     with Producer({"bootstrap.servers": root}) as producer:
         for time in times:
             producer.produce("times", b"x", timestamp=time)
-    assert [message.timestamp() for message in consumed(root, "times", len(times))] == [(1, time) for time in times]
+    assert [message.timestamp() for message in consumed(root, "times", len(times))] == [
+        (1, time) for time in times
+    ]
 
 
 def test_a_message_without_a_timestamp_gets_the_time_it_was_produced(root):
@@ -131,7 +150,11 @@ def test_a_message_without_a_timestamp_gets_the_time_it_was_produced(root):
 @pytest.mark.fault("X2")
 @pytest.mark.parametrize(
     ("value", "key", "headers"),
-    [(b"x" * 1_000_001, None, None), (b"x" * 600_000, b"k" * 400_001, None), (None, None, {"h": b"x" * 1_000_000})],
+    [
+        (b"x" * 1_000_001, None, None),
+        (b"x" * 600_000, b"k" * 400_001, None),
+        (None, None, {"h": b"x" * 1_000_000}),
+    ],
     ids=["value", "value and key", "headers"],
 )
 def test_too_large_a_message_is_refused_at_produce(value, key, headers, root):
@@ -178,7 +201,9 @@ def test_the_same_key_always_meets_the_same_partition_and_null_keys_any(root):
 def test_many_megabytes_in_one_flush_become_several_files_in_order(root):
     topic = Topic("t", partitions=2, conf={"bootstrap.servers": root}).create()
     values = [bytes([number]) * 900_000 for number in range(160)]
-    with Producer({"bootstrap.servers": root, "linger.ms": 10_000, "batch.size": 10**9}) as producer:
+    with Producer(
+        {"bootstrap.servers": root, "linger.ms": 10_000, "batch.size": 10**9}
+    ) as producer:
         for number, value in enumerate(values):
             producer.produce("t", value, partition=number % 2)
     assert topic.describe().files >= 2
@@ -191,7 +216,9 @@ def test_many_megabytes_in_one_flush_become_several_files_in_order(root):
 def test_a_file_is_plain_parquet_with_the_columns_of_the_specification(tmp_path):
     root = str(tmp_path)
     with Producer(bootstrap_servers=root) as producer:
-        producer.produce("t", b"v", b"k", headers=[("a", b"1"), ("a", None)], timestamp=1_700_000_000_123)
+        producer.produce(
+            "t", b"v", b"k", headers=[("a", b"1"), ("a", None)], timestamp=1_700_000_000_123
+        )
     (path,) = (tmp_path / "topics" / "t").glob("*.parquet")
     (row,) = pq.read_table(path).to_pylist()
     assert row == {

@@ -1,4 +1,6 @@
-"""Opening a table: from version 0, from a checkpoint, and from damaged ones. Checkpoints are written by delta-rs."""
+"""Opening a table: from version 0, from a checkpoint, and from damaged ones. Checkpoints are
+written by delta-rs.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def entry(version: int) -> str:
 
 def segment(number: int, rows: int) -> PendingSegment:
     """A segment that only the log knows: these tests read no data."""
-    return PendingSegment(f"{number}.parquet", 100, 2 * rows, 0, 10, 0, ((0, rows), (2, rows)), 0, 0, 0)
+    return PendingSegment(
+        f"{number}.parquet", 100, 2 * rows, 0, 10, 0, ((0, rows), (2, rows)), 0, 0, 0
+    )
 
 
 def opened(store) -> TopicLog:
@@ -39,7 +43,9 @@ def opened(store) -> TopicLog:
 
 
 def append(log: TopicLog, number: int, rows: int = 2, txn: Txn | None = None) -> AppendOutcome:
-    return log.append(lambda: [segment(number, rows)], log.live_head.topic_id, SYSTEM_CLOCK.monotonic() + 60, txn)
+    return log.append(
+        lambda: [segment(number, rows)], log.live_head.topic_id, SYSTEM_CLOCK.monotonic() + 60, txn
+    )
 
 
 @pytest.fixture
@@ -56,7 +62,9 @@ def table_path(tmp_path):
 def topic(store) -> TopicLog:
     """A topic of three partitions after ten appends."""
     log = TopicLog(store, "t", indexed=True)
-    log.create(3, delta_schema(table_schema(None)), topic_properties({}), SYSTEM_CLOCK.monotonic() + 60)
+    log.create(
+        3, delta_schema(table_schema(None)), topic_properties({}), SYSTEM_CLOCK.monotonic() + 60
+    )
     for number in range(10):
         append(log, number, txn=Txn("app", number))
     return log
@@ -104,14 +112,24 @@ def test_a_damaged_checkpoint_is_skipped_while_the_entries_exist(damage, store, 
     if damage == "pointer missing":
         store.delete(pointer)
     elif damage.startswith("pointer"):
-        store.put(pointer, {"empty": b"", "garbage": b"{nonsense", "to nothing": b'{"version":7,"size":1}'}[damage[8:]])
+        store.put(
+            pointer,
+            {"empty": b"", "garbage": b"{nonsense", "to nothing": b'{"version":7,"size":1}'}[
+                damage[8:]
+            ],
+        )
     else:
         data = store.get(checkpoint)
-        store.put(checkpoint, {"cut": data[: len(data) // 2], "empty": b"", "garbage": b"x" * 500}[damage[11:]])
+        store.put(
+            checkpoint,
+            {"cut": data[: len(data) // 2], "empty": b"", "garbage": b"x" * 500}[damage[11:]],
+        )
     assert same(opened(store), topic)
 
 
-def test_a_damaged_checkpoint_without_its_entries_is_an_error_that_names_the_log(store, topic, table_path):
+def test_a_damaged_checkpoint_without_its_entries_is_an_error_that_names_the_log(
+    store, topic, table_path
+):
     DeltaTable(str(table_path)).create_checkpoint()
     store.put(f"{LOG}{10:020d}.checkpoint.parquet", b"")
     for version in range(5):
@@ -195,7 +213,9 @@ def test_a_path_that_leaves_the_topic_is_refused(store, topic):
     found = parse_entry(store.get(entry(10)), 10, entry(10))
     assert found.info is not None
     hostile = [
-        type(action)(**{**{f: getattr(action, f) for f in action.__slots__}, "path": "../../other/x.parquet"})
+        type(action)(
+            **{**{f: getattr(action, f) for f in action.__slots__}, "path": "../../other/x.parquet"}
+        )
         if hasattr(action, "path")
         else action
         for action in found.actions
@@ -210,7 +230,9 @@ def test_every_entry_is_one_that_delta_rs_understands(store, topic, table_path):
     assert table.version() == 10
     assert table.transaction_version(f"app/{topic.live_head.topic_id}") == 9
     live = table.get_add_actions(flatten=True)
-    assert json.loads(json.dumps(sorted(live.column("path").to_pylist()))) == sorted(f"{n}.parquet" for n in range(10))
+    assert json.loads(json.dumps(sorted(live.column("path").to_pylist()))) == sorted(
+        f"{n}.parquet" for n in range(10)
+    )
 
 
 def test_a_transaction_of_a_deleted_topic_does_not_count_in_its_successor(store, topic):
@@ -230,6 +252,8 @@ def test_the_commits_timestamp_type_applies_and_every_record_has_a_time(timed, r
         SYSTEM_CLOCK.monotonic() + 60,
     )
     uploaded = replace(segment(20, 2), timed=timed)
-    appended = topic.append(lambda: [uploaded], topic.live_head.topic_id, SYSTEM_CLOCK.monotonic() + 60)
+    appended = topic.append(
+        lambda: [uploaded], topic.live_head.topic_id, SYSTEM_CLOCK.monotonic() + 60
+    )
     assert isinstance(appended, Appended)
     assert (appended.files[0].append_time_ms is not None) == (rule == "LogAppendTime" or not timed)

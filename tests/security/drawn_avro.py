@@ -1,5 +1,6 @@
-"""Avro schemas and payloads that hypothesis draws, recursive ones too, written by an encoder of our own: it knows where
-the choices and the decimals of a payload are."""
+"""Avro schemas and payloads that hypothesis draws, recursive ones too, written by an encoder of our
+own: it knows where the choices and the decimals of a payload are.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ def varint(number: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A choice of `limit` branches or symbols, or a decimal of `limit` digits, in a payload. `size` is that of a fixed
-    decimal."""
+    """A choice of `limit` branches or symbols, or a decimal of `limit` digits, in a payload. `size`
+    is that of a fixed decimal.
+    """
 
     kind: str
     start: int
@@ -60,9 +62,18 @@ def drawn(draw: st.DrawFn, levels: int = 4) -> Drawn:
 
 
 def _schema(draw: st.DrawFn, levels: int, names: dict[str, Any], around: list[str]) -> Any:
-    """A type that is no union. `names` are all named types so far, `around` the records that it is in."""
+    """A type that is no union. `names` are all named types so far, `around` the records that it is
+    in.
+    """
     simple = ["null", "boolean", "int", "long", "float", "double", "string", "bytes"]
-    kinds = [*simple, "fixed", "enum", "decimal", "fixed decimal", *(["again"] if names.keys() - set(around) else [])]
+    kinds = [
+        *simple,
+        "fixed",
+        "enum",
+        "decimal",
+        "fixed decimal",
+        *(["again"] if names.keys() - set(around) else []),
+    ]
     if levels:
         kinds += ["array", "map", "record"] * 3
     kind = draw(st.sampled_from(kinds))
@@ -79,10 +90,19 @@ def _schema(draw: st.DrawFn, levels: int, names: dict[str, Any], around: list[st
 
 def _special(draw: st.DrawFn, kind: str, names: dict[str, Any]) -> Any:
     if kind == "decimal":
-        return {"type": "bytes", "logicalType": "decimal", "precision": draw(st.integers(1, 30)), "scale": 1}
+        return {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": draw(st.integers(1, 30)),
+            "scale": 1,
+        }
     name = f"N{len(names)}"
     if kind == "enum":
-        names[name] = {"type": "enum", "name": name, "symbols": [f"s{i}" for i in range(draw(st.integers(1, 3)))]}
+        names[name] = {
+            "type": "enum",
+            "name": name,
+            "symbols": [f"s{i}" for i in range(draw(st.integers(1, 3)))],
+        }
     elif kind == "fixed":
         names[name] = {"type": "fixed", "name": name, "size": draw(st.integers(0, 3))}
     else:
@@ -152,7 +172,9 @@ class _Encoder:
         elif kind == "enum":
             self._choice("enum", len(schema["symbols"]), range(len(schema["symbols"])))
         elif kind == "fixed":
-            self.drawn.payload += self.draw(st.binary(min_size=schema["size"], max_size=schema["size"]))
+            self.drawn.payload += self.draw(
+                st.binary(min_size=schema["size"], max_size=schema["size"])
+            )
         else:
             self.drawn.payload += _SCALARS[kind](self.draw)
 

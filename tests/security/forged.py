@@ -1,4 +1,6 @@
-"""Topics with entries and files that no deltaq would write: sealed like its own, so that only checks can find them."""
+"""Topics with entries and files that no deltaq would write: sealed like its own, so that only
+checks can find them.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ def entry_key(version: int = LAST) -> str:
 def topic_of_three(schema: pa.Schema | None = None) -> MemoryStore:
     """A store with the topic `t`: one partition, one record per commit, as entries 1 to 3.
 
-    With a `schema`, the values are rows of nulls but for the first column, which has the number of the record.
+    With a `schema`, the values are rows of nulls but for the first column, which has the number of
+    the record.
     """
     store = MemoryStore("forged")
     produce_three(store, schema)
@@ -79,14 +82,18 @@ def forge(store: Store, change: Change, version: int = LAST) -> None:
 def in_head(change: Callable[[str], str]) -> Change:
     """Change the topic's head."""
     return lambda actions: [
-        replace(action, configuration=change(action.configuration)) if isinstance(action, DomainMetadata) else action
+        replace(action, configuration=change(action.configuration))
+        if isinstance(action, DomainMetadata)
+        else action
         for action in actions
     ]
 
 
 def in_add(change: Callable[[Add], Add]) -> Change:
     """Change the file that is added."""
-    return lambda actions: [change(action) if isinstance(action, Add) else action for action in actions]
+    return lambda actions: [
+        change(action) if isinstance(action, Add) else action for action in actions
+    ]
 
 
 def in_tag(tag: str, change: Callable[[str], str]) -> Change:
@@ -94,10 +101,16 @@ def in_tag(tag: str, change: Callable[[str], str]) -> Change:
     return in_add(lambda add: replace(add, tags={**add.tags, tag: change(add.tags[tag])}))
 
 
-def replace_file(store: Store, data: bytes, rows: int, batches: list[list[int]] | None = None) -> None:
+def replace_file(
+    store: Store, data: bytes, rows: int, batches: list[list[int]] | None = None
+) -> None:
     """Put another file in the place of the last record's, with all sums as they ought to be."""
     footer = int.from_bytes(data[-8:-4], "little") + 8
-    about = {"rows": rows, "crc32": zlib.crc32(data), "footer": [footer, zlib.crc32(data[-footer:])]}
+    about = {
+        "rows": rows,
+        "crc32": zlib.crc32(data),
+        "footer": [footer, zlib.crc32(data[-footer:])],
+    }
 
     def exchanged(add: Add) -> Add:
         store.put(f"topics/t/{add.path}", data)
@@ -114,12 +127,16 @@ def replace_file(store: Store, data: bytes, rows: int, batches: list[list[int]] 
 
 def bomb(rows: int = 200_000, value_bytes: int = 100_000) -> pa.Table:
     """A table of 20 GB that is a Parquet file of a few KB: every row refers to one long value."""
-    value = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([b"x" * value_bytes]))
+    value = pa.DictionaryArray.from_arrays(
+        pa.array([0] * rows, pa.int32()), pa.array([b"x" * value_bytes])
+    )
     return pa.table({"value": value})
 
 
 def as_segment(table: pa.Table, rows: int, **options: Any) -> bytes:
-    """The table with deltaq's columns before its own, as Parquet; `options` are those of `write_table`."""
+    """The table with deltaq's columns before its own, as Parquet; `options` are those of
+    `write_table`.
+    """
     columns = {
         "_partition": pa.repeat(pa.scalar(0, pa.int32()), rows),
         "_offset": pa.nulls(rows, pa.int64()),
@@ -127,11 +144,15 @@ def as_segment(table: pa.Table, rows: int, **options: Any) -> bytes:
         "_key": pa.nulls(rows, pa.binary()),
         "_headers": pa.nulls(rows, table_schema(None).field("_headers").type),
     }
-    return as_parquet(pa.table(columns | dict(zip(table.column_names, table.columns, strict=True))), **options)
+    return as_parquet(
+        pa.table(columns | dict(zip(table.column_names, table.columns, strict=True))), **options
+    )
 
 
 def as_parquet(table: pa.Table, **options: Any) -> bytes:
-    """The table as Parquet, without Arrow's own schema unless the options of `write_table` ask for it."""
+    """The table as Parquet, without Arrow's own schema unless the options of `write_table` ask for
+    it.
+    """
     sink = io.BytesIO()
     pq.write_table(table, sink, **{"store_schema": False} | options)
     return sink.getvalue()
@@ -139,7 +160,11 @@ def as_parquet(table: pa.Table, **options: Any) -> bytes:
 
 def read_until_error(store: Store) -> tuple[list[bytes], KafkaError]:
     """The values that a consumer gets before an error, and that error."""
-    conf = {"bootstrap.servers": "memory://forged", "group.id": "g", "auto.offset.reset": "earliest"}
+    conf = {
+        "bootstrap.servers": "memory://forged",
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+    }
     conf["enable.auto.commit"] = "false"  # so that it can be read again from the start
     found: list[bytes] = []
     with Consumer(conf, store=store) as consumer:

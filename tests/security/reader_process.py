@@ -1,4 +1,6 @@
-"""A process that reads hostile messages, one after the other: one of them may end it or freeze it."""
+"""A process that reads hostile messages, one after the other: one of them may end it or freeze
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ MEMORY_BYTES = 4 << 30
 
 
 class ReaderProcess:
-    """Starts with the first question, and again after a question that ended it. A context manager."""
+    """Starts with the first question, and again after a question that ended it. A context
+    manager.
+    """
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[str] | None = None
@@ -30,17 +34,34 @@ class ReaderProcess:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._child is not None:
             self._child.communicate()
             self._child = None
 
     def reads(
-        self, deserializer: type, schema_type: str, schema: str, payload: bytes, reader: str | None = None
+        self,
+        deserializer: type,
+        schema_type: str,
+        schema: str,
+        payload: bytes,
+        reader: str | None = None,
     ) -> str:
-        """What the process gets from a payload with a schema: the value, or the class and the text of an error."""
-        about = [deserializer.__module__, deserializer.__name__, schema_type, schema, payload.hex(), reader]
+        """What the process gets from a payload with a schema: the value, or the class and the text
+        of an error.
+        """
+        about = [
+            deserializer.__module__,
+            deserializer.__name__,
+            schema_type,
+            schema,
+            payload.hex(),
+            reader,
+        ]
         return self._answer("read", about)
 
     def compares(self, schema_type: str, old: Any, new: Any) -> str:
@@ -81,7 +102,9 @@ def _started() -> subprocess.Popen[str]:
 # --- in the process ---
 
 
-def _read(module: str, name: str, schema_type: str, schema: str, payload: str, reader: str | None) -> str:
+def _read(
+    module: str, name: str, schema_type: str, schema: str, payload: str, reader: str | None
+) -> str:
     client = SchemaRegistryClient({}, store=MemoryStore("hostile"))
     deserializer = getattr(import_module(module), name)
     schema_id = client.register_schema("t-value", Schema(schema, schema_type))

@@ -1,5 +1,6 @@
-"""Avro payloads with a choice that is not there, or a decimal with too many digits: refused at any depth, with the
-place. fastavro itself would return another value."""
+"""Avro payloads with a choice that is not there, or a decimal with too many digits: refused at any
+depth, with the place. fastavro itself would return another value.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ pytestmark = pytest.mark.fault("K9")
 
 def read(schema: Any, payload: bytes, reader: Any = None) -> Any:
     other = None if reader is None else prepared(json.dumps(reader), ())
-    return decode(io.BytesIO(payload), prepared(json.dumps(schema), ()), other, return_record_name=False)
+    return decode(
+        io.BytesIO(payload), prepared(json.dumps(schema), ()), other, return_record_name=False
+    )
 
 
 @given(drawn())
@@ -45,16 +48,28 @@ def test_what_is_whole_is_read_as_fastavro_reads_it(found: Drawn):
 def damaged(mark: Mark) -> st.SearchStrategy[bytes]:
     if mark.kind != "decimal":
         return st.sampled_from([-1, -mark.limit, -(2**40), mark.limit, 2**40]).map(varint)
-    numbers = st.just(10**mark.limit) if mark.size else st.integers(10**mark.limit, 10 ** (mark.limit + 3))
-    return st.tuples(numbers, st.sampled_from([1, -1])).map(lambda found: decimal(found[0] * found[1], mark.size))
+    numbers = (
+        st.just(10**mark.limit)
+        if mark.size
+        else st.integers(10**mark.limit, 10 ** (mark.limit + 3))
+    )
+    return st.tuples(numbers, st.sampled_from([1, -1])).map(
+        lambda found: decimal(found[0] * found[1], mark.size)
+    )
 
 
 @given(drawn(), st.data())
 def test_damage_is_refused_with_its_place_and_the_limit(found: Drawn, data: st.DataObject):
     assume(found.marks)
     mark = data.draw(st.sampled_from(found.marks))
-    payload = bytes(found.payload[: mark.start]) + data.draw(damaged(mark)) + bytes(found.payload[mark.end :])
-    wrong = f"more than {mark.limit} digits" if mark.kind == "decimal" else f"but {mark.limit} from 0"
+    payload = (
+        bytes(found.payload[: mark.start])
+        + data.draw(damaged(mark))
+        + bytes(found.payload[mark.end :])
+    )
+    wrong = (
+        f"more than {mark.limit} digits" if mark.kind == "decimal" else f"but {mark.limit} from 0"
+    )
     bounds = prepared(json.dumps(found.schema), ()).bounds
     with pytest.raises(OutOfBounds, match=f"^byte {mark.start}: .*{wrong}"):
         check_payload(payload, bounds)
@@ -92,8 +107,15 @@ def test_the_digits_of_a_decimal_do_not_depend_on_its_bytes():
 
 
 def test_a_damaged_field_that_the_reader_does_not_have_is_refused():
-    kinds, payloads = (COLOUR, ["null", "int"], SUM), (b"\3\2", b"\1\2", decimal(10_000, None) + b"\2")
+    kinds, payloads = (
+        (COLOUR, ["null", "int"], SUM),
+        (b"\3\2", b"\1\2", decimal(10_000, None) + b"\2"),
+    )
     for kind, payload in zip(kinds, payloads, strict=True):
-        two = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}, {"name": "b", "type": "int"}]}
+        two = {
+            "type": "record",
+            "name": "R",
+            "fields": [{"name": "a", "type": kind}, {"name": "b", "type": "int"}],
+        }
         with pytest.raises(SerializationError, match="byte 0: "):
             read(two, payload, two | {"fields": two["fields"][1:]})

@@ -15,7 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from deltaq import Consumer, KafkaException, Message, MessageTooLarge, Producer, Topic, TopicPartition
+from deltaq import (
+    Consumer,
+    KafkaException,
+    Message,
+    MessageTooLarge,
+    Producer,
+    Topic,
+    TopicPartition,
+)
 from deltaq.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -94,31 +102,126 @@ class Order(BaseModel):
 Call = tuple[str, Callable[[Any], object], type[Exception], str]
 
 PRODUCER: list[Call] = [
-    ("produce to nothing", lambda p: p.produce(None, b"v"), TypeError, "topic must be str or Topic, not NoneType"),
-    ("produce to a bad name", lambda p: p.produce("a/b", b"v"), KafkaException, "'a/b'.*use 1 to 249"),
-    ("produce a number", lambda p: p.produce("t", 5), TypeError, "value must be bytes or str, not int"),
+    (
+        "produce to nothing",
+        lambda p: p.produce(None, b"v"),
+        TypeError,
+        "topic must be str or Topic, not NoneType",
+    ),
+    (
+        "produce to a bad name",
+        lambda p: p.produce("a/b", b"v"),
+        KafkaException,
+        "'a/b'.*use 1 to 249",
+    ),
+    (
+        "produce a number",
+        lambda p: p.produce("t", 5),
+        TypeError,
+        "value must be bytes or str, not int",
+    ),
     ("produce a bytearray", lambda p: p.produce("t", bytearray(b"v")), TypeError, "not bytearray"),
     ("produce a list", lambda p: p.produce("t", [b"v"]), TypeError, "not list"),
-    ("produce a wrong field", lambda p: p.produce(Topic("t", Order), {"id": "x"}), KafkaException, "id"),
-    ("produce an unknown field", lambda p: p.produce(Topic("t", Order), {"id": 1, "x": 1}), KafkaException, "x"),
-    ("a key that is a number", lambda p: p.produce("t", b"v", 5), TypeError, "key must be bytes or str, not int"),
+    (
+        "produce a wrong field",
+        lambda p: p.produce(Topic("t", Order), {"id": "x"}),
+        KafkaException,
+        "id",
+    ),
+    (
+        "produce an unknown field",
+        lambda p: p.produce(Topic("t", Order), {"id": 1, "x": 1}),
+        KafkaException,
+        "x",
+    ),
+    (
+        "a key that is a number",
+        lambda p: p.produce("t", b"v", 5),
+        TypeError,
+        "key must be bytes or str, not int",
+    ),
     ("a lone surrogate", lambda p: p.produce("t", "\ud800"), ValueError, "surrogate"),
     ("a partition of -2", lambda p: p.produce("t", b"v", partition=-2), KafkaException, "-2"),
-    ("a fraction of a partition", lambda p: p.produce("t", b"v", partition=1.5), TypeError, "float"),
-    ("a partition that is none", lambda p: p.produce("t", b"v", partition=None), TypeError, "NoneType"),
-    ("a negative time", lambda p: p.produce("t", b"v", timestamp=-1), KafkaException, "-1 is outside 0.*milliseconds"),
-    ("a time in ns", lambda p: p.produce("t", b"v", timestamp=1795258300560000000), KafkaException, "milliseconds"),
+    (
+        "a fraction of a partition",
+        lambda p: p.produce("t", b"v", partition=1.5),
+        TypeError,
+        "float",
+    ),
+    (
+        "a partition that is none",
+        lambda p: p.produce("t", b"v", partition=None),
+        TypeError,
+        "NoneType",
+    ),
+    (
+        "a negative time",
+        lambda p: p.produce("t", b"v", timestamp=-1),
+        KafkaException,
+        "-1 is outside 0.*milliseconds",
+    ),
+    (
+        "a time in ns",
+        lambda p: p.produce("t", b"v", timestamp=1795258300560000000),
+        KafkaException,
+        "milliseconds",
+    ),
     ("a time that is no number", lambda p: p.produce("t", b"v", timestamp="now"), TypeError, "str"),
-    ("headers of one text", lambda p: p.produce("t", b"v", headers="abc"), TypeError, "dict or a list"),
-    ("a header of a number", lambda p: p.produce("t", b"v", headers=[("a", 1)]), TypeError, "header 'a' must be"),
-    ("a header of three", lambda p: p.produce("t", b"v", headers=[("a", b"", b"")]), TypeError, "pair"),
-    ("a callback that is none", lambda p: p.produce("t", b"v", on_delivery=5), TypeError, "callable, not int"),
-    ("a value too large", lambda p: p.produce("t", b"v" * 1_000_001), KafkaException, "1000001.*1000000"),
-    ("a key too large", lambda p: p.produce("t", None, b"k" * 1_000_001), KafkaException, "1000001.*1000000"),
-    ("headers too large", lambda p: p.produce("t", None, headers={"h": b"x" * 10**6}), KafkaException, "1000001"),
-    ("a batch of texts", lambda p: p.produce_batch("t", ["v"]), TypeError, "index 0 must be a dict, not str"),
+    (
+        "headers of one text",
+        lambda p: p.produce("t", b"v", headers="abc"),
+        TypeError,
+        "dict or a list",
+    ),
+    (
+        "a header of a number",
+        lambda p: p.produce("t", b"v", headers=[("a", 1)]),
+        TypeError,
+        "header 'a' must be",
+    ),
+    (
+        "a header of three",
+        lambda p: p.produce("t", b"v", headers=[("a", b"", b"")]),
+        TypeError,
+        "pair",
+    ),
+    (
+        "a callback that is none",
+        lambda p: p.produce("t", b"v", on_delivery=5),
+        TypeError,
+        "callable, not int",
+    ),
+    (
+        "a value too large",
+        lambda p: p.produce("t", b"v" * 1_000_001),
+        KafkaException,
+        "1000001.*1000000",
+    ),
+    (
+        "a key too large",
+        lambda p: p.produce("t", None, b"k" * 1_000_001),
+        KafkaException,
+        "1000001.*1000000",
+    ),
+    (
+        "headers too large",
+        lambda p: p.produce("t", None, headers={"h": b"x" * 10**6}),
+        KafkaException,
+        "1000001",
+    ),
+    (
+        "a batch of texts",
+        lambda p: p.produce_batch("t", ["v"]),
+        TypeError,
+        "index 0 must be a dict, not str",
+    ),
     ("arrow that is none", lambda p: p.produce_arrow("t", [1]), TypeError, "Arrow table.*not list"),
-    ("arrow to a bad name", lambda p: p.produce_arrow("..", pa.table({"value": [b"v"]})), KafkaException, "'..'"),
+    (
+        "arrow to a bad name",
+        lambda p: p.produce_arrow("..", pa.table({"value": [b"v"]})),
+        KafkaException,
+        "'..'",
+    ),
     ("poll until NaN", lambda p: p.poll(NAN), ValueError, "timeout.*nan"),
     ("poll for a text", lambda p: p.poll("1"), TypeError, "timeout.*str"),
     ("flush until NaN", lambda p: p.flush(NAN), ValueError, "timeout.*nan"),
@@ -135,23 +238,53 @@ CONSUMER: list[Call] = [
     ("subscribe to a text", lambda c: c.subscribe("t"), TypeError, "must be a list, not str"),
     ("subscribe to nothing", lambda c: c.subscribe([]), KafkaException, "at least one topic"),
     ("subscribe to a number", lambda c: c.subscribe([5]), TypeError, "str or Topic, not int"),
-    ("subscribe to a bad name", lambda c: c.subscribe(["a/b"]), KafkaException, "'a/b'.*use 1 to 249"),
-    ("subscribe to a bad pattern", lambda c: c.subscribe(["^[a"]), KafkaException, r"'\^\[a' is not a regular"),
-    ("a callback that is none", lambda c: c.subscribe(["t"], on_assign=5), TypeError, "on_assign must be callable"),
+    (
+        "subscribe to a bad name",
+        lambda c: c.subscribe(["a/b"]),
+        KafkaException,
+        "'a/b'.*use 1 to 249",
+    ),
+    (
+        "subscribe to a bad pattern",
+        lambda c: c.subscribe(["^[a"]),
+        KafkaException,
+        r"'\^\[a' is not a regular",
+    ),
+    (
+        "a callback that is none",
+        lambda c: c.subscribe(["t"], on_assign=5),
+        TypeError,
+        "on_assign must be callable",
+    ),
     ("assign a text", lambda c: c.assign("t"), TypeError, "list of TopicPartition"),
     ("assign a bad name", lambda c: c.assign(BAD), KafkaException, "'a/b'"),
     ("assign partition -1", lambda c: c.assign([TP("t", -1)]), KafkaException, "-1.*negative"),
     ("assign offset -7", lambda c: c.assign([TP("t", 0, -7)]), KafkaException, "-7.*OFFSET_"),
-    ("assign twice the same", lambda c: c.assign([TP("t", 0), TP("t", 0)]), KafkaException, "twice"),
+    (
+        "assign twice the same",
+        lambda c: c.assign([TP("t", 0), TP("t", 0)]),
+        KafkaException,
+        "twice",
+    ),
     ("more of a bad name", lambda c: c.incremental_assign(BAD), KafkaException, "'a/b'"),
-    ("less of what is not there", lambda c: c.incremental_unassign([TP("t", 0)]), KafkaException, r"t \[0\]"),
+    (
+        "less of what is not there",
+        lambda c: c.incremental_unassign([TP("t", 0)]),
+        KafkaException,
+        r"t \[0\]",
+    ),
     ("poll until NaN", lambda c: c.poll(NAN), ValueError, "timeout.*nan"),
     ("poll for a text", lambda c: c.poll("1"), TypeError, "timeout.*str"),
     ("consume -1", lambda c: c.consume(-1), ValueError, "between 0 and"),
     ("consume until NaN", lambda c: c.consume(1, NAN), ValueError, "timeout.*nan"),
     ("consume no rows", lambda c: c.consume_arrow(0), ValueError, "at least 1"),
     ("consume arrow until NaN", lambda c: c.consume_arrow(1, NAN), ValueError, "timeout.*nan"),
-    ("seek in what is not assigned", lambda c: c.seek(TP("t", 0, 0)), KafkaException, r"t\[0\] is not assigned"),
+    (
+        "seek in what is not assigned",
+        lambda c: c.seek(TP("t", 0, 0)),
+        KafkaException,
+        r"t\[0\] is not assigned",
+    ),
     ("seek a number", lambda c: c.seek(5), TypeError, "TopicPartition"),
     ("seek to -7", lambda c: c.seek(TP("t", 0, -7)), KafkaException, "-7"),
     ("pause a number", lambda c: c.pause(5), TypeError, "list of TopicPartition"),
@@ -160,7 +293,12 @@ CONSUMER: list[Call] = [
     ("committed of a number", lambda c: c.committed(5), TypeError, "list of TopicPartition"),
     ("committed of a bad name", lambda c: c.committed(BAD), KafkaException, "'a/b'"),
     ("watermarks of a number", lambda c: c.get_watermark_offsets(5), TypeError, "TopicPartition"),
-    ("watermarks of a bad name", lambda c: c.get_watermark_offsets(BAD[0]), KafkaException, "'a/b'"),
+    (
+        "watermarks of a bad name",
+        lambda c: c.get_watermark_offsets(BAD[0]),
+        KafkaException,
+        "'a/b'",
+    ),
     (
         "watermarks of a negative partition",
         lambda c: c.get_watermark_offsets(TopicPartition("t", -3)),
@@ -176,11 +314,31 @@ CONSUMER: list[Call] = [
     ),
     ("commit nothing", lambda c: c.commit(asynchronous=False), KafkaException, "No offset"),
     ("commit a number", lambda c: c.commit(offsets=5), TypeError, "list of TopicPartition"),
-    ("commit an event", lambda c: c.commit(Message("t", 0, None)), KafkaException, "only a consumed record"),
-    ("commit both", lambda c: c.commit(Message("t", 0, 1), [TP("t", 0, 1)]), ValueError, "mutually exclusive"),
+    (
+        "commit an event",
+        lambda c: c.commit(Message("t", 0, None)),
+        KafkaException,
+        "only a consumed record",
+    ),
+    (
+        "commit both",
+        lambda c: c.commit(Message("t", 0, 1), [TP("t", 0, 1)]),
+        ValueError,
+        "mutually exclusive",
+    ),
     ("commit in another way", lambda c: c.commit(nonsense=1), TypeError, "'nonsense'"),
-    ("commit a bad name", lambda c: c.commit(offsets=BAD, asynchronous=False), KafkaException, "'a/b'"),
-    ("commit a negative partition", lambda c: c.commit(offsets=[TP("t", -3, 1)]), KafkaException, "-3.*negative"),
+    (
+        "commit a bad name",
+        lambda c: c.commit(offsets=BAD, asynchronous=False),
+        KafkaException,
+        "'a/b'",
+    ),
+    (
+        "commit a negative partition",
+        lambda c: c.commit(offsets=[TP("t", -3, 1)]),
+        KafkaException,
+        "-3.*negative",
+    ),
     ("store neither", lambda c: c.store_offsets(), ValueError, "either message or offsets"),
     ("store a number", lambda c: c.store_offsets(offsets=5), TypeError, "list of TopicPartition"),
 ]
@@ -189,9 +347,24 @@ ADMIN: list[Call] = [
     ("create a text", lambda a: a.create_topics("t"), TypeError, "list of NewTopic.*not str"),
     ("create a bad name", lambda a: a.create_topics([NewTopic("a/b")]), KafkaException, "'a/b'"),
     ("create -5 partitions", lambda a: a.create_topics([NewTopic("t", -5)]), ValueError, "-5"),
-    ("create 10001 partitions", lambda a: a.create_topics([NewTopic("t", 10_001)]), ValueError, "10001"),
-    ("create until NaN", lambda a: a.create_topics([NewTopic("t")], request_timeout=NAN), ValueError, "nan"),
-    ("create before now", lambda a: a.create_topics([NewTopic("t")], request_timeout=-1), ValueError, "-1.*outside"),
+    (
+        "create 10001 partitions",
+        lambda a: a.create_topics([NewTopic("t", 10_001)]),
+        ValueError,
+        "10001",
+    ),
+    (
+        "create until NaN",
+        lambda a: a.create_topics([NewTopic("t")], request_timeout=NAN),
+        ValueError,
+        "nan",
+    ),
+    (
+        "create before now",
+        lambda a: a.create_topics([NewTopic("t")], request_timeout=-1),
+        ValueError,
+        "-1.*outside",
+    ),
     (
         "create with a wrong setting",
         lambda a: a.create_topics([NewTopic("t", config={"retention.ms": "soon"})]),
@@ -208,9 +381,19 @@ ADMIN: list[Call] = [
     ("delete a number", lambda a: a.delete_topics([5]), TypeError, "int"),
     ("delete a bad name", lambda a: a.delete_topics(["a/b"]), KafkaException, "a/b"),
     ("no partitions", lambda a: a.create_partitions([NewPartitions("t", 0)]), ValueError, "0"),
-    ("partitions of a bad name", lambda a: a.create_partitions([NewPartitions("a/b", 3)]), KafkaException, "a/b"),
+    (
+        "partitions of a bad name",
+        lambda a: a.create_partitions([NewPartitions("a/b", 3)]),
+        KafkaException,
+        "a/b",
+    ),
     ("describe a list", lambda a: a.describe_topics(["t"]), TypeError, "TopicCollection"),
-    ("describe a bad name", lambda a: a.describe_topics(TopicCollection(["a/b"])), KafkaException, "a/b"),
+    (
+        "describe a bad name",
+        lambda a: a.describe_topics(TopicCollection(["a/b"])),
+        KafkaException,
+        "a/b",
+    ),
     ("settings of a text", lambda a: a.describe_configs(["t"]), TypeError, "ConfigResource.*str"),
     (
         "settings of a bad name",
@@ -226,7 +409,9 @@ ADMIN: list[Call] = [
                     ConfigResource.Type.TOPIC,
                     "t",
                     incremental_configs=[
-                        ConfigEntry("retention.ms", "soon", incremental_operation=AlterConfigOpType.SET)
+                        ConfigEntry(
+                            "retention.ms", "soon", incremental_operation=AlterConfigOpType.SET
+                        )
                     ],
                 )
             ]
@@ -235,20 +420,55 @@ ADMIN: list[Call] = [
         "retention.ms",
     ),
     ("offsets of a list", lambda a: a.list_offsets([TP("t", 0)]), TypeError, "dict"),
-    ("offsets of partition -1", lambda a: a.list_offsets({TP("t", -1): OffsetSpec.latest()}), ValueError, "non-neg"),
-    ("offsets of a bad name", lambda a: a.list_offsets({TP("a/b", 0): OffsetSpec.latest()}), KafkaException, "a/b"),
+    (
+        "offsets of partition -1",
+        lambda a: a.list_offsets({TP("t", -1): OffsetSpec.latest()}),
+        ValueError,
+        "non-neg",
+    ),
+    (
+        "offsets of a bad name",
+        lambda a: a.list_offsets({TP("a/b", 0): OffsetSpec.latest()}),
+        KafkaException,
+        "a/b",
+    ),
     ("a negative time", lambda a: OffsetSpec.for_timestamp(-1), ValueError, "-1|negative"),
-    ("describe the cluster until NaN", lambda a: a.describe_cluster(request_timeout=NAN), ValueError, "nan"),
+    (
+        "describe the cluster until NaN",
+        lambda a: a.describe_cluster(request_timeout=NAN),
+        ValueError,
+        "nan",
+    ),
 ]
 
 NAIVE = datetime(2026, 1, 1)
 
 TOPIC: list[Call] = [
-    ("from a text", lambda t: t.to_arrow(start="now"), TypeError, "start must be an offset.*not str"),
+    (
+        "from a text",
+        lambda t: t.to_arrow(start="now"),
+        TypeError,
+        "start must be an offset.*not str",
+    ),
     ("from NaN", lambda t: t.to_arrow(start=NAN), TypeError, "start must be an offset.*not float"),
-    ("from a time without a zone", lambda t: t.to_arrow(start=NAIVE), KafkaException, "no time zone"),
-    ("to a text", lambda t: list(t.to_batches(end="now")), TypeError, "end must be an offset.*not str"),
-    ("from a text by partition", lambda t: t.to_arrow(start={0: "x"}), TypeError, "start must be.*not str"),
+    (
+        "from a time without a zone",
+        lambda t: t.to_arrow(start=NAIVE),
+        KafkaException,
+        "no time zone",
+    ),
+    (
+        "to a text",
+        lambda t: list(t.to_batches(end="now")),
+        TypeError,
+        "end must be an offset.*not str",
+    ),
+    (
+        "from a text by partition",
+        lambda t: t.to_arrow(start={0: "x"}),
+        TypeError,
+        "start must be.*not str",
+    ),
     ("a partition of a text", lambda t: t.to_arrow(partitions=["0"]), TypeError, "partition.*str"),
     ("partition -1", lambda t: t.to_arrow(partitions=[-1]), KafkaException, "-1"),
     ("create until NaN", lambda t: t.create(timeout=NAN), ValueError, "timeout.*nan"),
@@ -257,7 +477,9 @@ TOPIC: list[Call] = [
 
 
 def table(calls: list[Call]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("call", "error", "text"), [call[1:] for call in calls], ids=[c[0] for c in calls])
+    return pytest.mark.parametrize(
+        ("call", "error", "text"), [call[1:] for call in calls], ids=[c[0] for c in calls]
+    )
 
 
 def wait_for(answer: object) -> None:
@@ -266,8 +488,16 @@ def wait_for(answer: object) -> None:
         future.result(20)
 
 
-def refused(store: UntouchableStore, client: object, call: Callable[[Any], object], error: type[Exception], text: str):
-    """The call, or the future that it gives, raises the error with that text, and the store was not touched."""
+def refused(
+    store: UntouchableStore,
+    client: object,
+    call: Callable[[Any], object],
+    error: type[Exception],
+    text: str,
+):
+    """The call, or the future that it gives, raises the error with that text, and the store was not
+    touched.
+    """
     with pytest.raises(error) as caught:
         wait_for(call(client))
     assert store.touched == []
@@ -345,7 +575,9 @@ WRONG_CONFIGS = [
 ]
 
 
-@pytest.mark.parametrize(("client", "conf", "text"), WRONG_CONFIGS, ids=[f"{c} {k}" for c, k, _ in WRONG_CONFIGS])
+@pytest.mark.parametrize(
+    ("client", "conf", "text"), WRONG_CONFIGS, ids=[f"{c} {k}" for c, k, _ in WRONG_CONFIGS]
+)
 def test_a_wrong_configuration_is_refused_with_name_value_and_remedy(client, conf, text):
     with pytest.raises((KafkaException, ValueError)) as caught:
         CLIENTS[client](conf)
@@ -359,7 +591,12 @@ NUMBERS = st.one_of(
 )
 
 
-@given(st.sampled_from(["message.timeout.ms", "queue.buffering.max.messages", "retries", "batch.size"]), NUMBERS)
+@given(
+    st.sampled_from(
+        ["message.timeout.ms", "queue.buffering.max.messages", "retries", "batch.size"]
+    ),
+    NUMBERS,
+)
 def test_no_number_out_of_range_becomes_a_setting(name, number):
     with pytest.raises(KafkaException, match=re.escape(name)):
         Producer(ROOT | {name: number})
@@ -390,7 +627,17 @@ def test_a_value_beyond_every_limit_is_refused_with_both_sizes(store, size):
         b"9" * 5000,
         b"[" * 100_000 + b"]" * 100_000,
     ],
-    ids=["null", "empty", "NUL", "no UTF-8", "the limit", "NaN", "odd letters", "a huge number", "deep JSON"],
+    ids=[
+        "null",
+        "empty",
+        "NUL",
+        "no UTF-8",
+        "the limit",
+        "NaN",
+        "odd letters",
+        "a huge number",
+        "deep JSON",
+    ],
 )
 def test_a_value_comes_back_byte_for_byte_as_value_key_and_header(value):
     store = MemoryStore("bytes")
@@ -402,4 +649,8 @@ def test_a_value_comes_back_byte_for_byte_as_value_key_and_header(value):
         consumer.assign([TopicPartition("t", 0, 0)])
         message = consumer.poll(20)
     assert message is not None
-    assert (message.value(), message.key(), message.headers()) == (value, value, [("h", value), ("h", b"")])
+    assert (message.value(), message.key(), message.headers()) == (
+        value,
+        value,
+        [("h", value), ("h", b"")],
+    )

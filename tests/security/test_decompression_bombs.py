@@ -1,6 +1,8 @@
-"""Data files of a few bytes that stand for very many: refused before the memory is spent, whatever their footer says.
+"""Data files of a few bytes that stand for very many: refused before the memory is spent, whatever
+their footer says.
 
-The limit is lowered, so that each file would take many times of it and yet little, and Arrow's own pool counts.
+The limit is lowered, so that each file would take many times of it and yet little, and Arrow's own
+pool counts.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ def in_footer(data: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def long_values(**options: object) -> bytes:
-    return as_segment(pa.table({"value": pa.array([LONG] * ROWS)}), ROWS, use_dictionary=False, **options)
+    return as_segment(
+        pa.table({"value": pa.array([LONG] * ROWS)}), ROWS, use_dictionary=False, **options
+    )
 
 
 def prefixes() -> bytes:
@@ -83,18 +87,30 @@ def prefixes_called_plain() -> bytes:
 def pages_called_small() -> bytes:
     """Compressed pages of which the footer says that they decompress to very little."""
     data = long_values(compression="zstd", write_statistics=False)
-    size = bounded_decoding.open_footer(data).metadata.row_group(0).column(6).total_uncompressed_size
-    return in_footer(data, varint(2 * size), varint(2 * size % 128 + (1 << (7 * (len(varint(2 * size)) - 1)))))
+    size = (
+        bounded_decoding.open_footer(data).metadata.row_group(0).column(6).total_uncompressed_size
+    )
+    return in_footer(
+        data, varint(2 * size), varint(2 * size % 128 + (1 << (7 * (len(varint(2 * size)) - 1))))
+    )
 
 
 def lengths_without_values() -> bytes:
-    """A page of DELTA_LENGTH_BYTE_ARRAY with one value, whose body says that 33 million lengths follow, all of them 0
-    and stored in no bits at all."""
+    """A page of DELTA_LENGTH_BYTE_ARRAY with one value, whose body says that 33 million lengths
+    follow, all of them 0 and stored in no bits at all.
+    """
     column = pa.schema([pa.field("value", pa.binary(), nullable=False)])
     table = pa.table({"value": [b"x" * 64]}, schema=column)
     encoding = {"value": "DELTA_LENGTH_BYTE_ARRAY"}
-    data = as_parquet(table, use_dictionary=False, column_encoding=encoding, compression="none", write_statistics=False)
-    lengths = varint(128) + varint(4) + varint(1) + varint(128)  # values in a block, blocks in it, values, the first
+    data = as_parquet(
+        table,
+        use_dictionary=False,
+        column_encoding=encoding,
+        compression="none",
+        write_statistics=False,
+    )
+    # Values in a block, blocks in it, values, the first.
+    lengths = varint(128) + varint(4) + varint(1) + varint(128)
     start = data.index(lengths + b"x" * 64)
     forged = varint(128 * 2**18) + varint(1) + varint(2**25) + bytes(3)
     return data[:start] + forged.ljust(len(lengths) + 64, b"\0") + data[start + len(lengths) + 64 :]
@@ -111,7 +127,9 @@ def many_nulls() -> bytes:
 
 def many_booleans() -> bytes:
     column = pa.array([True]).take(pa.array([0] * 10_000_000, pa.int32()))
-    return as_parquet(pa.table({"value": column}), column_encoding={"value": "RLE"}, use_dictionary=False)
+    return as_parquet(
+        pa.table({"value": column}), column_encoding={"value": "RLE"}, use_dictionary=False
+    )
 
 
 def many_empty_lists() -> bytes:
@@ -120,7 +138,9 @@ def many_empty_lists() -> bytes:
 
 
 def many_short_list_elements() -> bytes:
-    element = pa.ListArray.from_arrays(pa.array([0, 3_000_000], pa.int32()), pa.nulls(3_000_000, pa.int8()))
+    element = pa.ListArray.from_arrays(
+        pa.array([0, 3_000_000], pa.int32()), pa.nulls(3_000_000, pa.int8())
+    )
     return as_parquet(pa.table({"value": element}))
 
 
@@ -133,7 +153,9 @@ BOMBS: dict[str, tuple[Callable[[], bytes], int, str]] = {
 
 
 @pytest.mark.parametrize(("build", "rows", "reason"), BOMBS.values(), ids=BOMBS.keys())
-def test_a_data_file_that_decodes_beyond_the_limit_is_corrupt_before_decoding(store, build, rows, reason):
+def test_a_data_file_that_decodes_beyond_the_limit_is_corrupt_before_decoding(
+    store, build, rows, reason
+):
     data = build()
     assert len(data) < LIMIT / 20
     replace_file(store, data, rows)
@@ -176,7 +198,14 @@ def test_columns_that_the_table_does_not_have_are_not_decoded(store, monkeypatch
     with at_most(LIMIT):
         found = Topic("t", store=store).to_arrow()
     assert found["value"].to_pylist()[2:] == [b"v"] * ROWS
-    assert found.column_names == ["_partition", "_offset", "_timestamp", "_key", "_headers", "value"]
+    assert found.column_names == [
+        "_partition",
+        "_offset",
+        "_timestamp",
+        "_key",
+        "_headers",
+        "value",
+    ]
 
 
 @pytest.mark.parametrize("name", ["value.more", "_partition.more"])
@@ -194,7 +223,12 @@ def test_columns_that_arrow_reads_as_subcolumns_are_counted(store, name):
         {"compression": "zstd", "data_page_version": "2.0"},
         {"use_dictionary": False, "column_encoding": {"_offset": "DELTA_BINARY_PACKED"}},
         {"use_dictionary": False, "column_encoding": {"_timestamp": "BYTE_STREAM_SPLIT"}},
-        {"data_page_size": 100, "row_group_size": 7, "write_page_index": True, "write_page_checksum": True},
+        {
+            "data_page_size": 100,
+            "row_group_size": 7,
+            "write_page_index": True,
+            "write_page_checksum": True,
+        },
     ],
     ids=str,
 )

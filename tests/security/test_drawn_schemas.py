@@ -1,5 +1,7 @@
-"""Schemas that hypothesis draws, recursive ones too, and payloads that are damaged or random: decoding ends within a
-number of steps, with a value or the documented error, and a consumer goes on."""
+"""Schemas that hypothesis draws, recursive ones too, and payloads that are damaged or random:
+decoding ends within a number of steps, with a value or the documented error, and a consumer goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ from tests.security.drawn_avro import Drawn, drawn
 pytestmark = pytest.mark.fault("K9")
 
 STEPS_MAX = 2_000_000
-"""Calls of Python functions for one payload, some ten times what the largest budget of a decoder allows."""
+"""Calls of Python functions for one payload, some ten times what the largest budget of a decoder
+allows.
+"""
 
 
 @contextmanager
@@ -58,7 +62,8 @@ def check_decoding(deserializer: Any, registry: SchemaRegistryClient, value: byt
             deserializer(value)
         except SerializationError:
             pass
-        RegistryDecoder(registry)(value)  # as `deltaq cat` and the console decode; it raises nothing
+        # As `deltaq cat` and the console decode; it raises nothing.
+        RegistryDecoder(registry)(value)
 
 
 @st.composite
@@ -91,7 +96,9 @@ def test_a_payload_of_a_drawn_avro_schema_is_read_or_refused(found: Drawn, data:
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+    ),
     max_leaves=10,
 )
 PATTERNS = st.sampled_from(["^a*$", "^(a|b)+$", "(a+)+$", "b", "[", "^(?=a)a", "a{2,3}"])
@@ -117,7 +124,9 @@ def inner_schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 JSON_SCHEMAS = st.recursive(
-    st.just({"$ref": "#"}) | st.booleans() | st.sampled_from([{"type": "object"}, {"type": "array"}, {"minimum": 1}]),
+    st.just({"$ref": "#"})
+    | st.booleans()
+    | st.sampled_from([{"type": "object"}, {"type": "array"}, {"minimum": 1}]),
     inner_schemas,
     max_leaves=8,
 )
@@ -125,10 +134,14 @@ JSON_SCHEMAS = st.recursive(
 
 @settings(max_examples=depth(40, 400))
 @given(JSON_SCHEMAS, JSON_VALUES, st.data())
-def test_a_payload_of_a_drawn_json_schema_is_read_or_refused(schema: Any, value: Any, data: st.DataObject):
+def test_a_payload_of_a_drawn_json_schema_is_read_or_refused(
+    schema: Any, value: Any, data: st.DataObject
+):
     about = registered(json.dumps(schema), "JSON")
     if about is not None:
-        payload = data.draw(st.just(json.dumps(value).encode()) | damaged(json.dumps(value).encode()))
+        payload = data.draw(
+            st.just(json.dumps(value).encode()) | damaged(json.dumps(value).encode())
+        )
         deserializer = JSONDeserializer(None, schema_registry_client=about[0])
         check_decoding(deserializer, about[0], about[1] + payload)
 
@@ -137,20 +150,27 @@ def test_a_payload_of_a_drawn_json_schema_is_read_or_refused(schema: Any, value:
 def proto_files(draw: st.DrawFn) -> str:
     """Messages whose fields are of any of them."""
     names = [f"M{number}" for number in range(draw(st.integers(1, 3)))]
-    kinds = st.sampled_from([*names, "int32", "sint64", "string", "bytes", "double", "bool", "fixed32"])
+    kinds = st.sampled_from(
+        [*names, "int32", "sint64", "string", "bytes", "double", "bool", "fixed32"]
+    )
     found = 'syntax = "proto3";'
     for name in names:
         fields = ""
         for number in range(1, draw(st.integers(1, 4))):
             kind = draw(kinds)
-            whole = draw(st.sampled_from([f"repeated {kind}", f"optional {kind}", f"map<string, {kind}>"]))
+            whole = draw(
+                st.sampled_from([f"repeated {kind}", f"optional {kind}", f"map<string, {kind}>"])
+            )
             fields += f" {whole} f{number} = {number};"
         found += f" message {name} {{{fields} }}"
     return found
 
 
 @settings(max_examples=depth(40, 400))
-@given(proto_files(), st.binary(max_size=40) | st.integers(0, 200).map(lambda count: b"\x0a\x7e" * count))
+@given(
+    proto_files(),
+    st.binary(max_size=40) | st.integers(0, 200).map(lambda count: b"\x0a\x7e" * count),
+)
 def test_a_payload_of_a_drawn_protobuf_file_is_read_or_refused(text: str, payload: bytes):
     about = registered(text, "PROTOBUF")
     assert about is not None
@@ -168,14 +188,18 @@ def test_a_payload_of_a_drawn_protobuf_file_is_read_or_refused(text: str, payloa
 def test_a_consumer_goes_on_after_drawn_payloads(found: Drawn, data: st.DataObject):
     root = f"memory://{uuid.uuid4().hex}"
     registry = SchemaRegistryClient({"url": root})
-    prefix = b"\0" + registry.register_schema("t-value", Schema(json.dumps(found.schema))).to_bytes(4, "big")
+    prefix = b"\0" + registry.register_schema("t-value", Schema(json.dumps(found.schema))).to_bytes(
+        4, "big"
+    )
     payloads = data.draw(st.lists(damaged(bytes(found.payload)), min_size=3, max_size=6))
     with Producer({"bootstrap.servers": root, "maintenance.enable": False}) as producer:
         for payload in payloads:
             producer.produce("t", prefix + payload)
         assert producer.flush(20) == 0
     conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}
-    with DeserializingConsumer({**conf, "value.deserializer": AvroDeserializer(registry)}) as consumer:
+    with DeserializingConsumer(
+        {**conf, "value.deserializer": AvroDeserializer(registry)}
+    ) as consumer:
         consumer.subscribe(["t"])
         for number in range(len(payloads)):
             assert f"offset {number}" in next_place(consumer)

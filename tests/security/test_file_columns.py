@@ -1,4 +1,6 @@
-"""Data files whose columns are not those of their table: Corrupt, by file and column, whatever way they are read."""
+"""Data files whose columns are not those of their table: Corrupt, by file and column, whatever way
+they are read.
+"""
 
 from __future__ import annotations
 
@@ -36,20 +38,38 @@ TIME = pa.timestamp("us", tz="UTC")
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "value is a number": ({"value": [7]}, "column 'value' is int64 instead of binary"),
     "value is text": ({"value": ["v"]}, "column 'value' is string instead of binary"),
-    "value is a struct": ({"value": [{"a": 1}]}, "column 'value' is struct<a: int64> instead of binary"),
-    "value is of fixed length": ({"value": pa.array([b"v"], pa.binary(1))}, "column 'value' is fixed_size_binary"),
+    "value is a struct": (
+        {"value": [{"a": 1}]},
+        "column 'value' is struct<a: int64> instead of binary",
+    ),
+    "value is of fixed length": (
+        {"value": pa.array([b"v"], pa.binary(1))},
+        "column 'value' is fixed_size_binary",
+    ),
     "no value": ({"other": [b"v"]}, "column 'value' is missing"),
-    "partition is a long": (VALUE | {"_partition": pa.array([0], pa.int64())}, "column '_partition' is int64"),
-    "partition is null": (VALUE | {"_partition": pa.nulls(1, pa.int32())}, "partitions contradict the log"),
+    "partition is a long": (
+        VALUE | {"_partition": pa.array([0], pa.int64())},
+        "column '_partition' is int64",
+    ),
+    "partition is null": (
+        VALUE | {"_partition": pa.nulls(1, pa.int32())},
+        "partitions contradict the log",
+    ),
     "offset is text": (VALUE | {"_offset": ["2"]}, "column '_offset' is string"),
     "timestamp is local": (
         VALUE | {"_timestamp": pa.array([0], pa.timestamp("us"))},
         "column '_timestamp' is timestamp",
     ),
-    "timestamp is null": (VALUE | {"_timestamp": pa.nulls(1, TIME)}, "column '_timestamp' has nulls"),
+    "timestamp is null": (
+        VALUE | {"_timestamp": pa.nulls(1, TIME)},
+        "column '_timestamp' has nulls",
+    ),
     "key is text": (VALUE | {"_key": ["k"]}, "column '_key' is string"),
     "headers are bytes": (VALUE | {"_headers": [b"h"]}, "column '_headers' is binary"),
-    "headers without values": (VALUE | {"_headers": [[{"key": "k"}]]}, "column '_headers' is list<"),
+    "headers without values": (
+        VALUE | {"_headers": [[{"key": "k"}]]},
+        "column '_headers' is list<",
+    ),
 }
 
 
@@ -89,7 +109,11 @@ def by_file_compaction(store: MemoryStore) -> Exception:
     log = _log(store)
     files = tuple(log.index.files.values())
     with pytest.raises(Corrupt) as caught:
-        finish(Rewriter(store, log, SYSTEM_CLOCK).rewrite(FileRewrite(files, cut(files, log.live_head, 2**30))))
+        finish(
+            Rewriter(store, log, SYSTEM_CLOCK).rewrite(
+                FileRewrite(files, cut(files, log.live_head, 2**30))
+            )
+        )
     return caught.value
 
 
@@ -97,7 +121,11 @@ def by_key_compaction(store: MemoryStore) -> Exception:
     log = _log(store)
     plan = KeyCleaning((), tuple((file,) for file in log.index.files.values()))
     with pytest.raises(Corrupt) as caught:
-        finish(KeyCleaner(store, log, SYSTEM_CLOCK, Rewriter(store, log, SYSTEM_CLOCK)).clean(plan, log.settings))
+        finish(
+            KeyCleaner(store, log, SYSTEM_CLOCK, Rewriter(store, log, SYSTEM_CLOCK)).clean(
+                plan, log.settings
+            )
+        )
     return caught.value
 
 
@@ -113,7 +141,9 @@ WAYS: list[Callable[[MemoryStore], Exception]] = [
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("columns", "reason"), WRONG.values(), ids=WRONG.keys())
-def test_a_file_with_other_columns_than_its_table_is_reported_by_file_and_column(way, columns, reason):
+def test_a_file_with_other_columns_than_its_table_is_reported_by_file_and_column(
+    way, columns, reason
+):
     store = topic_of_three()
     replace_file(store, as_segment(pa.table(columns), 1), 1)
     error = way(store)
@@ -144,7 +174,10 @@ def test_a_column_that_occurs_twice_is_corrupt():
 def test_reading_null_timestamps_of_a_file_reports_corruption():
     store = topic_of_three()
     replace_file(store, as_segment(pa.table(VALUE | {"_timestamp": pa.nulls(1, TIME)}), 1), 1)
-    forge(store, in_tag("deltaq.file", lambda tag: json.dumps(json.loads(tag) | {"timestamps": [0, 2**42]})))
+    forge(
+        store,
+        in_tag("deltaq.file", lambda tag: json.dumps(json.loads(tag) | {"timestamps": [0, 2**42]})),
+    )
     with pytest.raises(Corrupt, match="'_timestamp' has nulls"):
         offset_for_time(store, _log(store), 0, 2**41)
 
@@ -153,7 +186,9 @@ def test_null_timestamps_become_the_commit_time_if_the_log_has_one():
     store = topic_of_three()
     replace_file(store, as_segment(pa.table(VALUE | {"_timestamp": pa.nulls(1, TIME)}), 1), 1)
     forge(store, in_tag("deltaq.file", lambda tag: tag[:-1] + ',"append_time":5}'))
-    assert pc.cast(Topic("t", store=store).to_arrow()["_timestamp"], pa.int64()).to_pylist()[2] == 5000
+    assert (
+        pc.cast(Topic("t", store=store).to_arrow()["_timestamp"], pa.int64()).to_pylist()[2] == 5000
+    )
 
 
 # --- typed topics ---
@@ -163,7 +198,9 @@ SCHEMA = pa.schema(
         pa.field("id", pa.int64(), nullable=False),
         pa.field("name", pa.string()),
         pa.field("tags", pa.list_(pa.string())),
-        pa.field("at", pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.int32())])),
+        pa.field(
+            "at", pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.int32())])
+        ),
     ]
 )
 
@@ -175,7 +212,9 @@ def with_column(column: pa.Field) -> Change:
         return delta_schema(arrow_schema(schema_string).append(column))
 
     return lambda actions: [
-        replace(action, schema_string=widened(action.schema_string)) if isinstance(action, Metadata) else action
+        replace(action, schema_string=widened(action.schema_string))
+        if isinstance(action, Metadata)
+        else action
         for action in actions
     ]
 
@@ -189,14 +228,24 @@ def test_a_column_added_to_the_table_later_is_null_in_older_files():
     assert table.schema.field("later").type == pa.list_(pa.int8())
     with Consumer(CONF, store=store) as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
-        assert next_message(consumer).value() == {"id": 0, "name": None, "tags": None, "at": None, "later": None}
+        assert next_message(consumer).value() == {
+            "id": 0,
+            "name": None,
+            "tags": None,
+            "at": None,
+            "later": None,
+        }
         consumer.seek(TopicPartition("t", 0, 0))
         rows = consumer.consume_arrow(timeout=20)
     assert rows is not None
     assert rows.column("later").null_count == len(rows)
     log = _log(store)
     files = tuple(log.index.files.values())
-    finish(Rewriter(store, log, SYSTEM_CLOCK).rewrite(FileRewrite(files, cut(files, log.live_head, 2**30))))
+    finish(
+        Rewriter(store, log, SYSTEM_CLOCK).rewrite(
+            FileRewrite(files, cut(files, log.live_head, 2**30))
+        )
+    )
     assert Topic("t", store=store).to_arrow().equals(table)
 
 
@@ -216,12 +265,25 @@ def test_a_required_column_is_never_missing():
         ({"id": [1], "at": [{"x": 1}]}, "column 'at' is struct<x"),
         ({"id": [1], "at": pa.array([{"y": 1, "x": 1}])}, "column 'at' is struct<y"),
         (
-            {"id": [1], "at": pa.array([{"x": None, "y": 1}], pa.struct([("x", pa.int32()), ("y", pa.int32())]))},
+            {
+                "id": [1],
+                "at": pa.array(
+                    [{"x": None, "y": 1}], pa.struct([("x", pa.int32()), ("y", pa.int32())])
+                ),
+            },
             "column 'at' is struct<x",
         ),
         ({"name": ["n"]}, "column 'id' is missing"),
     ],
-    ids=["number", "bytes", "elements", "field missing", "fields in another order", "null allowed", "required"],
+    ids=[
+        "number",
+        "bytes",
+        "elements",
+        "field missing",
+        "fields in another order",
+        "null allowed",
+        "required",
+    ],
 )
 @pytest.mark.parametrize("way", [by_poll, by_arrow, by_table, by_file_compaction])
 def test_a_typed_column_of_another_type_is_corrupt(way, columns, reason):
@@ -237,7 +299,12 @@ def test_the_arrow_schema_embedded_in_a_file_is_ignored():
     columns = {
         "at": pa.array(
             [{"x": 1, "y": 2}],
-            pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.int32(), nullable=False)]),
+            pa.struct(
+                [
+                    pa.field("x", pa.int32(), nullable=False),
+                    pa.field("y", pa.int32(), nullable=False),
+                ]
+            ),
         ),
         "tags": pa.array([["a", None]], pa.large_list(pa.large_string())),
         "id": pa.array([9], pa.int64()),

@@ -1,5 +1,6 @@
-"""A group whose objects are made to do harm by a client that may write the bucket: the error says where they are,
-nothing outside the group and its topics is touched, and no code is run."""
+"""A group whose objects are made to do harm by a client that may write the bucket: the error says
+where they are, nothing outside the group and its topics is touched, and no code is run.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,16 @@ class NotedStore(MemoryStore):
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
-        if name not in ("get", "get_range", "put", "create", "list", "list_some", "list_folders", "delete"):
+        if name not in (
+            "get",
+            "get_range",
+            "put",
+            "create",
+            "list",
+            "list_some",
+            "list_folders",
+            "delete",
+        ):
             return found
 
         def noted(key: str, *arguments: Any) -> Any:
@@ -79,7 +89,9 @@ def forge(store: Store, change: Callable[[str], str]) -> None:
     entry = parse_entry(store.get(key), 0, key)
     assert entry.info is not None
     actions = [
-        replace(action, configuration=change(action.configuration)) if isinstance(action, DomainMetadata) else action
+        replace(action, configuration=change(action.configuration))
+        if isinstance(action, DomainMetadata)
+        else action
         for action in entry.actions
     ]
     assert actions != list(entry.actions)
@@ -111,7 +123,11 @@ def refusals(store: Store) -> list[KafkaException]:
 
 
 def add_member(name: str) -> Callable[[str], str]:
-    return in_body(lambda body: body["members"].update({name: body["members"]["m"] | {"assigned": {}, "owned": {}}}))
+    return in_body(
+        lambda body: body["members"].update(
+            {name: body["members"]["m"] | {"assigned": {}, "owned": {}}}
+        )
+    )
 
 
 def move_heartbeat(name: object) -> Callable[[str], str]:
@@ -126,13 +142,21 @@ FORGERIES: dict[str, Callable[[str], str]] = {
     **{f"a member named {name[:60]!a}": add_member(name) for name in OUTSIDE},
     **{f"a heartbeat in {name[:60]!a}": move_heartbeat(name) for name in OUTSIDE},
     **{f"a topic {name[:60]!a}": add_topic(name) for name in OUTSIDE},
-    "an assigned topic outside": in_body(lambda body: body["members"]["m"]["assigned"].update({"../t": [0]})),
-    "an owned topic outside": in_body(lambda body: body["members"]["m"]["owned"].update({"../t": [[0, 1]]})),
+    "an assigned topic outside": in_body(
+        lambda body: body["members"]["m"]["assigned"].update({"../t": [0]})
+    ),
+    "an owned topic outside": in_body(
+        lambda body: body["members"]["m"]["owned"].update({"../t": [[0, 1]]})
+    ),
     "a heartbeat that is no text": move_heartbeat(7),
     "a head nested without end": lambda _: DEEP,
     "a member nested without end": lambda head: head.replace('["t"]', DEEP),
-    "a generation of 5000 digits": lambda head: head.replace('"generation":1', f'"generation":{"9" * 5000}'),
-    "more partitions than a topic can have": lambda head: head.replace('{"t":[1,0,0]}', '{"t":[1000000000,0,0]}'),
+    "a generation of 5000 digits": lambda head: head.replace(
+        '"generation":1', f'"generation":{"9" * 5000}'
+    ),
+    "more partitions than a topic can have": lambda head: head.replace(
+        '{"t":[1,0,0]}', '{"t":[1000000000,0,0]}'
+    ),
     "a member twice": lambda head: head.replace('{"m":', '{"m":{},"m":'),
 }
 
@@ -151,7 +175,9 @@ def test_a_forged_membership_is_corrupt_and_nothing_outside_is_asked_for(store, 
         assert "groups/g/" in str(error)
         assert str(error).isprintable(), "what the entry holds is escaped"
     assert store.asked
-    assert [key for key in store.asked if not key.startswith(("groups/g/", "topics/t/", "_deltaq/"))] == []
+    assert [
+        key for key in store.asked if not key.startswith(("groups/g/", "topics/t/", "_deltaq/"))
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""Messages and schemas made to end, freeze or fill the process that reads them: each is refused by name, and the next
-message is read."""
+"""Messages and schemas made to end, freeze or fill the process that reads them: each is refused by
+name, and the next message is read.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq import DeserializingConsumer, Producer
-from deltaq.schema_registry import Schema, SchemaReference, SchemaRegistryClient, SchemaRegistryError, state
+from deltaq.schema_registry import (
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    SchemaRegistryError,
+    state,
+)
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
 from deltaq.schema_registry.avro_bounds import FREE_VALUES_MAX, bounds_of, check_payload
 from deltaq.schema_registry.avro_format import prepared
@@ -30,7 +37,12 @@ from deltaq.schema_registry.protobuf_bounds import check_payload as check_payloa
 from deltaq.schema_registry.protobuf_format import decode, parse
 from deltaq.schema_registry.state import REFERENCES_MAX
 from deltaq.schema_registry.work import SCHEMA_PARTS_MAX, VALUE_DEPTH_MAX, OutOfBounds
-from deltaq.serde import MessageField, SerializationContext, SerializationError, ValueDeserializationError
+from deltaq.serde import (
+    MessageField,
+    SerializationContext,
+    SerializationError,
+    ValueDeserializationError,
+)
 from deltaq.store import MemoryStore
 from tests.depth import depth
 from tests.doubles.reading import next_message
@@ -61,7 +73,11 @@ def varint(number: int) -> bytes:
 
 
 def record(name: str, *types: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": f"f{i}", "type": t} for i, t in enumerate(types)]}
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": f"f{i}", "type": t} for i, t in enumerate(types)],
+    }
 
 
 def array(items: Any) -> dict[str, Any]:
@@ -69,7 +85,9 @@ def array(items: Any) -> dict[str, Any]:
 
 
 def doubled(levels: int, **more: Any) -> dict[str, Any]:
-    """A record without fields, in two fields of a record, which is in two fields of another one, …"""
+    """A record without fields, in two fields of a record, which is in two fields of another one,
+    …
+    """
     found = record("R0")
     for level in range(1, levels + 1):
         found = record(f"R{level}", found, f"R{level - 1}")
@@ -91,9 +109,17 @@ ENDLESS = {
     "nulls in a block with a size": (array("null"), varint(-(2**62)) + b"\0\0", TOO_MANY),
     "records without fields": (array(record("Empty")), varint(2**62) + b"\0", TOO_MANY),
     "records of nulls": (array(record("Nulls", "null", "null")), varint(2**62) + b"\0", TOO_MANY),
-    "fixed of no bytes": (array({"type": "fixed", "name": "None", "size": 0}), varint(2**62) + b"\0", TOO_MANY),
+    "fixed of no bytes": (
+        array({"type": "fixed", "name": "None", "size": 0}),
+        varint(2**62) + b"\0",
+        TOO_MANY,
+    ),
     "a record of 2^28 records": (doubled(28), b"", TOO_MANY),
-    "a decimal of a megabyte": (record("Sum", DECIMAL), varint(1_000_000) + b"\x7f" * 1_000_000, "20 digits"),
+    "a decimal of a megabyte": (
+        record("Sum", DECIMAL),
+        varint(1_000_000) + b"\x7f" * 1_000_000,
+        "20 digits",
+    ),
 }
 
 
@@ -115,7 +141,9 @@ def test_a_payload_of_avro_without_end_is_refused(other, schema, payload, text):
 )
 def test_a_schema_of_avro_without_end_is_refused(other, schema, text):
     found = other.reads(AvroDeserializer, "AVRO", json.dumps(schema), b"\0")
-    assert found == "[]" if text is None else found.startswith("SchemaRegistryError") and text in found, found
+    assert (
+        found == "[]" if text is None else found.startswith("SchemaRegistryError") and text in found
+    ), found
 
 
 @pytest.fixture
@@ -136,7 +164,10 @@ def test_a_schema_of_avro_that_is_nested_too_deeply_is_not_registered(client, le
 
 
 def test_names_do_not_hide_how_deeply_types_are_nested(client):
-    links = [record("L0", "int"), *(record(f"L{level}", f"L{level - 1}") for level in range(1, 150))]
+    links = [
+        record("L0", "int"),
+        *(record(f"L{level}", f"L{level - 1}") for level in range(1, 150)),
+    ]
     branches = [{"type": "array", "items": link} for link in links]
     for found in (json.dumps(record("All", *branches)), json.dumps(links)):
         with pytest.raises(SchemaRegistryError, match="nested more than 100"):
@@ -184,7 +215,13 @@ def test_defaults_of_the_reader_count_as_values(client):
 def test_a_payload_that_the_schema_bounds_is_not_walked_through():
     plain = [
         "string",
-        record("P", "int", ["null", "string"], array(["null", "double"]), {"type": "map", "values": "bytes"}),
+        record(
+            "P",
+            "int",
+            ["null", "string"],
+            array(["null", "double"]),
+            {"type": "map", "values": "bytes"},
+        ),
         record("N", "null", array(record("I", "null", "boolean"))),
     ]
     for schema in plain:
@@ -205,7 +242,8 @@ def test_a_payload_that_the_schema_bounds_is_not_walked_through():
 def test_an_error_of_a_payload_names_the_byte(payload, text):
     with pytest.raises(OutOfBounds, match=text):
         check_payload(payload, bounds_of(LINK, {"Link": LINK}))
-    check_payload(payload[:0], bounds_of(LINK, {"Link": LINK}))  # too short, which the decoder finds
+    # Too short, which the decoder finds.
+    check_payload(payload[:0], bounds_of(LINK, {"Link": LINK}))
 
 
 def test_the_message_after_hostile_ones_is_read(memory_root):
@@ -217,18 +255,27 @@ def test_the_message_after_hostile_ones_is_read(memory_root):
             producer.produce("t", value)
         assert producer.flush(20) == 0
     conf = {"bootstrap.servers": memory_root, "group.id": "g", "auto.offset.reset": "earliest"}
-    with DeserializingConsumer({**conf, "value.deserializer": AvroDeserializer(client)}) as consumer:
+    with DeserializingConsumer(
+        {**conf, "value.deserializer": AvroDeserializer(client)}
+    ) as consumer:
         consumer.subscribe(["t"])
-        with pytest.raises(ValueDeserializationError, match=rf"{TOO_DEEP}.*topic 't', partition 0, offset 0"):
+        with pytest.raises(
+            ValueDeserializationError, match=rf"{TOO_DEEP}.*topic 't', partition 0, offset 0"
+        ):
             next_message(consumer)
-        with pytest.raises(ValueDeserializationError, match=r"no branch -1, but 2 .*topic 't', partition 0, offset 1"):
+        with pytest.raises(
+            ValueDeserializationError,
+            match=r"no branch -1, but 2 .*topic 't', partition 0, offset 1",
+        ):
             next_message(consumer)
         message = next_message(consumer)
         assert message.value() == {"f0": None}
 
 
 def test_a_value_of_json_for_unions_in_unions_is_converted_once():
-    schema = prepared(json.dumps(record("A", ["A", record("B", ["A", "B"], "int")], "int")), ()).parsed
+    schema = prepared(
+        json.dumps(record("A", ["A", record("B", ["A", "B"], "int")], "int")), ()
+    ).parsed
     value: Any = {}  # each level lacks f1, so it is neither A nor B
     for _ in range(60):
         value = {"f0": value}
@@ -252,9 +299,12 @@ def test_a_value_of_json_for_unions_in_unions_is_converted_once():
 
 
 def definitions(levels: int, part: Any, last: Any) -> dict[str, Any]:
-    """A schema with a chain of definitions, each of which is `part` with `NEXT` in place of the next one."""
+    """A schema with a chain of definitions, each of which is `part` with `NEXT` in place of the
+    next one.
+    """
     made = {
-        f"d{level}": json.loads(json.dumps(part).replace("NEXT", f"#/$defs/d{level + 1}")) for level in range(levels)
+        f"d{level}": json.loads(json.dumps(part).replace("NEXT", f"#/$defs/d{level + 1}"))
+        for level in range(levels)
     }
     return {"$ref": "#/$defs/d0", "$defs": {**made, f"d{levels}": last}}
 
@@ -265,29 +315,57 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 STEPS = "it takes too many steps"
 
 HANGING = {
-    "2^28 paths of allOf": (definitions(28, {"allOf": [NEXT, NEXT]}, {"type": "object"}), {}, STEPS),
+    "2^28 paths of allOf": (
+        definitions(28, {"allOf": [NEXT, NEXT]}, {"type": "object"}),
+        {},
+        STEPS,
+    ),
     "2^28 paths of anyOf": (definitions(28, {"anyOf": [NEXT, NEXT]}, {"type": "object"}), 1, STEPS),
     "a path more with each level": (
         {"properties": {"a": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "required": ["z"]},
         json.loads('{"a":' * 60 + "{}" + "}" * 60),
         STEPS,
     ),
-    "a pattern that backtracks": ({"pattern": BACKTRACKING}, "a" * 5000 + "b", "may take too long for a text of 5001"),
+    "a pattern that backtracks": (
+        {"pattern": BACKTRACKING},
+        "a" * 5000 + "b",
+        "may take too long for a text of 5001",
+    ),
     "a pattern in a part with a draft": (
         {"$schema": DRAFT_7, "items": {"$schema": DRAFT_7, "pattern": BACKTRACKING}},
         ["a" * 5000 + "b"],
         "may take too long for a text of 5001",
     ),
-    "a pattern for names": ({"patternProperties": {BACKTRACKING: {}}}, {"a" * 5000 + "b": 1}, "may take too long"),
+    "a pattern for names": (
+        {"patternProperties": {BACKTRACKING: {}}},
+        {"a" * 5000 + "b": 1},
+        "may take too long",
+    ),
     "a pattern for other names": (
         {"patternProperties": {BACKTRACKING: {}}, "additionalProperties": False},
         {"a" * 5000 + "b": 1},
         "may take too long",
     ),
-    "loops beside each other": ({"pattern": "a*a*a*a*a*b$"}, "a" * 5000, "str does not conform to pattern"),
-    "loops in each other": ({"pattern": "^(a+)+$"}, "a" * 5000 + "b", "str does not conform to pattern"),
-    "unique items that cannot be sorted": ({"uniqueItems": True}, [{"a": i % 29_999} for i in range(30_000)], "unique"),
-    "large texts of errors": ({"anyOf": [False] * 300}, ["x" * 1000] * 1000, "does not conform to anyOf"),
+    "loops beside each other": (
+        {"pattern": "a*a*a*a*a*b$"},
+        "a" * 5000,
+        "str does not conform to pattern",
+    ),
+    "loops in each other": (
+        {"pattern": "^(a+)+$"},
+        "a" * 5000 + "b",
+        "str does not conform to pattern",
+    ),
+    "unique items that cannot be sorted": (
+        {"uniqueItems": True},
+        [{"a": i % 29_999} for i in range(30_000)],
+        "unique",
+    ),
+    "large texts of errors": (
+        {"anyOf": [False] * 300},
+        ["x" * 1000] * 1000,
+        "does not conform to anyOf",
+    ),
     "an enumeration for each item": (
         {"items": {"enum": [f"a{i}" for i in range(9000)]}},
         ["b"] * 20_000,
@@ -308,14 +386,23 @@ def test_a_value_of_json_that_takes_too_long_to_check_is_refused(other, schema, 
     ("schema", "text"),
     [
         (
-            {"enum": [{"a": i} for i in range(9000)], "$schema": "http://json-schema.org/draft-04/schema#"},
+            {
+                "enum": [{"a": i} for i in range(9000)],
+                "$schema": "http://json-schema.org/draft-04/schema#",
+            },
             "array in it",
         ),
         ({"type": [{"a": i} for i in range(9000)]}, "array in it"),
-        ({"properties": {f"a{i}": {"type": "string"} for i in range(SCHEMA_PARTS_MAX)}}, "objects and arrays"),
+        (
+            {"properties": {f"a{i}": {"type": "string"} for i in range(SCHEMA_PARTS_MAX)}},
+            "objects and arrays",
+        ),
         ({"pattern": "a{9999999999999999999}"}, "a regular expression cannot be read"),
         ({"pattern": "(" * 9000 + ")" * 9000}, "nested"),
-        ({"patternProperties": {"^(a+)+$": {}}, "unevaluatedProperties": False}, "beside unevaluatedProperties"),
+        (
+            {"patternProperties": {"^(a+)+$": {}}, "unevaluatedProperties": False},
+            "beside unevaluatedProperties",
+        ),
         ({"items": {"$schema": DRAFT_7}}, "stands in a schema of the draft"),
     ],
 )
@@ -336,7 +423,8 @@ def union(name: str, count: int) -> list[Any]:
         (
             "JSON",
             definitions(28, {"allOf": [NEXT, NEXT]}, {"type": "object"}),
-            definitions(28, {"allOf": [NEXT, NEXT]}, {"type": "object", "title": "new"}) | {"title": "new"},
+            definitions(28, {"allOf": [NEXT, NEXT]}, {"type": "object", "title": "new"})
+            | {"title": "new"},
             "more than 500000 steps",
         ),
     ],
@@ -347,7 +435,10 @@ def test_a_comparison_ends_and_counts_as_incompatible(other, schema_type, old, n
 
 
 def test_a_value_of_json_is_written_as_deep_as_it_is_read(client):
-    serializer, deserializer = JSONSerializer("{}", client), JSONDeserializer(None, schema_registry_client=client)
+    serializer, deserializer = (
+        JSONSerializer("{}", client),
+        JSONDeserializer(None, schema_registry_client=client),
+    )
     deepest = json.loads("[" * VALUE_DEPTH_MAX + "]" * VALUE_DEPTH_MAX)
     assert deserializer(serializer(deepest, VALUE), VALUE) == deepest
     with pytest.raises(SerializationError, match=TOO_DEEP):
@@ -358,7 +449,10 @@ TEXTS = st.text("ab1 .@-\n", max_size=12)
 
 
 @given(
-    st.sampled_from(["^(a|b)*$", "a+b+", "^[ab]{2,4}$", r"^(\d+\.)*\d+$", "(a?b?)+1$", "^[^@]+@[^@]+$", r"\.|-"]), TEXTS
+    st.sampled_from(
+        ["^(a|b)*$", "a+b+", "^[ab]{2,4}$", r"^(\d+\.)*\d+$", "(a?b?)+1$", "^[^@]+@[^@]+$", r"\.|-"]
+    ),
+    TEXTS,
 )
 def test_both_matchers_find_the_same(pattern, text):
     found = re.search(pattern.replace("$", r"\Z"), text) is not None
@@ -372,7 +466,9 @@ def test_both_matchers_find_the_same(pattern, text):
 
 def proto(text: str) -> Any:
     """The first message of a file."""
-    return GetMessageClass(next(iter(parse(f'syntax="proto3"; {text}', ()).message_types_by_name.values())))
+    return GetMessageClass(
+        next(iter(parse(f'syntax="proto3"; {text}', ()).message_types_by_name.values()))
+    )
 
 
 @pytest.mark.parametrize(
@@ -390,7 +486,10 @@ def test_a_proto_file_without_end_is_refused(client, text, reason):
 
 
 def test_signs_in_comments_and_texts_of_a_proto_file_do_not_count(client):
-    text = f'syntax="proto3"; /* {"{ " * 30_000} */ // {"{ ; " * 30_000}\noption java_package = "{"{;" * 15_000}";'
+    text = (
+        f'syntax="proto3"; /* {"{ " * 30_000} */ // {"{ ; " * 30_000}\noption java_package ='
+        f' "{"{;" * 15_000}";'
+    )
     assert client.register_schema("t-value", Schema(text + " message A {}", "PROTOBUF")) == 1
 
 
@@ -412,7 +511,9 @@ message In { repeated Wide w = 1; }"""
 
 
 def test_messages_without_fields_do_not_take_the_memory_of_all_fields():
-    kind = proto(WIDE + " message Wide {" + "".join(f"double f{i} = {i};" for i in range(1, 3000)) + "}")
+    kind = proto(
+        WIDE + " message Wide {" + "".join(f"double f{i} = {i};" for i in range(1, 3000)) + "}"
+    )
     empty, entry = b"\x0a\x00", b"\x12\x02\x12\x00"
     within = b"\x1a" + bytes((0x80 | 100, 1)) + empty * 114
     for payload in (empty * 20_000, entry * 20_000, within * 200):
@@ -422,7 +523,11 @@ def test_messages_without_fields_do_not_take_the_memory_of_all_fields():
             decode(payload, kind)
     for payload in (empty * 10, within + entry):
         assert len(decode(payload, kind).w) in (0, 10)
-    filled = kind(w=[{"f1": 1.0, "f7": 2.0}] * 3).SerializeToString() + b"\x22\x05other" + b"\x1d1234" * 9000
+    filled = (
+        kind(w=[{"f1": 1.0, "f7": 2.0}] * 3).SerializeToString()
+        + b"\x22\x05other"
+        + b"\x1d1234" * 9000
+    )
     check_payload_of_protobuf(filled, kind.DESCRIPTOR)
 
 

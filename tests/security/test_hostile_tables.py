@@ -1,4 +1,6 @@
-"""A table made to do harm: nothing outside the topic is touched, no memory is spent, and the error says where it is."""
+"""A table made to do harm: nothing outside the topic is touched, no memory is spent, and the error
+says where it is.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def store() -> MemoryStore:
 
 FORGERIES: dict[str, Change] = {
     "a head nested without end": in_head(lambda head: DEEP),
-    "a head with a number of 5000 digits": in_head(lambda head: head.replace("[3]", f"[{'9' * 5000}]")),
+    "a head with a number of 5000 digits": in_head(
+        lambda head: head.replace("[3]", f"[{'9' * 5000}]")
+    ),
     "a head with a key twice": in_head(lambda head: head[:-1] + ',"time":1}'),
     "a time that no engine can hold": in_head(lambda head: head.replace('"time":', '"time":9')),
     "a negative time": in_head(lambda head: head.replace('"time":', '"time":-')),
@@ -64,14 +68,25 @@ FORGERIES: dict[str, Change] = {
     "a negative number of rows": in_tag("deltaq.batches", lambda tag: "[[0,2,0,-1],[0,1,0,2]]"),
     "a row behind the last one": in_tag("deltaq.batches", lambda tag: "[[0,2,5,1]]"),
     "a row twice": in_tag("deltaq.batches", lambda tag: "[[0,2,0,1],[0,3,0,1]]"),
-    "a row without an offset": in_tag("deltaq.file", lambda tag: tag.replace('"rows":1', '"rows":2')),
-    "more offsets than a batch has numbers for": in_tag("deltaq.batches", lambda tag: "[[0,2,0,1,2]]"),
+    "a row without an offset": in_tag(
+        "deltaq.file", lambda tag: tag.replace('"rows":1', '"rows":2')
+    ),
+    "more offsets than a batch has numbers for": in_tag(
+        "deltaq.batches", lambda tag: "[[0,2,0,1,2]]"
+    ),
     "no batches": in_tag("deltaq.batches", lambda tag: "[]"),
-    "a number of rows beyond 64 bits": in_tag("deltaq.file", lambda tag: tag.replace('"rows":1', f'"rows":{10**30}')),
-    "a footer larger than the file": in_tag("deltaq.file", lambda tag: tag.replace('"footer":[', '"footer":[99999')),
-    "a footer of negative size": in_tag("deltaq.file", lambda tag: tag.replace('"footer":[', '"footer":[-')),
+    "a number of rows beyond 64 bits": in_tag(
+        "deltaq.file", lambda tag: tag.replace('"rows":1', f'"rows":{10**30}')
+    ),
+    "a footer larger than the file": in_tag(
+        "deltaq.file", lambda tag: tag.replace('"footer":[', '"footer":[99999')
+    ),
+    "a footer of negative size": in_tag(
+        "deltaq.file", lambda tag: tag.replace('"footer":[', '"footer":[-')
+    ),
     "an append time that no engine can hold": in_tag(
-        "deltaq.file", lambda tag: tag.replace('{"version"', '{"append_time":999999999999999999,"version"')
+        "deltaq.file",
+        lambda tag: tag.replace('{"version"', '{"append_time":999999999999999999,"version"'),
     ),
     "a file larger than memory": in_add(lambda add: replace(add, size=10**15)),
     "a file of negative size": in_add(lambda add: replace(add, size=-5)),
@@ -127,7 +142,8 @@ def test_a_path_out_of_the_topic_is_refused_without_a_store_request(store, path,
     assert isinstance(raised, Corrupt)
     assert error.code() == KafkaError._BAD_MSG
     assert asked, "the log was read"
-    logs = ("topics/t/_delta_log/", "topics/t/_deltaq/log/", "groups/g/")  # the second is the archive of the first
+    # The second is the archive of the first.
+    logs = ("topics/t/_delta_log/", "topics/t/_deltaq/log/", "groups/g/")
     assert [key for key in asked if not key.startswith(logs)] == []
     assert str(raised).isprintable(), "what the path holds is escaped"
 
@@ -151,7 +167,9 @@ def test_a_removal_of_a_path_out_of_the_topic_removes_nothing(tmp_path):
 
 @pytest.fixture
 def checkpointed(tmp_path: Path) -> LocalStore:
-    """A topic of three records on disk, with a checkpoint of delta-rs and a fourth record behind it."""
+    """A topic of three records on disk, with a checkpoint of delta-rs and a fourth record behind
+    it.
+    """
     store = LocalStore(str(tmp_path))
     with Producer(bootstrap_servers=str(tmp_path), store=store) as producer:
         for number in range(LAST):
@@ -185,13 +203,17 @@ def test_a_hostile_checkpoint_pointer_is_ignored(checkpointed, pointer):
 @pytest.mark.fault("K4")
 @pytest.mark.parametrize("action", ["sidecar", "checkpointMetadata"])
 def test_a_checkpoint_with_sidecars_is_skipped_without_losing_files(checkpointed, action):
-    """It is sound but for that: without the files that its sidecars name, the topic would look empty."""
+    """It is sound but for that: without the files that its sidecars name, the topic would look
+    empty.
+    """
     key = f"topics/t/_delta_log/{LAST:020d}.checkpoint.parquet"
     rows = pq.read_table(pa.BufferReader(checkpointed.get(key)))
     kept = rows.filter(rows["add"].is_null()).drop_columns(list({action} & {*rows.column_names}))
     places = [{"path": "../../../etc/passwd"}, *[None] * (kept.num_rows - 1)]
     sink = io.BytesIO()
-    pq.write_table(kept.append_column(action, pa.array(places, pa.struct([("path", pa.string())]))), sink)
+    pq.write_table(
+        kept.append_column(action, pa.array(places, pa.struct([("path", pa.string())]))), sink
+    )
     checkpointed.put(key, sink.getvalue())
     assert Topic("t", store=checkpointed).to_arrow().num_rows == 4
 
@@ -236,13 +258,17 @@ def test_long_values_below_a_list_are_counted_too(store, whole, monkeypatch):
         monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", 2_000_000)
     else:
         monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", 2_000_000)
-    names = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["h" * 100_000]))
+    names = pa.DictionaryArray.from_arrays(
+        pa.array([0] * rows, pa.int32()), pa.array(["h" * 100_000])
+    )
     pairs = pa.StructArray.from_arrays([names, pa.array([b""] * rows)], ["key", "value"])
     headers = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), pairs)
     table = pa.table({"value": pa.array([b"v"] * rows)})
     data = as_segment(table, rows)
     sink = io.BytesIO()
-    pq.write_table(pq.read_table(io.BytesIO(data)).set_column(4, "_headers", headers), sink, store_schema=False)
+    pq.write_table(
+        pq.read_table(io.BytesIO(data)).set_column(4, "_headers", headers), sink, store_schema=False
+    )
     replace_file(store, sink.getvalue(), rows)
     with pytest.raises(Corrupt, match="bytes of memory"):
         Topic("t", store=store).to_arrow(end=3)
@@ -250,7 +276,9 @@ def test_long_values_below_a_list_are_counted_too(store, whole, monkeypatch):
 
 @pytest.mark.fault("X4")
 def test_often_referenced_long_values_that_fit_are_read(store, monkeypatch):
-    """The worst case is far beyond the limit, what the rows refer to is not: counting must tell the two apart."""
+    """The worst case is far beyond the limit, what the rows refer to is not: counting must tell the
+    two apart.
+    """
     rows = 1000
     value = pa.DictionaryArray.from_arrays(
         pa.array([0] * (rows - 1) + [1], pa.int32()), pa.array([b"", b"x" * 100_000])
@@ -301,7 +329,9 @@ def test_an_extension_type_in_a_file_runs_no_code(store):
     table = pa.table({"value": [b"v"]}).cast(pa.schema([field]))
     columns = pq.read_table(io.BytesIO(as_segment(table, 1)))
     sink = io.BytesIO()
-    pq.write_table(columns.cast(pa.schema([*list(columns.schema)[:-1], field])), sink, store_schema=True)
+    pq.write_table(
+        columns.cast(pa.schema([*list(columns.schema)[:-1], field])), sink, store_schema=True
+    )
     replace_file(store, sink.getvalue(), 1)
     assert Topic("t", store=store).to_arrow()["value"].to_pylist() == [b"value 0", b"value 1", b"v"]
     assert not Trap.sprung
@@ -349,7 +379,9 @@ def test_a_schema_with_a_key_twice_is_refused():
 
 
 @pytest.mark.fault("K6")
-@pytest.mark.parametrize(("levels", "is_read"), [(NESTING_MAX - 1, True), (NESTING_MAX, False), (5_000, False)])
+@pytest.mark.parametrize(
+    ("levels", "is_read"), [(NESTING_MAX - 1, True), (NESTING_MAX, False), (5_000, False)]
+)
 def test_a_schema_of_types_within_types_is_read_up_to_a_limit(levels, is_read):
     struct = '{"type":"struct","fields":[{"name":"a","nullable":true,"metadata":{},"type":'
     text = struct + struct * levels + '"string"' + "}]}" * (levels + 1)
@@ -390,7 +422,9 @@ def test_offsets_in_a_file_that_contradict_the_log_stop_the_consumer_at_that_off
 def test_partitions_in_a_file_that_contradict_the_log_stop_the_consumer_at_that_offset(store):
     table = pq.read_table(io.BytesIO(as_segment(pa.table({"value": [b"v"]}), 1)))
     sink = io.BytesIO()
-    pq.write_table(table.set_column(0, "_partition", pa.array([1], pa.int32())), sink, store_schema=False)
+    pq.write_table(
+        table.set_column(0, "_partition", pa.array([1], pa.int32())), sink, store_schema=False
+    )
     replace_file(store, sink.getvalue(), 1)
     found, error = read_until_error(store)
     assert found == [b"value 0", b"value 1"]
@@ -407,7 +441,12 @@ def test_an_entry_in_two_slots_is_delivered_once(store):
 
 @pytest.mark.fault("B1")
 def test_a_second_spelling_of_a_version_is_no_entry(store):
-    for name in ("3.json", "+0000000000000000003.json", "00000000000000000004.JSON", "00000000000000000004.json.tmp"):
+    for name in (
+        "3.json",
+        "+0000000000000000003.json",
+        "00000000000000000004.JSON",
+        "00000000000000000004.json.tmp",
+    ):
         store.put(f"topics/t/_delta_log/{name}", store.get(entry_key(LAST)))
     topic = Topic("t", store=store)
     assert topic.to_arrow()["value"].to_pylist() == [b"value 0", b"value 1", b"value 2"]

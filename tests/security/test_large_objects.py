@@ -57,7 +57,9 @@ class Place:
 
 
 @pytest.fixture(params=["memory", "local", pytest.param("s3", marks=pytest.mark.s3)])
-def place(request: pytest.FixtureRequest, local_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(
+    request: pytest.FixtureRequest, local_root: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
     if request.param == "local":
         yield Place(open_store(local_root), local_root)
         return
@@ -120,7 +122,9 @@ def test_a_large_checkpoint_does_not_replace_entries(place: Place):
 
 def test_a_large_data_file_is_not_read(place: Place):
     produce_three(place.store)
-    (key, *_) = [found.key for found in place.store.list(topic_folder("t")) if found.key.endswith(".parquet")]
+    (key, *_) = [
+        found.key for found in place.store.list(topic_folder("t")) if found.key.endswith(".parquet")
+    ]
     place.make(key)
     with pytest.raises(Corrupt, match=refused(place, key)):
         Topic("t", store=place.store).to_arrow()

@@ -1,7 +1,8 @@
 """Nothing secret is ever shown, and nothing that is shown can be mistaken for something else.
 
-A whole session runs with planted secrets, the root logger at its most talkative, against a server that quotes all that
-it is sent. Then everything that was said, raised, returned or written is searched for them.
+A whole session runs with planted secrets, the root logger at its most talkative, against a server
+that quotes all that it is sent. Then everything that was said, raised, returned or written is
+searched for them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,30 @@ from typing import Any
 import pytest
 
 from deltaq import Consumer, Corrupt, KafkaException, Message, Producer, Topic, TopicPartition
-from deltaq.admin import AdminClient, ConfigEntry, ConfigResource, NewPartitions, NewTopic, TopicCollection
+from deltaq.admin import (
+    AdminClient,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    TopicCollection,
+)
 from deltaq.store import open_store
 
-KEY_ID, SECRET, TOKEN = "AKIAPLANTED000000001", "planted/secret+0123456789abcdefghij", "plantedSessionToken==ZZZZ"
+KEY_ID, SECRET, TOKEN = (
+    "AKIAPLANTED000000001",
+    "planted/secret+0123456789abcdefghij",
+    "plantedSessionToken==ZZZZ",
+)
 SAS, USER, PASSWORD = "sv=2024&sig=plantedSignature%3D", "planteduser", "plantedpassword"
 PLANTED = [KEY_ID, SECRET, TOKEN, "plantedSignature", USER, PASSWORD]
 FORGED = "x\n2026-01-01 CRITICAL all is lost\r\x1b[2J\u2028"
 
 
 class Mirror(BaseHTTPRequestHandler):
-    """Refuses everything, and quotes the request in the answer, as servers do with a signature that does not match."""
+    """Refuses everything, and quotes the request in the answer, as servers do with a signature that
+    does not match.
+    """
 
     status = 403
     message = ""
@@ -41,8 +55,10 @@ class Mirror(BaseHTTPRequestHandler):
         request = f"{self.path} {dict(self.headers)}"
         self.quoted.append(request)
         code = "SignatureDoesNotMatch" if self.status == 403 else "InternalError"
-        text = self.message or f"you sent {request.replace('<', '')}; secrets are {' '.join(PLANTED)}"
-        body = f"<Error><Code>{code}</Code><Message>{text}</Message><StringToSign>{request}</StringToSign></Error>"
+        text = (
+            self.message or f"you sent {request.replace('<', '')}; secrets are {' '.join(PLANTED)}"
+        )
+        body = f"<Error><Code>{code}</Code><Message>{text}</Message><StringToSign>{request}</StringToSign></Error>"  # noqa: E501
         self.send_response(self.status)
         self.send_header("Content-Length", str(len(body.encode())))
         self.end_headers()
@@ -57,7 +73,9 @@ class Mirror(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name in [name for name in os.environ if name.startswith(("AWS_", "MINIO_", "GOOGLE_", "AZURE_"))]:
+    for name in [
+        name for name in os.environ if name.startswith(("AWS_", "MINIO_", "GOOGLE_", "AZURE_"))
+    ]:
         monkeypatch.delenv(name)
     Mirror.quoted.clear()
     Mirror.status, Mirror.message = 403, ""
@@ -89,7 +107,9 @@ def log_lines() -> Iterator[list[str]]:
 
 
 def everything(error: BaseException | None) -> str:
-    """All that hangs on an exception: traceback, arguments, attributes, what it came from, and its pickle."""
+    """All that hangs on an exception: traceback, arguments, attributes, what it came from, and its
+    pickle.
+    """
     if error is None:
         return ""
     text = "".join(traceback.format_exception(error)) + repr(error) + repr(vars(error))
@@ -115,10 +135,24 @@ def session(conf: dict[str, Any]) -> list[str]:
     """Everything a program might do, and every answer that it gets."""
     answers = []
     reports: list[str] = []
-    fast = {"message.timeout.ms": 200, "linger.ms": 0, "error_cb": lambda error: reports.append(repr(error))}
-    with Producer(conf | fast, on_delivery=lambda error, message: reports.append(f"{error} {message}")) as producer:
-        answers += [said(lambda: producer.produce("t", b"v", b"k")), said(lambda: producer.flush(5)), repr(producer)]
-        answers += [said(lambda: producer.list_topics(timeout=5)), said(producer.cluster_id), repr(vars(producer))]
+    fast = {
+        "message.timeout.ms": 200,
+        "linger.ms": 0,
+        "error_cb": lambda error: reports.append(repr(error)),
+    }
+    with Producer(
+        conf | fast, on_delivery=lambda error, message: reports.append(f"{error} {message}")
+    ) as producer:
+        answers += [
+            said(lambda: producer.produce("t", b"v", b"k")),
+            said(lambda: producer.flush(5)),
+            repr(producer),
+        ]
+        answers += [
+            said(lambda: producer.list_topics(timeout=5)),
+            said(producer.cluster_id),
+            repr(vars(producer)),
+        ]
         answers.append(said(lambda: pickle.dumps(producer)))
     with AdminClient(conf) as admin:
         answers += [
@@ -126,7 +160,10 @@ def session(conf: dict[str, Any]) -> list[str]:
             said(lambda: admin.delete_topics(["u"])),
             repr(admin),
         ]
-        answers += [said(lambda: admin.describe_topics(TopicCollection(["t"]))), said(admin.list_topics)]
+        answers += [
+            said(lambda: admin.describe_topics(TopicCollection(["t"]))),
+            said(admin.list_topics),
+        ]
         answers.append(said(lambda: admin.describe_cluster().result(5)))
     topic = Topic("t", conf=conf)
     answers += [
@@ -136,13 +173,24 @@ def session(conf: dict[str, Any]) -> list[str]:
         repr(topic),
         said(lambda: pickle.dumps(topic)),
     ]
-    reading = {"group.id": "g", "auto.offset.reset": "earliest", "error_cb": lambda error: reports.append(repr(error))}
+    reading = {
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "error_cb": lambda error: reports.append(repr(error)),
+    }
     consumer = Consumer(conf | reading | {"session.timeout.ms": 6000})
     consumer.assign([TopicPartition("t", 0)])
     for _ in range(3):
         answers.append(said(lambda: consumer.poll(0.1)))
-    answers += [said(lambda: consumer.committed([TopicPartition("t", 0)])), repr(consumer), repr(vars(consumer))]
-    answers += [said(lambda: consumer.commit(asynchronous=False)), said(lambda: pickle.dumps(consumer))]
+    answers += [
+        said(lambda: consumer.committed([TopicPartition("t", 0)])),
+        repr(consumer),
+        repr(vars(consumer)),
+    ]
+    answers += [
+        said(lambda: consumer.commit(asynchronous=False)),
+        said(lambda: pickle.dumps(consumer)),
+    ]
     answers.append(said(consumer.close))
     return answers + reports
 
@@ -151,9 +199,17 @@ def found_in(texts: list[str]) -> list[str]:
     return [secret for secret in PLANTED for text in texts if secret in text]
 
 
-OPTIONS = {"store.access_key_id": KEY_ID, "store.secret_access_key": SECRET, "store.session_token": TOKEN}
+OPTIONS = {
+    "store.access_key_id": KEY_ID,
+    "store.secret_access_key": SECRET,
+    "store.session_token": TOKEN,
+}
 ENVIRONMENTS = {
-    "AWS": {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": TOKEN},
+    "AWS": {
+        "AWS_ACCESS_KEY_ID": KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_SESSION_TOKEN": TOKEN,
+    },
     "MinIO": {"MINIO_S3_ACCESS_KEY": KEY_ID, "MINIO_S3_SECRET_ACCESS_KEY": SECRET},
 }
 
@@ -161,9 +217,15 @@ ENVIRONMENTS = {
 @pytest.mark.fault("K5")
 @pytest.mark.parametrize("status", [403, 500])
 @pytest.mark.parametrize("planted_in", ["options", *ENVIRONMENTS])
-def test_a_session_with_a_bucket_that_refuses_shows_no_secret(endpoint, log_lines, monkeypatch, planted_in, status):
+def test_a_session_with_a_bucket_that_refuses_shows_no_secret(
+    endpoint, log_lines, monkeypatch, planted_in, status
+):
     Mirror.status = status
-    conf: dict[str, Any] = {"bootstrap.servers": "s3://bucket/pre", "store.endpoint": endpoint, "store.retries": 0}
+    conf: dict[str, Any] = {
+        "bootstrap.servers": "s3://bucket/pre",
+        "store.endpoint": endpoint,
+        "store.retries": 0,
+    }
     conf |= {"store.region": "us-east-1"}
     if planted_in == "options":
         conf |= OPTIONS
@@ -178,7 +240,9 @@ def test_a_session_with_a_bucket_that_refuses_shows_no_secret(endpoint, log_line
 @pytest.mark.fault("K5")
 @pytest.mark.parametrize("kind", ["memory", "local"])
 def test_a_session_on_local_disk_shows_and_writes_no_secret(log_lines, monkeypatch, kind, tmp_path):
-    for name, value in [(name, value) for names in ENVIRONMENTS.values() for name, value in names.items()]:
+    for name, value in [
+        (name, value) for names in ENVIRONMENTS.values() for name, value in names.items()
+    ]:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", SAS)
     root = "memory://planted" if kind == "memory" else str(tmp_path / "root")
@@ -212,7 +276,10 @@ MISTAKES: list[dict[str, Any]] = [
     OPTIONS | {"store.proxy_url": f"http://{USER}:{PASSWORD}@[bad"},
     OPTIONS | {"store.session_token": f"{TOKEN}\n"},
     {"store.sas_key": SAS, "bootstrap.servers": "az://container/x"},
-    {"store.service_account_key": f'{{"private_key":"{SECRET}"', "bootstrap.servers": "gs://bucket"},
+    {
+        "store.service_account_key": f'{{"private_key":"{SECRET}"',
+        "bootstrap.servers": "gs://bucket",
+    },
     {"sasl.password": PASSWORD, "sasl.username": USER, "security.protocol": "nonsense"},
 ]
 
@@ -220,7 +287,10 @@ MISTAKES: list[dict[str, Any]] = [
 @pytest.mark.fault("K5")
 @pytest.mark.parametrize("url", URLS, ids=range(len(URLS)))
 def test_a_root_with_credentials_is_refused_and_not_repeated(log_lines, url):
-    texts = [said(lambda: Producer({"bootstrap.servers": url})), said(lambda: Topic("t", bootstrap_servers=url))]
+    texts = [
+        said(lambda: Producer({"bootstrap.servers": url})),
+        said(lambda: Topic("t", bootstrap_servers=url)),
+    ]
     assert all("Traceback" in text for text in texts), "it is refused"
     assert found_in([re.sub(r"File .*\n.*\n", "", text) for text in texts] + log_lines) == []
 
@@ -229,7 +299,9 @@ def test_a_root_with_credentials_is_refused_and_not_repeated(log_lines, url):
 @pytest.mark.parametrize("mistake", MISTAKES, ids=range(len(MISTAKES)))
 def test_a_configuration_error_does_not_show_a_secret_beside_it(log_lines, mistake):
     conf = {"bootstrap.servers": "s3://bucket/pre", "store.region": "us-east-1"} | mistake
-    assert found_in([said(lambda: Producer(conf)), said(lambda: AdminClient(conf)), *log_lines]) == []
+    assert (
+        found_in([said(lambda: Producer(conf)), said(lambda: AdminClient(conf)), *log_lines]) == []
+    )
 
 
 # --- what others chose the text of ---
@@ -242,7 +314,11 @@ def shows_a_forged_line(text: str) -> bool:
 @pytest.mark.fault("K7")
 def test_a_server_answer_cannot_forge_a_log_line(endpoint, caplog):
     Mirror.message = FORGED
-    conf: dict[str, Any] = {"bootstrap.servers": "s3://bucket/pre", "store.endpoint": endpoint, "store.retries": 0}
+    conf: dict[str, Any] = {
+        "bootstrap.servers": "s3://bucket/pre",
+        "store.endpoint": endpoint,
+        "store.retries": 0,
+    }
     conf |= OPTIONS | {"store.region": "us-east-1"}
     with pytest.raises(KafkaException) as caught:
         Topic("t", conf=conf).exists()
@@ -305,6 +381,10 @@ def test_a_foreign_file_with_a_forged_name_is_reported_in_one_line(tmp_path: Pat
         while (message := consumer.poll(10)) is not None and message.error() is None:
             pass
     assert message is not None
-    for text in (str(caught.value), str(message.error()), *(record.getMessage() for record in caplog.records)):
+    for text in (
+        str(caught.value),
+        str(message.error()),
+        *(record.getMessage() for record in caplog.records),
+    ):
         assert not shows_a_forged_line(text), repr(text)
     assert caplog.records

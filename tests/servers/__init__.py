@@ -1,1 +1,3 @@
-"""Real object stores for the tests: built from their Go modules, started on this machine, stopped and removed again."""
+"""Real object stores for the tests: built from their Go modules, started on this machine, stopped
+and removed again.
+"""

@@ -19,7 +19,8 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(server: LocalServer, arguments: Sequence[str]) -> int:
-    """Start the server; run `-- COMMAND ...` with the server's environment, or wait; stop it. The exit status.
+    """Start the server; run `-- COMMAND ...` with the server's environment, or wait; stop it. The
+    exit status.
 
     That is the command's own; 69 if this machine cannot build the server; 1 if it does not run.
     """
@@ -70,7 +71,9 @@ def _run_alone(server: LocalServer, parent: int) -> int:
 
 
 def _has_ended(server: LocalServer) -> bool:
-    """No signal may come in between: it could leave the lock of a `Popen` taken, and to stop would wait for ever."""
+    """No signal may come in between: it could leave the lock of a `Popen` taken, and to stop would
+    wait for ever.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
         return server.has_ended()

@@ -1,7 +1,8 @@
 """Servers written in Go, built once into `.tools/` from a pinned version of their module.
 
-`python -m tests.servers.go_programs` builds all of them. It needs nothing but Python's standard library, so that it can
-run beside the making of `.venv`. Exit status: 0 built, 69 (EX_UNAVAILABLE) no Go or no network, 1 anything else.
+`python -m tests.servers.go_programs` builds all of them. It needs nothing but Python's standard
+library, so that it can run beside the making of `.venv`. Exit status: 0 built, 69 (EX_UNAVAILABLE)
+no Go or no network, 1 anything else.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ NO_NETWORK = (
 
 
 class CannotBuild(Exception):
-    """This machine has no Go, or no way to the modules: no fault of the program, and the text says what to do."""
+    """This machine has no Go, or no way to the modules: no fault of the program, and the text says
+    what to do.
+    """
 
 
 class BuildFailed(Exception):
@@ -60,7 +63,9 @@ class BuildFailed(Exception):
 
 @dataclass(frozen=True)
 class GoProgram:
-    """A program and where it comes from: `version` is pinned, so that every machine tests the same server."""
+    """A program and where it comes from: `version` is pinned, so that every machine tests the same
+    server.
+    """
 
     name: str
     package: str
@@ -68,11 +73,15 @@ class GoProgram:
 
     @property
     def path(self) -> Path:
-        """The executable, once it is built. The version is part of it: another pin is another build."""
+        """The executable, once it is built. The version is part of it: another pin is another
+        build.
+        """
         return TOOLS / f"{self.name}@{self.version}" / self.name
 
     def build(self) -> Path:
-        """Build it unless that is done; its path. Minutes the first time. CannotBuild, BuildFailed."""
+        """Build it unless that is done; its path. Minutes the first time. CannotBuild,
+        BuildFailed.
+        """
         go = shutil.which("go")
         with one_at_a_time(self.name):
             if self.path.exists():
@@ -81,7 +90,11 @@ class GoProgram:
                 raise CannotBuild(
                     f"{self.name} is built with Go, and there is none here; get it from https://go.dev/dl"
                 )
-            print(f"Building {self.name} {self.version}: minutes the first time ...", file=sys.stderr, flush=True)
+            print(
+                f"Building {self.name} {self.version}: minutes the first time ...",
+                file=sys.stderr,
+                flush=True,
+            )
             self.path.parent.mkdir(exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=TOOLS) as folder:
                 self._install(go, folder)
@@ -89,15 +102,20 @@ class GoProgram:
         return self.path
 
     def _install(self, go: str, folder: str) -> None:
-        # At the lowest priority: tests may be running beside it. Without C, so that no compiler of it is needed.
+        # At the lowest priority: tests may be running beside it. Without C, so that no compiler of
+        # it is needed.
         command = ["nice", "-n", "19", go, "install", f"{self.package}@{self.version}"]
         environment = {**os.environ, "GOBIN": folder, "CGO_ENABLED": "0", **FEW_COLLECTIONS}
-        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, check=False
+        )
         if done.returncode == 0:
             return
         said = "\n".join(done.stderr.strip().splitlines()[-10:])
         if any(sign in done.stderr for sign in NO_NETWORK):
-            raise CannotBuild(f"{self.name} is built from Go modules, and they cannot be reached:\n{said}")
+            raise CannotBuild(
+                f"{self.name} is built from Go modules, and they cannot be reached:\n{said}"
+            )
         raise BuildFailed(f"{self.name} does not build:\n{said}")
 
 

@@ -1,7 +1,7 @@
 """Removes a server and its files once the process that started it is gone, however that ended.
 
-`python guard.py FOLDER` reads the server's process id, or 0 for none, from its standard input, line by line. At the end
-of the input it kills the last one named and removes the folder.
+`python guard.py FOLDER` reads the server's process id, or 0 for none, from its standard input, line
+by line. At the end of the input it kills the last one named and removes the folder.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Apache Kafka, one broker. `python -m tests.servers.kafka` runs it until Ctrl-C; with `-- COMMAND`, for as long as the
-command takes."""
+"""Apache Kafka, one broker. `python -m tests.servers.kafka` runs it until Ctrl-C; with `--
+COMMAND`, for as long as the command takes.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ group.initial.rebalance.delay.ms=0
 
 
 class KafkaBroker(LocalServer):
-    """A broker that is its own controller, with Kafka's defaults: it answers before anything is synced to disk."""
+    """A broker that is its own controller, with Kafka's defaults: it answers before anything is
+    synced to disk.
+    """
 
     program = KAFKA
 
@@ -53,20 +56,33 @@ class KafkaBroker(LocalServer):
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"DELTAQ_BENCH_KAFKA": self.address, "DELTAQ_BENCH_KAFKA_VERSION": self.program.version}
+        return {
+            "DELTAQ_BENCH_KAFKA": self.address,
+            "DELTAQ_BENCH_KAFKA_VERSION": self.program.version,
+        }
 
     def _prepare(self, executable: Path) -> None:
         about = {"host": HOST, "port": self.port, "controller": free_port(), "data": self.data}
         self._settings.write_text(_PROPERTIES.format(**about))
         tool = ["kafka.tools.StorageTool"]
         cluster = self._java(executable, [*tool, "random-uuid"]).splitlines()[-1]
-        self._java(executable, [*tool, "format", "--standalone", "-t", cluster, "-c", str(self._settings)])
+        self._java(
+            executable, [*tool, "format", "--standalone", "-t", cluster, "-c", str(self._settings)]
+        )
 
     def _command(self, executable: Path) -> list[str]:
         if not self._settings.exists():
             self._prepare(executable)
         memory = [f"-Xms{HEAP}", f"-Xmx{HEAP}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-        return ["java", *memory, *_QUIET, "-cp", f"{executable}/*", "kafka.Kafka", str(self._settings)]
+        return [
+            "java",
+            *memory,
+            *_QUIET,
+            "-cp",
+            f"{executable}/*",
+            "kafka.Kafka",
+            str(self._settings),
+        ]
 
     def _environment(self) -> dict[str, str]:
         return {}
@@ -90,7 +106,9 @@ class KafkaBroker(LocalServer):
         command = ["java", *_QUIET, "-cp", f"{jars}/*", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise ServerFailed(f"{' '.join(arguments[:2])} of Kafka failed:\n{(done.stdout + done.stderr)[-2000:]}")
+            raise ServerFailed(
+                f"{' '.join(arguments[:2])} of Kafka failed:\n{(done.stdout + done.stderr)[-2000:]}"
+            )
         return done.stdout
 
 

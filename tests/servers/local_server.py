@@ -20,8 +20,9 @@ __all__ = ["HOST", "READY_S", "LocalServer", "Program", "ServerFailed", "free_po
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
-"""Below the ports that systems give to clients. A client that calls a dead server's port from that very port would
-connect to itself, and keep the server from coming back."""
+"""Below the ports that systems give to clients. A client that calls a dead server's port from that
+very port would connect to itself, and keep the server from coming back.
+"""
 
 READY_S = 60.0
 """How long a server may take until it answers."""
@@ -53,8 +54,8 @@ class Program(Protocol):
 class LocalServer(ABC):
     """One server: `start`, then at will `kill` and `restart`, at last `stop`.
 
-    `restart` takes the same port and data. It is gone, with its temporary files, when `stop` was called or when this
-    process ended, in whatever way. Also a context manager.
+    `restart` takes the same port and data. It is gone, with its temporary files, when `stop` was
+    called or when this process ended, in whatever way. Also a context manager.
     """
 
     program: ClassVar[Program]
@@ -143,7 +144,9 @@ class LocalServer(ABC):
     # --- one process of it ---
 
     def _run(self, executable: Path, port_timeout_s: float = 0.0) -> None:
-        """Start it and wait for its answer. `port_timeout_s`: how long to retry while its port is in use."""
+        """Start it and wait for its answer. `port_timeout_s`: how long to retry while its port is
+        in use.
+        """
         give_up_at = time.monotonic() + port_timeout_s
         while True:
             self._spawn(executable)
@@ -152,12 +155,20 @@ class LocalServer(ABC):
             said = self._log().read_text(errors="replace")
             self._end(signal.SIGKILL)
             if "address already in use" not in said.lower() or time.monotonic() > give_up_at:
-                text = f"{self.program.name} does not answer at {HOST}:{self.port}; its log ends:\n{said[-2000:]}"
+                text = (
+                    f"{self.program.name} does not answer at {HOST}:{self.port}; its log "
+                    f"ends:\n{said[-2000:]}"
+                )
                 raise ServerFailed(text)
 
     def _spawn(self, executable: Path) -> None:
-        # Nothing of our own environment or home can change what it does, and it leaves nothing there.
-        environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(self._scratch), **self._environment()}
+        # Nothing of our own environment or home can change what it does, and it leaves nothing
+        # there.
+        environment = {
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": str(self._scratch),
+            **self._environment(),
+        }
         with self._log().open("wb") as log:
             self._process = subprocess.Popen(
                 self._command(executable),

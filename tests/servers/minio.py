@@ -1,4 +1,6 @@
-"""MinIO. `python -m tests.servers.minio` runs it until Ctrl-C; with `-- COMMAND`, for as long as the command takes."""
+"""MinIO. `python -m tests.servers.minio` runs it until Ctrl-C; with `-- COMMAND`, for as long as
+the command takes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ class MinioServer(S3Server):
     program = MINIO
 
     def _command(self, executable: Path) -> list[str]:
-        return [str(executable), "server", "--quiet", "--address", f"{HOST}:{self.port}", str(self.data)]
+        return [
+            str(executable),
+            "server",
+            "--quiet",
+            "--address",
+            f"{HOST}:{self.port}",
+            str(self.data),
+        ]
 
     def _environment(self) -> dict[str, str]:
         return {

@@ -1,4 +1,6 @@
-"""An S3 server as a process of its own, on a free port of the loopback interface, with credentials of its own."""
+"""An S3 server as a process of its own, on a free port of the loopback interface, with credentials
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class S3Server(LocalServer):
         }
 
     def _answers(self) -> bool:
-        """Wait until it serves the bucket, which is made if it is not there; False if it ended or time is over."""
+        """Wait until it serves the bucket, which is made if it is not there; False if it ended or
+        time is over.
+        """
         client = Minio(
             f"{HOST}:{self.port}",
             self.access_key,

@@ -1,4 +1,6 @@
-"""Spark's standalone cluster from the installed pyspark package: a master, and workers that start executors."""
+"""Spark's standalone cluster from the installed pyspark package: a master, and workers that start
+executors.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,11 @@ class SparkMaster(_SparkServer):
 
     def _command(self, executable: Path) -> list[str]:
         place = ["--host", HOST, "--port", str(self.port), "--webui-port", "0"]
-        return [str(executable / "bin/spark-class"), "org.apache.spark.deploy.master.Master", *place]
+        return [
+            str(executable / "bin/spark-class"),
+            "org.apache.spark.deploy.master.Master",
+            *place,
+        ]
 
     def _is_ready(self) -> bool:
         try:
@@ -96,7 +102,16 @@ class SparkWorker(_SparkServer):
         self._master = master
 
     def _command(self, executable: Path) -> list[str]:
-        place = ["--host", HOST, "--port", str(self.port), "--webui-port", "0", "--work-dir", str(self.data)]
+        place = [
+            "--host",
+            HOST,
+            "--port",
+            str(self.port),
+            "--webui-port",
+            "0",
+            "--work-dir",
+            str(self.data),
+        ]
         size = ["--cores", "1", "--memory", WORKER_MEMORY]
         program = "org.apache.spark.deploy.worker.Worker"
         return [str(executable / "bin/spark-class"), program, *place, *size, self._master.url]

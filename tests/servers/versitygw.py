@@ -1,4 +1,6 @@
-"""versitygw: S3 over a folder, an implementation that shares no code with MinIO. Runs as `tests.servers.minio` does."""
+"""versitygw: S3 over a folder, an implementation that shares no code with MinIO. Runs as
+`tests.servers.minio` does.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""Simulation tests: producers, readers and group members on a simulated store, with injected faults."""
+"""Simulation tests: producers, readers and group members on a simulated store, with injected
+faults.
+"""

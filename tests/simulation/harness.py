@@ -17,7 +17,9 @@ ROOT = "memory://simulated"
 
 
 class Actor(Protocol):
-    """An actor of the run. `act` is started again, on a new machine, whenever its machine was killed."""
+    """An actor of the run. `act` is started again, on a new machine, whenever its machine was
+    killed.
+    """
 
     name: str
     is_done: bool
@@ -42,7 +44,8 @@ class Harness:
         self.may_be_missing = scenario.auto_create or scenario.recreates  # the topic, at times
         self.faults_ended = False  # results that have not arrived by now never will
         self.tokens: list[tuple[str, str]] = []  # (value, token) of sends whose outcome is unknown
-        self.resolved: list[tuple[str, bool]] = []  # (value, whether it is in the log) of resolved outcomes
+        # (value, whether it is in the log) of resolved outcomes.
+        self.resolved: list[tuple[str, bool]] = []
         self.unexpected: list[str] = []  # what no client should have reported
 
     def chance(self, probability: float) -> bool:
@@ -56,7 +59,9 @@ class Harness:
         return int(self.world.scheduler.random.random() * number)
 
     def clock_error_s(self) -> float:
-        """A random clock error in seconds; every other one is small enough for maintenance to trust the clock."""
+        """A random clock error in seconds; every other one is small enough for maintenance to trust
+        the clock.
+        """
         most_s = CLOCK_TOLERANCE_S - 1 if self.chance(0.5) else 3600
         return self.between(-most_s, most_s)
 
@@ -65,7 +70,9 @@ class Harness:
         self.unexpected.append(f"{self.world.scheduler.now:.6f} {what}")
 
     def keep_alive(self, actor: Actor, rest_s: float = 3.0) -> Callable[[], None]:
-        """A thread of the director that runs one actor, on a new machine whenever the last one was killed."""
+        """A thread of the director that runs one actor, on a new machine whenever the last one was
+        killed.
+        """
 
         def restart() -> None:
             number = 0

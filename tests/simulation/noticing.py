@@ -15,8 +15,9 @@ from tests.simulation.scenario import Scenario
 __all__ = ["expect_notice"]
 
 SEEDS_MAX = 200
-"""Any change in the random draws changes the runs of all seeds. So each mutation names the seed that noticed it last,
-which is tried first."""
+"""Any change in the random draws changes the runs of all seeds. So each mutation names the seed
+that noticed it last, which is tried first.
+"""
 
 
 def expect_notice(
@@ -28,7 +29,9 @@ def expect_notice(
     """Some seed notices the mutation, and nothing without it."""
     with _silent():
         mutation(patch)
-        noticed = next((seed for seed in (last, *range(SEEDS_MAX)) if problems(seed, scenario(seed))), None)
+        noticed = next(
+            (seed for seed in (last, *range(SEEDS_MAX)) if problems(seed, scenario(seed))), None
+        )
         assert noticed is not None, f"{SEEDS_MAX} seeds did not notice"
         patch.undo()
         assert not problems(noticed, scenario(noticed)), f"seed {noticed} is not about the mutation"

@@ -32,7 +32,9 @@ from tests.simulation.scenario import OTHER, TOPIC, Scenario, scenario_of
 __all__ = ["Verdict", "simulate"]
 
 TIMEOUT_S = 600.0
-"""Simulated seconds after the end of the faults within which the run must end: nothing may wait for ever."""
+"""Simulated seconds after the end of the faults within which the run must end: nothing may wait for
+ever.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,12 @@ class Verdict:
     store_writes: dict[str, list[tuple[int, str, str]]]
 
 
-def simulate(seed: int, scenario: Scenario | None = None, crash: CrashPoint | None = None) -> Verdict:
-    """Execute and check the run of `seed`; `scenario` replaces its own. Raises SimulationError if it does not end."""
+def simulate(
+    seed: int, scenario: Scenario | None = None, crash: CrashPoint | None = None
+) -> Verdict:
+    """Execute and check the run of `seed`; `scenario` replaces its own. Raises SimulationError if
+    it does not end.
+    """
     harness = Harness(scenario or scenario_of(seed), seed, crash)
     with harness.world, instrumented(harness):
         harness.world.run(lambda: _run_scenario(harness), harness.director)
@@ -90,14 +96,24 @@ def _run_scenario(harness: Harness) -> None:
     if not scenario.auto_create:
         _create_topic(harness)
     if scenario.resubscribes:
-        with AdminClient({"bootstrap.servers": ROOT}, store=harness.director.store, clock=clock) as admin:
+        with AdminClient(
+            {"bootstrap.servers": ROOT}, store=harness.director.store, clock=clock
+        ) as admin:
             result_of(harness.director, admin.create_topics([NewTopic(OTHER, 2)])[OTHER])
     senders: list[Actor] = [
-        Sender(harness, f"sender-{number}", scenario.group_commit(number)) for number in range(scenario.producers)
+        Sender(harness, f"sender-{number}", scenario.group_commit(number))
+        for number in range(scenario.producers)
     ]
-    others: list[Actor] = [Reader(harness, f"reader-{number}") for number in range(scenario.readers)]
-    others += [Member(harness, f"member-{number}", f"instance-{number % 3}") for number in range(scenario.members)]
-    others += [Maintainer(harness, f"maintainer-{number}") for number in range(scenario.maintainers)]
+    others: list[Actor] = [
+        Reader(harness, f"reader-{number}") for number in range(scenario.readers)
+    ]
+    others += [
+        Member(harness, f"member-{number}", f"instance-{number % 3}")
+        for number in range(scenario.members)
+    ]
+    others += [
+        Maintainer(harness, f"maintainer-{number}") for number in range(scenario.maintainers)
+    ]
     sending = [clock.start_thread(harness.keep_alive(actor), actor.name) for actor in senders]
     following = [clock.start_thread(harness.keep_alive(actor), actor.name) for actor in others]
     injecting = clock.start_thread(lambda: inject_faults(harness), "faults")
@@ -120,7 +136,10 @@ def _create_topic(harness: Harness) -> None:
     admin = AdminClient({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock)
     try:
         result_of(
-            machine, admin.create_topics([NewTopic(TOPIC, scenario.partitions, config=dict(scenario.topic))])[TOPIC]
+            machine,
+            admin.create_topics(
+                [NewTopic(TOPIC, scenario.partitions, config=dict(scenario.topic))]
+            )[TOPIC],
         )
         if scenario.orphan:
             name = names.data_file_name(machine.clock.unique_id())
@@ -132,10 +151,19 @@ def _create_topic(harness: Harness) -> None:
 def _read_to_end(harness: Harness) -> None:
     """A new consumer reads every partition to its end."""
     machine = harness.world.machine("last reader")
-    conf = {"bootstrap.servers": ROOT, "group.id": "last", "enable.auto.commit": False, "enable.partition.eof": True}
-    with Consumer(conf | {"auto.offset.reset": "earliest"}, store=machine.store, clock=machine.clock) as consumer:
+    conf = {
+        "bootstrap.servers": ROOT,
+        "group.id": "last",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    with Consumer(
+        conf | {"auto.offset.reset": "earliest"}, store=machine.store, clock=machine.clock
+    ) as consumer:
         metadata = consumer.list_topics(TOPIC).topics[TOPIC]
-        partitions = [TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in metadata.partitions]
+        partitions = [
+            TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in metadata.partitions
+        ]
         harness.history.assign(machine.name, {(TOPIC, tp.partition): 0 for tp in partitions})
         consumer.assign(partitions)
         ends: set[int] = set()
@@ -156,8 +184,12 @@ def _check_unknown_outcomes(harness: Harness, stored: set[str]) -> list[str]:
     machine, problems = harness.world.machine("resolver"), []
     for value, is_in_log in harness.resolved:
         if is_in_log != (value in stored):
-            problems.append(f"{value!r} was resolved as {is_in_log} during the run, and the log says otherwise")
-    with Producer({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock) as producer:
+            problems.append(
+                f"{value!r} was resolved as {is_in_log} during the run, and the log says otherwise"
+            )
+    with Producer(
+        {"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock
+    ) as producer:
         for value, token in harness.tokens:
             try:
                 is_in_log = producer.resolve(TOPIC, token)
@@ -167,7 +199,9 @@ def _check_unknown_outcomes(harness: Harness, stored: set[str]) -> list[str]:
             else:
                 harness.network.count("an unknown outcome was resolved")
                 if is_in_log != (value in stored):
-                    problems.append(f"{value!r} was resolved as {is_in_log}, and the log says otherwise")
+                    problems.append(
+                        f"{value!r} was resolved as {is_in_log}, and the log says otherwise"
+                    )
     return problems
 
 

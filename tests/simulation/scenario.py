@@ -1,4 +1,6 @@
-"""The scenario of a run, derived from its seed: the actors, the settings and the possible faults."""
+"""The scenario of a run, derived from its seed: the actors, the settings and the possible
+faults.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,22 @@ KINDS = ("no faults", "lossy network", "suspensions", "maintenance", "mixed", "g
 class Scenario:
     """What happens in a run.
 
-    `messages` are per producer, which rests up to `rest_s` seconds after every few of them. With `batch_messages`, a
-    batch is full and does not wait for the one before it.
+    `messages` are per producer, which rests up to `rest_s` seconds after every few of them. With
+    `batch_messages`, a batch is full and does not wait for the one before it.
 
-    `pauses` last seconds, `sleeps` longer than a client relies on its head. `recreates`: the topic is deleted and
-    created again; `grows`: it gets more partitions. `topic` has its settings. `reset`: what readers do about an offset
-    out of range. `orphan`: an uploaded file is never committed.
+    `pauses` last seconds, `sleeps` longer than a client relies on its head. `recreates`: the topic
+    is deleted and created again; `grows`: it gets more partitions. `topic` has its settings.
+    `reset`: what readers do about an offset out of range. `orphan`: an uploaded file is never
+    committed.
 
-    `maintainers` rest up to `maintenance_rest_s` between rounds. They and, with `background_maintenance`, the clients
-    use the settings in `maintenance`. `eager_group_commit`: group commit also at a low load, except for as many
-    producers as `without_group_commit`.
+    `maintainers` rest up to `maintenance_rest_s` between rounds. They and, with
+    `background_maintenance`, the clients use the settings in `maintenance`. `eager_group_commit`:
+    group commit also at a low load, except for as many producers as `without_group_commit`.
 
-    Group members use the assignor `strategy`, and with `static` have a `group.instance.id`. With `auto_commit` they
-    commit by themselves, and have no callback for revoked partitions; otherwise they call `commit`. With
-    `resubscribes` they change their subscriptions at times. `is_calm`: nothing happens to them but rebalances.
+    Group members use the assignor `strategy`, and with `static` have a `group.instance.id`. With
+    `auto_commit` they commit by themselves, and have no callback for revoked partitions; otherwise
+    they call `commit`. With `resubscribes` they change their subscriptions at times. `is_calm`:
+    nothing happens to them but rebalances.
     """
 
     producers: int
@@ -88,12 +92,23 @@ class Scenario:
 
 
 def scenario_of(seed: int, kind: str | None = None) -> Scenario:
-    """The scenario of `seed`. `kind` is one of `KINDS`; if None, it is drawn from all but "groups"."""
+    """The scenario of `seed`. `kind` is one of `KINDS`; if None, it is drawn from all but
+    "groups".
+    """
     # Another text here, or another order of draws below, changes the scenarios of all seeds.
     chance = random.Random(f"script of {seed}")
     mixed = "mixed"
     drawn = chance.choice(
-        ["no faults", "lossy network", "suspensions", "maintenance", "maintenance", mixed, mixed, mixed]
+        [
+            "no faults",
+            "lossy network",
+            "suspensions",
+            "maintenance",
+            "maintenance",
+            mixed,
+            mixed,
+            mixed,
+        ]
     )
     kind = kind or drawn
     # Messages must not be lost without faults either.
@@ -109,7 +124,11 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
     scenario = Scenario(
         producers=1 if groups else chance.randint(2 if kind == "suspensions" else 1, 4),
         readers=0 if groups else chance.randint(1, 2),
-        members=chance.randint(2, 5) if groups else 2 if kind == "suspensions" else chance.choice([0, 1, 2, 2]),
+        members=chance.randint(2, 5)
+        if groups
+        else 2
+        if kind == "suspensions"
+        else chance.choice([0, 1, 2, 2]),
         partitions=chance.randint(1, 6 if groups else 3),
         messages=60 if kind == "suspensions" else chance.choice([30, 45] if long else [10, 30, 60]),
         rest_s=15.0 if long or groups else chance.choice([1.0, 1.0, 10.0]),
@@ -136,7 +155,9 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
         eager_group_commit=sometimes(0.7),
         without_group_commit=chance.choice([0, 0, 1]),
         batch_messages=chance.choice([2, 10_000]),
-        strategy=chance.choice(["range", "roundrobin", "sticky", "cooperative-sticky", "cooperative-sticky"]),
+        strategy=chance.choice(
+            ["range", "roundrobin", "sticky", "cooperative-sticky", "cooperative-sticky"]
+        ),
         static=sometimes(0.2),
         auto_commit=sometimes(0.4),
         resubscribes=groups and sometimes(0.5),
@@ -145,7 +166,9 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
 
 
 def calmed(scenario: Scenario) -> Scenario:
-    """The scenario with nothing that could let a member return a record of another one again: `is_calm`."""
+    """The scenario with nothing that could let a member return a record of another one again:
+    `is_calm`.
+    """
     return replace(
         scenario,
         faults=Faults(),
@@ -199,12 +222,16 @@ def _maintenance_settings(chance: random.Random) -> MaintenanceSettings:
 
 
 def _archiving(seed: int, settings: MaintenanceSettings) -> MaintenanceSettings:
-    """The settings with room in the log's folder for a few names, which only stores that are not remote heed."""
+    """The settings with room in the log's folder for a few names, which only stores that are not
+    remote heed.
+    """
     chance = random.Random(f"archive of {seed}")
     listed, interval = chance.choice([200, 600, 25_600]), chance.choice([1, 3])
     # The limit is 28 KiB, or so near that the threads that commit reach it as well.
     limit = min(listed + 100 * interval, settings.listed_bytes_limit)
-    return replace(settings, listed_bytes_max=listed, archive_interval=interval, listed_bytes_limit=limit)
+    return replace(
+        settings, listed_bytes_max=listed, archive_interval=interval, listed_bytes_limit=limit
+    )
 
 
 def _faults(chance: random.Random, kind: str) -> Faults:
@@ -214,12 +241,16 @@ def _faults(chance: random.Random, kind: str) -> Faults:
     if kind == "no faults":
         return Faults()
     if kind == "lossy network":
-        return Faults(lost_request=rate(0.3), lost_answer=0.3, late=0.3, conflict=rate(0.2), damage=rate(0.05))
+        return Faults(
+            lost_request=rate(0.3), lost_answer=0.3, late=0.3, conflict=rate(0.2), damage=rate(0.05)
+        )
     if kind == "suspensions":
         stall_s = chance.choice([15.0, 10 * HEAD_PROOF_S, 10 * HEAD_PROOF_S])
         return Faults(stall=0.1, stall_again=0.9, stall_s=stall_s, late=rate(0.05))
     if kind == "maintenance":
-        return Faults(stall=rate(0.08), stall_s=chance.choice([5.0, 6 * HEAD_PROOF_S]), stale_list=rate(0.3))
+        return Faults(
+            stall=rate(0.08), stall_s=chance.choice([5.0, 6 * HEAD_PROOF_S]), stale_list=rate(0.3)
+        )
     # Members are suspended while they commit, for longer than their session.
     stall, stall_s = (rate(0.15), 20.0) if kind == "groups" else (rate(0.04), 10.0)
     return Faults(

@@ -98,12 +98,18 @@ SOMETIMES: dict[str | None, tuple[str, ...]] = {
         "the leader committed an offset of another member",
     ),
 }
-"""Events that must occur somewhere in a set of runs, by kind of scenario; otherwise the runs do not test what they are
-meant to."""
+"""Events that must occur somewhere in a set of runs, by kind of scenario; otherwise the runs do not
+test what they are meant to.
+"""
 
-COVERING: dict[str | None, tuple[int, ...]] = {None: (167, 115, 64, 137, 21), "groups": (25, 1, 21, 6, 68)}
-"""By kind of scenario, few seeds in which all of `SOMETIMES` occurred when `python -m tests.simulation --runs` named
-them. Any change in the random draws changes what occurs; tests then need more seeds and take longer."""
+COVERING: dict[str | None, tuple[int, ...]] = {
+    None: (167, 115, 64, 137, 21),
+    "groups": (25, 1, 21, 6, 68),
+}
+"""By kind of scenario, few seeds in which all of `SOMETIMES` occurred when `python -m
+tests.simulation --runs` named them. Any change in the random draws changes what occurs; tests then
+need more seeds and take longer.
+"""
 
 Result = tuple[int, str, "Counter[str]"]
 """Seed, what is wrong (empty: nothing), and what happened."""
@@ -127,9 +133,13 @@ def missing(happened: Counter[str], kind: str | None = None) -> list[str]:
 
 
 def covering(happened: Mapping[int, Counter[str]], kind: str | None = None) -> list[int]:
-    """Few of the seeds in which each required event occurs that occurs in any of them, the most eventful ones first."""
+    """Few of the seeds in which each required event occurs that occurs in any of them, the most
+    eventful ones first.
+    """
     left, chosen = set(SOMETIMES.get(kind, ())), list[int]()
-    while gains := {seed: found for seed, events in happened.items() if (found := left & events.keys())}:
+    while gains := {
+        seed: found for seed, events in happened.items() if (found := left & events.keys())
+    }:
         chosen.append(max(gains, key=lambda seed: len(gains[seed])))
         left -= gains[chosen[-1]]
     return chosen
@@ -144,7 +154,9 @@ def results(seeds: Sequence[int], kind: str | None = None) -> Iterator[Result]:
     processors: SimpleQueue[int] = context.SimpleQueue()
     for processor in PROCESSORS:
         processors.put(processor)
-    with ProcessPoolExecutor(len(PROCESSORS) or os.cpu_count(), context, _begin, (processors,)) as pool:
+    with ProcessPoolExecutor(
+        len(PROCESSORS) or os.cpu_count(), context, _begin, (processors,)
+    ) as pool:
         yield from pool.map(partial(run_seed, kind=kind), seeds, chunksize=5)
 
 

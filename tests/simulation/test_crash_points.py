@@ -53,7 +53,8 @@ def operations(victim: str) -> int:
 @pytest.mark.fault("P1", "P2", "P3", "P4", "R1", "R4")
 @pytest.mark.parametrize(
     ("victim", "after"),
-    # A reader writes nothing, so what it leaves behind is the same before and after each of its reads.
+    # A reader writes nothing, so what it leaves behind is the same before and after each of its
+    # reads.
     [*((victim, after) for victim in WRITERS for after in (False, True)), (READER, True)],
 )
 def test_a_crash_at_any_store_operation_loses_and_doubles_nothing(victim, after):
@@ -61,7 +62,9 @@ def test_a_crash_at_any_store_operation_loses_and_doubles_nothing(victim, after)
     for number in range(1 + after, operations(victim) + 1, depth(3, 1)):
         verdict = simulate(SEED, QUIET, CrashPoint(victim, number, after))
         where = f"{victim} crashed {'after' if after else 'before'} its store operation {number}"
-        assert verdict.happened[f"crashed {'after' if after else 'before'} an operation"] == 1, where
+        assert verdict.happened[f"crashed {'after' if after else 'before'} an operation"] == 1, (
+            where
+        )
         assert not verdict.problems, f"{where}\n{verdict.problems}"
 
 
@@ -72,8 +75,10 @@ REMOVAL = ("a dead member was removed", "a dead member lost its partitions")
 @pytest.mark.fault("R1", "R4")
 @pytest.mark.parametrize("victim", ["member-0.0", "member-1.0"])
 def test_the_group_replaces_a_member_that_crashed_after_any_of_its_writes(victim):
-    """The other member goes on, and the victim joins again. Between two writes the store stays as it is, so these are
-    all the states that it can leave behind as it joins, gets partitions, commits, releases and leaves."""
+    """The other member goes on, and the victim joins again. Between two writes the store stays as
+    it is, so these are all the states that it can leave behind as it joins, gets partitions,
+    commits, releases and leaves.
+    """
     undisturbed = simulate(SEED, SHARED)
     assert not undisturbed.problems
     assert undisturbed.happened["a partition was released"]
@@ -140,8 +145,9 @@ OUTCOMES = (
 
 @cache
 def maintenance(maintainers: int, seed: int) -> tuple[int, dict[int, str]]:
-    """The first seed, from this one on, whose victim does every step of maintenance; and the steps of its operations
-    that write, by number."""
+    """The first seed, from this one on, whose victim does every step of maintenance; and the steps
+    of its operations that write, by number.
+    """
     for tried in range(seed, seed + 20):
         verdict = simulate(tried, replace(MAINTAINED, maintainers=maintainers))
         assert not verdict.problems
@@ -170,17 +176,27 @@ def crash_points(writes: dict[int, str], *, of_each_step: bool) -> list[int]:
 @pytest.mark.fault("M1", "M6", "P2")
 @pytest.mark.parametrize(
     ("maintainers", "first_seed", "after", "share"),
-    [(1, 1, False, slice(0, None, 2)), (1, 1, False, slice(1, None, 2)), (2, 39, True, slice(None))],
+    [
+        (1, 1, False, slice(0, None, 2)),
+        (1, 1, False, slice(1, None, 2)),
+        (2, 39, True, slice(None)),
+    ],
     ids=["alone, before, even", "alone, before, odd", "two at once, after"],
 )
 def test_another_maintainer_goes_on_wherever_one_crashed(maintainers, first_seed, after, share):
-    """Between two writes of one process the store stays as it is, so these are all the states it can leave behind: it
-    crashed behind one write, or before the next one. Beside another maintainer, each step is tried twice."""
+    """Between two writes of one process the store stays as it is, so these are all the states it
+    can leave behind: it crashed behind one write, or before the next one. Beside another
+    maintainer, each step is tried twice.
+    """
     seed, writes = maintenance(maintainers, first_seed)
     for number in crash_points(writes, of_each_step=maintainers > 1)[share][:: depth(5, 1)]:
         verdict = simulate(
-            seed, replace(MAINTAINED, maintainers=maintainers), CrashPoint("maintainer-0.0", number, after)
+            seed,
+            replace(MAINTAINED, maintainers=maintainers),
+            CrashPoint("maintainer-0.0", number, after),
         )
         where = f"crashed {'after' if after else 'before'} its store operation {number}"
-        assert verdict.happened[f"crashed {'after' if after else 'before'} an operation"] == 1, where
+        assert verdict.happened[f"crashed {'after' if after else 'before'} an operation"] == 1, (
+            where
+        )
         assert not verdict.problems, f"{where}\n{verdict.problems}"

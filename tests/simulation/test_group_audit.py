@@ -1,4 +1,6 @@
-"""The audit of groups finds each breach of their rules in hand-made logs and histories, and no other."""
+"""The audit of groups finds each breach of their rules in hand-made logs and histories, and no
+other.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from deltaq.testing import ManualClock
 from deltaq.testing.history import Operation
 from deltaq.testing.history import SeenRecord as Seen
 from deltaq.testing.simulation.disk import Disk
-from tests.simulation.audit.group import HEARTBEATS, IN_FLIGHT_S, MOVE_S, GroupAudit, GroupEntry, audit_group
+from tests.simulation.audit.group import (
+    HEARTBEATS,
+    IN_FLIGHT_S,
+    MOVE_S,
+    GroupAudit,
+    GroupEntry,
+    audit_group,
+)
 from tests.simulation.audit.hand_over import STOP_S, check_hand_overs, check_once
 from tests.simulation.audit.oracle import Place, Record
 from tests.simulation.audit.topic import Audit, Removal
@@ -21,7 +30,9 @@ from tests.simulation.audit.topic import Audit, Removal
 SESSION_S = 6.0
 
 
-def member(client: str, assigned: Iterable[int], owned: dict[int, int], instance: str | None = None) -> dict[str, Any]:
+def member(
+    client: str, assigned: Iterable[int], owned: dict[int, int], instance: str | None = None
+) -> dict[str, Any]:
     """A member of topic `t`; `owned` has the generation since when, by partition."""
     return {
         "client": client,
@@ -56,8 +67,22 @@ def clean() -> list[GroupEntry]:
     return [
         entry(0, "JOIN", "", -1, {}, head(1, a_1=member("a", [0, 1], {0: 1, 1: 1}))),
         entry(1, "COMMIT OFFSETS", "a-1", 1, {0: 5, 1: 5}),
-        entry(2, "JOIN", "", -1, {}, head(2, a_1=member("a", [0], {0: 1, 1: 1}), b_1=member("b", [1], {}))),
-        entry(3, "RELEASE", "a-1", 2, {1: 7}, head(2, a_1=member("a", [0], {0: 1}), b_1=member("b", [1], {1: 2}))),
+        entry(
+            2,
+            "JOIN",
+            "",
+            -1,
+            {},
+            head(2, a_1=member("a", [0], {0: 1, 1: 1}), b_1=member("b", [1], {})),
+        ),
+        entry(
+            3,
+            "RELEASE",
+            "a-1",
+            2,
+            {1: 7},
+            head(2, a_1=member("a", [0], {0: 1}), b_1=member("b", [1], {1: 2})),
+        ),
         entry(4, "COMMIT OFFSETS", "b-1", 2, {1: 8}),
         entry(5, "LEAVE", "b-1", 2, {1: 9}, head(3, a_1=member("a", [0, 1], {0: 1, 1: 3}))),
         entry(6, "COMMIT OFFSETS", "a-1", 3, {0: 6, 1: 10}),
@@ -66,10 +91,13 @@ def clean() -> list[GroupEntry]:
 
 
 def audited(
-    entries: list[GroupEntry], beats: dict[str, list[float]] | None = None, shown: dict[str, Any] | None = None
+    entries: list[GroupEntry],
+    beats: dict[str, list[float]] | None = None,
+    shown: dict[str, Any] | None = None,
 ) -> list[str]:
-    """The problems of a log. Unless `beats` says otherwise, all members have a heartbeat each second. Those of b show
-    `shown`."""
+    """The problems of a log. Unless `beats` says otherwise, all members have a heartbeat each
+    second. Those of b show `shown`.
+    """
     disk = Disk("audited", ManualClock())
     every_second = [float(at) for at in range(100)]
     for name in ("a-1", "b-1", "b-2"):
@@ -91,7 +119,10 @@ def commit(after: int, by: str, generation: int, **offsets: int) -> Change:
     committed = {f"t/id/{partition[1:]}": offset for partition, offset in offsets.items()}
 
     def add(entries: list[GroupEntry]) -> None:
-        entries.insert(after + 1, GroupEntry(99, after + 0.5, "COMMIT OFFSETS", by, generation, committed, None))
+        entries.insert(
+            after + 1,
+            GroupEntry(99, after + 0.5, "COMMIT OFFSETS", by, generation, committed, None),
+        )
 
     return add
 
@@ -112,7 +143,16 @@ def combined(after: int = 3, to: int = 8) -> list[GroupEntry]:
     """Member a, the leader, commits for b what b shows."""
     return [
         *clean()[: after + 1],
-        GroupEntry(after + 1, after + 1.5, "COMMIT OFFSETS", "a-1", 2, {"t/id/1": to}, None, is_combined=True),
+        GroupEntry(
+            after + 1,
+            after + 1.5,
+            "COMMIT OFFSETS",
+            "a-1",
+            2,
+            {"t/id/1": to},
+            None,
+            is_combined=True,
+        ),
     ]
 
 
@@ -130,7 +170,14 @@ def test_a_leader_may_commit_what_a_member_shows():
         (combined(to=9), SHOWN),
         ([*clean()[:5], replace(combined()[-1], version=5, landed=5.5)], SHOWN),
     ],
-    ids=["nothing shown", "older generation", "older version", "not shown", "another offset", "a newer commit"],
+    ids=[
+        "nothing shown",
+        "older generation",
+        "older version",
+        "not shown",
+        "another offset",
+        "a newer commit",
+    ],
 )
 def test_a_leader_that_commits_anything_else_is_found(entries, shown):
     (problem,) = audited(entries, shown=shown)
@@ -139,14 +186,29 @@ def test_a_leader_that_commits_anything_else_is_found(entries, shown):
 
 def test_a_leader_that_commits_for_a_former_member_is_found():
     (entry,) = combined()[-1:]
-    assert audited([*clean()[:6], replace(entry, version=6, landed=6.5, offsets={"t/id/1": 10})], shown=SHOWN) != []
+    assert (
+        audited(
+            [*clean()[:6], replace(entry, version=6, landed=6.5, offsets={"t/id/1": 10})],
+            shown=SHOWN,
+        )
+        != []
+    )
 
 
 A_ALONE = {"a_1": member("a", [0, 1], {0: 1, 1: 3})}
 BREACHES: dict[str, tuple[Change, str]] = {
-    "a former owner commits": (commit(3, "a-1", 2, p1=8), "commits t/id/1, which Owner(member='b-1', since=2) owns"),
-    "an owner commits for a time before it owned": (commit(3, "b-1", 1, p1=8), "commits t/id/1, which Owner"),
-    "an outsider commits beside members": (commit(3, "", -1, p1=8), "commits t/id/1, and is no member"),
+    "a former owner commits": (
+        commit(3, "a-1", 2, p1=8),
+        "commits t/id/1, which Owner(member='b-1', since=2) owns",
+    ),
+    "an owner commits for a time before it owned": (
+        commit(3, "b-1", 1, p1=8),
+        "commits t/id/1, which Owner",
+    ),
+    "an outsider commits beside members": (
+        commit(3, "", -1, p1=8),
+        "commits t/id/1, and is no member",
+    ),
     "a former member commits": (commit(7, "b-1", 3, p1=11), "commits t/id/1, and is no member"),
     "a commit names a generation to come": (commit(3, "b-1", 3, p1=8), "in a generation after 2"),
     "a committed offset moves back": (commit(4, "b-1", 2, p1=6), "moves t/id/1 back from 8 to 6"),
@@ -177,11 +239,16 @@ BREACHES: dict[str, tuple[Change, str]] = {
             5,
             by="a-1",
             offsets={},
-            head=head(3, a_1=member("a", [0], {0: 1}), b_1=member("b", [1], {1: 2}) | {"topics": ["u"]}),
+            head=head(
+                3, a_1=member("a", [0], {0: 1}), b_1=member("b", [1], {1: 2}) | {"topics": ["u"]}
+            ),
         ),
         "changes the subscription of b-1",
     ),
-    "a living member is removed": (other(5, by="a-1", offsets={}), "removes b-1, which was silent for 1.000 s at most"),
+    "a living member is removed": (
+        other(5, by="a-1", offsets={}),
+        "removes b-1, which was silent for 1.000 s at most",
+    ),
 }
 
 
@@ -195,7 +262,10 @@ def test_a_breach_in_the_log_of_a_group_is_reported(change, problem):
 def late(seconds: float) -> list[GroupEntry]:
     """The clean log with a release that comes as long after the assignment."""
     entries = clean()
-    return [*entries[:3], *(replace(entry, landed=entry.landed + seconds - 1) for entry in entries[3:])]
+    return [
+        *entries[:3],
+        *(replace(entry, landed=entry.landed + seconds - 1) for entry in entries[3:]),
+    ]
 
 
 def test_a_partition_that_a_living_owner_keeps_for_too_long_is_reported():
@@ -212,7 +282,9 @@ def test_a_member_that_is_heard_after_a_silence_of_its_session_is_reported():
 
 
 def replaced() -> list[GroupEntry]:
-    """A static member is replaced by its successor, which has its partition in the same generation."""
+    """A static member is replaced by its successor, which has its partition in the same
+    generation.
+    """
     before = member("b", [1], {1: 1}, "static")
     return [
         GroupEntry(0, 0.0, "JOIN", "", -1, {}, head(1, a_1=member("a", [0], {0: 1}), b_1=before)),
@@ -254,14 +326,25 @@ def test_entries_are_read_from_the_bytes_of_the_log():
             {
                 "commitInfo": {
                     "operation": entry.operation,
-                    "operationParameters": {"member": entry.by, "generation": str(entry.by_generation)},
+                    "operationParameters": {
+                        "member": entry.by,
+                        "generation": str(entry.by_generation),
+                    },
                 }
             }
         ]
-        actions += [{"txn": {"appId": app_id, "version": offset}} for app_id, offset in entry.offsets.items()]
+        actions += [
+            {"txn": {"appId": app_id, "version": offset}}
+            for app_id, offset in entry.offsets.items()
+        ]
         if entry.head is not None:
-            actions.append({"domainMetadata": {"domain": "deltaq", "configuration": json.dumps(entry.head)}})
-        disk.put(f"groups/g/_delta_log/{entry.version:020d}.json", b"\n".join(json.dumps(a).encode() for a in actions))
+            actions.append(
+                {"domainMetadata": {"domain": "deltaq", "configuration": json.dumps(entry.head)}}
+            )
+        disk.put(
+            f"groups/g/_delta_log/{entry.version:020d}.json",
+            b"\n".join(json.dumps(a).encode() for a in actions),
+        )
     audit = audit_group(disk)
     assert audit.problems == []
     assert audit.offsets == {"t/id/0": 6, "t/id/1": 10}
@@ -280,7 +363,14 @@ def poll(client: str, at: float, partition: int, *offsets: int) -> Operation:
 
 
 def assign(client: str, at: float, *partitions: int) -> Operation:
-    return Operation(client, "assign", "ok", at, at, positions=tuple((("t", number), None) for number in partitions))
+    return Operation(
+        client,
+        "assign",
+        "ok",
+        at,
+        at,
+        positions=tuple((("t", number), None) for number in partitions),
+    )
 
 
 def handed_over() -> list[Operation]:
@@ -300,10 +390,13 @@ def handed_over() -> list[Operation]:
 
 
 def judged(
-    operations: list[Operation], removed: frozenset[str] = frozenset(), entries: Iterable[GroupEntry] | None = None
+    operations: list[Operation],
+    removed: frozenset[str] = frozenset(),
+    entries: Iterable[GroupEntry] | None = None,
 ) -> list[str]:
-    """The breaches that a log, by default the clean one, and a topic of ten records in each partition show in these
-    operations."""
+    """The breaches that a log, by default the clean one, and a topic of ten records in each
+    partition show in these operations.
+    """
     group = GroupAudit(Disk("audited", ManualClock()))
     for entry in clean() if entries is None else entries:
         group.take(entry)
@@ -311,7 +404,9 @@ def judged(
     for partition in range(2):
         for offset in range(10):
             place = Place("id", partition, offset)
-            topic.records[place] = Record(place, f"v{partition}.{offset}", None, 0, is_tombstone=False)
+            topic.records[place] = Record(
+                place, f"v{partition}.{offset}", None, 0, is_tombstone=False
+            )
     topic.removals = [Removal(0.0, removed)]
     return [*check_hand_overs(operations, group, topic), *check_once(operations, group)]
 
@@ -321,11 +416,27 @@ def test_a_hand_over_at_the_committed_offset_is_not_reported():
 
 
 HAND_OVERS: dict[str, tuple[int, Operation, str]] = {
-    "the next owner skips a record": (5, poll("b", 3.2, 1, 8), "b, assigned at 3.100000, starts at 8"),
-    "the next owner begins too early": (5, poll("b", 3.2, 1, 6, 7), "b, assigned at 3.100000, starts at 6"),
+    "the next owner skips a record": (
+        5,
+        poll("b", 3.2, 1, 8),
+        "b, assigned at 3.100000, starts at 8",
+    ),
+    "the next owner begins too early": (
+        5,
+        poll("b", 3.2, 1, 6, 7),
+        "b, assigned at 3.100000, starts at 6",
+    ),
     "a record is returned by two members": (5, poll("b", 3.2, 1, 6, 7), "was returned twice"),
-    "a commit covers what was not read": (3, poll("a", 1.3, 1, 5), "a commits 7 of t/id/1 at 3.000000"),
-    "a record is returned without ownership": (5, poll("b", 3.2, 0, 9), "t[0] was taken from b at 0"),
+    "a commit covers what was not read": (
+        3,
+        poll("a", 1.3, 1, 5),
+        "a commits 7 of t/id/1 at 3.000000",
+    ),
+    "a record is returned without ownership": (
+        5,
+        poll("b", 3.2, 0, 9),
+        "t[0] was taken from b at 0",
+    ),
     "a record is returned long after the partition moved": (
         9,
         poll("b", 5.1 + STOP_S, 1, 9),
@@ -334,7 +445,9 @@ HAND_OVERS: dict[str, tuple[int, Operation, str]] = {
 }
 
 
-@pytest.mark.parametrize(("number", "operation", "problem"), HAND_OVERS.values(), ids=HAND_OVERS.keys())
+@pytest.mark.parametrize(
+    ("number", "operation", "problem"), HAND_OVERS.values(), ids=HAND_OVERS.keys()
+)
 def test_a_breach_in_a_hand_over_is_reported(number, operation, problem):
     operations = handed_over()
     operations[number] = operation

@@ -1,4 +1,6 @@
-"""The simulation notices defects of groups: each mutation of deltaq fails the checks of some seed."""
+"""The simulation notices defects of groups: each mutation of deltaq fails the checks of some
+seed.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def accepts_commits_of_an_older_generation(patch: pytest.MonkeyPatch) -> None:
     check = fencing.check_may_commit
     patch.setattr(
         "deltaq.groups.log.check_may_commit",
-        lambda head, group, claim, keys: check(head, group, replace(claim, generation=head.generation), keys),
+        lambda head, group, claim, keys: check(
+            head, group, replace(claim, generation=head.generation), keys
+        ),
     )
 
 
@@ -67,13 +71,15 @@ def commits_final_offsets_for_a_newer_generation(patch: pytest.MonkeyPatch) -> N
     patch.setattr(GroupLog, "change", ahead)
 
 
-# That the leader commits for the owner only is tested in `unit/groups/test_pending.py`: in one generation no member
-# shows a partition of another one, except a static member that was replaced.
+# That the leader commits for the owner only is tested in `unit/groups/test_pending.py`: in one
+# generation no member shows a partition of another one, except a static member that was replaced.
 def commits_shown_offsets_after_newer_ones(patch: pytest.MonkeyPatch) -> None:
     acceptable = pending.acceptable
 
     def lax(state, head, shown):
-        return acceptable(state, head, [replace(of_member, after=state.version) for of_member in shown])
+        return acceptable(
+            state, head, [replace(of_member, after=state.version) for of_member in shown]
+        )
 
     patch.setattr(pending, "acceptable", lax)
 
@@ -82,7 +88,9 @@ def commits_shown_offsets_of_an_older_generation(patch: pytest.MonkeyPatch) -> N
     acceptable = pending.acceptable
 
     def lax(state, head, shown):
-        return acceptable(state, head, [replace(of_member, generation=head.generation) for of_member in shown])
+        return acceptable(
+            state, head, [replace(of_member, generation=head.generation) for of_member in shown]
+        )
 
     patch.setattr(pending, "acceptable", lax)
 
@@ -101,7 +109,9 @@ def commits_shown_offsets_that_are_damaged(patch: pytest.MonkeyPatch) -> None:
 def shows_offsets_that_it_has_not_read(patch: pytest.MonkeyPatch) -> None:
     located = ToCommit.located
     patch.setattr(
-        ToCommit, "located", lambda self, topic_id: replace(located(self, topic_id), offset=self.wanted.offset + 1)
+        ToCommit,
+        "located",
+        lambda self, topic_id: replace(located(self, topic_id), offset=self.wanted.offset + 1),
     )
 
 
@@ -109,7 +119,9 @@ def shows_offsets_that_it_has_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def believes_the_last_reader_of_a_topic(patch: pytest.MonkeyPatch) -> None:
-    """A member that joins before it has seen partitions that were added takes them from their owners."""
+    """A member that joins before it has seen partitions that were added takes them from their
+    owners.
+    """
     patch.setattr(TopicSize, "is_newer", lambda self, than: True)
 
 
@@ -136,7 +148,9 @@ def releases_nothing(patch: pytest.MonkeyPatch) -> None:
     change = GroupLog.change
 
     def stingy(self, operation, *arguments, **named):
-        return self.head() if operation == "RELEASE" else change(self, operation, *arguments, **named)
+        return (
+            self.head() if operation == "RELEASE" else change(self, operation, *arguments, **named)
+        )
 
     patch.setattr(GroupLog, "change", stingy)
 
@@ -152,7 +166,9 @@ def forgets_members_that_join_at_once(patch: pytest.MonkeyPatch) -> None:
             planned.append(plan(head))
             return planned[0]
 
-        return change(self, operation, claim, once if operation == "JOIN" else plan, *arguments, **named)
+        return change(
+            self, operation, claim, once if operation == "JOIN" else plan, *arguments, **named
+        )
 
     patch.setattr(GroupLog, "change", stale)
 
@@ -189,7 +205,11 @@ def removes_dead_members_late(patch: pytest.MonkeyPatch) -> None:
 
     def patient(self, members):
         return check(
-            self, {name: replace(m, session_timeout_ms=2 * m.session_timeout_ms) for name, m in members.items()}
+            self,
+            {
+                name: replace(m, session_timeout_ms=2 * m.session_timeout_ms)
+                for name, m in members.items()
+            },
         )
 
     patch.setattr(LivenessCheck, "check", patient)
@@ -205,7 +225,9 @@ def leaves_the_leader_unwatched(patch: pytest.MonkeyPatch) -> None:
 
 
 def goes_on_after_its_own_silence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Heartbeat, "silent_at", property(lambda self: float("inf"), lambda self, silent_at: None))
+    patch.setattr(
+        Heartbeat, "silent_at", property(lambda self: float("inf"), lambda self, silent_at: None)
+    )
 
 
 def keeps_its_partitions_after_its_removal(patch: pytest.MonkeyPatch) -> None:
@@ -255,7 +277,10 @@ def starts_behind_the_committed_offset(patch: pytest.MonkeyPatch) -> None:
 
     def ahead(self, partitions):
         found = committed(self, partitions)
-        return [None if offset is None else replace(offset, offset=offset.offset + 1) for offset in found]
+        return [
+            None if offset is None else replace(offset, offset=offset.offset + 1)
+            for offset in found
+        ]
 
     patch.setattr(GroupLog, "committed", ahead)
 
@@ -287,7 +312,9 @@ def hands_over_without_the_final_offsets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         OffsetCommitter,
         "hand_over",
-        lambda self, operation, plan, *, commit_stored: hand_over(self, operation, plan, commit_stored=False),
+        lambda self, operation, plan, *, commit_stored: hand_over(
+            self, operation, plan, commit_stored=False
+        ),
     )
 
 
@@ -335,7 +362,11 @@ SHARING = {"remote": True, "auto_commit": True}
             (reads_released_partitions_on, 0, {"strategy": "cooperative-sticky"}),
             (reads_on_what_a_subscription_leaves_out, 27, CHANGING),
             (assigns_what_the_group_is_about_to_take, 8, CHANGING | {"strategy": "range"}),
-            (commits_nothing_of_what_a_subscription_leaves_out, 0, {"is_calm": True, "resubscribes": True}),
+            (
+                commits_nothing_of_what_a_subscription_leaves_out,
+                0,
+                {"is_calm": True, "resubscribes": True},
+            ),
             (starts_behind_the_committed_offset, 8, {}),
             (starts_before_the_committed_offset, 8, {}),
             (commits_a_record_that_it_has_not_read, 8, {}),
@@ -351,5 +382,11 @@ def test_a_broken_group_is_noticed(mutation, last, more, monkeypatch):
 def members_alone(seed: int, **more: Any) -> Scenario:
     """Members on a topic that stays as it is, without maintenance."""
     scenario = scenario_of(seed, "groups")
-    still = {"maintainers": 0, "background_maintenance": False, "recreates": False, "grows": False, "is_calm": False}
+    still = {
+        "maintainers": 0,
+        "background_maintenance": False,
+        "recreates": False,
+        "grows": False,
+        "is_calm": False,
+    }
     return replace(calmed(scenario) if more.get("is_calm") else scenario, **(still | more))

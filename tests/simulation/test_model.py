@@ -1,4 +1,6 @@
-"""Any order of steps, by a producer and a consumer on a store that fails at will, agrees with a list per partition."""
+"""Any order of steps, by a producer and a consumer on a store that fails at will, agrees with a
+list per partition.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from deltaq import AdminClient, Consumer, KafkaError, KafkaException, Message, NewTopic, Producer, TopicPartition
+from deltaq import (
+    AdminClient,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    NewTopic,
+    Producer,
+    TopicPartition,
+)
 from deltaq.testing.simulation.network import Faults
 from deltaq.testing.simulation.world import Machine, World
 from tests.depth import depth
@@ -24,7 +35,9 @@ SECONDS = st.floats(0.1, 100)
 
 
 class Model(RuleBasedStateMachine):
-    """`log` is what is known of the present topic: values by partition and offset, from reports and from reading."""
+    """`log` is what is known of the present topic: values by partition and offset, from reports and
+    from reading.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +66,9 @@ class Model(RuleBasedStateMachine):
             while self.read(100):
                 pass
             for partition, values in self.log.items():
-                assert self.position[partition] > max(values, default=-1), f"not all of {partition} was read"
+                assert self.position[partition] > max(values, default=-1), (
+                    f"not all of {partition} was read"
+                )
         finally:
             self.world.__exit__(None, None, None)
 
@@ -134,7 +149,9 @@ class Model(RuleBasedStateMachine):
             for _ in range(count):
                 self.sent += 1
                 pending.add(f"v{self.sent}")
-                self.producer.produce(TOPIC, f"v{self.sent}", partition=partition, on_delivery=delivered)
+                self.producer.produce(
+                    TOPIC, f"v{self.sent}", partition=partition, on_delivery=delivered
+                )
 
         self.world.run(produce, self.at_producer)
         if flush:
@@ -163,7 +180,9 @@ class Model(RuleBasedStateMachine):
             expected = self.position.get(partition)
             if expected is None:
                 starts = self.committed.get(partition, {0})
-                assert offset in starts, f"starts at {offset} of {partition}, though {starts} was committed"
+                assert offset in starts, (
+                    f"starts at {offset} of {partition}, though {starts} was committed"
+                )
             else:
                 assert offset == expected
             assert self.log[partition].setdefault(offset, value) == value
@@ -174,16 +193,22 @@ class Model(RuleBasedStateMachine):
     def seek(self, partition: int, back: int) -> None:
         end = max(self.log[partition], default=-1) + 1
         offset = max(0, end - back) if back else 0
-        self.world.run(lambda: self.consumer.seek(TopicPartition(TOPIC, partition, offset)), self.at_consumer)
+        self.world.run(
+            lambda: self.consumer.seek(TopicPartition(TOPIC, partition, offset)), self.at_consumer
+        )
         self.position[partition] = offset
 
     @precondition(lambda self: self.position)
     @rule()
     def commit(self) -> None:
         positions = dict(self.position)
-        offsets = [TopicPartition(TOPIC, partition, offset) for partition, offset in positions.items()]
+        offsets = [
+            TopicPartition(TOPIC, partition, offset) for partition, offset in positions.items()
+        ]
         try:
-            self.world.run(lambda: self.consumer.commit(offsets=offsets, asynchronous=False), self.at_consumer)
+            self.world.run(
+                lambda: self.consumer.commit(offsets=offsets, asynchronous=False), self.at_consumer
+            )
         except KafkaException:
             for partition, offset in positions.items():
                 self.committed.setdefault(partition, {0}).add(offset)
@@ -195,7 +220,9 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.log)
     @rule()
     def delete_and_create(self) -> None:
-        """Delete the topic and create it again: offsets start at 0, and no old record is in the new topic."""
+        """Delete the topic and create it again: offsets start at 0, and no old record is in the new
+        topic.
+        """
         self.world.network.faults = Faults()
         self.flushed()
         machine = self.machine("administrator")

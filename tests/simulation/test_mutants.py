@@ -32,7 +32,9 @@ from tests.simulation.scenario import Scenario, scenario_of
 
 
 def does_not_recognise_its_own_entry(patch: pytest.MonkeyPatch) -> None:
-    """Takes its own entry in a refused slot for that of another writer, and writes the same files again."""
+    """Takes its own entry in a refused slot for that of another writer, and writes the same files
+    again.
+    """
     read_slot = DeltaLog._read_slot
 
     def blind(self, *arguments):
@@ -40,14 +42,18 @@ def does_not_recognise_its_own_entry(patch: pytest.MonkeyPatch) -> None:
         return (
             None
             if entry is None
-            else replace(entry, info=replace(entry.info or CommitInfo("", 0, ""), txn_id="another writer"))
+            else replace(
+                entry, info=replace(entry.info or CommitInfo("", 0, ""), txn_id="another writer")
+            )
         )
 
     patch.setattr(DeltaLog, "_read_slot", blind)
 
 
 def reports_an_unknown_outcome_as_failure(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DeltaLog, "_gave_up", lambda self, outcome, token: Unavailable("no answer in time"))
+    patch.setattr(
+        DeltaLog, "_gave_up", lambda self, outcome, token: Unavailable("no answer in time")
+    )
 
 
 def trusts_slots_reopened_by_clean_up(patch: pytest.MonkeyPatch) -> None:
@@ -72,7 +78,10 @@ def drops_a_record_of_each_file(patch: pytest.MonkeyPatch) -> None:
     hand_over = TopicFetcher._hand_over
 
     def careless(self, live, cursors, parts):
-        parts = [replace(part, arrow=part.rows.slice(0, max(1, len(part) - 1)), plain=None) for part in parts]
+        parts = [
+            replace(part, arrow=part.rows.slice(0, max(1, len(part) - 1)), plain=None)
+            for part in parts
+        ]
         hand_over(self, live, cursors, parts)
 
     patch.setattr(TopicFetcher, "_hand_over", careless)
@@ -94,11 +103,15 @@ def shares_an_index_without_the_files_of_the_newest_entry(patch: pytest.MonkeyPa
 
 def removes_orphans_without_voiding(patch: pytest.MonkeyPatch) -> None:
     """A writer can commit its file after it was removed as an orphan."""
-    patch.setattr(MaintenanceLog, "raise_min_upload_version", lambda self, min_upload_version, deadline: None)
+    patch.setattr(
+        MaintenanceLog, "raise_min_upload_version", lambda self, min_upload_version, deadline: None
+    )
 
 
 def merges_files_already_merged(patch: pytest.MonkeyPatch) -> None:
-    """Checks neither whether the files are still in the topic, nor whether readers accept the entry."""
+    """Checks neither whether the files are still in the topic, nor whether readers accept the
+    entry.
+    """
 
     def rewrite(self, inputs, outputs, deadline, before):
         def actions(state, head, now_ms):
@@ -120,7 +133,9 @@ def starts_partitions_after_a_file_that_stays(patch: pytest.MonkeyPatch) -> None
         trimmed = plan_retention(index, head, *arguments)
         if trimmed is None:
             return None
-        following = (index.find(partition, start) for partition, start in enumerate(trimmed.start_offsets))
+        following = (
+            index.find(partition, start) for partition, start in enumerate(trimmed.start_offsets)
+        )
         starts = tuple(
             start if batch is None else batch.next_offset
             for start, batch in zip(trimmed.start_offsets, following, strict=True)
@@ -136,7 +151,8 @@ def loses_a_record_of_each_merge(patch: pytest.MonkeyPatch) -> None:
     def careless(self, *arguments):
         rows = yield from read(self, *arguments)
         return {
-            partition: [part.slice(0, max(1, part.num_rows - 1)) for part in parts] for partition, parts in rows.items()
+            partition: [part.slice(0, max(1, part.num_rows - 1)) for part in parts]
+            for partition, parts in rows.items()
         }
 
     patch.setattr(Rewriter, "_read", careless)
@@ -161,15 +177,23 @@ def merges_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
 def keeps_the_oldest_record_of_each_key(patch: pytest.MonkeyPatch) -> None:
     def oldest(table: pa.Table) -> pa.Table:
         grouped = (
-            table.filter(pc.is_valid(table["key"])).group_by("key", use_threads=False).aggregate([("offset", "min")])
+            table.filter(pc.is_valid(table["key"]))
+            .group_by("key", use_threads=False)
+            .aggregate([("offset", "min")])
         )
         return pa.table({"key": grouped["key"], "offset": grouped["offset_min"]})
 
     def kept(part, newest, *, drop_tombstones):
         known = newest[part.partition]
-        at = pc.index_in(part.rows.column("_key"), value_set=known.column("key").combine_chunks(), skip_nulls=True)
+        at = pc.index_in(
+            part.rows.column("_key"),
+            value_set=known.column("key").combine_chunks(),
+            skip_nulls=True,
+        )
         first = known.column("offset").combine_chunks().take(at)
-        return part.rows.filter(pc.fill_null(pc.less_equal(part.rows.column("_offset"), first), True))
+        return part.rows.filter(
+            pc.fill_null(pc.less_equal(part.rows.column("_offset"), first), True)
+        )
 
     patch.setattr(key_compaction, "_newest_of_each", oldest)
     patch.setattr(key_compaction, "_kept", kept)
@@ -178,7 +202,9 @@ def keeps_the_oldest_record_of_each_key(patch: pytest.MonkeyPatch) -> None:
 def ignores_files_committed_by_peers(patch: pytest.MonkeyPatch) -> None:
     """Passes a slot without reading its files, and commits them again."""
     note = SharedFileTracker.note
-    patch.setattr(SharedFileTracker, "note", lambda self, entry: note(self, replace(entry, actions=())))
+    patch.setattr(
+        SharedFileTracker, "note", lambda self, entry: note(self, replace(entry, actions=()))
+    )
 
 
 def commits_shared_files_from_before_its_first_entry(patch: pytest.MonkeyPatch) -> None:
@@ -217,7 +243,9 @@ def commits_voided_shared_files(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         SharedFileTracker,
         "takable",
-        lambda self, shared, head, *more: takable(self, shared, replace(head, min_upload_version=0), *more),
+        lambda self, shared, head, *more: takable(
+            self, shared, replace(head, min_upload_version=0), *more
+        ),
     )
 
 
@@ -226,7 +254,9 @@ def commits_shared_files_of_a_deleted_topic(patch: pytest.MonkeyPatch) -> None:
 
 
 def reports_an_open_shared_file_as_failure(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Committer, "_unknown", lambda self, batch, error: Unavailable("no answer in time"))
+    patch.setattr(
+        Committer, "_unknown", lambda self, batch, error: Unavailable("no answer in time")
+    )
 
 
 def reports_a_failure_without_revoking(patch: pytest.MonkeyPatch) -> None:
@@ -259,7 +289,9 @@ def revokes_under_another_writer(patch: pytest.MonkeyPatch) -> None:
 def shares_a_file_without_its_predecessor(patch: pytest.MonkeyPatch) -> None:
     """Of several that are uploaded at once, any may be added first."""
     place = InFlightBatches.place
-    patch.setattr(InFlightBatches, "place", lambda self, as_of, follows: place(self, as_of, follows=False))
+    patch.setattr(
+        InFlightBatches, "place", lambda self, as_of, follows: place(self, as_of, follows=False)
+    )
 
 
 def shares_a_file_behind_an_unshared_one(patch: pytest.MonkeyPatch) -> None:
@@ -294,7 +326,9 @@ def commits_its_own_file_twice(patch: pytest.MonkeyPatch) -> None:
     ),
 )
 def test_a_broken_group_commit_is_noticed(mutation, kind, last, monkeypatch):
-    expect_notice(mutation, last, lambda seed: contended(seed, kind, eager_group_commit=True), monkeypatch)
+    expect_notice(
+        mutation, last, lambda seed: contended(seed, kind, eager_group_commit=True), monkeypatch
+    )
 
 
 @pytest.mark.timeout(900)
@@ -344,17 +378,26 @@ def test_a_broken_log_archive_is_noticed(mutation, last, monkeypatch):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "last"),
-    third([(drops_a_record_of_each_file, 4), (shares_an_index_without_the_files_of_the_newest_entry, 42)]),
+    third(
+        [
+            (drops_a_record_of_each_file, 4),
+            (shares_an_index_without_the_files_of_the_newest_entry, 42),
+        ]
+    ),
 )
 def test_a_broken_reader_is_noticed(mutation, last, monkeypatch):
-    expect_notice(mutation, last, lambda seed: replace(contended(seed, "no faults"), readers=4), monkeypatch)
+    expect_notice(
+        mutation, last, lambda seed: replace(contended(seed, "no faults"), readers=4), monkeypatch
+    )
 
 
 def archiving(seed: int) -> Scenario:
     """Many writers of a partition on a store with a log archive, some of which are suspended."""
     scenario = contended(seed, "maintenance")
     return replace(
-        scenario, remote=False, maintenance=replace(scenario.maintenance, listed_bytes_max=200, archive_interval=1)
+        scenario,
+        remote=False,
+        maintenance=replace(scenario.maintenance, listed_bytes_max=200, archive_interval=1),
     )
 
 
@@ -362,7 +405,9 @@ def contended(seed: int, kind: str, *, eager_group_commit: bool = False) -> Scen
     """Many writers of one partition, and no group."""
     scenario = replace(scenario_of(seed, kind), partitions=1, producers=4, members=0)
     if eager_group_commit:
-        scenario = replace(scenario, eager_group_commit=True, recreates=kind == "mixed", batch_messages=2)
+        scenario = replace(
+            scenario, eager_group_commit=True, recreates=kind == "mixed", batch_messages=2
+        )
     if kind == "maintenance":
         scenario = replace(scenario, maintainers=2, orphan=True)
     return scenario

@@ -1,4 +1,6 @@
-"""Runs of many seeds: producers, readers and group members on a failing store keep every guarantee."""
+"""Runs of many seeds: producers, readers and group members on a failing store keep every
+guarantee.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ STEP = 20
 def seed_with_all_maintenance() -> int:
     """A seed with two maintainers, background maintenance in clients, and a compacted topic."""
     scenarios = ((seed, scenario_of(seed)) for seed in range(SEEDS_MAX))
-    return next(seed for seed, s in scenarios if s.maintainers == 2 and s.background_maintenance and s.is_compacted)
+    return next(
+        seed
+        for seed, s in scenarios
+        if s.maintainers == 2 and s.background_maintenance and s.is_compacted
+    )
 
 
 @pytest.mark.timeout(900)

@@ -1,4 +1,6 @@
-"""The audit of topics finds each breach of their rules in hand-made logs and histories, and no other."""
+"""The audit of topics finds each breach of their rules in hand-made logs and histories, and no
+other.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +28,44 @@ TOMBSTONE = 4
 
 def record(offset: int, value: str = "") -> Record:
     place = Place("id", 0, offset)
-    return Record(place, value or f"v{offset}", KEYS[offset], offset, is_tombstone=offset == TOMBSTONE)
+    return Record(
+        place, value or f"v{offset}", KEYS[offset], offset, is_tombstone=offset == TOMBSTONE
+    )
 
 
-def file(path: str, start: int, end: int, kept: Collection[int] | None = None, **changes: Any) -> LoggedFile:
-    """A file with the offsets [start, end) of partition 0, or only with the records of those in `kept`."""
-    records = {found.place: found for found in map(record, range(start, end) if kept is None else kept)}
-    made = LoggedFile(path, 100, ((0, start, end),), records, is_rewrite=False, time_ms=0, clean_ms=None)
+def file(
+    path: str, start: int, end: int, kept: Collection[int] | None = None, **changes: Any
+) -> LoggedFile:
+    """A file with the offsets [start, end) of partition 0, or only with the records of those in
+    `kept`.
+    """
+    records = {
+        found.place: found for found in map(record, range(start, end) if kept is None else kept)
+    }
+    made = LoggedFile(
+        path, 100, ((0, start, end),), records, is_rewrite=False, time_ms=0, clean_ms=None
+    )
     return replace(made, **changes)
 
 
-def entry(version: int, operation: str, start: int, end: int, *adds: LoggedFile, removes: str = "") -> LogEntry:
+def entry(
+    version: int, operation: str, start: int, end: int, *adds: LoggedFile, removes: str = ""
+) -> LogEntry:
     """An entry of topic `id` with one partition, one second after the one before it."""
     head = {"topic_id": "id", "next_offsets": [end], "start_offsets": [start]}
     changes = any(not add.is_rewrite for add in adds) or not adds
     landed = float(version)
     return LogEntry(
-        version, landed, version * 1000, operation, head, None, adds, tuple(removes.split()), changes, f"w{version}"
+        version,
+        landed,
+        version * 1000,
+        operation,
+        head,
+        None,
+        adds,
+        tuple(removes.split()),
+        changes,
+        f"w{version}",
     )
 
 
@@ -56,7 +79,10 @@ def appended(properties: dict[str, str]) -> list[LogEntry]:
 
 
 def merged() -> list[LogEntry]:
-    return [*appended(DELETE), entry(3, "OPTIMIZE", 0, 5, file("c", 0, 5, is_rewrite=True), removes="a b")]
+    return [
+        *appended(DELETE),
+        entry(3, "OPTIMIZE", 0, 5, file("c", 0, 5, is_rewrite=True), removes="a b"),
+    ]
 
 
 def expired() -> list[LogEntry]:
@@ -68,14 +94,24 @@ def compacted(kept: Collection[int], clean_ms: int | None = None) -> list[LogEnt
     """Only the newest records of keys are kept, or those in `kept`."""
     return [
         *appended(COMPACT),
-        entry(3, "OPTIMIZE", 0, 5, file("c", 0, 5, kept, is_rewrite=True, clean_ms=clean_ms), removes="a b"),
+        entry(
+            3,
+            "OPTIMIZE",
+            0,
+            5,
+            file("c", 0, 5, kept, is_rewrite=True, clean_ms=clean_ms),
+            removes="a b",
+        ),
     ]
 
 
 def cleaned(clean_ms: int, landed: float, kept: Collection[int] = (1, 2)) -> list[LogEntry]:
     """A second compaction drops the tombstone, which stays until `clean_ms`."""
     last = entry(4, "OPTIMIZE", 0, 5, file("d", 0, 5, kept, is_rewrite=True), removes="c")
-    return [*compacted([1, 2, TOMBSTONE], clean_ms), replace(last, landed=landed, time_ms=int(landed * 1000))]
+    return [
+        *compacted([1, 2, TOMBSTONE], clean_ms),
+        replace(last, landed=landed, time_ms=int(landed * 1000)),
+    ]
 
 
 def audited(entries: list[LogEntry]) -> Audit:
@@ -111,7 +147,9 @@ def heads(start: list[int], end: list[int], topic_id: str = "id") -> dict[str, A
     return {"topic_id": topic_id, "next_offsets": end, "start_offsets": start}
 
 
-FORGED = file("c", 0, 5, is_rewrite=True, records={found.place: found for found in [record(0, "x")]})
+FORGED = file(
+    "c", 0, 5, is_rewrite=True, records={found.place: found for found in [record(0, "x")]}
+)
 TWICE = file("a", 3, 5)
 SHARED = f"shared/{0:020d}/{0:020d}-{'a' * 16}-%d-x.parquet"
 BREACHES: dict[str, tuple[Callable[[], list[LogEntry]], str]] = {
@@ -123,15 +161,33 @@ BREACHES: dict[str, tuple[Callable[[], list[LogEntry]], str]] = {
         lambda: last(appended(DELETE), adds=(file("b", 4, 5),)),
         "gives offset 4 of partition 0 after [3]",
     ),
-    "the head has another end": (lambda: last(appended(DELETE), head=heads([0], [6])), "says next offsets [6]"),
-    "there is no head": (lambda: last(appended(DELETE), head=None), "changes files without saying the offsets"),
-    "starts and ends differ in number": (lambda: last(appended(DELETE), head=heads([], [5])), "as many starts as ends"),
+    "the head has another end": (
+        lambda: last(appended(DELETE), head=heads([0], [6])),
+        "says next offsets [6]",
+    ),
+    "there is no head": (
+        lambda: last(appended(DELETE), head=None),
+        "changes files without saying the offsets",
+    ),
+    "starts and ends differ in number": (
+        lambda: last(appended(DELETE), head=heads([], [5])),
+        "as many starts as ends",
+    ),
     "the topic begins again over its files": (
-        lambda: [*appended(DELETE), replace(entry(3, "CREATE", 0, 0), head=heads([0], [0], "other"))],
+        lambda: [
+            *appended(DELETE),
+            replace(entry(3, "CREATE", 0, 0), head=heads([0], [0], "other")),
+        ],
         "creates the topic again though the old one has files",
     ),
-    "records are appended and files removed": (lambda: last(appended(DELETE), removes=("a",)), "appends and removes"),
-    "a file is removed twice": (lambda: last(merged(), removes=("a", "b", "x")), "removes what is not there: ['x']"),
+    "records are appended and files removed": (
+        lambda: last(appended(DELETE), removes=("a",)),
+        "appends and removes",
+    ),
+    "a file is removed twice": (
+        lambda: last(merged(), removes=("a", "b", "x")),
+        "removes what is not there: ['x']",
+    ),
     "a rewrite changes a record": (lambda: last(merged(), adds=(FORGED,)), "changes Record"),
     "a rewrite has a record from nowhere": (
         lambda: last(merged(), removes=("a",)),
@@ -145,7 +201,10 @@ BREACHES: dict[str, tuple[Callable[[], list[LogEntry]], str]] = {
         lambda: last(merged(), adds=(file("c", 0, 3, is_rewrite=True),)),
         "leaves partition 0 with [(0, 3)], up to 5",
     ),
-    "a file stays beside its rewrite": (lambda: last(merged(), removes=("a",)), "leaves partition 0 with"),
+    "a file stays beside its rewrite": (
+        lambda: last(merged(), removes=("a",)),
+        "leaves partition 0 with",
+    ),
     "records expire too early": (
         lambda: last(expired(), time_ms=RETENTION_MS),
         "lets partition 0 start at 5, not up to -1",
@@ -166,18 +225,28 @@ BREACHES: dict[str, tuple[Callable[[], list[LogEntry]], str]] = {
         lambda: compacted([2, TOMBSTONE]),
         "loses the newest record of its key",
     ),
-    "a tombstone is dropped before its time": (lambda: cleaned(9_001, 9.0), "drops a tombstone that stays until 9001"),
+    "a tombstone is dropped before its time": (
+        lambda: cleaned(9_001, 9.0),
+        "drops a tombstone that stays until 9001",
+    ),
     "a tombstone is dropped without a time": (
         lambda: compacted([1, 2], None),
         "drops a tombstone that stays until None",
     ),
-    "a tombstone is dropped before its delay": (lambda: cleaned(4_000, 6.0), "drops a tombstone too early"),
+    "a tombstone is dropped before its delay": (
+        lambda: cleaned(4_000, 6.0),
+        "drops a tombstone too early",
+    ),
     "a deleted value comes back": (
         lambda: [
             *appended(COMPACT),
-            entry(3, "OPTIMIZE", 0, 5, file("c", 0, 5, is_rewrite=True, clean_ms=3_000), removes="a b"),
+            entry(
+                3, "OPTIMIZE", 0, 5, file("c", 0, 5, is_rewrite=True, clean_ms=3_000), removes="a b"
+            ),
             replace(
-                entry(4, "OPTIMIZE", 0, 5, file("d", 0, 5, [1, 2, 3], is_rewrite=True), removes="c"),
+                entry(
+                    4, "OPTIMIZE", 0, 5, file("d", 0, 5, [1, 2, 3], is_rewrite=True), removes="c"
+                ),
                 landed=9.0,
                 time_ms=9_000,
             ),
@@ -255,9 +324,18 @@ def test_a_history_that_the_log_agrees_with_is_not_reported(operations, entries)
 @pytest.mark.parametrize(
     ("operations", "problem"),
     [
-        ([*SENT, send("lost", "ok", 5), assigned(), read(0, 1, 2, 3, 4)], "was acknowledged, and is not in the log"),
-        ([*SENT[:4], send("v4", "ok", 3), assigned(), read(0, 1, 2, 3, 4)], "was acknowledged, and is not in the log"),
-        ([*SENT[:4], send("v4", "fail", None), assigned(), read(0, 1, 2, 3, 4)], "was reported as failed, and is in"),
+        (
+            [*SENT, send("lost", "ok", 5), assigned(), read(0, 1, 2, 3, 4)],
+            "was acknowledged, and is not in the log",
+        ),
+        (
+            [*SENT[:4], send("v4", "ok", 3), assigned(), read(0, 1, 2, 3, 4)],
+            "was acknowledged, and is not in the log",
+        ),
+        (
+            [*SENT[:4], send("v4", "fail", None), assigned(), read(0, 1, 2, 3, 4)],
+            "was reported as failed, and is in",
+        ),
         ([*SENT, assigned(), read(0, 1, 3, 4)], "poll-skip"),
         ([*SENT, assigned(), read(0, 1, 2, 3)], "unseen"),
     ],

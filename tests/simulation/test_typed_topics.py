@@ -1,4 +1,6 @@
-"""Old and new producers change the schema of one typed topic at once, on a failing store, while they are killed."""
+"""Old and new producers change the schema of one typed topic at once, on a failing store, while
+they are killed.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ SCHEMAS = {
     "old": FIRST,
     "wider": pa.schema([("n", pa.int64()), ("note", pa.string())]),
     "counted": pa.schema([("n", pa.int16()), ("at", pa.struct([("x", pa.int8())]))]),
-    "nested": pa.schema([("n", pa.int16()), ("at", pa.struct([("x", pa.int8()), ("y", pa.string())]))]),
+    "nested": pa.schema(
+        [("n", pa.int16()), ("at", pa.struct([("x", pa.int8()), ("y", pa.string())]))]
+    ),
     # Only one of these two can ever be a schema of the topic.
     "text": pa.schema([("n", pa.int16()), ("kind", pa.string())]),
     "number": pa.schema([("n", pa.int16()), ("kind", pa.int64())]),
@@ -45,7 +49,11 @@ MESSAGES = 3
 def value_of(schema: str, number: int) -> dict[str, Any]:
     """The value with a number, which has something in all fields of the schema."""
     text = f"{schema} {number}"
-    others = {"note": text, "at": {"x": number % 100, "y": text}, "kind": text if schema == "text" else number}
+    others = {
+        "note": text,
+        "at": {"x": number % 100, "y": text},
+        "kind": text if schema == "text" else number,
+    }
     value = {"n": number} | {name: others[name] for name in SCHEMAS[schema].names if name != "n"}
     return value | {"at": {"x": number % 100}} if schema == "counted" else value
 
@@ -129,7 +137,9 @@ def simulated(seed: int) -> Run:
 
 def _race(run: Run) -> None:
     harness, clock = run.harness, run.harness.director.clock
-    Topic(TOPIC, FIRST, partitions=2, conf={"bootstrap.servers": ROOT}, store=harness.director.store).create()
+    Topic(
+        TOPIC, FIRST, partitions=2, conf={"bootstrap.servers": ROOT}, store=harness.director.store
+    ).create()
     # Two producers of the same schema race, too, and one has schemas that exclude each other.
     schemas = [*([schema] for schema in SCHEMAS), ["wider"], ["text", "number", "old"]]
     actors: list[Actor] = [TypedSender(run, some, 100 * at) for at, some in enumerate(schemas)]
@@ -142,17 +152,23 @@ def _race(run: Run) -> None:
 
 
 def check_log(harness: Harness) -> None:
-    """Each schema of the table has all columns of those before it, with the same or a wider type."""
+    """Each schema of the table has all columns of those before it, with the same or a wider
+    type.
+    """
     disk, folder = harness.network.disk, names.topic_log(TOPIC)
     entries = sorted(found.key for found in disk.list(folder) if found.key.endswith(".json"))
     actions = [json.loads(line) for key in entries for line in disk.get(key).splitlines()]
     texts = [action["metaData"]["schemaString"] for action in actions if "metaData" in action]
-    schemas = [{each["name"]: each["type"] for each in json.loads(text)["fields"]} for text in texts]
+    schemas = [
+        {each["name"]: each["type"] for each in json.loads(text)["fields"]} for text in texts
+    ]
     harness.network.happened["the schema changed"] += len(schemas) - 1
     for before, after in pairwise(schemas):
         assert before != after, "an entry that changes nothing"
         for name, kind in before.items():
-            assert holds(after.get(name), kind), f"column {name} was {kind}, and is {after.get(name)}"
+            assert holds(after.get(name), kind), (
+                f"column {name} was {kind}, and is {after.get(name)}"
+            )
 
 
 def holds(kind: Any, before: Any) -> bool:
@@ -165,7 +181,9 @@ def holds(kind: Any, before: Any) -> bool:
 
 
 def check_records(run: Run) -> None:
-    """Reported messages are where their reports say, others at most once, and each has the value that was sent."""
+    """Reported messages are where their reports say, others at most once, and each has the value
+    that was sent.
+    """
     places: Counter[int] = Counter()
     for place, value in read(run).items():
         number = value["n"]
@@ -181,7 +199,9 @@ def check_records(run: Run) -> None:
     misfits = set()
     for sent in run.sent.values():
         if sent.failure is not None and sent.failure.code() != KafkaError._MSG_TIMED_OUT:
-            assert f"the schema does not fit topic {TOPIC!r}: column 'kind' is" in sent.failure.str()
+            assert (
+                f"the schema does not fit topic {TOPIC!r}: column 'kind' is" in sent.failure.str()
+            )
             misfits.add(sent.schema)
     assert misfits in ({"text"}, {"number"}, set())
     assert not written & misfits
@@ -202,7 +222,9 @@ def read(run: Run) -> dict[tuple[int, int], dict[str, Any]]:
     found, machine, ends = {}, run.harness.world.machine("last reader"), 0
     conf = {"bootstrap.servers": ROOT, "group.id": "last", "auto.offset.reset": "earliest"}
     with Consumer(
-        {**conf, "enable.partition.eof": True, "maintenance.enable": False}, store=machine.store, clock=machine.clock
+        {**conf, "enable.partition.eof": True, "maintenance.enable": False},
+        store=machine.store,
+        clock=machine.clock,
     ) as consumer:
         consumer.subscribe([TOPIC])
         while ends < 2:
@@ -230,7 +252,9 @@ def test_no_guarantee_is_broken_while_producers_change_the_schema_of_a_topic() -
     assert happened["a process was killed"]
 
 
-def test_a_schema_that_is_not_judged_again_after_a_lost_race_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_that_is_not_judged_again_after_a_lost_race_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def evolve_once(log: TopicLog, wanted: TopicSchema, deadline: float) -> TopicDefinition:
         found = definition_of(log).evolution(TOPIC, wanted)
         if found is not None:

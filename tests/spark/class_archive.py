@@ -1,7 +1,9 @@
-"""An archive of the classes of Spark, for the JVMs of the tests. `python -m tests.spark.class_archive` makes it.
+"""An archive of the classes of Spark, for the JVMs of the tests. `python -m
+tests.spark.class_archive` makes it.
 
-A JVM maps the archive instead of reading and checking some 20,000 classes: 8 of the 39 s of processor time of a small
-Spark program. One that finds no archive, or that of another Java, starts as usual.
+A JVM maps the archive instead of reading and checking some 20,000 classes: 8 of the 39 s of
+processor time of a small Spark program. One that finds no archive, or that of another Java, starts
+as usual.
 
 Source: Java's application class-data sharing (JEP 350).
 """
@@ -24,7 +26,9 @@ _TOOLS = Path(__file__).resolve().parents[2] / ".tools"
 ARCHIVE = _TOOLS / f"spark-{metadata.version('pyspark')}.jsa"
 
 USE_ARCHIVE = f'-Xshare:auto "-XX:SharedArchiveFile={ARCHIVE}" -Xlog:disable'
-"""For the variable SPARK_SUBMIT_OPTS. Without the last option, the JVM would print why it does not use an archive."""
+"""For the variable SPARK_SUBMIT_OPTS. Without the last option, the JVM would print why it does not
+use an archive.
+"""
 
 _TIMEOUT_S = 300.0
 
@@ -41,12 +45,20 @@ def main() -> int:
             return 0
         with TemporaryDirectory(dir=_TOOLS) as folder:
             made = Path(folder, "classes.jsa")
-            environment = {**os.environ, "SPARK_SUBMIT_OPTS": f'"-XX:ArchiveClassesAtExit={made}" -Xlog:disable'}
+            environment = {
+                **os.environ,
+                "SPARK_SUBMIT_OPTS": f'"-XX:ArchiveClassesAtExit={made}" -Xlog:disable',
+            }
             # The JVM writes the archive when this program has ended. It holds the pipes until then.
             program = [sys.executable, "-m", "tests.spark.class_archive", "load"]
-            asked = subprocess.run(program, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False)
+            asked = subprocess.run(
+                program, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False
+            )
             if asked.returncode or not made.exists():
-                print("no archive of Spark's classes was made: Spark starts more slowly", file=sys.stderr)
+                print(
+                    "no archive of Spark's classes was made: Spark starts more slowly",
+                    file=sys.stderr,
+                )
                 return 1
             made.replace(ARCHIVE)
     return 0
@@ -57,7 +69,9 @@ def _load_classes() -> None:
     from deltaq.spark import spark_session
 
     spark = spark_session("classes", quick_start=True, conf={"spark.master": "local[2]"})
-    spark.range(100).selectExpr("id % 7 AS value").groupBy("value").count().orderBy("value").collect()
+    spark.range(100).selectExpr("id % 7 AS value").groupBy("value").count().orderBy(
+        "value"
+    ).collect()
     spark.stop()
 
 

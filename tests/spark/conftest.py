@@ -19,7 +19,9 @@ from tests.spark.native_spark import NativeSpark
 
 
 class BackgroundWriter:
-    """What a thread has appended to a topic: the values 0, 1, 2, ..., one commit each. `count`: those acknowledged."""
+    """What a thread has appended to a topic: the values 0, 1, 2, ..., one commit each. `count`:
+    those acknowledged.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -27,7 +29,9 @@ class BackgroundWriter:
         self.is_over = threading.Event()
 
     def run(self, root: str, topic: str) -> None:
-        with Producer({"bootstrap.servers": root}, store=LocalStore(root, SYSTEM_CLOCK)) as producer:
+        with Producer(
+            {"bootstrap.servers": root}, store=LocalStore(root, SYSTEM_CLOCK)
+        ) as producer:
             while not self.is_over.wait(0.04):  # leaves a small machine to Spark
                 producer.produce(topic, b"%d" % self.count)
                 producer.flush()

@@ -1,4 +1,6 @@
-"""The jars that Spark fetches from Maven Central and keeps: without either there is nothing to test."""
+"""The jars that Spark fetches from Maven Central and keeps: without either there is nothing to
+test.
+"""
 
 from __future__ import annotations
 

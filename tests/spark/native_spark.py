@@ -15,7 +15,9 @@ __all__ = ["NativeRow", "NativeSpark"]
 
 
 class NativeRow(NamedTuple):
-    """A row as Spark sees it. `offset` is None where the file leaves it out; `headers` are their keys."""
+    """A row as Spark sees it. `offset` is None where the file leaves it out; `headers` are their
+    keys.
+    """
 
     partition: int
     offset: int | None
@@ -40,9 +42,15 @@ class NativeSpark:
         return list(_rows(self._read(table)))
 
     def go_on(self, table: str | Path, scratch: Path) -> None:
-        """Let the stream of a table that keeps what it has in the folder `scratch` take what is new."""
-        stream = self._spark.readStream.format("delta").option("ignoreDeletes", "true").load(str(table))
-        started = stream.writeStream.format("parquet").option("checkpointLocation", f"{scratch}/checkpoint")
+        """Let the stream of a table that keeps what it has in the folder `scratch` take what is
+        new.
+        """
+        stream = (
+            self._spark.readStream.format("delta").option("ignoreDeletes", "true").load(str(table))
+        )
+        started = stream.writeStream.format("parquet").option(
+            "checkpointLocation", f"{scratch}/checkpoint"
+        )
         started.trigger(availableNow=True).start(f"{scratch}/rows").awaitTermination()
 
     def streamed(self, scratch: Path) -> list[NativeRow]:
@@ -54,11 +62,18 @@ class NativeSpark:
         return self._spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count()
 
     def keys(self, table: str | Path, condition: str) -> list[bytes]:
-        """The keys of the rows that meet an SQL condition; Spark skips files by the statistics in the log."""
-        return [bytes(row["_key"]) for row in self._read(table).where(condition).select("_key").collect()]
+        """The keys of the rows that meet an SQL condition; Spark skips files by the statistics in
+        the log.
+        """
+        return [
+            bytes(row["_key"])
+            for row in self._read(table).where(condition).select("_key").collect()
+        ]
 
     def values(self, table: str | Path, expressions: list[str]) -> list[str]:
-        """What aggregates of the whole table are, in Spark's words. Some it takes from the statistics alone."""
+        """What aggregates of the whole table are, in Spark's words. Some it takes from the
+        statistics alone.
+        """
         (row,) = self._spark.sql(f"SELECT {', '.join(expressions)} FROM delta.`{table}`").collect()
         return [str(value) for value in row]
 
@@ -88,8 +103,8 @@ class NativeSpark:
             "delete": sql(f"DELETE FROM {name} WHERE _partition = 0"),
             "update": sql(f"UPDATE {name} SET _partition = 7"),
             "merge": sql(
-                f"MERGE INTO {name} t USING {name} s ON t._timestamp = s._timestamp AND t._partition = s._partition "
-                "WHEN MATCHED THEN DELETE"
+                f"MERGE INTO {name} t USING {name} s ON t._timestamp = s._timestamp AND "
+                "t._partition = s._partition WHEN MATCHED THEN DELETE"
             ),
             "optimize": sql(f"OPTIMIZE {name}"),
             "alter": sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.appendOnly' = 'true')"),
@@ -103,10 +118,23 @@ class NativeSpark:
 
 
 def _rows(frame: DataFrame) -> Iterator[NativeRow]:
-    columns = col("_partition"), col("_offset"), unix_millis("_timestamp"), col("_key"), col("value")
-    for partition, offset, timestamp_ms, key, value, headers in frame.select(*columns, col("_headers.key")).collect():
+    columns = (
+        col("_partition"),
+        col("_offset"),
+        unix_millis("_timestamp"),
+        col("_key"),
+        col("value"),
+    )
+    for partition, offset, timestamp_ms, key, value, headers in frame.select(
+        *columns, col("_headers.key")
+    ).collect():
         yield NativeRow(
-            partition, offset, timestamp_ms, _bytes(key), _bytes(value), None if headers is None else tuple(headers)
+            partition,
+            offset,
+            timestamp_ms,
+            _bytes(key),
+            _bytes(value),
+            None if headers is None else tuple(headers),
         )
 
 

@@ -23,9 +23,15 @@ def stand_still(frame: DataFrame, batch_id: int) -> None:
 
 def main(root: str, checkpoint: str) -> None:
     """Start the query."""
-    spark = spark_session("standing", quick_start=True, conf={"spark.master": "local[1]", "spark.log.level": "ERROR"})
+    spark = spark_session(
+        "standing", quick_start=True, conf={"spark.master": "local[1]", "spark.log.level": "ERROR"}
+    )
     orders = spark.readStream.format("deltaq").option("subscribe", "orders").load(root)
-    query = orders.writeStream.option("checkpointLocation", checkpoint).foreachBatch(stand_still).start()
+    query = (
+        orders.writeStream.option("checkpointLocation", checkpoint)
+        .foreachBatch(stand_still)
+        .start()
+    )
     query.awaitTermination()
 
 

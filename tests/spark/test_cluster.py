@@ -1,4 +1,6 @@
-"""A standalone cluster with topics and checkpoints on an object store: nothing doubled, nothing secret shown."""
+"""A standalone cluster with topics and checkpoints on an object store: nothing doubled, nothing
+secret shown.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,13 @@ class Cluster:
         """All that its processes have said, executors included."""
         executors = [path for worker in self.workers for path in worker.data.glob("app-*/*/std*")]
         assert executors
-        return "".join([self.master.said(), *(w.said() for w in self.workers), *(p.read_text() for p in executors)])
+        return "".join(
+            [
+                self.master.said(),
+                *(w.said() for w in self.workers),
+                *(p.read_text() for p in executors),
+            ]
+        )
 
 
 @pytest.fixture
@@ -58,7 +66,9 @@ def jars_of_the_guide() -> dict[str, str]:
 
 
 def conf_of(cluster: Cluster, events: Path) -> dict[str, str]:
-    """A small application on the cluster, with the checkpoint's file system and a log of all its events and plans."""
+    """A small application on the cluster, with the checkpoint's file system and a log of all its
+    events and plans.
+    """
     hadoop = {
         "endpoint": os.environ["AWS_ENDPOINT_URL"],
         "endpoint.region": os.environ["AWS_REGION"],
@@ -85,7 +95,11 @@ def conf_of(cluster: Cluster, events: Path) -> dict[str, str]:
 def test_a_cluster_streams_each_row_once_though_an_executor_is_killed_and_shows_no_secret(
     cluster: Cluster, s3_server_root: str, child_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    need_jar("org.apache.hadoop", "hadoop-aws", jars_of_the_guide()["spark.jars.packages"].split(",")[0].split(":")[2])
+    need_jar(
+        "org.apache.hadoop",
+        "hadoop-aws",
+        jars_of_the_guide()["spark.jars.packages"].split(",")[0].split(":")[2],
+    )
     marker, events = tmp_path / "killed", tmp_path / "events"
     events.mkdir()
     bucket_and_prefix = s3_server_root.removeprefix("s3://")
@@ -100,7 +114,9 @@ def test_a_cluster_streams_each_row_once_though_an_executor_is_killed_and_shows_
         "rows": ROWS,
     }
     # Only what the job is given reaches the store.
-    environment = {name: value for name, value in child_environment.items() if not name.startswith("AWS_")}
+    environment = {
+        name: value for name, value in child_environment.items() if not name.startswith("AWS_")
+    }
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.cluster_job"],
         input=json.dumps(job),
@@ -118,7 +134,9 @@ def test_a_cluster_streams_each_row_once_though_an_executor_is_killed_and_shows_
     copied = Topic(COPY, bootstrap_servers=s3_server_root).to_arrow()["value"].to_pylist()
     assert Counter(copied) == Counter(b"%d" % number for number in numbers)
     totals = Topic(TOTALS, bootstrap_servers=s3_server_root).to_arrow()["value"].to_pylist()
-    assert [json.loads(total) for total in totals] == [{"count(1)": ROWS, "sum(value)": sum(numbers)}]
+    assert [json.loads(total) for total in totals] == [
+        {"count(1)": ROWS, "sum(value)": sum(numbers)}
+    ]
     noted = {entry.key for entry in open_store(s3_server_root).list("checkpoints/")}
     assert {f"checkpoints/{COPY}/commits/3", f"checkpoints/{TOTALS}/commits/0"} <= noted
     assert any("/state/" in key for key in noted)

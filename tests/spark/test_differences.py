@@ -1,4 +1,6 @@
-"""The table of differences from Spark's Kafka source and sink in docs/guides/spark.md: each row is tried."""
+"""The table of differences from Spark's Kafka source and sink in docs/guides/spark.md: each row is
+tried.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/spark.md"
 def differences() -> list[str]:
     """What the first column of the table names."""
     section = (
-        GUIDE.read_text().partition("## Differences from Spark's Kafka source and sink\n")[2].partition("\n## ")[0]
+        GUIDE.read_text()
+        .partition("## Differences from Spark's Kafka source and sink\n")[2]
+        .partition("\n## ")[0]
     )
     rows = [line for line in section.splitlines() if line.startswith("| ")]
     return [row.split(" | ")[0].removeprefix("| ") for row in rows if not row.startswith("| |")]
@@ -62,17 +66,24 @@ def partitions_of(root: str) -> dict[bytes, int]:
 
 def brokers(root: str) -> None:
     with pytest.raises(InvalidConfig, match="is a list of brokers: set it to the root"):
-        DeltaqDataSource({"kafka.bootstrap.servers": "one:9092,two:9092", "subscribe": "orders"}).schema()
+        DeltaqDataSource(
+            {"kafka.bootstrap.servers": "one:9092,two:9092", "subscribe": "orders"}
+        ).schema()
     assert DeltaqDataSource({"kafka.bootstrap.servers": root, "subscribe": "orders"}).schema()
 
 
 def partition_of_key(root: str) -> None:
     keys: list[bytes | None] = [b"%d" % number for number in range(50)]
     rows = pa.table({"key": keys, "value": keys})
-    for partitioner, options in (("consistent", {}), ("murmur2", {"kafka.partitioner": "murmur2_random"})):
+    for partitioner, options in (
+        ("consistent", {}),
+        ("murmur2", {"kafka.partitioner": "murmur2_random"}),
+    ):
         Topic("orders", partitions=5, bootstrap_servers=root).create()
         write(root, rows, **options)
-        assert partitions_of(root) == dict(zip(keys, assign_partitions(partitioner, keys, 5, 0), strict=True))
+        assert partitions_of(root) == dict(
+            zip(keys, assign_partitions(partitioner, keys, 5, 0), strict=True)
+        )
         Topic("orders", bootstrap_servers=root).delete()
 
 
@@ -82,7 +93,9 @@ def classes_of_java(root: str) -> None:
         with pytest.raises(InvalidConfig, match="a class of Java cannot run here"):
             write(root, rows, **{f"kafka.{name}": "com.example.Mine"})
     for name in ("DefaultPartitioner", "RoundRobinPartitioner", "UniformStickyPartitioner"):
-        write(root, rows, **{"kafka.partitioner.class": f"org.apache.kafka.clients.producer.{name}"})
+        write(
+            root, rows, **{"kafka.partitioner.class": f"org.apache.kafka.clients.producer.{name}"}
+        )
 
 
 def timestamps_of_rows(root: str) -> None:
@@ -118,13 +131,20 @@ def end_of_a_stream(root: str) -> None:
 
 def nothing_left_behind(root: str) -> None:
     producing_to(root)("orders", [b"x"] * 3)
-    reader = stream(root, startingOffsets='{"orders":{"0":0}}', minOffsetsPerTrigger="3", maxOffsetsPerTrigger="3")
+    reader = stream(
+        root,
+        startingOffsets='{"orders":{"0":0}}',
+        minOffsetsPerTrigger="3",
+        maxOffsetsPerTrigger="3",
+    )
     reader.prepareForTriggerAvailableNow()
     position = begun(reader)
     producing_to(root)("orders", [b"x"])
     again = stream(root, minOffsetsPerTrigger="3", maxOffsetsPerTrigger="3")
     again.prepareForTriggerAvailableNow()
-    assert again.latestOffset(position, again.getDefaultReadLimit())["orders"]["next_offsets"] == {"0": 4}
+    assert again.latestOffset(position, again.getDefaultReadLimit())["orders"]["next_offsets"] == {
+        "0": 4
+    }
 
 
 def patterns_of_python(root: str) -> None:
@@ -201,10 +221,20 @@ def read(spark: SparkSession, root: str) -> DataFrame:
 
 
 def write_without_a_mode(spark: SparkSession, root: str, checkpoint: str) -> None:
-    sink = spark.range(3).selectExpr("cast(id as string) value").write.format("deltaq").option("topic", "orders")
-    with pytest.raises(AnalysisException, match=r'UNSUPPORTED_DATA_SOURCE_SAVE_MODE.*use either the "Append"'):
+    sink = (
+        spark.range(3)
+        .selectExpr("cast(id as string) value")
+        .write.format("deltaq")
+        .option("topic", "orders")
+    )
+    with pytest.raises(
+        AnalysisException, match=r'UNSUPPORTED_DATA_SOURCE_SAVE_MODE.*use either the "Append"'
+    ):
         sink.save(root)
-    for mode, remedy in (("overwrite", r'use mode\("append"\)'), ("ignore", 'use either the "Append"')):
+    for mode, remedy in (
+        ("overwrite", r'use mode\("append"\)'),
+        ("ignore", 'use either the "Append"'),
+    ):
         with pytest.raises(AnalysisException, match=remedy):
             sink.mode(mode).save(root)
     sink.mode("append").save(root)
@@ -213,11 +243,20 @@ def write_without_a_mode(spark: SparkSession, root: str, checkpoint: str) -> Non
 
 def streaming(spark: SparkSession, root: str) -> DataFrame:
     producing_to(root)("orders", [b"1", b"1"])
-    return spark.readStream.format("deltaq").options(subscribe="orders", startingOffsets="earliest").load(root)
+    return (
+        spark.readStream.format("deltaq")
+        .options(subscribe="orders", startingOffsets="earliest")
+        .load(root)
+    )
 
 
 def update_mode(spark: SparkSession, root: str, checkpoint: str) -> None:
-    counts = streaming(spark, root).groupBy("value").count().selectExpr("value key", "cast(count as string) value")
+    counts = (
+        streaming(spark, root)
+        .groupBy("value")
+        .count()
+        .selectExpr("value key", "cast(count as string) value")
+    )
     sink = counts.writeStream.format("deltaq").outputMode("update").trigger(availableNow=True)
     with pytest.raises(StreamingQueryException, match="does not support Update mode"):
         sink.options(topic="counts", checkpointLocation=checkpoint).start(root).awaitTermination()
@@ -232,20 +271,28 @@ def update_mode(spark: SparkSession, root: str, checkpoint: str) -> None:
 
 
 def other_triggers(spark: SparkSession, root: str, checkpoint: str) -> None:
-    sink = streaming(spark, root).writeStream.format("noop").option("checkpointLocation", checkpoint)
+    sink = (
+        streaming(spark, root).writeStream.format("noop").option("checkpointLocation", checkpoint)
+    )
     with pytest.raises(Exception, match="does not support continuous processing"):
         sink.trigger(continuous="1 second").start()
 
 
 def tables_of_the_catalog(spark: SparkSession, root: str, checkpoint: str) -> None:
     producing_to(root)("orders", [b"1"])
-    options = f"USING deltaq OPTIONS (`kafka.bootstrap.servers` '{root}', subscribe 'orders', topic 'orders')"
+    options = (
+        f"USING deltaq OPTIONS (`kafka.bootstrap.servers` '{root}', subscribe 'orders', topic "
+        "'orders')"
+    )
     with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW"):
         spark.sql(f"CREATE TABLE events {options}")
     spark.sql(f"CREATE TEMPORARY VIEW events (value binary) {options}")
     try:
         spark.sql("INSERT INTO events SELECT cast('2' as binary)")
-        assert sorted(bytes(row.value) for row in spark.sql("SELECT * FROM events").collect()) == [b"1", b"2"]
+        assert sorted(bytes(row.value) for row in spark.sql("SELECT * FROM events").collect()) == [
+            b"1",
+            b"2",
+        ]
     finally:
         spark.catalog.dropTempView("events")
 
@@ -272,12 +319,16 @@ def columns_and_filters(spark: SparkSession, root: str, checkpoint: str) -> None
     named = spark.read.format("deltaq").option("subscribe", "orders").schema("value binary")
     assert named.load(root).columns == ["value"]
     native = plan(read_topic(spark, "orders", root))
-    assert re.search(r"PushedFilters: \[.*EqualTo\(_partition,0\).*GreaterThan\(_timestamp,2020-01-01", native)
+    assert re.search(
+        r"PushedFilters: \[.*EqualTo\(_partition,0\).*GreaterThan\(_timestamp,2020-01-01", native
+    )
     assert "_headers" not in native
 
 
 def metrics(spark: SparkSession, root: str, checkpoint: str) -> None:
-    sink = streaming(spark, root).writeStream.format("noop").option("checkpointLocation", checkpoint)
+    sink = (
+        streaming(spark, root).writeStream.format("noop").option("checkpointLocation", checkpoint)
+    )
     query = sink.trigger(availableNow=True).start()
     query.awaitTermination()
     assert query.lastProgress is not None
@@ -316,7 +367,9 @@ def test_a_difference_in_spark_is_as_the_guide_says(
 
 
 @pytest.mark.spark
-def test_filters_of_one_query_leave_the_rows_of_another_on_the_same_frame(spark: SparkSession, root: str) -> None:
+def test_filters_of_one_query_leave_the_rows_of_another_on_the_same_frame(
+    spark: SparkSession, root: str
+) -> None:
     produce = producing_to(root)
     produce("orders", [b"1"], partitions=2)
     produce("orders", [b"2"], to=1)

@@ -1,4 +1,6 @@
-"""Spark reads all rows of a topic whose schema has changed, natively and through `format("deltaq")`."""
+"""Spark reads all rows of a topic whose schema has changed, natively and through
+`format("deltaq")`.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,16 @@ def plain(value: Any) -> Any:
 
 def of_frame(frame: DataFrame) -> dict[bytes, Row]:
     rows = [row.asDict(recursive=True) for row in frame.drop("_topic").collect()]
-    return {bytes(row["_key"]): plain({n: v for n, v in row.items() if not n.startswith("_")}) for row in rows}
+    return {
+        bytes(row["_key"]): plain({n: v for n, v in row.items() if not n.startswith("_")})
+        for row in rows
+    }
 
 
 @pytest.mark.parametrize("table", [appended, compacted], ids=lambda table: table.__name__)
-def test_batch_reads_have_the_rows_of_both_schemas(spark: SparkSession, tmp_path: Path, table: Any) -> None:
+def test_batch_reads_have_the_rows_of_both_schemas(
+    spark: SparkSession, tmp_path: Path, table: Any
+) -> None:
     topic: EvolvedTopic = table(tmp_path)
     expected = {key: plain(row) for key, row in topic.rows.items()}
     read = spark.read.format("deltaq").options(subscribe="t", columns="table").load(topic.root)
@@ -38,7 +45,10 @@ def test_batch_reads_have_the_rows_of_both_schemas(spark: SparkSession, tmp_path
 
 def test_native_delta_reads_the_rows_of_both_schemas(native: NativeSpark, tmp_path: Path) -> None:
     topic = compacted(tmp_path)
-    columns = ["CAST(_key AS STRING) AS key", *(name for name in sorted(set(OLD.names) | set(NEW.names)))]
+    columns = [
+        "CAST(_key AS STRING) AS key",
+        *(name for name in sorted(set(OLD.names) | set(NEW.names))),
+    ]
     (answer,) = native.values(topic.table, [f"to_json(collect_list(struct({', '.join(columns)})))"])
     found = {row.pop("key").encode(): row for row in json.loads(answer)}
 
@@ -58,7 +68,9 @@ def test_a_stream_that_starts_again_goes_on_with_the_columns_of_the_new_schema(
     topic = EvolvedTopic(tmp_path / "root").write(OLD, range(2))
 
     def go_on() -> None:
-        stream = spark.readStream.format("deltaq").options(subscribe="t", columns="table", startingOffsets="earliest")
+        stream = spark.readStream.format("deltaq").options(
+            subscribe="t", columns="table", startingOffsets="earliest"
+        )
         frame = stream.load(topic.root).select("_key", "id", "gone")
         query = (
             frame.writeStream.format("parquet")
@@ -72,13 +84,20 @@ def test_a_stream_that_starts_again_goes_on_with_the_columns_of_the_new_schema(
     go_on()
     topic.write(NEW, range(10, 12))
     go_on()
-    keys = [bytes(row["_key"]) for row in spark.read.parquet(str(tmp_path / "out")).select("_key").collect()]
+    keys = [
+        bytes(row["_key"])
+        for row in spark.read.parquet(str(tmp_path / "out")).select("_key").collect()
+    ]
     assert sorted(keys) == sorted(topic.rows)
 
 
-def test_a_running_stream_refuses_a_column_that_became_wider(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_running_stream_refuses_a_column_that_became_wider(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     topic = EvolvedTopic(tmp_path / "root").write(OLD, range(2))
-    stream = spark.readStream.format("deltaq").options(subscribe="t", columns="table", startingOffsets="earliest")
+    stream = spark.readStream.format("deltaq").options(
+        subscribe="t", columns="table", startingOffsets="earliest"
+    )
     query = (
         stream.load(topic.root)
         .writeStream.format("noop")
@@ -88,7 +107,9 @@ def test_a_running_stream_refuses_a_column_that_became_wider(spark: SparkSession
     try:
         query.processAllAvailable()
         topic.write(NEW, range(10, 12))
-        with pytest.raises(StreamingQueryException, match="cannot be read with column 'id' as int32"):
+        with pytest.raises(
+            StreamingQueryException, match="cannot be read with column 'id' as int32"
+        ):
             query.processAllAvailable()
     finally:
         query.stop()

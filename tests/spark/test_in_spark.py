@@ -32,11 +32,15 @@ STANDING_QUERY = Path(__file__).with_name("standing_query.py")
 
 
 def read_stream(spark: SparkSession, root: str, topic: str, **options: str) -> DataFrame:
-    reader = spark.readStream.format("deltaq").options(subscribe=topic, startingOffsets="earliest", **options)
+    reader = spark.readStream.format("deltaq").options(
+        subscribe=topic, startingOffsets="earliest", **options
+    )
     return reader.load(root)
 
 
-def run(frame: DataFrame, root: str, topic: str, checkpoint: Path, *, mode: str = "append") -> StreamingQuery:
+def run(
+    frame: DataFrame, root: str, topic: str, checkpoint: Path, *, mode: str = "append"
+) -> StreamingQuery:
     """Run a query to the end of what is there now."""
     query = (
         frame.writeStream.format("deltaq")
@@ -60,15 +64,21 @@ def log_entries(root: str, topic: str) -> list[Path]:
 
 def test_spark_finds_the_format_and_returns_kafkas_columns(spark: SparkSession, root: str) -> None:
     rows = spark.range(100).selectExpr("cast(id as string) key", "cast(2 * id as string) value")
-    rows.write.format("deltaq").option("topic", "orders").option("kafka.num.partitions", "3").mode("append").save(root)
-    frame = spark.read.format("deltaq").options(subscribe="orders", includeHeaders="true").load(root)
+    rows.write.format("deltaq").option("topic", "orders").option("kafka.num.partitions", "3").mode(
+        "append"
+    ).save(root)
+    frame = (
+        spark.read.format("deltaq").options(subscribe="orders", includeHeaders="true").load(root)
+    )
     # By the documentation of Spark's Kafka source, in its order.
     assert frame.schema == StructType.fromDDL(
-        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
-        "headers array<struct<key: string, value: binary>>"
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+        " timestampType int, headers array<struct<key: string, value: binary>>"
     )
     found = frame.select("key", "value", "partition", "offset").collect()
-    assert sorted((int(row.key), int(row.value)) for row in found) == [(number, 2 * number) for number in range(100)]
+    assert sorted((int(row.key), int(row.value)) for row in found) == [
+        (number, 2 * number) for number in range(100)
+    ]
     for partition in range(3):
         offsets = sorted(row.offset for row in found if row.partition == partition)
         assert offsets == list(range(len(offsets)))
@@ -76,7 +86,9 @@ def test_spark_finds_the_format_and_returns_kafkas_columns(spark: SparkSession, 
 
 def test_a_wrong_option_is_reported_with_the_right_one(spark: SparkSession, root: str) -> None:
     with pytest.raises(AnalysisException, match='did you mean "startingOffsets"'):
-        spark.read.format("deltaq").options(subscribe="orders", startingOffset="earliest").load(root)
+        spark.read.format("deltaq").options(subscribe="orders", startingOffset="earliest").load(
+            root
+        )
 
 
 def test_a_stream_takes_what_its_limit_allows_and_each_record_once(
@@ -85,18 +97,34 @@ def test_a_stream_takes_what_its_limit_allows_and_each_record_once(
     expected = [b"%d" % number for number in range(1000)]
     produce("orders", expected[:600])
     produce("orders", expected[600:])
-    query = run(read_stream(spark, root, "orders", maxOffsetsPerTrigger="300"), root, "copy", tmp_path / "checkpoint")
+    query = run(
+        read_stream(spark, root, "orders", maxOffsetsPerTrigger="300"),
+        root,
+        "copy",
+        tmp_path / "checkpoint",
+    )
     assert [p.numInputRows for p in query.recentProgress if p.numInputRows] == [300, 300, 300, 100]
     assert values(root, "copy") == expected
-    assert len(log_entries(root, "copy")) == 1 + 4  # the topic's beginning, and one commit for each micro-batch
+    # The topic's beginning, and one commit for each micro-batch.
+    assert len(log_entries(root, "copy")) == 1 + 4
 
 
-@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}], ids=str)
+@pytest.mark.parametrize(
+    "trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}], ids=str
+)
 def test_a_query_started_on_a_busy_topic_reads_each_later_record(
-    spark: SparkSession, root: str, written_throughout: WrittenThroughout, tmp_path: Path, trigger: dict[str, Any]
+    spark: SparkSession,
+    root: str,
+    written_throughout: WrittenThroughout,
+    tmp_path: Path,
+    trigger: dict[str, Any],
 ) -> None:
-    orders = spark.readStream.format("deltaq").option("subscribe", "orders").load(root).select("value")
-    sink = orders.writeStream.format("deltaq").options(topic="copy", checkpointLocation=str(tmp_path / "checkpoint"))
+    orders = (
+        spark.readStream.format("deltaq").option("subscribe", "orders").load(root).select("value")
+    )
+    sink = orders.writeStream.format("deltaq").options(
+        topic="copy", checkpointLocation=str(tmp_path / "checkpoint")
+    )
     with written_throughout("orders") as writer:
         before = writer.count
         query = sink.trigger(**trigger).start(root)
@@ -128,14 +156,23 @@ def test_a_query_killed_in_its_first_micro_batch_begins_where_it_did_before(
     with written_throughout("orders") as writer:
         before = writer.count
         with subprocess.Popen(
-            command, env=child_environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            env=child_environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         ) as driver:
             assert driver.stdout is not None
             assert any(IN_FIRST_BATCH in line for line in driver.stdout)
             begun = writer.count
             os.killpg(driver.pid, signal.SIGKILL)
         assert not list(checkpoint.glob("commits/*"))
-        orders = spark.readStream.format("deltaq").option("subscribe", "orders").load(root).select("value")
+        orders = (
+            spark.readStream.format("deltaq")
+            .option("subscribe", "orders")
+            .load(root)
+            .select("value")
+        )
         run(orders, root, "copy", checkpoint)
     run(orders, root, "copy", checkpoint)
     copied = [int(value or b"") for value in values(root, "copy")]
@@ -145,7 +182,11 @@ def test_a_query_killed_in_its_first_micro_batch_begins_where_it_did_before(
 
 @pytest.mark.fault("P3")
 def test_a_query_killed_after_its_commit_writes_nothing_twice(
-    spark: SparkSession, root: str, produce: Produce, written_throughout: WrittenThroughout, tmp_path: Path
+    spark: SparkSession,
+    root: str,
+    produce: Produce,
+    written_throughout: WrittenThroughout,
+    tmp_path: Path,
 ) -> None:
     produce("orders", [b"1", b"2"])
     checkpoint = tmp_path / "checkpoint"
@@ -159,7 +200,10 @@ def test_a_query_killed_after_its_commit_writes_nothing_twice(
         wanted = writer.count
         again = run(read_stream(spark, root, "orders").select("value"), root, "copy", checkpoint)
     assert again.id == query.id
-    assert [progress.batchId for progress in again.recentProgress if progress.numInputRows] == [0, 1]
+    assert [progress.batchId for progress in again.recentProgress if progress.numInputRows] == [
+        0,
+        1,
+    ]
     assert log_entries(root, "copy")[: len(entries)] == entries
     first, second, *rest = values(root, "copy")
     assert (first, second) == (b"1", b"2")
@@ -175,14 +219,23 @@ def test_a_query_continues_only_with_the_topic_it_has_read(
     Topic("orders", bootstrap_servers=root).delete()
     produce("orders", [b"new"])
     with pytest.raises(StreamingQueryException, match="deleted and created again"):
-        run(read_stream(spark, root, "orders").select("value"), root, "copy", tmp_path / "checkpoint")
+        run(
+            read_stream(spark, root, "orders").select("value"),
+            root,
+            "copy",
+            tmp_path / "checkpoint",
+        )
     frame = read_stream(spark, root, "orders", failOnDataLoss="false").select("value")
     run(frame, root, "copy", tmp_path / "checkpoint")
     assert values(root, "copy") == [b"old", b"new"]
 
 
-def test_a_typed_topic_has_its_own_columns_in_a_stream(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    schema = pa.schema([("item", pa.string()), ("amount", pa.int64()), ("tags", pa.map_(pa.string(), pa.string()))])
+def test_a_typed_topic_has_its_own_columns_in_a_stream(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    schema = pa.schema(
+        [("item", pa.string()), ("amount", pa.int64()), ("tags", pa.map_(pa.string(), pa.string()))]
+    )
     Topic("sales", schema, bootstrap_servers=root).create()
     with Producer({"bootstrap.servers": root}) as producer:
         for number in range(10):
@@ -193,7 +246,12 @@ def test_a_typed_topic_has_its_own_columns_in_a_stream(spark: SparkSession, root
     run(totals, root, "totals", tmp_path / "checkpoint", mode="complete")
     found = [json.loads(value or b"") for value in values(root, "totals")]
     assert {row["item"]: row["sum(amount)"] for row in found} == {"tea": 25, "milk": 20}
-    tags = spark.read.format("deltaq").options(subscribe="sales", columns="table").load(root).where("tags['n'] = '7'")
+    tags = (
+        spark.read.format("deltaq")
+        .options(subscribe="sales", columns="table")
+        .load(root)
+        .where("tags['n'] = '7'")
+    )
     assert [(row.item, row._offset, row._topic) for row in tags.collect()] == [("tea", 7, "sales")]
 
 
@@ -202,13 +260,15 @@ def test_the_session_has_settings_for_small_machines(spark: SparkSession) -> Non
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
     assert spark.sparkContext.uiWebUrl is None
     assert spark.sparkContext._jvm is not None
-    options = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    options = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()  # noqa: E501
     assert "-XX:+UseSerialGC" in list(options)
 
 
 def test_workers_are_daemons_that_import_the_installed_pyspark(spark: SparkSession) -> None:
     class Places(DataSource):
-        """The pyspark of the process that plans, as the name of a column, and that of a task with its main module."""
+        """The pyspark of the process that plans, as the name of a column, and that of a task with
+        its main module.
+        """
 
         def schema(self) -> StructType:
             columns = str(importlib.import_module("pyspark").__file__), "main"
@@ -219,19 +279,25 @@ def test_workers_are_daemons_that_import_the_installed_pyspark(spark: SparkSessi
                 def read(self, partition: InputPartition) -> Iterator[tuple[str | None, str]]:
                     yield (
                         importlib.import_module("pyspark").__file__,
-                        f"{Path(str(sys.modules['__main__'].__file__)).name} {'pyspark.daemon' in sys.modules}",
+                        (
+                            f"{Path(str(sys.modules['__main__'].__file__)).name} "
+                            f"{'pyspark.daemon' in sys.modules}"
+                        ),
                     )
 
             return Reader()
 
     spark.dataSource.register(Places)
     frame = spark.read.format("Places").load()
-    # Not those of Spark's archive; and `freeze_loaded` knows the workers by the module of Spark's daemon.
+    # Not those of Spark's archive; and `freeze_loaded` knows the workers by the module of Spark's
+    # daemon.
     assert frame.columns == [pyspark.__file__, "main"]
     assert frame.collect() == [(pyspark.__file__, "worker_daemon.py True")]
 
 
 def test_the_jvm_of_the_tests_may_map_an_archive_of_classes(spark):
-    """The option reaches the JVM. Whether the archive is there yet is another question: Spark starts without it too."""
+    """The option reaches the JVM. Whether the archive is there yet is another question: Spark
+    starts without it too.
+    """
     beans = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
     assert f"-XX:SharedArchiveFile={ARCHIVE}" in list(beans.getInputArguments())

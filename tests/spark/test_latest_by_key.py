@@ -1,4 +1,6 @@
-"""`latest_by_key` returns what plain Python finds to be the newest record of each key, before and after compaction."""
+"""`latest_by_key` returns what plain Python finds to be the newest record of each key, before and
+after compaction.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Record(NamedTuple):
 
 
 def newest_of(records: list[Record]) -> dict[bytes, Record]:
-    """Played in the order of offsets, each partition has a newest record of a key; of those the latest counts."""
+    """Played in the order of offsets, each partition has a newest record of a key; of those the
+    latest counts.
+    """
     of_partitions: dict[int, dict[bytes, Record]] = {}
     for record in sorted(records, key=lambda record: record.offset):
         if record.key is not None:
@@ -48,7 +52,8 @@ def found(spark: SparkSession, root: str) -> dict[bytes, Record]:
         "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value"
     )
     records = [
-        Record(row.partition, row.offset, row.timestamp, bytes(row.key), bytes(row.value)) for row in rows.collect()
+        Record(row.partition, row.offset, row.timestamp, bytes(row.key), bytes(row.value))
+        for row in rows.collect()
     ]
     table = {record.key: record for record in records if record.key is not None}
     assert len(table) == len(records)
@@ -58,7 +63,9 @@ def found(spark: SparkSession, root: str) -> dict[bytes, Record]:
 def test_it_is_the_newest_record_of_each_key_before_and_after_compaction(
     spark: SparkSession, root: str, produce: Produce
 ) -> None:
-    """Keys move between partitions, times fall, and tombstones and records without a key come in between."""
+    """Keys move between partitions, times fall, and tombstones and records without a key come in
+    between.
+    """
     chance = random.Random(5)
     written: list[Record] = []
     ends = [0, 0, 0]
@@ -85,7 +92,9 @@ def test_it_is_the_newest_record_of_each_key_before_and_after_compaction(
     assert found(spark, root) == expected
 
 
-def test_a_key_that_added_partitions_have_moved_is_found_once(spark: SparkSession, root: str) -> None:
+def test_a_key_that_added_partitions_have_moved_is_found_once(
+    spark: SparkSession, root: str
+) -> None:
     Topic("stock", config={"cleanup.policy": "compact"}, bootstrap_servers=root).create()
     conf = {"bootstrap.servers": root}
     keys = [b"%d" % number for number in range(20)]
@@ -120,15 +129,19 @@ def test_a_typed_topic_joins_as_a_table(spark: SparkSession, root: str) -> None:
             producer.produce(items, item, key=key)
     table = latest_by_key(spark, "items", root, columns="table")
     sold = spark.createDataFrame([("tea", 2), ("milk", 3)], "name string, sold long")
-    assert [tuple(row) for row in sold.join(table, "name").select("name", "sold", "left").collect()] == [
-        ("tea", 2, None)
-    ]
+    assert [
+        tuple(row) for row in sold.join(table, "name").select("name", "sold", "left").collect()
+    ] == [("tea", 2, None)]
 
 
-def test_options_that_choose_records_are_refused(spark: SparkSession, root: str, produce: Produce) -> None:
+def test_options_that_choose_records_are_refused(
+    spark: SparkSession, root: str, produce: Produce
+) -> None:
     produce("stock", [b"1"], keys=[b"a"])
     for option in ("startingOffsets", "endingtimestamp", "assign", "subscribePattern"):
-        with pytest.raises(InvalidConfig, match=f"{option} chooses records.*omit it, or use read_topic"):
+        with pytest.raises(
+            InvalidConfig, match=f"{option} chooses records.*omit it, or use read_topic"
+        ):
             latest_by_key(spark, "stock", root, **{option: "earliest"})
     with pytest.raises(InvalidConfig):
         latest_by_key(spark, "stock,items", root)

@@ -1,4 +1,6 @@
-"""Spark's own Delta on a topic: it reads the same rows; whatever it tries to write is refused and changes nothing."""
+"""Spark's own Delta on a topic: it reads the same rows; whatever it tries to write is refused and
+changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def topic(root: Path) -> Topic:
-    """A topic with a few commits of random records, tombstones and headers among them, and commits of plain records,
-    whose files deltaq encodes itself."""
+    """A topic with a few commits of random records, tombstones and headers among them, and commits
+    of plain records, whose files deltaq encodes itself.
+    """
     conf = {"bootstrap.servers": str(root)}
     chance = random.Random(3)
     topic = Topic("events", partitions=4, conf=conf).create()
@@ -36,12 +39,20 @@ def topic(root: Path) -> Topic:
             value = None if number % 97 == 0 else chance.randbytes(chance.randrange(200))
             headers: list[tuple[str, str | bytes | None]] | None
             headers = [("h", b"1"), ("i", None)] if number % 5 == 0 else None
-            producer.produce("events", value, key=b"%d" % (number % 40), timestamp=1 + number * 1000, headers=headers)
+            producer.produce(
+                "events",
+                value,
+                key=b"%d" % (number % 40),
+                timestamp=1 + number * 1000,
+                headers=headers,
+            )
             if number % 1000 == 999:
                 producer.flush()
         for number in range(PLAIN_ROWS):
             key = b"%d" % number if number >= 200 else None
-            producer.produce("events", chance.randbytes(number % 200), key=key, timestamp=1 + number)
+            producer.produce(
+                "events", chance.randbytes(number % 200), key=key, timestamp=1 + number
+            )
             if number % 200 == 199:
                 producer.flush()
     return topic
@@ -59,7 +70,9 @@ def log_before(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def refused(native: NativeSpark, folder: Path, log_before: dict[str, bytes]) -> Mapping[str, str | None]:
+def refused(
+    native: NativeSpark, folder: Path, log_before: dict[str, bytes]
+) -> Mapping[str, str | None]:
     """What each way of writing ended with."""
     return native.attempts(folder)
 
@@ -69,17 +82,25 @@ def log_of(folder: Path) -> dict[str, bytes]:
 
 
 def rows_of(topic: Topic) -> Iterator[NativeRow]:
-    """What the topic's own reader says of it, with the offsets left out, as they are in the files."""
+    """What the topic's own reader says of it, with the offsets left out, as they are in the
+    files.
+    """
     for row in topic.to_arrow().to_pylist():
-        headers = None if row["_headers"] is None else tuple(header["key"] for header in row["_headers"])
+        headers = (
+            None if row["_headers"] is None else tuple(header["key"] for header in row["_headers"])
+        )
         time = round(row["_timestamp"].timestamp() * 1000)
         yield NativeRow(row["_partition"], None, time, row["_key"], row["value"], headers)
 
 
 def test_the_topic_has_files_of_both_encoders(folder: Path, topic: Topic) -> None:
     assert topic.to_arrow().num_rows == ROWS + PLAIN_ROWS
-    writers = Counter(pq.read_metadata(file).created_by.split()[0] for file in folder.glob("*.parquet"))
-    assert writers.keys() >= {"deltaq", "parquet-cpp-arrow"}, "a refused write of Spark may have left others"
+    writers = Counter(
+        pq.read_metadata(file).created_by.split()[0] for file in folder.glob("*.parquet")
+    )
+    assert writers.keys() >= {"deltaq", "parquet-cpp-arrow"}, (
+        "a refused write of Spark may have left others"
+    )
     assert writers["deltaq"] >= 3
 
 
@@ -100,9 +121,22 @@ def test_native_delta_streams_the_topic_and_knows_its_history(
 @pytest.mark.fault("W1", "W2", "W3", "W5")
 @pytest.mark.parametrize(
     "operation",
-    ["append", "overwrite", "insert", "delete", "update", "merge", "optimize", "alter", "restore", "vacuum"],
+    [
+        "append",
+        "overwrite",
+        "insert",
+        "delete",
+        "update",
+        "merge",
+        "optimize",
+        "alter",
+        "restore",
+        "vacuum",
+    ],
 )
-def test_every_change_by_native_delta_is_refused(refused: Mapping[str, str], operation: str) -> None:
+def test_every_change_by_native_delta_is_refused(
+    refused: Mapping[str, str], operation: str
+) -> None:
     assert "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE" in refused[operation]
 
 
@@ -113,7 +147,11 @@ def test_native_delta_cannot_take_the_protection_off(refused: Mapping[str, str])
 
 @pytest.mark.fault("W1", "W2", "W3", "W4")
 def test_refused_attempts_leave_log_and_rows_as_they_were(
-    native: NativeSpark, topic: Topic, folder: Path, refused: Mapping[str, str], log_before: dict[str, bytes]
+    native: NativeSpark,
+    topic: Topic,
+    folder: Path,
+    refused: Mapping[str, str],
+    log_before: dict[str, bytes],
 ) -> None:
     assert all(refused.values())
     assert log_of(folder) == log_before

@@ -1,4 +1,6 @@
-"""Topics in a bucket: driver and workers reach them by the options alone, and keep the keys to themselves."""
+"""Topics in a bucket: driver and workers reach them by the options alone, and keep the keys to
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,14 @@ def options() -> Iterator[dict[str, str]]:
     server.stop()
 
 
-def test_a_bucket_is_written_streamed_and_read(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
+def test_a_bucket_is_written_streamed_and_read(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
     rows = spark.range(100).selectExpr("cast(id as string) as value")
     rows.write.format("deltaq").options(topic="orders", **options).mode("append").save(ROOT)
-    orders = spark.readStream.format("deltaq").options(subscribe="orders", startingOffsets="earliest", **options)
+    orders = spark.readStream.format("deltaq").options(
+        subscribe="orders", startingOffsets="earliest", **options
+    )
     query = (
         orders.load(ROOT)
         .select("value")
@@ -56,7 +62,9 @@ def test_a_bucket_is_written_streamed_and_read(spark: SparkSession, options: dic
 @pytest.mark.fault("K5")
 def test_an_error_does_not_show_the_keys(spark: SparkSession, options: dict[str, str]) -> None:
     with pytest.raises(AnalysisException) as caught:
-        spark.read.format("deltaq").options(subscribe="nothing", columns="table", **options).load(ROOT)
+        spark.read.format("deltaq").options(subscribe="nothing", columns="table", **options).load(
+            ROOT
+        )
     assert "does not exist" in str(caught.value)
     assert SECRET not in str(caught.value)
 
@@ -65,11 +73,20 @@ def test_an_error_does_not_show_the_keys(spark: SparkSession, options: dict[str,
 def test_no_plan_shows_the_keys(
     spark: SparkSession, options: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frame = spark.read.format("deltaq").schema("key binary, value binary").options(subscribe="t", **options).load(ROOT)
+    frame = (
+        spark.read.format("deltaq")
+        .schema("key binary, value binary")
+        .options(subscribe="t", **options)
+        .load(ROOT)
+    )
     for mode in ("extended", "cost", "formatted"):
         frame.explain(mode=mode)
-    given = ", ".join(f"`{name}` '{value}'" for name, value in {"path": ROOT, "subscribe": "t", **options}.items())
-    view = f"CREATE TEMPORARY VIEW planted (key binary, value binary) USING deltaq OPTIONS ({given})"
+    given = ", ".join(
+        f"`{name}` '{value}'" for name, value in {"path": ROOT, "subscribe": "t", **options}.items()
+    )
+    view = (
+        f"CREATE TEMPORARY VIEW planted (key binary, value binary) USING deltaq OPTIONS ({given})"
+    )
     for mode in ("EXTENDED", "FORMATTED"):
         print(spark.sql(f"EXPLAIN {mode} {view}").first())
     shown = capsys.readouterr().out

@@ -51,8 +51,12 @@ def test_only_what_the_checkpoint_has_recorded_is_committed(
         recorded.extend((partition.offset, max(batches)) for partition in partitions)
         raise RuntimeError("which must not end the query")
 
-    listener = ConsumerGroupListener({"bootstrap.servers": root, "group.id": "billing", "on_commit": on_commit})
-    orders = spark.readStream.format("deltaq").options(subscribe="orders", startingOffsets="earliest")
+    listener = ConsumerGroupListener(
+        {"bootstrap.servers": root, "group.id": "billing", "on_commit": on_commit}
+    )
+    orders = spark.readStream.format("deltaq").options(
+        subscribe="orders", startingOffsets="earliest"
+    )
     frame = orders.option("maxOffsetsPerTrigger", "4").load(root)
 
     def run(last: int) -> None:
@@ -63,7 +67,9 @@ def test_only_what_the_checkpoint_has_recorded_is_committed(
 
         ended = Ended()
         spark.streams.addListener(ended)
-        query = frame.writeStream.foreachBatch(process).queryName("billing").trigger(availableNow=True)
+        query = (
+            frame.writeStream.foreachBatch(process).queryName("billing").trigger(availableNow=True)
+        )
         try:
             query.option("checkpointLocation", str(commits.parent)).start().awaitTermination()
         finally:

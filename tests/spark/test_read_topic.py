@@ -57,7 +57,10 @@ def by_python(spark: SparkSession, root: str, topic: str, **options: str) -> Dat
 
 def assert_same(spark: SparkSession, root: str, topic: str, **options: str) -> Rows:
     """Assert that both ways of reading return the same columns and rows, which are returned."""
-    native, python = read_topic(spark, topic, root, **options), by_python(spark, root, topic, **options)
+    native, python = (
+        read_topic(spark, topic, root, **options),
+        by_python(spark, root, topic, **options),
+    )
     assert [(field.name, field.dataType) for field in native.schema] == [
         (field.name, field.dataType) for field in python.schema
     ]
@@ -79,7 +82,12 @@ class Story:
         chance, model = self._chance, self.model
         if step % 2 == 0:
             written = [
-                (chance.randrange(PARTITIONS), chance.choice([b"a", b"b", b"c", None]), chance.randint(0, 4), None)
+                (
+                    chance.randrange(PARTITIONS),
+                    chance.choice([b"a", b"b", b"c", None]),
+                    chance.randint(0, 4),
+                    None,
+                )
                 for _ in range(chance.randint(2, 6))
             ]
             model.produce(written, commits=chance.randint(2, 5), hours=0)
@@ -90,8 +98,14 @@ class Story:
 
     def offset_range(self) -> tuple[list[int], list[int]]:
         """Offsets within what the topic holds."""
-        ends = [self._chance.randint(start, end) for start, end in zip(self.model.starts, self.model.ends, strict=True)]
-        starts = [self._chance.randint(start, end) for start, end in zip(self.model.starts, ends, strict=True)]
+        ends = [
+            self._chance.randint(start, end)
+            for start, end in zip(self.model.starts, self.model.ends, strict=True)
+        ]
+        starts = [
+            self._chance.randint(start, end)
+            for start, end in zip(self.model.starts, ends, strict=True)
+        ]
         return starts, ends
 
 
@@ -101,7 +115,9 @@ def offsets(numbers: list[int]) -> str:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_any_range_of_a_maintained_topic_has_the_rows_of_the_model(spark: SparkSession, policy: str) -> None:
+def test_any_range_of_a_maintained_topic_has_the_rows_of_the_model(
+    spark: SparkSession, policy: str
+) -> None:
     seen: Counter[str] = Counter()
     with contextlib.ExitStack() as ending:
         story = Story(policy, ending)
@@ -109,7 +125,11 @@ def test_any_range_of_a_maintained_topic_has_the_rows_of_the_model(spark: SparkS
         for step in range(6):
             story.go_on(step)
             starts, ends = story.offset_range()
-            options = {"startingOffsets": offsets(starts), "endingOffsets": offsets(ends)} if step % 3 else {}
+            options = (
+                {"startingOffsets": offsets(starts), "endingOffsets": offsets(ends)}
+                if step % 3
+                else {}
+            )
             lows, highs = (starts, ends) if options else (model.starts, model.ends)
             frame = read_topic(spark, "t", model.root, **options)
             found = {
@@ -131,12 +151,16 @@ def test_any_range_of_a_maintained_topic_has_the_rows_of_the_model(spark: SparkS
 def test_log_append_time_and_headers_are_those_of_the_log(spark: SparkSession, root: str) -> None:
     """Of files of either type of timestamp, appended and merged."""
     clock = ManualClock(auto_advance=True)
-    topic = WrittenTopic(LocalStore(root, clock), clock, partitions=2, message_timestamp_type="LogAppendTime")
+    topic = WrittenTopic(
+        LocalStore(root, clock), clock, partitions=2, message_timestamp_type="LogAppendTime"
+    )
     expected: Rows = Counter()
 
     def append(offset: int, kind: int) -> None:
         clock.advance(10)
-        written = [Row(b"%d" % p, b"k", p, 5, [("h", b"1"), ("h", None)] if p else None) for p in range(2)]
+        written = [
+            Row(b"%d" % p, b"k", p, 5, [("h", b"1"), ("h", None)] if p else None) for p in range(2)
+        ]
         topic.append(*written)
         for row in written:
             time = topic.log.live_head.time_ms if kind else 5
@@ -197,17 +221,24 @@ def test_a_typed_topic_has_its_own_columns_of_every_type(spark: SparkSession, ro
     with Producer({"bootstrap.servers": root}) as producer:
         producer.produce("sales", value, key=b"k", timestamp=1)
         producer.produce("sales", None, key=b"k", timestamp=2)
-    (first, second) = sorted(assert_same(spark, root, "sales", columns="table"), key=lambda row: row[2])
+    (first, second) = sorted(
+        assert_same(spark, root, "sales", columns="table"), key=lambda row: row[2]
+    )
     assert first[:6] == ("sales", 0, 0, 1, b"k", None)
-    value["at"] = value["at"].replace(tzinfo=None)  # as Spark returns it in a session of this time zone
+    # As Spark returns it in a session of this time zone.
+    value["at"] = value["at"].replace(tzinfo=None)
     value["place"] = tuple(value["place"].values())
     assert first[6:] == tuple(plain(of) for of in value.values())
     assert second == ("sales", 0, 1, 2, b"k", None, *[None] * len(SCHEMA))
 
 
-def test_columns_of_a_typed_topic_may_have_the_names_of_kafkas(spark: SparkSession, root: str) -> None:
+def test_columns_of_a_typed_topic_may_have_the_names_of_kafkas(
+    spark: SparkSession, root: str
+) -> None:
     named = {"topic": "a", "key": 1, "offset": 2, "timestampType": "b", "value": 4, "a`b.c": 5}
-    schema = pa.schema([(name, pa.string() if isinstance(of, str) else pa.int64()) for name, of in named.items()])
+    schema = pa.schema(
+        [(name, pa.string() if isinstance(of, str) else pa.int64()) for name, of in named.items()]
+    )
     Topic("sales", schema, bootstrap_servers=root).create()
     with Producer({"bootstrap.servers": root}) as producer:
         producer.produce("sales", None, key=b"k")
@@ -228,7 +259,10 @@ def test_several_topics_and_assigned_partitions_are_read_with_the_options_of_the
     produce("bills", [b"g"], timestamps=[25])
 
     def values(topic: str | None, **options: object) -> list[bytes]:
-        return sorted(bytes(row.value) for row in read_topic(spark, topic, root, **options).select("value").collect())
+        return sorted(
+            bytes(row.value)
+            for row in read_topic(spark, topic, root, **options).select("value").collect()
+        )
 
     assert values("orders,bills") == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
     assert values(None, assign='{"orders":[0,2]}') == [b"a", b"c", b"d", b"f"]
@@ -262,7 +296,9 @@ def test_a_file_that_was_removed_is_an_error_and_never_fewer_rows(
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
 
 
-def test_a_flipped_bit_of_a_page_is_an_error(spark: SparkSession, root: str, produce: Produce) -> None:
+def test_a_flipped_bit_of_a_page_is_an_error(
+    spark: SparkSession, root: str, produce: Produce
+) -> None:
     produce("orders", [b"%d" % number * 100 for number in range(100)])
     (path,) = Path(root, "topics", "orders").glob("*.parquet")
     data = bytearray(path.read_bytes())
@@ -287,17 +323,42 @@ def decimals(*unscaled: int) -> pa.Array:
 
 
 def test_a_record_that_no_producer_accepts_hurts_no_other_one(spark, tmp_path):
-    root, columns = str(tmp_path / "root"), {"text": pa.string(), "day": pa.date32(), "price": pa.decimal128(3, 1)}
+    root, columns = (
+        str(tmp_path / "root"),
+        {"text": pa.string(), "day": pa.date32(), "price": pa.decimal128(3, 1)},
+    )
     inner = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), decimals(1, 2, 9_999))
-    topic = Topic("t", pa.schema([*columns.items(), ("list", inner.type)]), conf={"bootstrap.servers": root}).create()
+    topic = Topic(
+        "t", pa.schema([*columns.items(), ("list", inner.type)]), conf={"bootstrap.servers": root}
+    ).create()
     days = pa.array([0, 2**31 - 1, 1], pa.int32()).cast(pa.date32())
     append_unsound(
         LocalStore(root),
         topic.name,
-        pa.table({"text": text_of(b"a", b"\xff", b"c"), "day": days, "price": decimals(1, 9_999, 3), "list": inner}),
+        pa.table(
+            {
+                "text": text_of(b"a", b"\xff", b"c"),
+                "day": days,
+                "price": decimals(1, 9_999, 3),
+                "list": inner,
+            }
+        ),
     )
     tenth, frame = Decimal("0.1"), by_python(spark, root, "t", columns="table")
-    found = [tuple(row) for row in frame.select("_offset", "text", "price", "list").orderBy("_offset").collect()]
-    assert found == [(0, "a", tenth, [tenth]), (1, "\ufffd", None, [2 * tenth]), (2, "c", 3 * tenth, None)]
-    native = read_topic(spark, "t", root, columns="table").select("_offset", "text", "day").orderBy("_offset")
-    assert [tuple(row) for row in native.select("_offset", "text").collect()] == [row[:2] for row in found]
+    found = [
+        tuple(row)
+        for row in frame.select("_offset", "text", "price", "list").orderBy("_offset").collect()
+    ]
+    assert found == [
+        (0, "a", tenth, [tenth]),
+        (1, "\ufffd", None, [2 * tenth]),
+        (2, "c", 3 * tenth, None),
+    ]
+    native = (
+        read_topic(spark, "t", root, columns="table")
+        .select("_offset", "text", "day")
+        .orderBy("_offset")
+    )
+    assert [tuple(row) for row in native.select("_offset", "text").collect()] == [
+        row[:2] for row in found
+    ]

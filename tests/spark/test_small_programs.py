@@ -1,4 +1,6 @@
-"""The small Spark programs: what each writes equals the same computation in plain Python over its messages."""
+"""The small Spark programs: what each writes equals the same computation in plain Python over its
+messages.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 def rows(folder: Path, topic: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = Topic(topic, bootstrap_servers=f"{folder}/events").to_arrow().to_pylist()
+    found: list[dict[str, Any]] = (
+        Topic(topic, bootstrap_servers=f"{folder}/events").to_arrow().to_pylist()
+    )
     return found
 
 
 def newest(folder: Path, topic: str) -> list[dict[str, Any]]:
     """The newest value of each key of a topic, parsed."""
-    return [json.loads(value) for value in {row["_key"]: row["value"] for row in rows(folder, topic)}.values()]
+    return [
+        json.loads(value)
+        for value in {row["_key"]: row["value"] for row in rows(folder, topic)}.values()
+    ]
 
 
 def start(window: dict[str, str]) -> datetime:
@@ -75,11 +82,15 @@ def test_words_are_counted_by_key(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_views_are_counted_in_windows(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_views_are_counted_in_windows(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     windowed_counts.main(spark, str(tmp_path))
     views = in_time(windowed_counts.VIEWS)
     for topic, slide in (("tumbling", 10 * MINUTE), ("sliding", 5 * MINUTE)):
-        found = {(start(row["window"]), row["page"]): row["count"] for row in newest(tmp_path, topic)}
+        found = {
+            (start(row["window"]), row["page"]): row["count"] for row in newest(tmp_path, topic)
+        }
         assert found == Counter((begin, page) for page, at in views for begin in windows(at, slide))
     late = len(windowed_counts.VIEWS) - len(views)
     assert 0 < late < len(views)
@@ -87,14 +98,25 @@ def test_views_are_counted_in_windows(spark: SparkSession, tmp_path: Path, capsy
 
 
 @pytest.mark.long
-def test_each_session_is_written_once(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_session_is_written_once(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sessions.main(spark, str(tmp_path))
     clicks = in_time(sessions.CLICKS)
     users = {user for user, _ in clicks}
-    expected = [(user, *of) for user in users for of in sessions_of(at for name, at in clicks if name == user)]
+    expected = [
+        (user, *of)
+        for user in users
+        for of in sessions_of(at for name, at in clicks if name == user)
+    ]
     values = [json.loads(row["value"]) for row in rows(tmp_path, "sessions")]
     found = [
-        (row["user"], start(row["session"]), datetime.fromisoformat(row["session"]["end"]), row["count"])
+        (
+            row["user"],
+            start(row["session"]),
+            datetime.fromisoformat(row["session"]["end"]),
+            row["count"],
+        )
         for row in values
     ]
     assert sorted(found) == sorted(expected)
@@ -120,7 +142,9 @@ def test_a_database_counts_each_micro_batch_once(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     foreach_batch.main(spark, str(tmp_path))
-    assert capsys.readouterr().out.strip() == str(dict(sorted(Counter(foreach_batch.SALES).items())))
+    assert capsys.readouterr().out.strip() == str(
+        dict(sorted(Counter(foreach_batch.SALES).items()))
+    )
     database = foreach_batch.Database(str(tmp_path / "totals.db"))
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", "another")
     try:
@@ -135,13 +159,17 @@ def test_a_stopped_query_continues_where_it_was(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stop_and_resume.main(spark, str(tmp_path))
-    assert sorted(int(row["value"]) for row in rows(tmp_path, "squares")) == [number**2 for number in range(120)]
+    assert sorted(int(row["value"]) for row in rows(tmp_path, "squares")) == [
+        number**2 for number in range(120)
+    ]
     assert "120 squares, each once: True" in capsys.readouterr().out
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("native")
-def test_the_history_has_each_version(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_history_has_each_version(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     history.main(spark, str(tmp_path))
     assert capsys.readouterr().out.splitlines() == [
         "version 0: CREATE TABLE, 0 visits, the latest is None",

@@ -1,4 +1,6 @@
-"""The main example: what it computes, and that a pipeline which is killed loses nothing and doubles nothing."""
+"""The main example: what it computes, and that a pipeline which is killed loses nothing and doubles
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,12 @@ DEMO = Path(__file__).resolve().parents[2] / "examples/timezone_etl/demo.py"
 def readings(zone: ZoneInfo, numbers: range) -> list[bytes]:
     """Messages of a clock, one each 7.001 ms, so that every fraction of a millisecond occurs."""
     dates = (
-        (START + number * timedelta(microseconds=7001)).astimezone(zone).strftime(DATE_FORMAT) for number in numbers
+        (START + number * timedelta(microseconds=7001)).astimezone(zone).strftime(DATE_FORMAT)
+        for number in numbers
     )
     return [
-        json.dumps({"date": date, "message": str(number)}).encode() for date, number in zip(dates, numbers, strict=True)
+        json.dumps({"date": date, "message": str(number)}).encode()
+        for date, number in zip(dates, numbers, strict=True)
     ]
 
 
@@ -54,13 +58,29 @@ def expected(numbers: range) -> list[tuple[float, str]]:
 
 def count(root: str) -> int:
     topic = Topic(UNIFIED, bootstrap_servers=root)
-    return sum(partition.next_offset for partition in topic.describe().partitions) if topic.exists() else 0
+    return (
+        sum(partition.next_offset for partition in topic.describe().partitions)
+        if topic.exists()
+        else 0
+    )
 
 
 @contextmanager
-def pipeline(root: str, checkpoint: Path, log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The pipeline, with its JVM and workers in a process group that is killed without warning at the end."""
-    command = [sys.executable, "-m", "examples.timezone_etl.pipeline", "--root", root, "--checkpoint", str(checkpoint)]
+def pipeline(
+    root: str, checkpoint: Path, log: Path, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The pipeline, with its JVM and workers in a process group that is killed without warning at
+    the end.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "examples.timezone_etl.pipeline",
+        "--root",
+        root,
+        "--checkpoint",
+        str(checkpoint),
+    ]
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*command, "--max-offsets", str(MESSAGES // 10)],
@@ -76,11 +96,13 @@ def pipeline(root: str, checkpoint: Path, log: Path, environment: dict[str, str]
         process.wait()
 
 
-def run_until(reached: Callable[[], bool], root: str, folder: Path, environment: dict[str, str]) -> None:
+def run_until(
+    reached: Callable[[], bool], root: str, folder: Path, environment: dict[str, str]
+) -> None:
     """Run the pipeline until that is so, and kill it.
 
-    Spark gives each new Python worker ten seconds, whatever else the machine does. A pipeline that ends because
-    one came too late is started again, as a supervisor would do.
+    Spark gives each new Python worker ten seconds, whatever else the machine does. A pipeline that
+    ends because one came too late is started again, as a supervisor would do.
     """
     log = folder / "pipeline.log"
     until = time.monotonic() + DEADLINE_S
@@ -101,14 +123,18 @@ def test_both_clocks_are_merged_with_microseconds_kept(
 ) -> None:
     chance = random.Random(0)
     split = chance.randrange(1, 999)
-    for numbers, (topic, zone) in zip((range(split), range(split, 1000)), CLOCKS.items(), strict=True):
+    for numbers, (topic, zone) in zip(
+        (range(split), range(split, 1000)), CLOCKS.items(), strict=True
+    ):
         produce(topic, readings(zone, numbers))
     query = unify(spark, root, str(tmp_path / "checkpoint"), 1000, available_now=True)
     query.awaitTermination()
     assert unified(root) == expected(range(1000))
     schema = Topic(UNIFIED, bootstrap_servers=root).describe().schema
     assert schema is not None
-    assert schema.arrow.remove_metadata() == pa.schema([("timestamp", pa.float64()), ("message", pa.string())])
+    assert schema.arrow.remove_metadata() == pa.schema(
+        [("timestamp", pa.float64()), ("message", pa.string())]
+    )
 
 
 @pytest.mark.spark
@@ -128,7 +154,9 @@ def test_a_pipeline_killed_in_the_middle_yields_each_message_exactly_once(
     seen = 0
 
     def reached(messages: int) -> bool:
-        """Whether the pipeline has come so far. After each micro-batch, more is written while the pipeline runs."""
+        """Whether the pipeline has come so far. After each micro-batch, more is written while the
+        pipeline runs.
+        """
         nonlocal seen
         before, seen = seen, count(root)
         for start in itertools.islice(starts, int(seen > before)):
@@ -150,7 +178,10 @@ def test_a_pipeline_killed_in_the_middle_yields_each_message_exactly_once(
 )
 @pytest.mark.long
 def test_concurrent_programs_end_with_the_same_file(
-    place: str | None, request: pytest.FixtureRequest, tmp_path: Path, child_environment: dict[str, str]
+    place: str | None,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    child_environment: dict[str, str],
 ) -> None:
     root = [] if place is None else ["--root", request.getfixturevalue(place)]
     demo = subprocess.run(

@@ -26,7 +26,11 @@ SALES = [(("tea", "milk", None)[number % 3], number * 20_000) for number in rang
 
 def produce_sales(produce: Produce, sales: Sequence[tuple[str | None, int]]) -> None:
     items, times = zip(*sales, strict=True)
-    produce("sales", [None if item is None else item.encode() for item in items], timestamps=[t + 1 for t in times])
+    produce(
+        "sales",
+        [None if item is None else item.encode() for item in items],
+        timestamps=[t + 1 for t in times],
+    )
 
 
 def run(counts: DataFrame, upsert: TopicUpsert, checkpoint: Path) -> None:
@@ -35,8 +39,14 @@ def run(counts: DataFrame, upsert: TopicUpsert, checkpoint: Path) -> None:
 
 
 def sales(spark: SparkSession, root: str) -> DataFrame:
-    reader = spark.readStream.format("deltaq").options(subscribe="sales", startingOffsets="earliest")
-    return reader.option("maxOffsetsPerTrigger", "15").load(root).withColumn("item", col("value").cast("string"))
+    reader = spark.readStream.format("deltaq").options(
+        subscribe="sales", startingOffsets="earliest"
+    )
+    return (
+        reader.option("maxOffsetsPerTrigger", "15")
+        .load(root)
+        .withColumn("item", col("value").cast("string"))
+    )
 
 
 def newest(root: str, topic: str) -> dict[bytes, bytes]:
@@ -53,11 +63,16 @@ def test_the_newest_records_are_the_result_of_a_batch_whatever_is_repeated(
     spark: SparkSession, root: str, produce: Produce, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
-    by_minute = sales(spark, root).groupBy("item", window("timestamp", "1 minute")).agg(count("*").alias("sold"))
+    by_minute = (
+        sales(spark, root)
+        .groupBy("item", window("timestamp", "1 minute"))
+        .agg(count("*").alias("sold"))
+    )
     produce_sales(produce, SALES[:25])
     run(by_minute, upsert_to_topic(root, "sold", ["item", "window"]), checkpoint)
     before = entries(root, "sold")
-    for noted in ("1", ".1.crc"):  # as after a crash between the topic's commit and Spark's note of it
+    # As after a crash between the topic's commit and Spark's note of it.
+    for noted in ("1", ".1.crc"):
         (checkpoint / "commits" / noted).unlink()
     run(by_minute, upsert_to_topic(root, "sold", ["item", "window"]), checkpoint)
     assert entries(root, "sold") == before
@@ -79,8 +94,14 @@ def test_one_column_is_a_key_as_text_and_a_typed_topic_has_the_columns(
     spark: SparkSession, root: str, produce: Produce, tmp_path: Path
 ) -> None:
     produce_sales(produce, [sale for sale in SALES if sale[0] is not None])
-    upsert = upsert_to_topic(root, "sold", "item", {"columns": "table", "kafka.num.partitions": "2"})
-    run(sales(spark, root).groupBy("item").agg(count("*").alias("sold")), upsert, tmp_path / "checkpoint")
+    upsert = upsert_to_topic(
+        root, "sold", "item", {"columns": "table", "kafka.num.partitions": "2"}
+    )
+    run(
+        sales(spark, root).groupBy("item").agg(count("*").alias("sold")),
+        upsert,
+        tmp_path / "checkpoint",
+    )
     topic = Topic("sold", bootstrap_servers=root)
     assert len(topic.describe().partitions) == 2
     rows = topic.to_arrow().select(["_key", "item", "sold"]).to_pylist()
@@ -89,7 +110,9 @@ def test_one_column_is_a_key_as_text_and_a_typed_topic_has_the_columns(
     assert {row["item"]: row["sold"] for row in rows} == expected
 
 
-def test_rows_with_the_columns_of_the_sink_are_written_as_they_are(spark: SparkSession, root: str) -> None:
+def test_rows_with_the_columns_of_the_sink_are_written_as_they_are(
+    spark: SparkSession, root: str
+) -> None:
     upsert = upsert_to_topic(root, "sold", options={"txnAppId": "mine"})
     for number in (0, 0, 1):
         upsert(spark.createDataFrame([("tea", str(number))], "key string, value string"), number)

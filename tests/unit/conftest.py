@@ -16,6 +16,7 @@ def root(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def nothing_left() -> None:
-    """For tests that look at every log line: a client that an earlier test has left would log its end in their time,
-    whenever the garbage collector finds it."""
+    """For tests that look at every log line: a client that an earlier test has left would log its
+    end in their time, whenever the garbage collector finds it.
+    """
     gc.collect()

@@ -1,7 +1,7 @@
 """The names of `confluent_kafka.cimpl`, the C module of confluent-kafka.
 
-Everything else in confluent-kafka is Python on top of that module, and runs on deltaq unmodified if this one takes its
-place before the first import:
+Everything else in confluent-kafka is Python on top of that module, and runs on deltaq unmodified if
+this one takes its place before the first import:
 
     import sys
     import deltaq.compat.cimpl
@@ -72,6 +72,9 @@ __all__ = [
     "version",
 ]
 
-_reentry_identity_var: contextvars.ContextVar[int] = contextvars.ContextVar("reentry_identity", default=0)
-"""Which call of an `AIOConsumer` runs. The C module needs it to admit calls inside callbacks; deltaq's consumer admits
-them from any thread."""
+_reentry_identity_var: contextvars.ContextVar[int] = contextvars.ContextVar(
+    "reentry_identity", default=0
+)
+"""Which call of an `AIOConsumer` runs. The C module needs it to admit calls inside callbacks;
+deltaq's consumer admits them from any thread.
+"""

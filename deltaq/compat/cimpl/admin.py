@@ -1,4 +1,6 @@
-"""`_AdminClientImpl` of the C module: `AdminClient`, whose calls give one future the results of all their keys."""
+"""`_AdminClientImpl` of the C module: `AdminClient`, whose calls give one future the results of all
+their keys.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,10 @@ K = TypeVar("K")
 
 
 class AdminClientImpl:
-    """The methods that confluent-kafka's `AdminClient` calls. Each takes `future` and gives it a dict or list with the
-    value or KafkaError of each key. Requests and answers have the attributes of confluent-kafka's classes."""
+    """The methods that confluent-kafka's `AdminClient` calls. Each takes `future` and gives it a
+    dict or list with the value or KafkaError of each key. Requests and answers have the attributes
+    of confluent-kafka's classes.
+    """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         self._client = AdminClient(*arguments, **keywords)
@@ -51,7 +55,11 @@ class AdminClientImpl:
 
     def describe_topics(self, topic_names: list[str], future: Future[Any], **keywords: Any) -> None:
         """[TopicDescription or KafkaError]"""
-        _finish(future, self._client.describe_topics(TopicCollection(topic_names), **_timeouts(keywords)), _values)
+        _finish(
+            future,
+            self._client.describe_topics(TopicCollection(topic_names), **_timeouts(keywords)),
+            _values,
+        )
 
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> Any:
         """All topics, or one."""
@@ -75,7 +83,9 @@ class AdminClientImpl:
         """{resource: None}, as `describe_configs`."""
         self._configs(self._client.alter_configs, resources, future, keywords)
 
-    def incremental_alter_configs(self, resources: list[Any], future: Future[Any], **keywords: Any) -> None:
+    def incremental_alter_configs(
+        self, resources: list[Any], future: Future[Any], **keywords: Any
+    ) -> None:
         """{resource: None}, as `describe_configs`."""
         self._configs(self._client.incremental_alter_configs, resources, future, keywords)
 
@@ -115,7 +125,11 @@ class AdminClientImpl:
         self, topic_partition_offsets: list[TopicPartition], future: Future[Any], **keywords: Any
     ) -> None:
         """{partition: DeletedRecords or KafkaError}"""
-        _finish(future, self._client.delete_records(topic_partition_offsets, **_timeouts(keywords)), dict)
+        _finish(
+            future,
+            self._client.delete_records(topic_partition_offsets, **_timeouts(keywords)),
+            dict,
+        )
 
     # --- groups ---
 
@@ -133,25 +147,48 @@ class AdminClientImpl:
         """ListConsumerGroupsResult"""
         states = None if states_int is None else set(map(ConsumerGroupState, states_int))
         types = None if types_int is None else set(map(ConsumerGroupType, types_int))
-        _finish_one(future, self._client.list_consumer_groups(states=states, types=types, **_timeouts(keywords)))
+        _finish_one(
+            future,
+            self._client.list_consumer_groups(states=states, types=types, **_timeouts(keywords)),
+        )
 
-    def describe_consumer_groups(self, group_ids: list[str], future: Future[Any], **keywords: Any) -> None:
+    def describe_consumer_groups(
+        self, group_ids: list[str], future: Future[Any], **keywords: Any
+    ) -> None:
         """[ConsumerGroupDescription or KafkaError]"""
-        _finish(future, self._client.describe_consumer_groups(group_ids, **_timeouts(keywords)), _values)
+        _finish(
+            future, self._client.describe_consumer_groups(group_ids, **_timeouts(keywords)), _values
+        )
 
-    def delete_consumer_groups(self, group_ids: list[str], future: Future[Any], **keywords: Any) -> None:
+    def delete_consumer_groups(
+        self, group_ids: list[str], future: Future[Any], **keywords: Any
+    ) -> None:
         """[None or KafkaError]"""
-        _finish(future, self._client.delete_consumer_groups(group_ids, **_timeouts(keywords)), _values)
+        _finish(
+            future, self._client.delete_consumer_groups(group_ids, **_timeouts(keywords)), _values
+        )
 
-    def list_consumer_group_offsets(self, request: list[Any], future: Future[Any], **keywords: Any) -> None:
+    def list_consumer_group_offsets(
+        self, request: list[Any], future: Future[Any], **keywords: Any
+    ) -> None:
         """[ConsumerGroupTopicPartitions or KafkaError]"""
-        asked = [ConsumerGroupTopicPartitions(each.group_id, each.topic_partitions) for each in request]
-        _finish(future, self._client.list_consumer_group_offsets(asked, **_timeouts(keywords)), _values)
+        asked = [
+            ConsumerGroupTopicPartitions(each.group_id, each.topic_partitions) for each in request
+        ]
+        _finish(
+            future, self._client.list_consumer_group_offsets(asked, **_timeouts(keywords)), _values
+        )
 
-    def alter_consumer_group_offsets(self, requests: list[Any], future: Future[Any], **keywords: Any) -> None:
+    def alter_consumer_group_offsets(
+        self, requests: list[Any], future: Future[Any], **keywords: Any
+    ) -> None:
         """[ConsumerGroupTopicPartitions or KafkaError]"""
-        asked = [ConsumerGroupTopicPartitions(each.group_id, each.topic_partitions) for each in requests]
-        _finish(future, self._client.alter_consumer_group_offsets(asked, **_timeouts(keywords)), _values)
+        asked = [
+            ConsumerGroupTopicPartitions(each.group_id, each.topic_partitions) for each in requests
+        ]
+        _finish(
+            future, self._client.alter_consumer_group_offsets(asked, **_timeouts(keywords)), _values
+        )
 
     # --- what only brokers have ---
 
@@ -167,7 +204,9 @@ class AdminClientImpl:
         """Refused."""
         _finish(future, self._client.delete_acls(acls, **keywords), _values)
 
-    def describe_user_scram_credentials(self, users: list[str] | None, future: Future[Any], **keywords: Any) -> None:
+    def describe_user_scram_credentials(
+        self, users: list[str] | None, future: Future[Any], **keywords: Any
+    ) -> None:
         """Refused."""
         found = self._client.describe_user_scram_credentials(users, **keywords)
         if isinstance(found, Future):
@@ -175,11 +214,15 @@ class AdminClientImpl:
         else:
             _finish(future, found, dict)
 
-    def alter_user_scram_credentials(self, alterations: list[Any], future: Future[Any], **keywords: Any) -> None:
+    def alter_user_scram_credentials(
+        self, alterations: list[Any], future: Future[Any], **keywords: Any
+    ) -> None:
         """Refused."""
         _finish(future, self._client.alter_user_scram_credentials(alterations, **keywords), dict)
 
-    def elect_leaders(self, election_type: int, partitions: Any, future: Future[Any], **keywords: Any) -> None:
+    def elect_leaders(
+        self, election_type: int, partitions: Any, future: Future[Any], **keywords: Any
+    ) -> None:
         """Refused."""
         _finish_one(future, self._client.elect_leaders(election_type, partitions, **keywords))
 
@@ -203,23 +246,37 @@ class AdminClientImpl:
 
 def _timeouts(keywords: dict[str, Any]) -> dict[str, Any]:
     """The keywords without timeouts that mean the default."""
-    return {name: value for name, value in keywords.items() if not (name.endswith("_timeout") and value == -1)}
+    return {
+        name: value
+        for name, value in keywords.items()
+        if not (name.endswith("_timeout") and value == -1)
+    }
 
 
 def _resource(theirs: Any) -> ConfigResource:
     changes = [
-        ConfigEntry(each.name, each.value, incremental_operation=AlterConfigOpType(each.incremental_operation.value))
+        ConfigEntry(
+            each.name,
+            each.value,
+            incremental_operation=AlterConfigOpType(each.incremental_operation.value),
+        )
         for each in theirs.incremental_configs
     ]
-    return ConfigResource(theirs.restype.value, theirs.name, theirs.set_config_dict, incremental_configs=changes)
+    return ConfigResource(
+        theirs.restype.value, theirs.name, theirs.set_config_dict, incremental_configs=changes
+    )
 
 
 def _values(results: Mapping[Any, Any]) -> list[Any]:
     return list(results.values())
 
 
-def _finish(future: Future[Any], parts: Mapping[K, Future[Any]], shape: Callable[[Mapping[K, Any]], Any]) -> None:
-    """Give `future` the results of all parts once they are there, in the form that `shape` makes of them."""
+def _finish(
+    future: Future[Any], parts: Mapping[K, Future[Any]], shape: Callable[[Mapping[K, Any]], Any]
+) -> None:
+    """Give `future` the results of all parts once they are there, in the form that `shape` makes of
+    them.
+    """
     results: dict[K, Any] = dict.fromkeys(parts)
     missing = set(parts)
     lock = SYSTEM_CLOCK.lock()
@@ -231,7 +288,8 @@ def _finish(future: Future[Any], parts: Mapping[K, Future[Any]], shape: Callable
             missing.discard(key)
             is_last = not missing
         if is_last:
-            # An exception inside this callback would only be logged, and the future would never end.
+            # An exception inside this callback would only be logged, and the future would never
+            # end.
             complete(future, lambda: shape(as_theirs(results)))
 
     if not parts:

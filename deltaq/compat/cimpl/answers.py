@@ -1,4 +1,6 @@
-"""Answers of `AdminClient` as objects of confluent-kafka's Python classes, which the C module makes as well."""
+"""Answers of `AdminClient` as objects of confluent-kafka's Python classes, which the C module makes
+as well.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ _MODULES = ("confluent_kafka", "confluent_kafka.admin")
 
 
 def as_theirs(answer: Any) -> Any:
-    """The answer with each object of deltaq replaced by one of the class of the same name in confluent-kafka."""
+    """The answer with each object of deltaq replaced by one of the class of the same name in
+    confluent-kafka.
+    """
     if isinstance(answer, list):
         return [as_theirs(each) for each in answer]
     if isinstance(answer, dict):
@@ -21,7 +25,9 @@ def as_theirs(answer: Any) -> Any:
         return answer if theirs is None else theirs(answer.value)
     if not dataclasses.is_dataclass(answer) or isinstance(answer, type):
         return answer
-    values = {field.name: as_theirs(getattr(answer, field.name)) for field in dataclasses.fields(answer)}
+    values = {
+        field.name: as_theirs(getattr(answer, field.name)) for field in dataclasses.fields(answer)
+    }
     if theirs is None:
         return dataclasses.replace(answer, **values)
     found = object.__new__(theirs)
@@ -33,6 +39,8 @@ def as_theirs(answer: Any) -> Any:
 def _class_of_the_same_name(ours: type) -> Any:
     for module in _MODULES:
         theirs = getattr(sys.modules.get(module), ours.__name__, None)
-        if isinstance(theirs, type) and ours.__module__.startswith(("deltaq.admin", "deltaq.metadata")):
+        if isinstance(theirs, type) and ours.__module__.startswith(
+            ("deltaq.admin", "deltaq.metadata")
+        ):
             return theirs
     return None

@@ -2,9 +2,10 @@
 
     import deltaq.compat.confluent as confluent_kafka
 
-Classes are those of deltaq. Where `confluent_kafka` behaves differently in a way that a working program may rely on,
-the class here follows it: `Producer` reports errors that only a broker can find to the delivery callback, and
-`AdminClient` describes topics with a `Uuid`. The guide `docs/guides/migrate-from-kafka.md` lists what stays different.
+Classes are those of deltaq. Where `confluent_kafka` behaves differently in a way that a working
+program may rely on, the class here follows it: `Producer` reports errors that only a broker can
+find to the delivery callback, and `AdminClient` describes topics with a `Uuid`. The guide
+`docs/guides/migrate-from-kafka.md` lists what stays different.
 """
 
 from __future__ import annotations

@@ -30,7 +30,9 @@ class _SerializingLoopProducer(SerializingLoopProducer, _LoopProducer):
 
 
 class AIOProducer(NativeAIOProducer):
-    """`deltaq.aio.AIOProducer`, whose `produce` returns a future: `await (await producer.produce(...))`."""
+    """`deltaq.aio.AIOProducer`, whose `produce` returns a future: `await (await
+    producer.produce(...))`.
+    """
 
     _client: ClassVar[type[LoopProducer]] = _LoopProducer
 
@@ -45,8 +47,9 @@ class AIOProducer(NativeAIOProducer):
         timestamp: int = 0,
         headers: HeadersInput = None,
     ) -> asyncio.Future[Message]:
-        """Queue one message, waiting while the queue is full. The future returns the delivered message, or raises why
-        it was not written, a message that is refused at once included."""
+        """Queue one message, waiting while the queue is full. The future returns the delivered
+        message, or raises why it was not written, a message that is refused at once included.
+        """
         arguments = (topic, value, key, partition, callback, on_delivery, timestamp, headers)
         try:
             return await self.produce_future(*arguments)
@@ -57,7 +60,9 @@ class AIOProducer(NativeAIOProducer):
 
 
 class AsyncSerializingProducer(NativeAsyncSerializingProducer[Any, Any]):
-    """`deltaq.aio.AsyncSerializingProducer`, whose `produce` returns a future, as that of `AIOProducer` here."""
+    """`deltaq.aio.AsyncSerializingProducer`, whose `produce` returns a future, as that of
+    `AIOProducer` here.
+    """
 
     _client: ClassVar[type[LoopProducer]] = _SerializingLoopProducer
 
@@ -71,9 +76,13 @@ class AsyncSerializingProducer(NativeAsyncSerializingProducer[Any, Any]):
         timestamp: int = 0,
         headers: HeadersInput = None,
     ) -> asyncio.Future[Message]:
-        """Serialize key and value, and queue the message. Raises KeySerializationError, ValueSerializationError."""
+        """Serialize key and value, and queue the message. Raises KeySerializationError,
+        ValueSerializationError.
+        """
         try:
-            return await self.produce_future(topic, key, value, partition, on_delivery, timestamp, headers)
+            return await self.produce_future(
+                topic, key, value, partition, on_delivery, timestamp, headers
+            )
         except ProduceError:
             raise
         except KafkaException as error:

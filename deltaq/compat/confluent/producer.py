@@ -1,7 +1,9 @@
-"""The producer of `confluent_kafka`: what a Kafka broker would refuse is reported to the delivery callback.
+"""The producer of `confluent_kafka`: what a Kafka broker would refuse is reported to the delivery
+callback.
 
-`deltaq.Producer` knows a topic before it queues a message, so it raises at once what a broker would answer later.
-Programs that were written for Kafka expect these errors in the callback, and only those of librdkafka in `produce`.
+`deltaq.Producer` knows a topic before it queues a message, so it raises at once what a broker would
+answer later. Programs that were written for Kafka expect these errors in the callback, and only
+those of librdkafka in `produce`.
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ from deltaq.topic import Topic
 class Producer(NativeProducer):
     """`deltaq.Producer`, with the errors of `produce` where `confluent_kafka` has them.
 
-    Raised by `produce`: a message above `message.max.bytes`, a partition that a topic does not have which the producer
-    knows already, and BufferError for a full queue. Reported to the callback: such a partition of a topic that it does
-    not know yet, a message above the topic's `max.message.bytes`, a missing key in a
-    compacted topic (INVALID_RECORD), a topic that does not exist and may not be created, and an invalid topic name.
+    Raised by `produce`: a message above `message.max.bytes`, a partition that a topic does not have
+    which the producer knows already, and BufferError for a full queue. Reported to the callback:
+    such a partition of a topic that it does not know yet, a message above the topic's
+    `max.message.bytes`, a missing key in a compacted topic (INVALID_RECORD), a topic that does not
+    exist and may not be created, and an invalid topic name.
     """
 
     def produce(
@@ -46,25 +49,39 @@ class Producer(NativeProducer):
         timestamp: int = 0,
         headers: HeadersInput = None,
     ) -> None:
-        """Queue one message, as `deltaq.Producer.produce` does. Raises BufferError, KafkaException, TypeError."""
+        """Queue one message, as `deltaq.Producer.produce` does. Raises BufferError, KafkaException,
+        TypeError.
+        """
         is_known = topic in self._handles
         try:
             super().produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
         except QueueFull as error:
-            # QueueFull is a KafkaException too: `except KafkaException` before `except BufferError` would catch it.
+            # QueueFull is a KafkaException too: `except KafkaException` before `except BufferError`
+            # would catch it.
             raise BufferError(str(error)) from None
         except KafkaException as error:
             answer = self._answer_of_a_broker(error, is_known)
             if answer is None:
                 raise
-            row = (_bytes(value), _bytes(key), partition, timestamp, accepted_headers(headers or [])[0])
-            notify = next((each for each in (callback, on_delivery, self._on_delivery) if each is not None), None)
+            row = (
+                _bytes(value),
+                _bytes(key),
+                partition,
+                timestamp,
+                accepted_headers(headers or [])[0],
+            )
+            notify = next(
+                (each for each in (callback, on_delivery, self._on_delivery) if each is not None),
+                None,
+            )
             name = topic.name if isinstance(topic, Topic) else topic
             self._report(name, row, notify, answer)
 
     def _answer_of_a_broker(self, error: KafkaException, is_known: bool) -> KafkaError | None:
-        """What a broker answers in place of this error; None for an error that librdkafka raises itself. That depends
-        on whether it knows the topic: before, it queues a message for any partition."""
+        """What a broker answers in place of this error; None for an error that librdkafka raises
+        itself. That depends on whether it knows the topic: before, it queues a message for any
+        partition.
+        """
         match error:
             case MessageTooLarge() if error.size <= self._config.message_max_bytes:
                 return error.error
@@ -78,7 +95,9 @@ class Producer(NativeProducer):
                 return error.error
         return None
 
-    def _report(self, topic: str, row: tuple[Any, ...], callback: DeliveryCallback | None, error: KafkaError) -> None:
+    def _report(
+        self, topic: str, row: tuple[Any, ...], callback: DeliveryCallback | None, error: KafkaError
+    ) -> None:
         """Let the next `poll` or `flush` call the callback of a message that was not written."""
         refusal = KafkaException(error)
         if callback is None:
@@ -94,7 +113,9 @@ class Producer(NativeProducer):
 
 
 class SerializingProducer(NativeSerializingProducer, Producer):  # type: ignore[misc]  # the key comes first here
-    """`deltaq.SerializingProducer`, with the errors of `produce` where `confluent_kafka` has them."""
+    """`deltaq.SerializingProducer`, with the errors of `produce` where `confluent_kafka` has
+    them.
+    """
 
 
 def _bytes(data: Any) -> Any:

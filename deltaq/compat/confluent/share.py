@@ -8,8 +8,9 @@ from deltaq.errors import KafkaError, KafkaException
 
 
 class ShareConsumer:
-    """Refused: the constructor raises KafkaException (_UNSUPPORTED_FEATURE). Use a `Consumer`, whose groups may have
-    any number of members."""
+    """Refused: the constructor raises KafkaException (_UNSUPPORTED_FEATURE). Use a `Consumer`,
+    whose groups may have any number of members.
+    """
 
     def __init__(self, *_arguments: Any, **_keywords: Any) -> None:
         reason = f"{type(self).__name__}: deltaq has no share groups"

@@ -15,7 +15,9 @@ _BITS_64 = 64
 
 
 def version() -> str:
-    """The version of confluent-kafka that is mirrored. `deltaq.__version__` is the version of deltaq."""
+    """The version of confluent-kafka that is mirrored. `deltaq.__version__` is the version of
+    deltaq.
+    """
     return MIRRORED_VERSION
 
 
@@ -44,11 +46,15 @@ def _partition(partitioner: str, key: bytes, partitions: int) -> int:
 
 
 class IllegalStateException(RuntimeError):
-    """A share consumer was used in a wrong state. deltaq has no share consumers, so it is never raised."""
+    """A share consumer was used in a wrong state. deltaq has no share consumers, so it is never
+    raised.
+    """
 
 
 class ConcurrentModificationException(RuntimeError):
-    """A share consumer was used by two threads. deltaq has no share consumers, so it is never raised."""
+    """A share consumer was used by two threads. deltaq has no share consumers, so it is never
+    raised.
+    """
 
 
 class ElectionType(Enum):
@@ -58,7 +64,11 @@ class ElectionType(Enum):
     UNCLEAN = 1
 
     def __lt__(self, other: object) -> bool:
-        return int(self.value) < int(other.value) if isinstance(other, ElectionType) else NotImplemented
+        return (
+            int(self.value) < int(other.value)
+            if isinstance(other, ElectionType)
+            else NotImplemented
+        )
 
 
 class AcknowledgeType(IntEnum):
@@ -75,11 +85,15 @@ class Uuid:
     __slots__ = ("_bits",)
 
     def __init__(self, most_significant_bits: int, least_significant_bits: int) -> None:
-        self._bits = b"".join(_unsigned(half).to_bytes(8) for half in (most_significant_bits, least_significant_bits))
+        self._bits = b"".join(
+            _unsigned(half).to_bytes(8) for half in (most_significant_bits, least_significant_bits)
+        )
 
     @classmethod
     def from_hex(cls, digits: str) -> Uuid:
-        """The Uuid with these 32 hexadecimal digits, the form of `deltaq.admin.TopicDescription.topic_id`."""
+        """The Uuid with these 32 hexadecimal digits, the form of
+        `deltaq.admin.TopicDescription.topic_id`.
+        """
         bits = bytes.fromhex(digits)
         return cls(int.from_bytes(bits[:8]), int.from_bytes(bits[8:]))
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from deltaq.groups.assignors.range import assign_range
 from deltaq.groups.assignors.roundrobin import assign_roundrobin
 from deltaq.groups.assignors.sticky import assign_cooperative_sticky, assign_sticky
-from deltaq.groups.assignors.subscription import Assignment, Assignor, MemberSubscription, TopicPartitions
+from deltaq.groups.assignors.subscription import (
+    Assignment,
+    Assignor,
+    MemberSubscription,
+    TopicPartitions,
+)
 
 __all__ = [
     "ASSIGNORS",

@@ -14,10 +14,11 @@ from deltaq.groups.assignors.subscription import (
 
 
 def assign_range(partitions: TopicPartitions, members: Sequence[MemberSubscription]) -> Assignment:
-    """Share each topic on its own among its subscribers: equal ranges, the first members get one partition more.
+    """Share each topic on its own among its subscribers: equal ranges, the first members get one
+    partition more.
 
-    Members with the same subscription get the same partition numbers of topics with as many partitions. Rule: Kafka's
-    `RangeAssignor` without racks.
+    Members with the same subscription get the same partition numbers of topics with as many
+    partitions. Rule: Kafka's `RangeAssignor` without racks.
     """
     assignment: Assignment = {member.member_id: [] for member in members}
     ordered = in_member_order(members)

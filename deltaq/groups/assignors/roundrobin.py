@@ -13,8 +13,11 @@ from deltaq.groups.assignors.subscription import (
 )
 
 
-def assign_roundrobin(partitions: TopicPartitions, members: Sequence[MemberSubscription]) -> Assignment:
-    """Deal the partitions, sorted by topic and number, to the members in turn. Only subscribers count.
+def assign_roundrobin(
+    partitions: TopicPartitions, members: Sequence[MemberSubscription]
+) -> Assignment:
+    """Deal the partitions, sorted by topic and number, to the members in turn. Only subscribers
+    count.
 
     Rule: Kafka's `RoundRobinAssignor`.
     """

@@ -1,14 +1,16 @@
-"""The sticky assignors: as balanced as possible, and among balanced assignments one that moves few partitions.
+"""The sticky assignors: as balanced as possible, and among balanced assignments one that moves few
+partitions.
 
-The rules and their order are those of librdkafka's sticky assignor without racks, which Kafka's Python client uses, so
-that a program finds the same assignments here:
+The rules and their order are those of librdkafka's sticky assignor without racks, which Kafka's
+Python client uses, so that a program finds the same assignments here:
 
 1. A partition stays with its owner if that is still a member and still subscribed.
 2. A partition without owner goes to the subscriber with the fewest partitions.
-3. While some member could take a partition from a member with more partitions, the partitions are tried in turn. A
-   partition moves if one of its subscribers has at least two partitions fewer than its owner: to its owner of the
-   generation before if that has so few, else to the subscriber with the fewest partitions. If a partition of the same
-   topic has moved in the opposite direction before, that one moves back instead.
+3. While some member could take a partition from a member with more partitions, the partitions are
+   tried in turn. A partition moves if one of its subscribers has at least two partitions fewer than
+   its owner: to its owner of the generation before if that has so few, else to the subscriber with
+   the fewest partitions. If a partition of the same topic has moved in the opposite direction
+   before, that one moves back instead.
 4. All moves are undone if they did not make the assignment more balanced.
 """
 
@@ -43,8 +45,12 @@ def assign_sticky(partitions: TopicPartitions, members: Sequence[MemberSubscript
     before = dict(balancing.owner_of)
     was_empty = not start.owners
     if not start.must_revoke:
-        balancing.move([partition for partition in without_owner if len(subscribers[partition[0]]) > 1])
-    has_moved = balancing.move([partition for partition in start.order if len(subscribers[partition[0]]) > 1])
+        balancing.move(
+            [partition for partition in without_owner if len(subscribers[partition[0]]) > 1]
+        )
+    has_moved = balancing.move(
+        [partition for partition in start.order if len(subscribers[partition[0]]) > 1]
+    )
     after = balancing.owner_of
     if has_moved and not was_empty and _imbalance(after, members) >= _imbalance(before, members):
         after = before
@@ -54,7 +60,9 @@ def assign_sticky(partitions: TopicPartitions, members: Sequence[MemberSubscript
     return assignment
 
 
-def assign_cooperative_sticky(partitions: TopicPartitions, members: Sequence[MemberSubscription]) -> Assignment:
+def assign_cooperative_sticky(
+    partitions: TopicPartitions, members: Sequence[MemberSubscription]
+) -> Assignment:
     """As `assign_sticky`, without the partitions that another member still owns.
 
     That member gives them up first; the assignment that follows contains them. Rule: Kafka's
@@ -62,14 +70,18 @@ def assign_cooperative_sticky(partitions: TopicPartitions, members: Sequence[Mem
     """
     owner_of = {partition: owners[0] for partition, owners in _claims(members).items()}
     return {
-        member_id: [partition for partition in assigned if owner_of.get(partition, member_id) == member_id]
+        member_id: [
+            partition for partition in assigned if owner_of.get(partition, member_id) == member_id
+        ]
         for member_id, assigned in assign_sticky(partitions, members).items()
     }
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What the members bring: owners that remain, owners of the generation before, and the order of reassignment."""
+    """What the members bring: owners that remain, owners of the generation before, and the order of
+    reassignment.
+    """
 
     owners: Mapping[TopicPartition, str]
     previous: Mapping[TopicPartition, str]
@@ -78,11 +90,17 @@ class _Start:
 
 
 def _start(
-    partitions: TopicPartitions, subscribers: Mapping[str, Sequence[str]], members: Sequence[MemberSubscription]
+    partitions: TopicPartitions,
+    subscribers: Mapping[str, Sequence[str]],
+    members: Sequence[MemberSubscription],
 ) -> _Start:
-    existing = [(topic, partition) for topic in subscribers for partition in range(partitions[topic])]
+    existing = [
+        (topic, partition) for topic in subscribers for partition in range(partitions[topic])
+    ]
     claims = {p: owners for p, owners in _claims(members).items() if p[1] < partitions.get(p[0], 0)}
-    owners = {p: claims[p][0] for p in existing if p in claims and claims[p][0] in subscribers[p[0]]}
+    owners = {
+        p: claims[p][0] for p in existing if p in claims and claims[p][0] in subscribers[p[0]]
+    }
     previous = {p: claims[p][1] for p in existing if len(claims.get(p, ())) > 1}
     must_revoke = any(p in claims and p not in owners for p in existing)
     if all(len(subscribed) == len(members) for subscribed in subscribers.values()):
@@ -101,7 +119,10 @@ def _claims(members: Sequence[MemberSubscription]) -> dict[TopicPartition, list[
     disputed: set[TopicPartition] = set()
     for member in members:
         for partition in member.owned:
-            if claims[partition].setdefault(member.generation, member.member_id) != member.member_id:
+            if (
+                claims[partition].setdefault(member.generation, member.member_id)
+                != member.member_id
+            ):
                 disputed.add(partition)
     return {
         partition: [by_generation[generation] for generation in sorted(by_generation, reverse=True)]
@@ -111,10 +132,13 @@ def _claims(members: Sequence[MemberSubscription]) -> dict[TopicPartition, list[
 
 
 def _most_loaded_first(
-    existing: Sequence[TopicPartition], owners: Mapping[TopicPartition, str], previous: Mapping[TopicPartition, str]
+    existing: Sequence[TopicPartition],
+    owners: Mapping[TopicPartition, str],
+    previous: Mapping[TopicPartition, str],
 ) -> list[TopicPartition]:
-    """The order if all subscriptions are equal: in turn one partition of the member that has most left, first those
-    that had another owner before; then the partitions without owner."""
+    """The order if all subscriptions are equal: in turn one partition of the member that has most
+    left, first those that had another owner before; then the partitions without owner.
+    """
     if not owners:
         return list(existing)
     left: dict[str, list[TopicPartition]] = defaultdict(list)
@@ -137,7 +161,10 @@ class _Balancing:
     """An assignment while partitions are given to members and moved between them."""
 
     def __init__(
-        self, start: _Start, subscribers: Mapping[str, Sequence[str]], owners: Mapping[TopicPartition, str]
+        self,
+        start: _Start,
+        subscribers: Mapping[str, Sequence[str]],
+        owners: Mapping[TopicPartition, str],
     ) -> None:
         self.owner_of: dict[TopicPartition, str] = {}
         self._previous = start.previous
@@ -147,7 +174,9 @@ class _Balancing:
             self._topic_sizes[topic] += 1
         self._load = {member_id: 0 for members in subscribers.values() for member_id in members}
         self._by_load = sorted((0, member_id) for member_id in self._load)
-        self._owned_of_topic: dict[str, dict[str, int]] = {topic: defaultdict(int) for topic in subscribers}
+        self._owned_of_topic: dict[str, dict[str, int]] = {
+            topic: defaultdict(int) for topic in subscribers
+        }
         self._moved: dict[TopicPartition, tuple[str, str]] = {}
         self._moves: dict[tuple[str, str, str], list[TopicPartition]] = defaultdict(list)
         for partition, member_id in owners.items():
@@ -166,7 +195,9 @@ class _Balancing:
 
     def least_loaded(self, topic: str) -> str:
         """The subscriber of a topic with the fewest partitions, the first by id of several."""
-        return next(member_id for _, member_id in self._by_load if member_id in self._subscribers[topic])
+        return next(
+            member_id for _, member_id in self._by_load if member_id in self._subscribers[topic]
+        )
 
     def move(self, partitions: Sequence[TopicPartition]) -> bool:
         """Move partitions among these until no move improves the balance; whether any moved."""
@@ -216,7 +247,9 @@ class _Balancing:
         if not self._by_load or self._by_load[0][0] >= self._by_load[-1][0] - 1:
             return True
         highest = {
-            topic: max((self._load[member_id] for member_id, count in owned.items() if count), default=0)
+            topic: max(
+                (self._load[member_id] for member_id, count in owned.items() if count), default=0
+            )
             for topic, owned in self._owned_of_topic.items()
         }
         return not any(
@@ -233,7 +266,9 @@ class _Balancing:
         insort(self._by_load, (load + change, member_id))
 
 
-def _imbalance(owner_of: Mapping[TopicPartition, str], members: Sequence[MemberSubscription]) -> int:
+def _imbalance(
+    owner_of: Mapping[TopicPartition, str], members: Sequence[MemberSubscription]
+) -> int:
     """The sum of the differences of load over all pairs of members; 0 if all have the same."""
     load = {member.member_id: 0 for member in members}
     for member_id in owner_of.values():

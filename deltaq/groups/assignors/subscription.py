@@ -17,8 +17,8 @@ TopicPartitions: TypeAlias = "Mapping[str, int]"
 class MemberSubscription:
     """One member as an assignor sees it.
 
-    `owned` are the partitions that the member had in `generation`; -1 if it had none. `instance_id` is its
-    `group.instance.id`.
+    `owned` are the partitions that the member had in `generation`; -1 if it had none. `instance_id`
+    is its `group.instance.id`.
     """
 
     member_id: str
@@ -29,7 +29,9 @@ class MemberSubscription:
 
 
 Assignment: TypeAlias = "dict[str, list[TopicPartition]]"
-"""The partitions of each member, by member id. It names each member, also one without partitions."""
+"""The partitions of each member, by member id. It names each member, also one without
+partitions.
+"""
 
 Assignor: TypeAlias = "Callable[[TopicPartitions, Sequence[MemberSubscription]], Assignment]"
 
@@ -39,9 +41,13 @@ def in_member_order(members: Iterable[MemberSubscription]) -> list[MemberSubscri
 
     Rule: `MemberInfo.compareTo` of Kafka's `AbstractPartitionAssignor`.
     """
-    return sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or m.member_id, m.member_id))
+    return sorted(
+        members, key=lambda m: (m.instance_id is None, m.instance_id or m.member_id, m.member_id)
+    )
 
 
-def eligible_topics(partitions: TopicPartitions, members: Iterable[MemberSubscription]) -> list[str]:
+def eligible_topics(
+    partitions: TopicPartitions, members: Iterable[MemberSubscription]
+) -> list[str]:
     """The existing topics with at least one subscriber, sorted by name."""
     return sorted({topic for member in members for topic in member.topics if partitions.get(topic)})

@@ -1,14 +1,17 @@
-"""Whether one JSON Schema admits all that another one admits: what a reader's schema must do for a writer's.
+"""Whether one JSON Schema admits all that another one admits: what a reader's schema must do for a
+writer's.
 
-The rules are those that Confluent publishes for JSON Schema ("Schema Evolution and Compatibility"), derived from one
-principle: a constraint of the reader must follow from those of the writer. So a property can be added to a closed
-content model, whose old records cannot have it, and not to an open one, whose old records may have it with any value.
-As by Confluent's registry, a required property may be added if it has a default.
+The rules are those that Confluent publishes for JSON Schema ("Schema Evolution and Compatibility"),
+derived from one principle: a constraint of the reader must follow from those of the writer. So a
+property can be added to a closed content model, whose old records cannot have it, and not to an
+open one, whose old records may have it with any value. As by Confluent's registry, a required
+property may be added if it has a default.
 
-What cannot be shown is refused. That concerns, in the reader's schema, `$dynamicRef`; `if` and `maxContains`, unless
-the writer's schema has it too, with the same `then` and `else`, or the same `contains`; `unevaluatedItems` and
-`unevaluatedProperties` beside other subschemas, unless the writer's has the same subschema; and a new branch of a
-`oneOf` which may admit values that another branch admits too.
+What cannot be shown is refused. That concerns, in the reader's schema, `$dynamicRef`; `if` and
+`maxContains`, unless the writer's schema has it too, with the same `then` and `else`, or the same
+`contains`; `unevaluatedItems` and `unevaluatedProperties` beside other subschemas, unless the
+writer's has the same subschema; and a new branch of a `oneOf` which may admit values that another
+branch admits too.
 """
 
 from __future__ import annotations
@@ -33,7 +36,13 @@ _JUDGED = frozenset(
         *("minItems", "maxItems", "uniqueItems", "contains", "minContains", "maxContains"),
         *("items", "prefixItems", "additionalItems"),
         *("required", "properties", "patternProperties", "additionalProperties", "propertyNames"),
-        *("minProperties", "maxProperties", "dependencies", "dependentRequired", "dependentSchemas"),
+        *(
+            "minProperties",
+            "maxProperties",
+            "dependencies",
+            "dependentRequired",
+            "dependentSchemas",
+        ),
         *("then", "else"),  # which mean nothing without `if`
     )
 )
@@ -73,7 +82,9 @@ class ComparedSchema(Protocol):
 
 
 Facts: TypeAlias = "tuple[_Fact, ...]"
-"""Schemas that all hold for a value. None of them has `$ref`, `allOf`, `anyOf` or `oneOf` left to take into account."""
+"""Schemas that all hold for a value. None of them has `$ref`, `allOf`, `anyOf` or `oneOf` left to
+take into account.
+"""
 
 
 class _Fact:
@@ -102,18 +113,24 @@ class _Comparison:
     """A comparison of two documents."""
 
     def __init__(self) -> None:
-        self._begun: dict[tuple[Any, ...], int] = {}  # the pairs that are being compared, and their depth
+        # The pairs that are being compared, and their depth.
+        self._begun: dict[tuple[Any, ...], int] = {}
         self._depth = 0
         self._pairs = 0
 
     def uncovered(
-        self, reader: ComparedSchema, writers: Sequence[ComparedSchema], path: str, *, inside: bool = True
+        self,
+        reader: ComparedSchema,
+        writers: Sequence[ComparedSchema],
+        path: str,
+        *,
+        inside: bool = True,
     ) -> list[str]:
-        """Why the reader's schema may refuse a value that conforms to all of the writers' schemas. `inside`: the value
-        is a part of the one for which this was asked before.
+        """Why the reader's schema may refuse a value that conforms to all of the writers' schemas.
+        `inside`: the value is a part of the one for which this was asked before.
 
-        Recursive schemas lead to a pair that is being compared. It counts as covered for a part of its value: if all
-        else is, no value can be a counterexample, because none is smallest.
+        Recursive schemas lead to a pair that is being compared. It counts as covered for a part of
+        its value: if all else is, no value can be a counterexample, because none is smallest.
         """
         if not reader.keywords or any(_agree(reader, writer) for writer in writers):
             return []
@@ -156,7 +173,9 @@ class _Comparison:
         ]
         if unknown:
             return [f"{path}: {', '.join(unknown)} cannot be compared"]
-        if "$ref" in keywords and (found := self._uncovered(reader.resolve(keywords["$ref"]), facts, path)):
+        if "$ref" in keywords and (
+            found := self._uncovered(reader.resolve(keywords["$ref"]), facts, path)
+        ):
             return found
         return self._combined(reader, facts, path) or self._typed(reader, facts, path)
 
@@ -170,17 +189,25 @@ class _Comparison:
         for name in keywords.keys() & {"anyOf", "oneOf"}:
             branches = [reader.at(name, index) for index in range(len(keywords[name]))]
             for part in _by_type(reader, facts):
-                if found := self._chosen(branches, part, f"{path}/{name}", exactly_one=name == "oneOf"):
+                if found := self._chosen(
+                    branches, part, f"{path}/{name}", exactly_one=name == "oneOf"
+                ):
                     return found
         if "not" in keywords and not self._excluded(reader.at("not"), facts):
             return [f"{path}/not: it may exclude a value"]
         return []
 
-    def _chosen(self, branches: Sequence[ComparedSchema], facts: Facts, path: str, *, exactly_one: bool) -> list[str]:
-        covering = next((branch for branch in branches if not self._uncovered(branch, facts, path)), None)
+    def _chosen(
+        self, branches: Sequence[ComparedSchema], facts: Facts, path: str, *, exactly_one: bool
+    ) -> list[str]:
+        covering = next(
+            (branch for branch in branches if not self._uncovered(branch, facts, path)), None
+        )
         if covering is None and not _is_impossible(facts):
             return [f"{path}: no branch admits all values of the other schema"]
-        if exactly_one and not all(self._excluded(branch, facts) for branch in branches if branch is not covering):
+        if exactly_one and not all(
+            self._excluded(branch, facts) for branch in branches if branch is not covering
+        ):
             return [f"{path}: more than one branch may admit a value"]
         return []
 
@@ -199,12 +226,20 @@ class _Comparison:
         for facts, others in ((one, other), (other, one)):
             values = _values(facts)
             if values is not None:
-                return not any(all(fact.node.admits(value) is fact.holds for fact in others) for value in values)
+                return not any(
+                    all(fact.node.admits(value) is fact.holds for fact in others)
+                    for value in values
+                )
         if _types(both) != {"object"}:
             return False
-        for name in {name for fact in both if fact.holds for name in fact.node.keywords.get("required", ())}:
+        for name in {
+            name for fact in both if fact.holds for name in fact.node.keywords.get("required", ())
+        }:
             parts = _property(both, name)
-            ours, theirs = _alternatives(_property(one, name)), _alternatives(_property(other, name))
+            ours, theirs = (
+                _alternatives(_property(one, name)),
+                _alternatives(_property(other, name)),
+            )
             if any(part.schema is False for part in parts) or all(
                 self._are_disjoint(mine, yours) for mine in ours for yours in theirs
             ):
@@ -227,17 +262,23 @@ class _Comparison:
         return found
 
     @staticmethod
-    def _scalars(keywords: Mapping[str, Any], facts: Facts, types: frozenset[str], path: str) -> list[str]:
+    def _scalars(
+        keywords: Mapping[str, Any], facts: Facts, types: frozenset[str], path: str
+    ) -> list[str]:
         if types & {"integer", "number"}:
             for limit in ("minimum", "maximum"):
                 wanted = _bound(keywords, limit)
                 if wanted is not None and not any(
-                    _within(_bound(fact.node.keywords, limit), wanted, limit) for fact in facts if fact.holds
+                    _within(_bound(fact.node.keywords, limit), wanted, limit)
+                    for fact in facts
+                    if fact.holds
                 ):
                     return [f"{path}: {limit} is stricter"]
             divisor = keywords.get("multipleOf")
             known = [
-                fact.node.keywords["multipleOf"] for fact in facts if fact.holds and "multipleOf" in fact.node.keywords
+                fact.node.keywords["multipleOf"]
+                for fact in facts
+                if fact.holds and "multipleOf" in fact.node.keywords
             ]
             known += [] if "number" in types else [1]
             if divisor is not None and not any(_is_multiple(number, divisor) for number in known):
@@ -257,7 +298,9 @@ class _Comparison:
         unique = any(fact.node.keywords.get("uniqueItems") for fact in facts if fact.holds)
         if keywords.get("uniqueItems") and not unique and (longest is None or longest > 1):
             return [f"{path}: uniqueItems is new"]
-        if "contains" in keywords and not any(_agree(reader, node, _TOGETHER["contains"]) for node in _holding(facts)):
+        if "contains" in keywords and not any(
+            _agree(reader, node, _TOGETHER["contains"]) for node in _holding(facts)
+        ):
             least = keywords.get("minContains", 1)
             enough = [
                 node.at("contains")
@@ -265,7 +308,9 @@ class _Comparison:
                 if "contains" in node.keywords and node.keywords.get("minContains", 1) >= least
             ]
             inner = reader.at("contains")
-            if "maxContains" in keywords or all(self.uncovered(inner, [node], path) for node in enough):
+            if "maxContains" in keywords or all(
+                self.uncovered(inner, [node], path) for node in enough
+            ):
                 return [f"{path}: contains is new or stricter"]
         count = max([len(_prefix(node)) for node in (reader, *_holding(facts))])
         for index in range(count + 1):
@@ -287,14 +332,26 @@ class _Comparison:
         if found := _sizes(keywords, facts, "Properties", path, least=len(required)):
             return found
         if "propertyNames" in keywords:
-            names = [node.at("propertyNames") for node in _holding(facts) if "propertyNames" in node.keywords]
+            names = [
+                node.at("propertyNames")
+                for node in _holding(facts)
+                if "propertyNames" in node.keywords
+            ]
             if found := self.uncovered(reader.at("propertyNames"), names, f"{path}/propertyNames"):
                 return found
-        return self._dependencies(reader, facts, required, path) or self._properties(reader, facts, path)
+        return self._dependencies(reader, facts, required, path) or self._properties(
+            reader, facts, path
+        )
 
-    def _dependencies(self, reader: ComparedSchema, facts: Facts, required: set[str], path: str) -> list[str]:
+    def _dependencies(
+        self, reader: ComparedSchema, facts: Facts, required: set[str], path: str
+    ) -> list[str]:
         possible = {name for name, _ in (*_needed_names(reader), *_needed_schemas(reader))}
-        possible -= {name for name in possible if any(part.schema is False for part in _property(facts, name))}
+        possible -= {
+            name
+            for name in possible
+            if any(part.schema is False for part in _property(facts, name))
+        }
         for name, needed in _needed_names(reader):
             known = {
                 other
@@ -306,7 +363,12 @@ class _Comparison:
             if name in possible and (missing := set(needed) - known - required):
                 return [f"{path}/properties/{name}: it needs {', '.join(sorted(missing))}"]
         for name, schema in _needed_schemas(reader):
-            known_schemas = [other for node in _holding(facts) for key, other in _needed_schemas(node) if key == name]
+            known_schemas = [
+                other
+                for node in _holding(facts)
+                for key, other in _needed_schemas(node)
+                if key == name
+            ]
             writers, place = [*_holding(facts), *known_schemas], f"{path}/dependencies/{name}"
             if name in possible and (found := self.uncovered(schema, writers, place, inside=False)):
                 return found
@@ -315,22 +377,30 @@ class _Comparison:
     def _properties(self, reader: ComparedSchema, facts: Facts, path: str) -> list[str]:
         """Compare the properties that either schema names, and those that neither names."""
         nodes = _holding(facts)
-        for name in sorted({name for node in (reader, *nodes) for name in node.keywords.get("properties", ())}):
+        for name in sorted(
+            {name for node in (reader, *nodes) for name in node.keywords.get("properties", ())}
+        ):
             writers = _property(facts, name)
             for part in _property_of(reader, name):
                 if found := self.uncovered(part, writers, f"{path}/properties/{name}"):
                     return found
         others = [part for node in nodes for part in _others(node)]
-        patterns = {pattern for node in nodes for pattern in node.keywords.get("patternProperties", ())}
+        patterns = {
+            pattern for node in nodes for pattern in node.keywords.get("patternProperties", ())
+        }
         ours = dict(_patterns(reader))
         for pattern, part in ours.items():
             same = [other for node in nodes for key, other in _patterns(node) if key == pattern]
-            for writers in [same] if same else [others, *([o] for node in nodes for _, o in _patterns(node))]:
+            for writers in (
+                [same] if same else [others, *([o] for node in nodes for _, o in _patterns(node))]
+            ):
                 if found := self.uncovered(part, writers, f"{path}/patternProperties/{pattern}"):
                     return found
         for part in _others(reader):
             for pattern in sorted(patterns - ours.keys()):
-                writers = [other for node in nodes for key, other in _patterns(node) if key == pattern]
+                writers = [
+                    other for node in nodes for key, other in _patterns(node) if key == pattern
+                ]
                 if found := self.uncovered(part, writers, f"{path}/additionalProperties"):
                     return found
             if found := self.uncovered(part, others, f"{path}/additionalProperties"):
@@ -341,12 +411,16 @@ class _Comparison:
 # --- what a schema says ---
 
 
-def _agree(one: ComparedSchema, other: ComparedSchema, names: Collection[str] | None = None) -> bool:
-    """Whether two schemas say the same by the keywords with these names, or by all that constrain values, and mean the
-    same wherever they stand."""
+def _agree(
+    one: ComparedSchema, other: ComparedSchema, names: Collection[str] | None = None
+) -> bool:
+    """Whether two schemas say the same by the keywords with these names, or by all that constrain
+    values, and mean the same wherever they stand.
+    """
     ours, theirs = (
         json.dumps(
-            {name: each.keywords[name] for name in each.keywords if names is None or name in names}, sort_keys=True
+            {name: each.keywords[name] for name in each.keywords if names is None or name in names},
+            sort_keys=True,
         )
         for each in (one, other)
     )
@@ -360,7 +434,9 @@ def _alternatives(nodes: Iterable[ComparedSchema]) -> list[Facts]:
     for node in nodes:
         found = [(*facts, *more) for facts in found for more in _expanded(node, frozenset())]
         if len(found) > _ALTERNATIVES_MAX:
-            raise _Unjudged(f"more than {_ALTERNATIVES_MAX} combinations of anyOf and oneOf cannot be compared")
+            raise _Unjudged(
+                f"more than {_ALTERNATIVES_MAX} combinations of anyOf and oneOf cannot be compared"
+            )
     return found
 
 
@@ -381,17 +457,25 @@ def _expanded(node: ComparedSchema, entered: frozenset[int]) -> list[Facts]:
         branches = [node.at(name, index) for index in range(len(keywords.get(name, ())))]
         if branches:
             found = [
-                (*facts, *more) for facts in found for more in _branches(branches, inside, exactly_one=name == "oneOf")
+                (*facts, *more)
+                for facts in found
+                for more in _branches(branches, inside, exactly_one=name == "oneOf")
             ]
     if len(found) > _ALTERNATIVES_MAX:
-        raise _Unjudged(f"more than {_ALTERNATIVES_MAX} combinations of anyOf and oneOf cannot be compared")
+        raise _Unjudged(
+            f"more than {_ALTERNATIVES_MAX} combinations of anyOf and oneOf cannot be compared"
+        )
     spend(sum(map(len, found)))
     return found
 
 
-def _branches(branches: Sequence[ComparedSchema], entered: frozenset[int], *, exactly_one: bool) -> Iterator[Facts]:
+def _branches(
+    branches: Sequence[ComparedSchema], entered: frozenset[int], *, exactly_one: bool
+) -> Iterator[Facts]:
     for branch in branches:
-        others = tuple(_Fact(other, holds=False) for other in branches if exactly_one and other is not branch)
+        others = tuple(
+            _Fact(other, holds=False) for other in branches if exactly_one and other is not branch
+        )
         for facts in _expanded(branch, entered):
             yield (*facts, *others)
 
@@ -418,7 +502,9 @@ def _types(facts: Facts) -> frozenset[str]:
 
 
 def _by_type(node: ComparedSchema, facts: Facts) -> list[Facts]:
-    """The facts for each type that a value can have: `{"type": ["null", "string"]}` is like an `anyOf` of two."""
+    """The facts for each type that a value can have: `{"type": ["null", "string"]}` is like an
+    `anyOf` of two.
+    """
     types = _types(facts)
     names = types - {"integer"} if "number" in types else types
     return [(*facts, _Fact(node.literal({"type": name}))) for name in sorted(names)]
@@ -435,11 +521,19 @@ def _values(facts: Facts) -> list[Any] | None:
     for node in _holding(facts):
         listed = [node.keywords["const"]] if "const" in node.keywords else node.keywords.get("enum")
         if listed is not None:
-            return [value for value in listed if all(fact.node.admits(value) is fact.holds for fact in facts)]
+            return [
+                value
+                for value in listed
+                if all(fact.node.admits(value) is fact.holds for fact in facts)
+            ]
     types = _types(facts)
     if types and types <= {"null", "boolean"}:
         listed = ([None] if "null" in types else []) + ([False, True] if "boolean" in types else [])
-        return [value for value in listed if all(fact.node.admits(value) is fact.holds for fact in facts)]
+        return [
+            value
+            for value in listed
+            if all(fact.node.admits(value) is fact.holds for fact in facts)
+        ]
     return None
 
 
@@ -449,14 +543,17 @@ def _exact(number: Any) -> Fraction:
 
 
 def _is_multiple(number: Any, divisor: Any) -> bool:
-    """Whether all multiples of a number are multiples of the divisor. Fractions must be equal: to a validator, which
-    divides floats, 0.3 is no multiple of 0.1."""
+    """Whether all multiples of a number are multiples of the divisor. Fractions must be equal: to a
+    validator, which divides floats, 0.3 is no multiple of 0.1.
+    """
     are_whole = isinstance(number, int) and isinstance(divisor, int)
     return bool(number == divisor or (are_whole and number % divisor == 0))
 
 
 def _bound(keywords: Mapping[str, Any], limit: str) -> tuple[Fraction, bool] | None:
-    """The bound, and whether it is excluded. In draft 4, `exclusiveMinimum` is a flag beside `minimum`."""
+    """The bound, and whether it is excluded. In draft 4, `exclusiveMinimum` is a flag beside
+    `minimum`.
+    """
     exclusive = keywords.get("exclusive" + limit.capitalize())
     found = [(_exact(keywords[limit]), exclusive is True)] if limit in keywords else []
     if exclusive is not None and not isinstance(exclusive, bool):
@@ -473,10 +570,15 @@ def _within(known: tuple[Fraction, bool] | None, wanted: tuple[Fraction, bool], 
 
 
 def _most(facts: Facts, keyword: str) -> int | None:
-    return min((node.keywords[keyword] for node in _holding(facts) if keyword in node.keywords), default=None)
+    return min(
+        (node.keywords[keyword] for node in _holding(facts) if keyword in node.keywords),
+        default=None,
+    )
 
 
-def _sizes(keywords: Mapping[str, Any], facts: Facts, what: str, path: str, least: int = 0) -> list[str]:
+def _sizes(
+    keywords: Mapping[str, Any], facts: Facts, what: str, path: str, least: int = 0
+) -> list[str]:
     """Compare `min<what>` and `max<what>`."""
     known = max([least, *(node.keywords.get("min" + what, 0) for node in _holding(facts))])
     most = _most(facts, "max" + what)
@@ -489,12 +591,16 @@ def _sizes(keywords: Mapping[str, Any], facts: Facts, what: str, path: str, leas
 
 def _prefix(node: ComparedSchema) -> Sequence[Any]:
     items = node.keywords.get("items")
-    found: Sequence[Any] = items if isinstance(items, list) else node.keywords.get("prefixItems", ())
+    found: Sequence[Any] = (
+        items if isinstance(items, list) else node.keywords.get("prefixItems", ())
+    )
     return found
 
 
 def _item(node: ComparedSchema, index: int) -> list[ComparedSchema]:
-    """The schemas of an item: its own, or that of the rest. Lists of `items` are those of drafts before 2020-12."""
+    """The schemas of an item: its own, or that of the rest. Lists of `items` are those of drafts
+    before 2020-12.
+    """
     has_list = isinstance(node.keywords.get("items"), list)
     if index < len(_prefix(node)):
         return [node.at("items" if has_list else "prefixItems", index)]
@@ -504,7 +610,9 @@ def _item(node: ComparedSchema, index: int) -> list[ComparedSchema]:
 
 def _has_default(node: ComparedSchema, name: str) -> bool:
     for part in _property_of(node, name):
-        while "$ref" in part.keywords and not (isinstance(part.schema, dict) and "default" in part.schema):
+        while "$ref" in part.keywords and not (
+            isinstance(part.schema, dict) and "default" in part.schema
+        ):
             part = part.resolve(part.keywords["$ref"])
         if isinstance(part.schema, dict) and "default" in part.schema:
             return True
@@ -512,7 +620,9 @@ def _has_default(node: ComparedSchema, name: str) -> bool:
 
 
 def _patterns(node: ComparedSchema) -> list[tuple[str, ComparedSchema]]:
-    return [(p, node.at("patternProperties", p)) for p in node.keywords.get("patternProperties", ())]
+    return [
+        (p, node.at("patternProperties", p)) for p in node.keywords.get("patternProperties", ())
+    ]
 
 
 def _others(node: ComparedSchema) -> list[ComparedSchema]:

@@ -1,7 +1,8 @@
-"""The compatibility levels: which versions a new schema is compared with, and which of the two reads the other's data.
+"""The compatibility levels: which versions a new schema is compared with, and which of the two
+reads the other's data.
 
-Sources: Confluent's documentation, "Schema Evolution and Compatibility"; AWS Glue's, "Schema versioning and
-compatibility", for DISABLED and the names that end in _ALL.
+Sources: Confluent's documentation, "Schema Evolution and Compatibility"; AWS Glue's, "Schema
+versioning and compatibility", for DISABLED and the names that end in _ALL.
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ from deltaq.schema_registry.schemas import ConfigCompatibilityLevel
 V = TypeVar("V")
 
 Judge: TypeAlias = "Callable[[Any, Any], Iterable[str]]"
-"""`(reader, writer)` -> why data of the writer's schema cannot be read with the reader's; empty if it can."""
+"""`(reader, writer)` -> why data of the writer's schema cannot be read with the reader's; empty if
+it can.
+"""
 
-_ALIASES = {"BACKWARD_ALL": "BACKWARD_TRANSITIVE", "FORWARD_ALL": "FORWARD_TRANSITIVE", "FULL_ALL": "FULL_TRANSITIVE"}
+_ALIASES = {
+    "BACKWARD_ALL": "BACKWARD_TRANSITIVE",
+    "FORWARD_ALL": "FORWARD_TRANSITIVE",
+    "FULL_ALL": "FULL_TRANSITIVE",
+}
 
 
 def compatibility_level(name: object) -> ConfigCompatibilityLevel:
-    """The level of this name, in any case; Glue's names are accepted. Raises SchemaRegistryError (42203)."""
+    """The level of this name, in any case; Glue's names are accepted. Raises SchemaRegistryError
+    (42203).
+    """
     text = str(name).upper()
     try:
         return ConfigCompatibilityLevel(_ALIASES.get(text, text))
@@ -32,12 +41,18 @@ def compatibility_level(name: object) -> ConfigCompatibilityLevel:
 
 
 def compared_versions(level: ConfigCompatibilityLevel, versions: Sequence[V]) -> Sequence[V]:
-    """Those of the earlier versions, which are the oldest first, that a level compares with a new one."""
+    """Those of the earlier versions, which are the oldest first, that a level compares with a new
+    one.
+    """
     return versions if level.value.endswith("_TRANSITIVE") else versions[-1:]
 
 
-def conflicts(level: ConfigCompatibilityLevel, new: Any, earlier: Sequence[tuple[int, Any]], judge: Judge) -> list[str]:
-    """Why `new` may not follow the earlier versions, which are (number, schema), the oldest first."""
+def conflicts(
+    level: ConfigCompatibilityLevel, new: Any, earlier: Sequence[tuple[int, Any]], judge: Judge
+) -> list[str]:
+    """Why `new` may not follow the earlier versions, which are (number, schema), the oldest
+    first.
+    """
     if level is ConfigCompatibilityLevel.NONE or not earlier:
         return []
     if level is ConfigCompatibilityLevel.DISABLED:

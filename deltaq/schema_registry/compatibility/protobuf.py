@@ -1,9 +1,10 @@
 """Whether a reader's Protobuf schema reads what a writer's wrote.
 
-The rules are those of Protobuf ("Updating A Message Type") as Confluent's registry applies them ("Schema Evolution and
-Compatibility"). A field is known by its number: its name and its place in the file may change. Fields may
-come and go, except required ones and single members of a oneof. Types may change within a group that has one form on
-the wire. Independent fields must not become members of one oneof, because a record may have several of them.
+The rules are those of Protobuf ("Updating A Message Type") as Confluent's registry applies them
+("Schema Evolution and Compatibility"). A field is known by its number: its name and its place in
+the file may change. Fields may come and go, except required ones and single members of a oneof.
+Types may change within a group that has one form on the wire. Independent fields must not become
+members of one oneof, because a record may have several of them.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ _TEXT = "string or bytes"
 
 
 def incompatibilities(reader: Any, writer: Any) -> list[str]:
-    """Why messages of the writer's file cannot be read with the reader's. Both are FileDescriptors."""
+    """Why messages of the writer's file cannot be read with the reader's. Both are
+    FileDescriptors.
+    """
     comparison = _Comparison()
     found = []
     if reader.package != writer.package:
-        found.append(f"the package changed from {writer.package or 'none'} to {reader.package or 'none'}")
+        found.append(
+            f"the package changed from {writer.package or 'none'} to {reader.package or 'none'}"
+        )
     for message in _messages(writer.message_types_by_name.values()):
         found += comparison.of(reader, message)
     return found
@@ -82,7 +87,10 @@ class _Comparison:
         for number, field in writer.fields_by_number.items():
             new = reader.fields_by_number.get(number)
             if new is not None:
-                yield from (f"{name}.{field.name}: field {number} {reason}" for reason in self._fields(new, field))
+                yield from (
+                    f"{name}.{field.name}: field {number} {reason}"
+                    for reason in self._fields(new, field)
+                )
             elif field.is_required:
                 yield f"{name}.{field.name}: field {number} was required and is missing"
 
@@ -91,12 +99,18 @@ class _Comparison:
         if form != old_form:
             yield f"changed from {old_form} to {form}"
         elif form == "map":
-            entry, old_entry = reader.message_type.fields_by_number, writer.message_type.fields_by_number
+            entry, old_entry = (
+                reader.message_type.fields_by_number,
+                writer.message_type.fields_by_number,
+            )
             for number in (1, 2):
                 yield from self._fields(entry[number], old_entry[number])
         elif form in ("group", "message"):
             if _local_name(reader.message_type) != _local_name(writer.message_type):
-                yield f"changed from {writer.message_type.full_name} to {reader.message_type.full_name}"
+                yield (
+                    f"changed from {writer.message_type.full_name} to "
+                    f"{reader.message_type.full_name}"
+                )
             else:
                 yield from (
                     f"has a changed type: {reason}"
@@ -113,7 +127,9 @@ def _form(field: Any) -> str:
 
 
 def _members(message: Any) -> dict[str, set[int]]:
-    """The numbers of the members of each oneof. One that only marks an optional field of proto3 does not count."""
+    """The numbers of the members of each oneof. One that only marks an optional field of proto3
+    does not count.
+    """
     found = {oneof.name: {field.number for field in oneof.fields} for oneof in message.oneofs}
     optional = {f"_{field.name}": {field.number} for field in message.fields}
     return {name: numbers for name, numbers in found.items() if optional.get(name) != numbers}

@@ -9,15 +9,16 @@ from deltaq.testing.history import Operation, Partition
 
 __all__ = ["Anomaly", "report"]
 
-SHOWN = 5  # anomalies of each name that are reported in full; later ones are mostly consequences of the first
+# Anomalies of each name that are reported in full; later ones are mostly consequences of the first.
+SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
     """An anomaly. `check_history` explains each `name`.
 
-    `partition`: where it happened; None if several partitions are affected. `what`: a description. `operations`: the
-    evidence.
+    `partition`: where it happened; None if several partitions are affected. `what`: a description.
+    `operations`: the evidence.
     """
 
     name: str

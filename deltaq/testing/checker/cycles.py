@@ -1,7 +1,7 @@
 """Checks that transactions are serializable: finds cycles of write order and of reads.
 
-The order of writes is compared within one topic, since a transaction is one commit per topic, and the commits to
-several topics are not atomic. Reads count across topics.
+The order of writes is compared within one topic, since a transaction is one commit per topic, and
+the commits to several topics are not atomic. Reads count across topics.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ _Node = Transaction | Sent
 
 @dataclass(slots=True)
 class _Graph:
-    """Edges from a node to those after it, each with a description, and whether it is a read edge."""
+    """Edges from a node to those after it, each with a description, and whether it is a read
+    edge.
+    """
 
-    edges: dict[_Node, dict[_Node, tuple[str, bool]]] = field(default_factory=lambda: defaultdict(dict))
+    edges: dict[_Node, dict[_Node, tuple[str, bool]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
 
     def add(self, before: _Node, after: _Node, why: str, by_reading: bool) -> None:
         """Add an edge; a read edge replaces a write edge."""
@@ -69,13 +73,17 @@ def cycles(facts: Facts) -> Iterator[Anomaly]:
             for after, (why, _) in followers.items():
                 writes.add(before, after, why, True)
         for knot in _knots(writes):
-            reading = any(writes.edges[node].get(to, ("", False))[1] for node in knot for to in knot)
+            reading = any(
+                writes.edges[node].get(to, ("", False))[1] for node in knot for to in knot
+            )
             if reading and not any(other.issubset(knot) for other in reported):
                 yield _anomaly(writes, knot, "G1c", by_reading=True)
 
 
 def _reads(facts: Facts) -> tuple[_Graph, dict[str, _Graph]]:
-    """Edges from the sender of a record to the transactions that read it: for all topics together, and by topic."""
+    """Edges from the sender of a record to the transactions that read it: for all topics together,
+    and by topic.
+    """
     of_all, of_topic = _Graph(), defaultdict[str, _Graph](_Graph)
     for reader in facts.transactions:
         if reader.outcome == "fail":
@@ -98,13 +106,18 @@ def _writes(facts: Facts, topic: str, nodes: Collection[_Node]) -> _Graph:
         place = facts.only_place(sent.value) if node in nodes else None
         if place is not None and place[0][0] == topic:
             at = place[1], sent
-            first[place[0]][node] = min(first[place[0]].get(node, at), at, key=lambda found: found[0])
+            first[place[0]][node] = min(
+                first[place[0]].get(node, at), at, key=lambda found: found[0]
+            )
     graph = _Graph()
     for (name, number), found in first.items():
         before: tuple[int, Sent] | None = None
         for offset, sent in sorted(found.values(), key=lambda at: at[0]):
             if before is not None:
-                why = f"{before[1].value!r} at {name}[{number}]@{before[0]} lies before {sent.value!r} at {offset}"
+                why = (
+                    f"{before[1].value!r} at {name}[{number}]@{before[0]} lies before "
+                    f"{sent.value!r} at {offset}"
+                )
                 graph.add(before[1].transaction or before[1], sent.transaction or sent, why, False)
             before = offset, sent
     return graph
@@ -112,18 +125,25 @@ def _writes(facts: Facts, topic: str, nodes: Collection[_Node]) -> _Graph:
 
 def _anomaly(graph: _Graph, knot: Collection[_Node], name: str, by_reading: bool) -> Anomaly:
     start, end = next(
-        (node, to) for node in knot for to in graph.edges[node] if to in knot and graph.edges[node][to][1] >= by_reading
+        (node, to)
+        for node in knot
+        for to in graph.edges[node]
+        if to in knot and graph.edges[node][to][1] >= by_reading
     )
     way = [start, *graph.path(end, start, knot)]
     steps = [graph.edges[node][to][0] for node, to in pairwise(way)]
     evidence: list[Operation] = []
     for node in way[:-1]:
         evidence += [node.operation] if isinstance(node, Sent) else [node.begin, *node.ends]
-    return Anomaly(name, None, "each of them comes before the other: " + "; ".join(steps), tuple(evidence))
+    return Anomaly(
+        name, None, "each of them comes before the other: " + "; ".join(steps), tuple(evidence)
+    )
 
 
 def _knots(graph: _Graph) -> list[list[_Node]]:
-    """Strongly connected components of more than one node (Tarjan's algorithm, without recursion)."""
+    """Strongly connected components of more than one node (Tarjan's algorithm, without
+    recursion).
+    """
     found: list[list[_Node]] = []
     number: dict[_Node, int] = {}
     lowest: dict[_Node, int] = {}

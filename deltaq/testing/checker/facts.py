@@ -1,4 +1,6 @@
-"""The facts that a history proves: which sends were committed, and at which offset each value is."""
+"""The facts that a history proves: which sends were committed, and at which offset each value
+is.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class Rules:
 class Sent:
     """A send and its `outcome`, which takes its transaction into account.
 
-    `acknowledged`: when it was acknowledged to its client; infinity if never. `seen`: the first poll that returned it.
+    `acknowledged`: when it was acknowledged to its client; infinity if never. `seen`: the first
+    poll that returned it.
     """
 
     operation: Operation
@@ -57,9 +60,11 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A transaction. It has failed if its commit was never requested. `is_seen`: whether a record of it was read.
+    """A transaction. It has failed if its commit was never requested. `is_seen`: whether a record
+    of it was read.
 
-    `asked`: when its commit was first requested; `acknowledged`: when its commit was acknowledged; infinity if never.
+    `asked`: when its commit was first requested; `acknowledged`: when its commit was acknowledged;
+    infinity if never.
     """
 
     begin: Operation
@@ -88,10 +93,11 @@ class Transaction:
 
 @dataclass(slots=True)
 class Log:
-    """The known content of a partition: for each offset, its values, each with an operation that proves it.
+    """The known content of a partition: for each offset, its values, each with an operation that
+    proves it.
 
-    `offsets`: all known offsets in order; `expendable`: those of which compaction or retention may remove all values;
-    `required`: the others.
+    `offsets`: all known offsets in order; `expendable`: those of which compaction or retention may
+    remove all values; `required`: the others.
     """
 
     at: dict[int, dict[Any, Operation]] = field(default_factory=lambda: defaultdict(dict))
@@ -100,9 +106,15 @@ class Log:
     expendable: list[int] = field(default_factory=list)
 
     def unread(self, start: int, end: int, gaps: bool) -> int | None:
-        """The first offset in [start, end) at which a reader must find a record; None if there is none."""
+        """The first offset in [start, end) at which a reader must find a record; None if there is
+        none.
+        """
         first = bisect_left(self.required, start)
-        known = self.required[first] if first < len(self.required) and self.required[first] < end else None
+        known = (
+            self.required[first]
+            if first < len(self.required) and self.required[first] < end
+            else None
+        )
         if gaps or known == start:
             return known
         low, high = bisect_left(self.expendable, start), bisect_left(self.expendable, end)
@@ -144,7 +156,9 @@ class Facts:
 
 
 def gather(operations: Iterable[Operation], rules: Rules) -> Facts:
-    """Derive the outcome of each send and the places of each value. ValueError if a value was sent twice."""
+    """Derive the outcome of each send and the places of each value. ValueError if a value was sent
+    twice.
+    """
     facts = Facts(rules, sorted(operations, key=lambda operation: operation.invoked))
     _collect(facts)
     _resolve_outcomes(facts)
@@ -167,7 +181,9 @@ def gather(operations: Iterable[Operation], rules: Rules) -> Facts:
     for log in facts.logs.values():
         log.offsets = sorted(log.at)
         for offset in log.offsets:
-            (log.expendable if log.at[offset].keys() <= rules.expendable else log.required).append(offset)
+            (log.expendable if log.at[offset].keys() <= rules.expendable else log.required).append(
+                offset
+            )
     return facts
 
 
@@ -185,7 +201,9 @@ def _collect(facts: Facts) -> None:
             sent = Sent(operation, current)
             first = facts.sends.setdefault(sent.value, sent)
             if first is not sent:
-                raise ValueError(f"values must be unique: sent twice:\n{first.operation}\n{operation}")
+                raise ValueError(
+                    f"values must be unique: sent twice:\n{first.operation}\n{operation}"
+                )
             if current is not None:
                 current.sends.append(sent)
         elif kind == "poll":
@@ -194,7 +212,11 @@ def _collect(facts: Facts) -> None:
                 current.polls.append(operation)
         elif kind == "commit" and current is not None:
             current.commits.append(operation)
-        elif kind in {"commit-transaction", "abort-transaction"} and current is not None and current.end(operation):
+        elif (
+            kind in {"commit-transaction", "abort-transaction"}
+            and current is not None
+            and current.end(operation)
+        ):
             del open_transactions[process]
         if current is not None:
             facts.transaction_of[process, operation.invoked] = current
@@ -218,7 +240,9 @@ def _is_committed(sent: Sent) -> bool:
     return sent.seen is not None or (sent.transaction is not None and sent.transaction.is_seen)
 
 
-def _place(facts: Facts, partition: Partition, offset: int, value: object, shown_by: Operation) -> None:
+def _place(
+    facts: Facts, partition: Partition, offset: int, value: object, shown_by: Operation
+) -> None:
     facts.logs[partition].at[offset].setdefault(value, shown_by)
     facts.places[value].setdefault((partition, offset), shown_by)
 

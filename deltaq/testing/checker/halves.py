@@ -36,11 +36,21 @@ def halves(facts: Facts) -> Iterator[Anomaly]:
                 rivals = [other for other in commits[key] if (partition, now) in other.positions]
                 if what := _why_torn(facts, transaction, commit, position, now, rivals):
                     evidence = (transaction.begin, commit, *transaction.ends, answer)
-                    yield Anomaly("torn-transaction", partition, f"{commit.group} is at {now}, {what}", evidence)
+                    yield Anomaly(
+                        "torn-transaction",
+                        partition,
+                        f"{commit.group} is at {now}, {what}",
+                        evidence,
+                    )
 
 
 def _why_torn(
-    facts: Facts, transaction: Transaction, commit: Operation, position: int, now: int, rivals: list[Operation]
+    facts: Facts,
+    transaction: Transaction,
+    commit: Operation,
+    position: int,
+    now: int,
+    rivals: list[Operation],
 ) -> str | None:
     """`rivals`: all commits of the position `now`, which is the committed one."""
     seen = next((sent for sent in transaction.sends if sent.seen is not None), None)

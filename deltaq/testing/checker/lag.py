@@ -16,8 +16,9 @@ __all__ = ["Tails"]
 
 @dataclass(frozen=True, slots=True)
 class _Proof:
-    """Proof that a value was visible at `time`: it was acknowledged or read itself, or (`of_another`) another value of
-    its transaction was read."""
+    """Proof that a value was visible at `time`: it was acknowledged or read itself, or
+    (`of_another`) another value of its transaction was read.
+    """
 
     time: float
     offset: int
@@ -54,7 +55,9 @@ class Tails:
             self._highest[partition] = highest
 
     def judge(self, poll: Operation, partition: Partition, position: int) -> Anomaly | None:
-        """realtime-lag or torn-transaction if the poll ended at `position` but later records were visible before it."""
+        """realtime-lag or torn-transaction if the poll ended at `position` but later records were
+        visible before it.
+        """
         before = bisect_left(self._times.get(partition, ()), poll.invoked)
         if before == 0:
             return None
@@ -63,17 +66,29 @@ class Tails:
             return None
         sent, transaction = proof.sent, proof.sent.transaction
         if proof.of_another and transaction is not None:
-            seen = next(other for other in transaction.sends if other.seen is not None and other.topic == sent.topic)
-            what = f"{seen.value!r} had been read, but {sent.value!r} of the same transaction is missing at the tail"
+            seen = next(
+                other
+                for other in transaction.sends
+                if other.seen is not None and other.topic == sent.topic
+            )
+            what = (
+                f"{seen.value!r} had been read, but {sent.value!r} of the same transaction is "
+                "missing at the tail"
+            )
             evidence = (seen.operation, sent.operation, *([seen.seen] if seen.seen else []), poll)
             return Anomaly("torn-transaction", partition, what, evidence)
-        what = f"{sent.value!r} was at {proof.offset} before the poll began, which claims the tail at {position}"
+        what = (
+            f"{sent.value!r} was at {proof.offset} before the poll began, which claims the tail at "
+            f"{position}"
+        )
         shown = [sent.seen] if sent.seen is not None and sent.seen is not poll else []
         return Anomaly("realtime-lag", partition, what, (*sent.evidence(), *shown, poll))
 
 
 def _first_seen(facts: Facts) -> dict[tuple[int, str], float]:
-    """When a record of a transaction was first read, by transaction and topic: each topic shows its part at once."""
+    """When a record of a transaction was first read, by transaction and topic: each topic shows its
+    part at once.
+    """
     first: dict[tuple[int, str], float] = {}
     for transaction in facts.transactions:
         for sent in transaction.sends:

@@ -1,4 +1,6 @@
-"""Checks that no two owners of a partition commit at the same time, and that no partition stays without an owner."""
+"""Checks that no two owners of a partition commit at the same time, and that no partition stays
+without an owner.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ class _Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """The time in which no owner of a partition showed life: from the last sign of `before` to the first of `after`,
-    the operations that assigned the partition."""
+    """The time in which no owner of a partition showed life: from the last sign of `before` to the
+    first of `after`, the operations that assigned the partition.
+    """
 
     group: str
     partition: Partition
@@ -38,7 +41,9 @@ class Unowned:
 
 
 def two_owners(facts: Facts) -> Iterator[Anomaly]:
-    """Yields two-owners for each pair of ownerships that overlap with commits of both during the overlap."""
+    """Yields two-owners for each pair of ownerships that overlap with commits of both during the
+    overlap.
+    """
     commits = _accepted(facts)
     for key, ownerships in _ownerships(facts).items():
         current: list[_Ownership] = []
@@ -52,16 +57,23 @@ def two_owners(facts: Facts) -> Iterator[Anomaly]:
                     group, partition = key
                     names = f"{other.claim.process} and {ownership.claim.process}"
                     what = f"{names} both owned it, and {group} accepted commits of both meanwhile"
-                    yield Anomaly("two-owners", partition, what, (other.claim, ownership.claim, first, second))
+                    yield Anomaly(
+                        "two-owners", partition, what, (other.claim, ownership.claim, first, second)
+                    )
             current.append(ownership)
 
 
 def unowned(facts: Facts) -> Iterator[Anomaly]:
-    """Yields unowned for each time beyond `Rules.unowned_s` in which no owner of a partition showed life."""
+    """Yields unowned for each time beyond `Rules.unowned_s` in which no owner of a partition showed
+    life.
+    """
     if facts.rules.unowned_s < math.inf:
         for found in unowned_times(facts, facts.rules.unowned_s):
             names = f"{found.before.process} and then {found.after.process}"
-            what = f"{names} owned it for {found.group}, but for {found.seconds:.3f} s no owner showed life"
+            what = (
+                f"{names} owned it for {found.group}, but for {found.seconds:.3f} s no owner showed"
+                " life"
+            )
             yield Anomaly("unowned", found.partition, what, (found.before, found.after))
 
 
@@ -73,7 +85,11 @@ def unowned_times(facts: Facts, longer_than_s: float) -> Iterator[Unowned]:
     signs = _signs_of_life(facts)
     for (group, partition), ownerships in _ownerships(facts).items():
         stretches = sorted(
-            (stretch for ownership in ownerships for stretch in _stretches(ownership, signs, longer_than_s)),
+            (
+                stretch
+                for ownership in ownerships
+                for stretch in _stretches(ownership, signs, longer_than_s)
+            ),
             key=lambda stretch: stretch[:2],
         )
         alive_until, _, before = stretches[0]

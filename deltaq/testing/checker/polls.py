@@ -1,4 +1,6 @@
-"""Checks that every consumer continued at the right position, by replaying the history in order of time."""
+"""Checks that every consumer continued at the right position, by replaying the history in order of
+time.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ __all__ = ["Replay"]
 class _Position:
     """Where a process must continue: from `low` to `high` (None: no upper bound).
 
-    `set_by`: the operation that set the position. `reader`: the poll or transaction that read last. `since`: for a
-    member that has not read yet, the time of its assignment, since it reads the group's committed position some time
-    after that.
+    `set_by`: the operation that set the position. `reader`: the poll or transaction that read last.
+    `since`: for a member that has not read yet, the time of its assignment, since it reads the
+    group's committed position some time after that.
     """
 
     low: int
@@ -33,7 +35,9 @@ class _Position:
 
 
 class Replay:
-    """Replays polls, assignments and commits. `read_ranges` is complete when `anomalies` is exhausted."""
+    """Replays polls, assignments and commits. `read_ranges` is complete when `anomalies` is
+    exhausted.
+    """
 
     def __init__(self, facts: Facts) -> None:
         self.read_ranges: dict[Partition, list[tuple[int, int]]] = {}
@@ -50,7 +54,9 @@ class Replay:
         self._runs: dict[Partition, list[tuple[int, int]]] = defaultdict(list)
 
     def anomalies(self) -> Iterator[Anomaly]:
-        """Yields poll-skip, nonmonotonic-poll, their `int-` variants, realtime-lag and commit-regression."""
+        """Yields poll-skip, nonmonotonic-poll, their `int-` variants, realtime-lag and
+        commit-regression.
+        """
         moments: list[tuple[float, bool, int]] = []
         for index, operation in enumerate(self._facts.operations):
             if operation.kind == "send":
@@ -64,14 +70,22 @@ class Replay:
                 yield from self._end(operation, now)
             else:
                 yield from self._begin(operation)
-        self.read_ranges.update((partition, _merged(runs)) for partition, runs in self._runs.items())
+        self.read_ranges.update(
+            (partition, _merged(runs)) for partition, runs in self._runs.items()
+        )
 
     def _end_of(self, operation: Operation) -> float | None:
         """The time at which the end of an operation takes effect; None if its end has no effect."""
         transaction = self._facts.transaction(operation)
         if operation.kind == "commit" and transaction is not None:
             return transaction.acknowledged if transaction.outcome == "ok" else None
-        if operation.kind in {"poll", "commit", "committed", "commit-transaction", "abort-transaction"}:
+        if operation.kind in {
+            "poll",
+            "commit",
+            "committed",
+            "commit-transaction",
+            "abort-transaction",
+        }:
             return operation.completed
         return None
 
@@ -116,7 +130,9 @@ class Replay:
         elif operation.kind == "commit":
             is_transactional = self._facts.transaction(operation) is not None
             if operation.outcome != "fail":
-                yield from self._committed.end(operation, now, is_transactional or operation.outcome == "ok")
+                yield from self._committed.end(
+                    operation, now, is_transactional or operation.outcome == "ok"
+                )
         elif operation.kind == "committed":
             yield from self._committed.looked_up(operation)
         elif transaction := self._facts.transaction(operation):
@@ -145,7 +161,8 @@ class Replay:
         process, group = assignment.process, assignment.group
         if group is not None and self._group_of.get(process) != group:
             self._group_of[process] = group
-            if (poll := self._polling.get(process)) is not None:  # it returns records as a member that it was not yet
+            # It returns records as a member that it was not yet.
+            if (poll := self._polling.get(process)) is not None:
                 self._begin_poll(poll)
         for partition, start in assignment.positions:
             if group is None:
@@ -180,7 +197,9 @@ class Replay:
                 self._reach.move(group, process, partition, to)
 
     def _end_transaction(self, process: str, outcome: str) -> None:
-        """Undo the polls of a transaction that was not committed; with unknown outcome, allow both positions."""
+        """Undo the polls of a transaction that was not committed; with unknown outcome, allow both
+        positions.
+        """
         for partition, before in self._before_transaction.pop(process, {}).items():
             after = self._positions[process].get(partition)
             if outcome == "ok" or after is None:
@@ -205,7 +224,9 @@ class Replay:
             if undo is not None and partition not in undo:
                 undo[partition] = None if position is None else replace(position)
             if position is None and process in self._subscribed:
-                position = self._from_group(self._subscribed[process], self._group_of[process], partition)
+                position = self._from_group(
+                    self._subscribed[process], self._group_of[process], partition
+                )
                 position.low = 0
             if position is None:
                 position = positions[partition] = _Position(offset, offset, poll)
@@ -231,7 +252,8 @@ class Replay:
         position = self._positions[process].get(partition)
         if position is not None and position.since is None:
             return position.high
-        # A member that has read nothing is where its group has committed, at some time since it began.
+        # A member that has read nothing is where its group has committed, at some time since it
+        # began.
         begun = self._subscribed.get(process) if position is None else position.set_by
         if begun is None:
             return None
@@ -239,7 +261,12 @@ class Replay:
         return committed if position is None else max(committed, position.high or 0)
 
     def _jump(
-        self, position: _Position, partition: Partition, offset: int, poll: Operation, transaction: Transaction | None
+        self,
+        position: _Position,
+        partition: Partition,
+        offset: int,
+        poll: Operation,
+        transaction: Transaction | None,
     ) -> Iterator[Anomaly]:
         inside = "int-" if position.reader is (transaction or poll) else ""
         evidence = (position.set_by, poll) if position.set_by is not poll else (poll,)
@@ -247,21 +274,40 @@ class Replay:
             what = f"read {offset}, though it had read up to {position.low - 1}"
             yield Anomaly(f"{inside}nonmonotonic-poll", partition, what, evidence)
         elif position.high is not None and offset > position.high:
-            skipped = self._facts.logs[partition].unread(position.high, offset, self._facts.rules.gaps)
+            skipped = self._facts.logs[partition].unread(
+                position.high, offset, self._facts.rules.gaps
+            )
             if skipped is not None:
-                what = f"read {offset}, where {position.high} came next: passed over {self._at(partition, skipped)}"
-                yield Anomaly(f"{inside}poll-skip", partition, what, (*self._shown(partition, skipped), *evidence))
+                what = (
+                    f"read {offset}, where {position.high} came next: passed over "
+                    f"{self._at(partition, skipped)}"
+                )
+                yield Anomaly(
+                    f"{inside}poll-skip",
+                    partition,
+                    what,
+                    (*self._shown(partition, skipped), *evidence),
+                )
 
     def _start(
-        self, position: _Position, process: str, partition: Partition, offset: int, operation: Operation
+        self,
+        position: _Position,
+        process: str,
+        partition: Partition,
+        offset: int,
+        operation: Operation,
     ) -> Iterator[Anomaly]:
-        """Check that a member starts between the lowest and the highest position its group may have committed."""
+        """Check that a member starts between the lowest and the highest position its group may have
+        committed.
+        """
         group = self._group_of[process]
         low, high = self._committed.range(group, partition, position.set_by.invoked)
         low, high = min(low, position.low), max(high, position.high or 0)
         reach = self._reach.of(group, process, partition)
         bound = int(min(high, reach))
-        evidence = (position.set_by, operation) if position.set_by is not operation else (operation,)
+        evidence = (
+            (position.set_by, operation) if position.set_by is not operation else (operation,)
+        )
         if offset < low:
             what = f"{process} starts at {offset}, though {group} had committed {low}"
             yield Anomaly("nonmonotonic-poll", partition, what, evidence)
@@ -272,7 +318,10 @@ class Replay:
                 what = f"{process} starts at {offset}, though {group} had {did} only up to {bound}"
                 shown = self._shown(partition, skipped)
                 yield Anomaly(
-                    "poll-skip", partition, f"{what}: passed over {self._at(partition, skipped)}", (*shown, *evidence)
+                    "poll-skip",
+                    partition,
+                    f"{what}: passed over {self._at(partition, skipped)}",
+                    (*shown, *evidence),
                 )
         self._reach.move(group, process, partition, offset)
 

@@ -1,4 +1,6 @@
-"""How far the members of a group have read; the next owner of a partition must not start beyond that."""
+"""How far the members of a group have read; the next owner of a partition must not start beyond
+that.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ __all__ = ["GroupReach"]
 
 @dataclass(slots=True)
 class _Reach:
-    """The next offset of one member: after its last completed poll (`done`), and after the running one (`promised`)."""
+    """The next offset of one member: after its last completed poll (`done`), and after the running
+    one (`promised`).
+    """
 
     done: float = -1.0
     promised: float = -1.0
@@ -23,12 +27,15 @@ class _Reach:
 class GroupReach:
     """The next offset that each group has read up to, by partition.
 
-    A client may commit records before its poll returns them. So a poll counts from its beginning, with the records that
-    it will return. After a poll that never ends, the group's position is unknown.
+    A client may commit records before its poll returns them. So a poll counts from its beginning,
+    with the records that it will return. After a poll that never ends, the group's position is
+    unknown.
     """
 
     def __init__(self) -> None:
-        self._reach: dict[tuple[str, Partition], dict[str, _Reach]] = defaultdict(lambda: defaultdict(_Reach))
+        self._reach: dict[tuple[str, Partition], dict[str, _Reach]] = defaultdict(
+            lambda: defaultdict(_Reach)
+        )
 
     def begin(self, group: str, poll: Operation) -> None:
         """A poll of a member begins."""
@@ -56,7 +63,11 @@ class GroupReach:
         reach.promised = max(reach.promised, position)
 
     def of(self, group: str, process: str, partition: Partition) -> float:
-        """How far the group has read, for a process that starts; infinity if it has read nothing or it is unknown."""
+        """How far the group has read, for a process that starts; infinity if it has read nothing or
+        it is unknown.
+        """
         members = self._reach.get((group, partition), {})
-        reached = [reach.done if name == process else reach.promised for name, reach in members.items()]
+        reached = [
+            reach.done if name == process else reach.promised for name, reach in members.items()
+        ]
         return max((position for position in reached if position >= 0), default=math.inf)

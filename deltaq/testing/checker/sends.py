@@ -32,7 +32,10 @@ def disordered_sends(facts: Facts) -> Iterator[Anomaly]:
         if before is not None and offset <= before[0]:
             inside = sent.transaction is not None and sent.transaction is before[1].transaction
             name = "int-nonmonotonic-send" if inside else "nonmonotonic-send"
-            what = f"{sent.value!r} was sent after {before[1].value!r}, but is at {offset}, before {before[0]}"
+            what = (
+                f"{sent.value!r} was sent after {before[1].value!r}, but is at {offset}, before "
+                f"{before[0]}"
+            )
             yield Anomaly(name, partition, what, (before[1].operation, sent.operation))
 
 
@@ -45,8 +48,16 @@ def mixed_sends(facts: Facts) -> Iterator[Anomaly]:
                 between = log.offsets[bisect_right(log.offsets, offset)]
                 if between < following:
                     foreign = next(iter(log.at[between].items()))
-                    what = f"{foreign[0]!r} lies at {between}, between {offset} and {following} of one transaction"
-                    yield Anomaly("int-send-skip", partition, what, (transaction.begin, foreign[1], *transaction.ends))
+                    what = (
+                        f"{foreign[0]!r} lies at {between}, between {offset} and {following} of one"
+                        " transaction"
+                    )
+                    yield Anomaly(
+                        "int-send-skip",
+                        partition,
+                        what,
+                        (transaction.begin, foreign[1], *transaction.ends),
+                    )
                     break
 
 

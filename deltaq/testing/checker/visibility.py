@@ -12,7 +12,9 @@ from deltaq.testing.history import Operation, Partition
 __all__ = ["ReadRanges", "misplaced", "missing", "out_of_turn"]
 
 ReadRanges = Mapping[Partition, Sequence[tuple[int, int]]]
-"""The ranges of offsets [start, end) that consumers have read past, in order, disjoint and not adjacent."""
+"""The ranges of offsets [start, end) that consumers have read past, in order, disjoint and not
+adjacent.
+"""
 
 
 def misplaced(facts: Facts) -> Iterator[Anomaly]:
@@ -54,8 +56,15 @@ def _why_out_of_turn(facts: Facts, poll: Operation, sent: Sent | None) -> tuple[
     if transaction is not None and facts.transaction(poll) is transaction:
         return "precommitted-read", "was read by the transaction that sent it"
     if sent.outcome == "fail":
-        return "aborted-read", "was read, though its send failed or its transaction was not committed"
-    if transaction is not None and poll.completed is not None and poll.completed < transaction.asked:
+        return (
+            "aborted-read",
+            "was read, though its send failed or its transaction was not committed",
+        )
+    if (
+        transaction is not None
+        and poll.completed is not None
+        and poll.completed < transaction.asked
+    ):
         return "precommitted-read", "was read before its transaction was asked to commit"
     return None
 
@@ -64,7 +73,9 @@ def missing(facts: Facts, read_ranges: ReadRanges) -> Iterator[Anomaly]:
     """Yields lost-write, unseen and torn-transaction."""
     for sent in facts.sends.values():
         if sent.outcome == "ok" and (why := _why_missing(facts, read_ranges, sent)):
-            yield Anomaly(why[0], why[1], f"{sent.value!r} was acknowledged, {why[2]}", sent.evidence())
+            yield Anomaly(
+                why[0], why[1], f"{sent.value!r} was acknowledged, {why[2]}", sent.evidence()
+            )
     for transaction in facts.transactions:
         if transaction.outcome != "fail" and transaction.is_seen:
             yield from _torn(facts, read_ranges, transaction)
@@ -75,13 +86,22 @@ def _torn(facts: Facts, read_ranges: ReadRanges, transaction: Transaction) -> It
     for sent in transaction.sends:
         if sent.outcome != "fail" and (why := _why_missing(facts, read_ranges, sent)):
             what = f"{seen.value!r} of a transaction was read; {sent.value!r} of the same, {why[2]}"
-            evidence = (transaction.begin, seen.operation, *sent.evidence(), *([seen.seen] if seen.seen else []))
+            evidence = (
+                transaction.begin,
+                seen.operation,
+                *sent.evidence(),
+                *([seen.seen] if seen.seen else []),
+            )
             yield Anomaly("torn-transaction", why[1], what, evidence)
             return
 
 
-def _why_missing(facts: Facts, read_ranges: ReadRanges, sent: Sent) -> tuple[str, Partition | None, str] | None:
-    """(name, partition, description) if no consumer received a value that one must have received; else None."""
+def _why_missing(
+    facts: Facts, read_ranges: ReadRanges, sent: Sent
+) -> tuple[str, Partition | None, str] | None:
+    """(name, partition, description) if no consumer received a value that one must have received;
+    else None.
+    """
     if sent.value in facts.delivered or sent.value in facts.rules.expendable:
         return None
     _, number, offset, _ = sent.operation.records[0]
@@ -92,7 +112,11 @@ def _why_missing(facts: Facts, read_ranges: ReadRanges, sent: Sent) -> tuple[str
             passed = [(0, passed[-1][1])]
         at = bisect_right(passed, offset, key=lambda read_range: read_range[0]) - 1
         if at >= 0 and offset < passed[at][1]:
-            return "lost-write", partition, f"at offset {offset}, and never read, though later offsets were"
+            return (
+                "lost-write",
+                partition,
+                f"at offset {offset}, and never read, though later offsets were",
+            )
     if facts.rules.drained:
         return "unseen", partition, "and never read by the end"
     return None

@@ -1,13 +1,15 @@
 """An S3 server with fault injection, to test with the real client library.
 
     with S3Stub() as stub:
-        stub.set_rules(HttpRule(fault="error_after", operation="create", key="*/_delta_log/*", times=1))
+        lost = HttpRule(fault="error_after", operation="create", key="*/_delta_log/*", times=1)
+        stub.set_rules(lost)
         producer = Producer(stub.conf("test"))
         ...
         assert stub.effects()[Effect.ANSWER_LOST] == 1
 
-It keeps all objects in memory and listens on a loopback address. It requires requests to be signed but does not verify
-the signature. `python -m deltaq.testing.s3_stub --port 9000` runs it without a test.
+It keeps all objects in memory and listens on a loopback address. It requires requests to be signed
+but does not verify the signature. `python -m deltaq.testing.s3_stub --port 9000` runs it without a
+test.
 """
 
 from __future__ import annotations

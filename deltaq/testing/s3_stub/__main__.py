@@ -14,9 +14,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the endpoint as the first line, then serve."""
     parser = argparse.ArgumentParser(prog="python -m deltaq.testing.s3_stub", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0, the default: a free one")
-    parser.add_argument("--bucket", action="append", help="a bucket to begin with (more than one: again); `deltaq`")
-    parser.add_argument("--page-keys", type=int, default=1000, help="most keys of one page of a listing; 1000")
-    parser.add_argument("--until-stdin-closes", action="store_true", help="end with the process that started this one")
+    parser.add_argument(
+        "--bucket", action="append", help="a bucket to begin with (more than one: again); `deltaq`"
+    )
+    parser.add_argument(
+        "--page-keys", type=int, default=1000, help="most keys of one page of a listing; 1000"
+    )
+    parser.add_argument(
+        "--until-stdin-closes",
+        action="store_true",
+        help="end with the process that started this one",
+    )
     chosen = parser.parse_args(arguments)
     server = S3StubServer(chosen.port, chosen.bucket or ["deltaq"], chosen.page_keys)
     sys.stdout.write(f"http://127.0.0.1:{server.server_port}\n")

@@ -1,6 +1,8 @@
-"""Buckets in memory, behind the part of S3's protocol that deltaq's client uses; correct and without faults.
+"""Buckets in memory, behind the part of S3's protocol that deltaq's client uses; correct and
+without faults.
 
-PUT (on condition too), GET (whole, or a range), HEAD and DELETE of objects, version 2 of the listing, uploads in parts.
+PUT (on condition too), GET (whole, or a range), HEAD and DELETE of objects, version 2 of the
+listing, uploads in parts.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 @dataclass(frozen=True)
 class Request:
-    """A parsed request. The names of `headers` are in lower case; `key` is empty for requests to the bucket itself."""
+    """A parsed request. The names of `headers` are in lower case; `key` is empty for requests to
+    the bucket itself.
+    """
 
     method: str
     target: str
@@ -41,11 +45,21 @@ class Request:
         path, _, query = target.partition("?")
         bucket, _, key = unquote(path).lstrip("/").partition("/")
         lowered = {name.lower(): value for name, value in headers.items()}
-        return Request(method, target, lowered, body, bucket, key, dict(parse_qsl(query, keep_blank_values=True)))
+        return Request(
+            method,
+            target,
+            lowered,
+            body,
+            bucket,
+            key,
+            dict(parse_qsl(query, keep_blank_values=True)),
+        )
 
     @property
     def operation(self) -> str:
-        """The operation of `deltaq.store.Store` that it serves, or `head`, `multipart` or `other`."""
+        """The operation of `deltaq.store.Store` that it serves, or `head`, `multipart` or
+        `other`.
+        """
         if self.query.keys() & {"uploads", "uploadId"}:
             return "multipart"
         if not self.key:
@@ -80,7 +94,11 @@ class Answer:
 
 def error_answer(status: int, code: str, message: str = "") -> Answer:
     """S3's XML for an error."""
-    body = f"<Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error>" if code else ""
+    body = (
+        f"<Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error>"
+        if code
+        else ""
+    )
     return Answer(status, body.encode(), {"Content-Type": "application/xml"})
 
 
@@ -130,9 +148,12 @@ class Buckets:
         with self._lock:
             return request.key in self._buckets.get(request.bucket, {})
 
-    def handle(self, request: Request, *, conditional: bool = True, without_newest: int = 0) -> Answer:
-        """Carry out a request. Unless `conditional`, writes ignore conditions. `without_newest` is the number of newest
-        objects that a listing leaves out."""
+    def handle(
+        self, request: Request, *, conditional: bool = True, without_newest: int = 0
+    ) -> Answer:
+        """Carry out a request. Unless `conditional`, writes ignore conditions. `without_newest` is
+        the number of newest objects that a listing leaves out.
+        """
         with self._lock:
             return self._handle(request, conditional, without_newest)
 
@@ -154,8 +175,12 @@ class Buckets:
         operation = request.operation
         if operation in {"put", "create"}:
             if operation == "create" and conditional and request.key in objects:
-                return error_answer(412, "PreconditionFailed", "At least one of the pre-conditions did not hold")
-            return Answer(headers={"ETag": self._store(request.bucket, request.key, request.body).etag})
+                return error_answer(
+                    412, "PreconditionFailed", "At least one of the pre-conditions did not hold"
+                )
+            return Answer(
+                headers={"ETag": self._store(request.bucket, request.key, request.body).etag}
+            )
         if operation == "delete":
             objects.pop(request.key, None)
             return Answer(204)
@@ -166,7 +191,9 @@ class Buckets:
         stored = self._buckets[bucket][key] = _Object(data, self._clock.time_ms(), self._writes)
         return stored
 
-    def _list(self, objects: Mapping[str, _Object], request: Request, without_newest: int) -> Answer:
+    def _list(
+        self, objects: Mapping[str, _Object], request: Request, without_newest: int
+    ) -> Answer:
         newest = sorted(objects, key=lambda key: objects[key].number, reverse=True)[:without_newest]
         query = request.query
         after = query.get("continuation-token", query.get("start-after", ""))
@@ -187,10 +214,12 @@ class Buckets:
             else:
                 shown.append(_contents(entry, objects[entry]))
         more = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>" if cut else ""
-        head = f"<Name>{escape(request.bucket)}</Name><Prefix>{escape(query.get('prefix', ''))}</Prefix>"
+        prefix = escape(query.get("prefix", ""))
+        head = f"<Name>{escape(request.bucket)}</Name><Prefix>{prefix}</Prefix>"
         body = (
             '<?xml version="1.0" encoding="UTF-8"?>\n'
-            f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{head}<KeyCount>{len(shown)}</KeyCount>'
+            "<ListBucketResult"
+            f' xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{head}<KeyCount>{len(shown)}</KeyCount>'
             f"<IsTruncated>{str(cut).lower()}</IsTruncated>{''.join(shown)}{more}</ListBucketResult>"
         )
         return Answer(200, body.encode(), {"Content-Type": "application/xml"})
@@ -213,12 +242,19 @@ class Buckets:
         del self._uploads[upload]
         if request.method == "DELETE":
             return Answer(204)
-        named = [int(node.text or 0) for node in ElementTree.fromstring(request.body).iter() if _is_part_number(node)]  # noqa: S314 - from our own test's client
+        named = [
+            int(node.text or 0)
+            for node in ElementTree.fromstring(request.body).iter()  # noqa: S314 - from our own test's client
+            if _is_part_number(node)
+        ]
         if named != sorted(parts):
             return error_answer(400, "InvalidPart", "The parts are not those that were uploaded")
-        stored = self._store(request.bucket, request.key, b"".join(parts[number] for number in named))
-        result = f"<CompleteMultipartUploadResult><ETag>{escape(stored.etag)}</ETag></CompleteMultipartUploadResult>"
-        return Answer(body=result.encode())
+        stored = self._store(
+            request.bucket, request.key, b"".join(parts[number] for number in named)
+        )
+        etag = f"<ETag>{escape(stored.etag)}</ETag>"
+        body = f"<CompleteMultipartUploadResult>{etag}</CompleteMultipartUploadResult>"
+        return Answer(body=body.encode())
 
 
 def _refusal(request: Request, objects: object) -> Answer | None:
@@ -229,9 +265,13 @@ def _refusal(request: Request, objects: object) -> Answer | None:
     if re.fullmatch("[0-9a-f]{64}", digest) and digest != hashlib.sha256(request.body).hexdigest():
         return error_answer(400, "XAmzContentSHA256Mismatch", "The body is not what was signed")
     if _CONDITIONS & request.headers.keys() or request.headers.get("if-none-match", "*") != "*":
-        return error_answer(501, "NotImplemented", "This stub knows one condition, If-None-Match: *")
+        return error_answer(
+            501, "NotImplemented", "This stub knows one condition, If-None-Match: *"
+        )
     if request.operation == "other":
-        return error_answer(501, "NotImplemented", f"This stub does not know {request.method} of that")
+        return error_answer(
+            501, "NotImplemented", f"This stub does not know {request.method} of that"
+        )
     return None
 
 
@@ -255,7 +295,9 @@ def _entries(keys: list[str], query: Mapping[str, str]) -> Iterator[tuple[str, b
 
 
 def _contents(key: str, found: _Object) -> str:
-    modified = datetime.fromtimestamp(found.modified_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    modified = datetime.fromtimestamp(found.modified_ms / 1000, UTC).isoformat(
+        timespec="milliseconds"
+    )
     return (
         f"<Contents><Key>{escape(key)}</Key><LastModified>{modified}</LastModified>"
         f"<ETag>{escape(found.etag)}</ETag><Size>{len(found.data)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
@@ -266,7 +308,10 @@ def _read(found: _Object | None, wanted: str) -> Answer:
     if found is None:
         return error_answer(404, "NoSuchKey", "The specified key does not exist")
     size = len(found.data)
-    headers = {"ETag": found.etag, "Last-Modified": formatdate(found.modified_ms / 1000, usegmt=True)}
+    headers = {
+        "ETag": found.etag,
+        "Last-Modified": formatdate(found.modified_ms / 1000, usegmt=True),
+    }
     match = _RANGE.fullmatch(wanted)
     if match is None:
         return Answer(200, found.data, headers)
@@ -275,4 +320,6 @@ def _read(found: _Object | None, wanted: str) -> Answer:
     end = min(int(last) + 1, size) if first and last else size
     if start >= size:
         return error_answer(416, "InvalidRange", "The requested range is not satisfiable")
-    return Answer(206, found.data[start:end], headers | {"Content-Range": f"bytes {start}-{end - 1}/{size}"})
+    return Answer(
+        206, found.data[start:end], headers | {"Content-Range": f"bytes {start}-{end - 1}/{size}"}
+    )

@@ -24,7 +24,9 @@ _TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class StubRequest:
-    """A request to the stub. The names of `headers` are in lower case; `target` is the quoted path and query."""
+    """A request to the stub. The names of `headers` are in lower case; `target` is the quoted path
+    and query.
+    """
 
     operation: str
     key: str
@@ -35,10 +37,11 @@ class StubRequest:
 
 
 class S3Stub:
-    """An S3 stub in a child process. Start it with `start` or `with`; it ends with `close` or with this process.
+    """An S3 stub in a child process. Start it with `start` or `with`; it ends with `close` or with
+    this process.
 
-    Usable from any thread. It runs in a process of its own so that no lock of the tested program can delay its answers.
-    `page_keys` is the maximum number of keys in one page of a listing.
+    Usable from any thread. It runs in a process of its own so that no lock of the tested program
+    can delay its answers. `page_keys` is the maximum number of keys in one page of a listing.
     """
 
     def __init__(self, buckets: Sequence[str] = ("deltaq",), page_keys: int = 1000) -> None:
@@ -48,16 +51,23 @@ class S3Stub:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> S3Stub:
-        """Serve on a free loopback port and set `endpoint`. Raises RuntimeError if the process ends at once."""
+        """Serve on a free loopback port and set `endpoint`. Raises RuntimeError if the process ends
+        at once.
+        """
         buckets = [f"--bucket={bucket}" for bucket in self.buckets]
         command = [sys.executable, "-m", "deltaq.testing.s3_stub", "--until-stdin-closes", *buckets]
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [*command, f"--page-keys={self.page_keys}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*command, f"--page-keys={self.page_keys}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
         self.endpoint = self._process.stdout.readline().strip()
         if not self.endpoint:
-            raise RuntimeError(f"the S3 stub ended with {self._process.wait(_TIMEOUT_S)} before it served")
+            raise RuntimeError(
+                f"the S3 stub ended with {self._process.wait(_TIMEOUT_S)} before it served"
+            )
         return self
 
     def close(self) -> None:
@@ -71,17 +81,26 @@ class S3Stub:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def options(self, **more: object) -> dict[str, object]:
         """Options for `open_store`; `more` adds options or overrides the default credentials."""
-        keys = {"access_key_id": "stub-access-key", "secret_access_key": "stub-secret-key", "region": "us-east-1"}
+        keys = {
+            "access_key_id": "stub-access-key",
+            "secret_access_key": "stub-secret-key",
+            "region": "us-east-1",
+        }
         return {"endpoint": self.endpoint, **keys, **more}
 
     def conf(self, prefix: str, bucket: str = "deltaq", **more: object) -> dict[str, object]:
-        """The configuration of a client with root `s3://<bucket>/<prefix>`; `more` are further store options."""
+        """The configuration of a client with root `s3://<bucket>/<prefix>`; `more` are further
+        store options.
+        """
         options = {f"store.{name}": str(value) for name, value in self.options(**more).items()}
         return {"bootstrap.servers": f"s3://{bucket}/{prefix}", **options}
 
@@ -96,7 +115,10 @@ class S3Stub:
 
     def requests(self, *, clear: bool = False) -> list[StubRequest]:
         """The S3 requests so far, oldest first; with `clear`, they are forgotten."""
-        return [StubRequest(**found) for found in self._ask("GET", "requests?clear=1" if clear else "requests")]
+        return [
+            StubRequest(**found)
+            for found in self._ask("GET", "requests?clear=1" if clear else "requests")
+        ]
 
     def objects(self, prefix: str = "", bucket: str = "deltaq") -> dict[str, bytes]:
         """Key and true content of the bucket's objects below `prefix`, in key order."""
@@ -105,10 +127,13 @@ class S3Stub:
 
     def change(self, key: str, data: bytes | None, bucket: str = "deltaq") -> None:
         """Put an object, or with None remove it, bypassing all rules."""
-        self._ask("DELETE" if data is None else "PUT", f"objects/{bucket}/{quote(key)}", data or b"")
+        self._ask(
+            "DELETE" if data is None else "PUT", f"objects/{bucket}/{quote(key)}", data or b""
+        )
 
     def give_credentials(self, access_key: str, expire_at: str) -> str:
-        """Serve these credentials from now on, like a container's credential endpoint. Returns the endpoint's URL.
+        """Serve these credentials from now on, like a container's credential endpoint. Returns the
+        endpoint's URL.
 
         `expire_at` is a time such as `2026-01-01T00:00:00Z`.
         """

@@ -57,16 +57,18 @@ _LONGEST_HANG_MS = 600_000
 class HttpRule:
     """Injects `fault` into matching requests.
 
-    `operation`, `key` and `access_key` are shell patterns. Operations are those of `deltaq.store.Store` (`create` is a
-    PUT with `If-None-Match: *`), and `head`, `multipart` and `other`. Keys begin with the prefix of the root; the key
-    of a listing is its prefix. `access_key` is the access key id that signed the request.
+    `operation`, `key` and `access_key` are shell patterns. Operations are those of
+    `deltaq.store.Store` (`create` is a PUT with `If-None-Match: *`), and `head`, `multipart` and
+    `other`. Keys begin with the prefix of the root; the key of a listing is its prefix.
+    `access_key` is the access key id that signed the request.
 
-    Of the matching requests, the fault hits those from the `nth` on (1: the first), at most `times` of them, each with
-    `probability`. Random decisions depend only on `seed` and the number of the match, so runs are reproducible.
+    Of the matching requests, the fault hits those from the `nth` on (1: the first), at most `times`
+    of them, each with `probability`. Random decisions depend only on `seed` and the number of the
+    match, so runs are reproducible.
 
-    `status`, `code`, `body` and `headers` define the answer; without `body`, S3's XML for errors is sent. `delay_ms` is
-    the range (minimum, maximum) of a random delay in milliseconds. `keys`: the number of objects that a stale listing
-    leaves out.
+    `status`, `code`, `body` and `headers` define the answer; without `body`, S3's XML for errors is
+    sent. `delay_ms` is the range (minimum, maximum) of a random delay in milliseconds. `keys`: the
+    number of objects that a stale listing leaves out.
     """
 
     fault: HttpFault
@@ -88,14 +90,20 @@ class HttpRule:
         if self.fault not in get_args(HttpFault):
             raise ValueError(f"fault={self.fault!r}: must be one of {', '.join(FAULTS)}")
         if self.nth < 1 or (self.times is not None and self.times < 1) or self.keys < 1:
-            raise ValueError(f"nth={self.nth}, times={self.times}, keys={self.keys}: must be 1 or more")
+            raise ValueError(
+                f"nth={self.nth}, times={self.times}, keys={self.keys}: must be 1 or more"
+            )
         if not 0 < self.probability <= 1:
             raise ValueError(f"probability={self.probability}: must be above 0 and at most 1")
         low, high = self.delay_ms
         if not 0 <= low <= high <= _LONGEST_HANG_MS:
-            raise ValueError(f"delay_ms={self.delay_ms}: must be (least, most), within 0 and {_LONGEST_HANG_MS}")
+            raise ValueError(
+                f"delay_ms={self.delay_ms}: must be (least, most), within 0 and {_LONGEST_HANG_MS}"
+            )
         if not (200 <= self.status <= 599 or (self.status == 0 and self.fault == "late_apply")):
-            raise ValueError(f"status={self.status}: must be within 200 and 599, or 0 to close the connection")
+            raise ValueError(
+                f"status={self.status}: must be within 200 and 599, or 0 to close the connection"
+            )
 
     def as_json(self) -> dict[str, object]:
         """The rule as JSON for the control path of a stub."""
@@ -133,8 +141,9 @@ class HttpRules:
             self._hits = [0] * len(rules)
 
     def hit(self, operation: str, key: str, access_key: str) -> tuple[HttpRule, int] | None:
-        """The first rule that strikes this request, and the number of its match. Every matching rule counts the
-        request."""
+        """The first rule that strikes this request, and the number of its match. Every matching
+        rule counts the request.
+        """
         struck = None
         with self._lock:
             for index, rule in enumerate(self._rules):

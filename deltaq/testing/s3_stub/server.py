@@ -1,13 +1,14 @@
 """The server of an S3 stub: S3 over HTTP with fault rules, and a control path on the same port.
 
-The control path (`/-/...`; bucket names are never that short) uses JSON and is not subject to rules:
+The control path (`/-/...`; bucket names are never that short) uses JSON and is not subject to
+rules:
 
     GET  /-/effects            counts of effects of faults   (?clear=1 resets them)
     GET  /-/requests           requests, oldest first        (?clear=1 forgets them)
     PUT  /-/rules              replace the rules
     GET  /-/objects/<bucket>   keys and contents in base64   (?prefix=)
     PUT, DELETE /-/objects/<bucket>/<key>   put or remove an object, bypassing all rules
-    PUT  /-/credentials        the answer of `GET /-/credentials`, like that of a container's credential endpoint
+    PUT  /-/credentials        the answer of `GET /-/credentials`, like a container's endpoint
 """
 
 from __future__ import annotations
@@ -119,7 +120,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(answer)
         elif fault in {"stale_list", "repeated_page"}:
             if fault == "repeated_page":
-                query = {name: value for name, value in request.query.items() if name != "continuation-token"}
+                query = {
+                    name: value
+                    for name, value in request.query.items()
+                    if name != "continuation-token"
+                }
                 request = replace(request, query=query)
             answer = self._do(request, without_newest=rule.keys if fault == "stale_list" else 0)
             if answer.body != self._do(honest).body:
@@ -131,7 +136,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _damage(self, answer: Answer, fault: str) -> None:
         body, middle = answer.body, len(answer.body) // 2
         if fault == "flip_bit":
-            spoilt = body[:middle] + bytes(byte ^ 0x10 for byte in body[middle : middle + 1]) + body[middle + 1 :]
+            spoilt = (
+                body[:middle]
+                + bytes(byte ^ 0x10 for byte in body[middle : middle + 1])
+                + body[middle + 1 :]
+            )
         else:
             spoilt = body[:middle]
         cut_short = fault == "short_body"
@@ -171,7 +180,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _do(self, request: Request, *, conditional: bool = True, without_newest: int = 0) -> Answer:
         if not request.access_key:
             return error_answer(403, "AccessDenied", "Anonymous access is not allowed")
-        return self.server.buckets.handle(request, conditional=conditional, without_newest=without_newest)
+        return self.server.buckets.handle(
+            request, conditional=conditional, without_newest=without_newest
+        )
 
     def _send(self, answer: Answer, announced: int | None = None) -> None:
         length = len(answer.body) if announced is None else announced
@@ -213,7 +224,9 @@ class _Handler(BaseHTTPRequestHandler):
                 objects = server.buckets.objects(bucket, request.query.get("prefix", ""))
                 found = {name: base64.b64encode(data).decode() for name, data in objects.items()}
             else:
-                server.buckets.change(bucket, key, request.body if request.method == "PUT" else None)
+                server.buckets.change(
+                    bucket, key, request.body if request.method == "PUT" else None
+                )
         else:
             return Answer(404)
         return Answer(200, json.dumps(found).encode(), {"Content-Type": "application/json"})

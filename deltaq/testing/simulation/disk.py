@@ -12,9 +12,11 @@ __all__ = ["Disk"]
 
 
 class Disk(MemoryStore):
-    """A memory store in which `history[key]` holds all contents that the key ever had, even if it was deleted.
+    """A memory store in which `history[key]` holds all contents that the key ever had, even if it
+    was deleted.
 
-    `written[key]` has the time of each of them, and `deleted[key]` when the key was deleted, in seconds of the clock.
+    `written[key]` has the time of each of them, and `deleted[key]` when the key was deleted, in
+    seconds of the clock.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:

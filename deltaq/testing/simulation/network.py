@@ -1,4 +1,6 @@
-"""The store as seen by one simulated process: every answer takes time, and may be lost, late or wrong."""
+"""The store as seen by one simulated process: every answer takes time, and may be lost, late or
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, PollInterval, StoreError, StoreUnavailable, Watch
+from deltaq.store import (
+    ObjectEntry,
+    ObjectExists,
+    ObjectMissing,
+    PollInterval,
+    StoreError,
+    StoreUnavailable,
+    Watch,
+)
 from deltaq.store.watch import SignalWatch
 from deltaq.testing.simulation.disk import Disk
 from deltaq.testing.simulation.scheduler import EPOCH_S, Killed, Process, Scheduler
@@ -28,12 +38,14 @@ STALE_S = 2.0
 class Faults:
     """Fault probabilities per operation, and maximum delays in seconds.
 
-    `lost_request` and `lost_answer` end in a timeout; both apply to reads too. `late` writes are reported as failed and
-    take effect up to `late_s` later. `conflict` refuses a create of a free key. `stale_list` leaves out objects written
-    in the last two seconds. `stall` suspends the process for up to `stall_s` before a create or the read of a Parquet
-    file, more rarely before another request, or before the answer to a write. `stall_again` is the chance to suspend a
-    stalled create once more, each time its key has been taken meanwhile: it may be freed by clean-up until the end.
-    `damage` flips a bit of a read's content, never twice in a row for one key.
+    `lost_request` and `lost_answer` end in a timeout; both apply to reads too. `late` writes are
+    reported as failed and take effect up to `late_s` later. `conflict` refuses a create of a free
+    key. `stale_list` leaves out objects written in the last two seconds. `stall` suspends the
+    process for up to `stall_s` before a create or the read of a Parquet file, more rarely before
+    another request, or before the answer to a write. `stall_again` is the chance to suspend a
+    stalled create once more, each time its key has been taken meanwhile: it may be freed by
+    clean-up until the end. `damage` flips a bit of a read's content, never twice in a row for one
+    key.
     """
 
     lost_request: float = 0.0
@@ -53,7 +65,9 @@ NONE = Faults()
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
-    """Kill `process` at its `operation`-th store operation (counted from 1), before or after it took effect."""
+    """Kill `process` at its `operation`-th store operation (counted from 1), before or after it
+    took effect.
+    """
 
     process: str
     operation: int
@@ -62,10 +76,12 @@ class CrashPoint:
 
 @dataclass
 class Network:
-    """State shared by all processes: the objects, the faults, and the counts of the faults that took effect.
+    """State shared by all processes: the objects, the faults, and the counts of the faults that
+    took effect.
 
-    `writes` has the write operations of each process: (number, operation, key). `latency_s` is the mean one-way delay
-    in seconds. `signals`: whether watches are notified of the writes of other processes.
+    `writes` has the write operations of each process: (number, operation, key). `latency_s` is the
+    mean one-way delay in seconds. `signals`: whether watches are notified of the writes of other
+    processes.
     """
 
     scheduler: Scheduler
@@ -96,7 +112,9 @@ class Network:
     def written(self, key: str) -> None:
         """Notify the watches, if `signals`."""
         if self.signals:
-            self.watches = [(process, watch) for process, watch in self.watches if not process.is_killed]
+            self.watches = [
+                (process, watch) for process, watch in self.watches if not process.is_killed
+            ]
             for _, watch in self.watches:
                 watch.changed(key)
 
@@ -129,7 +147,9 @@ class SimulatedStore:
         return True
 
     def get(self, key: str, size_max: int | None = None) -> bytes:
-        return self._read("get", key, lambda: self._perhaps_damaged(key, self._disk.get(key, size_max)))
+        return self._read(
+            "get", key, lambda: self._perhaps_damaged(key, self._disk.get(key, size_max))
+        )
 
     def get_impatient(self, key: str, size_max: int | None = None) -> bytes:
         return self.get(key, size_max)
@@ -158,7 +178,9 @@ class SimulatedStore:
         if self._network.chance(self._network.faults.conflict):
             self._answer(self._send("create", key))
             self._network.count(
-                "a create was refused though the key was free" if self._is_free(key) else _lost_race(key)
+                "a create was refused though the key was free"
+                if self._is_free(key)
+                else _lost_race(key)
             )
             raise ObjectExists("create", key, "conflicting request in flight")
         try:
@@ -202,7 +224,9 @@ class SimulatedStore:
         self._disk.create(key, content)
         if "/_delta_log/" in key and len(self._disk.history[key]) > 1:
             is_archived = not self._is_free(key.replace("/_delta_log/", "/_deltaq/log/"))
-            self._network.count(f"a slot was filled again after {'archiving' if is_archived else 'clean-up'}")
+            self._network.count(
+                f"a slot was filled again after {'archiving' if is_archived else 'clean-up'}"
+            )
 
     # --- what happens to a request ---
 
@@ -248,7 +272,9 @@ class SimulatedStore:
         network.scheduler.note(f"{self._process.name} {operation} {key}")
         self._crash(number, after=False)
         # Rare for reads of the log's tail, which are very frequent.
-        is_rare = operation != "create" and not (operation.startswith("get") and key.endswith(".parquet"))
+        is_rare = operation != "create" and not (
+            operation.startswith("get") and key.endswith(".parquet")
+        )
         stalls = network.chance(network.faults.stall / 20 if is_rare else network.faults.stall)
         if stalls:
             network.count("a process was suspended before a request")
@@ -264,7 +290,9 @@ class SimulatedStore:
         return number
 
     def _stall_while_taken(self, key: str) -> None:
-        """Suspend the process again while another one's object has the key, so that the create may find it freed."""
+        """Suspend the process again while another one's object has the key, so that the create may
+        find it freed.
+        """
         network = self._network
         while network.chance(network.faults.stall_again) and not self._is_free(key):
             self._process.suspend(network.scheduler.random.random() * network.faults.stall_s)
@@ -280,7 +308,9 @@ class SimulatedStore:
         self._process.clock.sleep(TIMEOUT_S)
         raise StoreUnavailable(operation, key, "no answer in time")
 
-    def _arrive_later(self, operation: str, key: str, write: Callable[[], None], delay_s: float) -> None:
+    def _arrive_later(
+        self, operation: str, key: str, write: Callable[[], None], delay_s: float
+    ) -> None:
         def arrive() -> None:
             self._wire.clock.sleep(delay_s)
             try:
@@ -295,7 +325,11 @@ class SimulatedStore:
 
     def _crash(self, number: int, *, after: bool) -> None:
         crash = self._network.crash
-        if crash is not None and (crash.process, crash.operation, crash.after) == (self._process.name, number, after):
+        if crash is not None and (crash.process, crash.operation, crash.after) == (
+            self._process.name,
+            number,
+            after,
+        ):
             self._network.count(f"crashed {'after' if after else 'before'} an operation")
             self._process.kill()
             self._process.clock.sleep(0)

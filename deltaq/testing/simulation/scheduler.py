@@ -1,10 +1,13 @@
-"""A deterministic scheduler: one thread runs at a time, on simulated time, chosen by a seeded random source.
+"""A deterministic scheduler: one thread runs at a time, on simulated time, chosen by a seeded
+random source.
 
-The threads are real and run the product's own blocking code. Each has a *baton*, and runs only when it is handed its
-baton. A thread hands over where it sleeps, waits for a lock or a condition, or ends; the simulated store sleeps in
-every operation. There is no other interleaving, so the same seed gives the same run.
+The threads are real and run the product's own blocking code. Each has a *baton*, and runs only when
+it is handed its baton. A thread hands over where it sleeps, waits for a lock or a condition, or
+ends; the simulated store sleeps in every operation. There is no other interleaving, so the same
+seed gives the same run.
 
-A simulated *process* is a set of threads that are killed, paused and restarted together, with a clock of its own.
+A simulated *process* is a set of threads that are killed, paused and restarted together, with a
+clock of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ TRACE_LINES_KEPT = 200
 
 
 class SimulationError(AssertionError):
-    """The simulated program is stuck, spins without time passing, or raised an unhandled exception."""
+    """The simulated program is stuck, spins without time passing, or raised an unhandled
+    exception.
+    """
 
 
 class Killed(BaseException):
@@ -42,7 +47,9 @@ class Killed(BaseException):
 
 
 class Task:
-    """One thread. `able_at`: the simulated time from which it may run; NEVER while it waits without a timeout."""
+    """One thread. `able_at`: the simulated time from which it may run; NEVER while it waits without
+    a timeout.
+    """
 
     def __init__(self, process: Process, name: str, number: int, ready_at: float) -> None:
         self.process = process
@@ -55,14 +62,18 @@ class Task:
         self.joining: list[Task] = []
 
     def wait_until(self, ready_at: float) -> None:
-        """Let it run from `ready_at` on and once its process is not suspended; at once if its process was killed."""
+        """Let it run from `ready_at` on and once its process is not suspended; at once if its
+        process was killed.
+        """
         self.ready_at = ready_at
         self.look_again()
 
     def look_again(self) -> None:
         """Recompute `able_at` after its process was suspended or killed."""
         # Stored, because the scheduler reads it for every task at every step.
-        self.able_at = ALWAYS if self.process.is_killed else max(self.ready_at, self.process.paused_until)
+        self.able_at = (
+            ALWAYS if self.process.is_killed else max(self.ready_at, self.process.paused_until)
+        )
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, like `threading.Thread.join`."""
@@ -74,14 +85,17 @@ class Task:
         try:
             scheduler.pause(current, NEVER if timeout is None else timeout)
         finally:
-            self.joining.remove(current)  # else the end of this task would cut a later sleep of `current` short
+            # Else the end of this task would cut a later sleep of `current` short.
+            self.joining.remove(current)
 
     def is_alive(self) -> bool:
         return not self.is_done
 
 
 class Process:
-    """A set of threads with a common lifetime and clock. `skew_s`: the error of its wall clock in seconds."""
+    """A set of threads with a common lifetime and clock. `skew_s`: the error of its wall clock in
+    seconds.
+    """
 
     def __init__(self, scheduler: Scheduler, name: str) -> None:
         self.scheduler = scheduler
@@ -104,8 +118,9 @@ class Process:
         self.scheduler.look_again(self)
 
     def suspend(self, seconds: float, *, machine: bool = False) -> None:
-        """Suspend its threads for `seconds`, as by SIGSTOP; time goes on. With `machine`, as a laptop does when it is
-        closed: `monotonic` stands still meanwhile."""
+        """Suspend its threads for `seconds`, as by SIGSTOP; time goes on. With `machine`, as a
+        laptop does when it is closed: `monotonic` stands still meanwhile.
+        """
         until = max(self.paused_until, self.scheduler.now + seconds)
         if machine:
             self.asleep_s += until - max(self.paused_until, self.scheduler.now)
@@ -115,7 +130,9 @@ class Process:
 
 
 class Scheduler:
-    """Decides which thread runs, from one random source. `preempt` is the chance of a switch before taking a lock."""
+    """Decides which thread runs, from one random source. `preempt` is the chance of a switch before
+    taking a lock.
+    """
 
     def __init__(self, seed: int, preempt: float = 0.05) -> None:
         self.random = random.Random(seed)
@@ -138,8 +155,8 @@ class Scheduler:
     def run(self, process: Process, target: Callable[[], T], time_max_s: float = 86_400.0) -> T:
         """Run `target` as a thread of `process` until it returns; the other threads run meanwhile.
 
-        Propagates its exceptions. Raises SimulationError if any thread fails, or if no thread can run within the next
-        `time_max_s` simulated seconds.
+        Propagates its exceptions. Raises SimulationError if any thread fails, or if no thread can
+        run within the next `time_max_s` simulated seconds.
         """
         results: list[T] = []
         failures: list[BaseException] = []
@@ -196,7 +213,9 @@ class Scheduler:
             except Killed:
                 pass
             except BaseException as error:  # noqa: BLE001 - a thread of the product must not fail
-                self._fail(f"{task.name} raised {error!r}\n{''.join(traceback.format_exception(error))}")
+                self._fail(
+                    f"{task.name} raised {error!r}\n{''.join(traceback.format_exception(error))}"
+                )
             finally:
                 del self._by_thread[threading.get_ident()]
                 self._end(task)
@@ -210,10 +229,13 @@ class Scheduler:
         return self._by_thread.get(threading.get_ident())
 
     def pause(self, task: Task, seconds: float) -> None:
-        """Let other tasks run. The current `task` resumes after `seconds`, or when it is made ready. Raises Killed."""
+        """Let other tasks run. The current `task` resumes after `seconds`, or when it is made
+        ready. Raises Killed.
+        """
         if task.process.is_killed:
             raise Killed
-        # A tiny remainder of a wait may not change a large float: the task would wait for it again and again.
+        # A tiny remainder of a wait may not change a large float: the task would wait for it again
+        # and again.
         task.wait_until(self.now + (max(seconds, TICK_S) if seconds > 0 else 0.0))
         following = self._next()
         if following is not task:
@@ -282,7 +304,9 @@ class Scheduler:
                 self.now = soonest
 
     def _fail(self, reason: str) -> None:
-        """Remember the first failure and kill all processes, so that the main task ends and `run` raises."""
+        """Remember the first failure and kill all processes, so that the main task ends and `run`
+        raises.
+        """
         if self._failure is None:
             recent = "\n".join(self.recent)
             self._failure = SimulationError(f"{reason}\nThe last events:\n{recent}")
@@ -343,14 +367,19 @@ class SimulatedLock:
     def __enter__(self) -> bool:
         task = self._scheduler.current()
         if task is not None:
-            # A killed thread that unwinds may take a free lock: finalizers must not raise, and have no visible effect.
+            # A killed thread that unwinds may take a free lock: finalizers must not raise, and have
+            # no visible effect.
             if self._owner is not task and not task.process.is_killed:
                 self._scheduler.preempt(task)
             self._take(task)
         return True
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
     ) -> None:
         task = self._scheduler.current()
         if task is not None and self._owner is task:

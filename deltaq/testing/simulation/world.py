@@ -34,9 +34,13 @@ class Machine:
 
 
 class World:
-    """A simulation with a seed. Use it as a context manager: remaining processes are killed at the end."""
+    """A simulation with a seed. Use it as a context manager: remaining processes are killed at the
+    end.
+    """
 
-    def __init__(self, seed: int, *, preempt: float = 0.05, crash: CrashPoint | None = None) -> None:
+    def __init__(
+        self, seed: int, *, preempt: float = 0.05, crash: CrashPoint | None = None
+    ) -> None:
         self.seed = seed
         self.scheduler = Scheduler(seed, preempt)
         self._outside = Process(self.scheduler, "outside")
@@ -48,7 +52,9 @@ class World:
         """Create a process. Its name, which reports use, must be unique."""
         return Machine(self.network, name)
 
-    def run(self, target: Callable[[], T], on: Machine | None = None, time_max_s: float = 86_400.0) -> T:
+    def run(
+        self, target: Callable[[], T], on: Machine | None = None, time_max_s: float = 86_400.0
+    ) -> T:
         """Run `target` in process `on` until it returns, while all other threads run too."""
         return self.scheduler.run(self._outside if on is None else on.process, target, time_max_s)
 
@@ -59,7 +65,10 @@ class World:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.scheduler.close()
         if self._collected:

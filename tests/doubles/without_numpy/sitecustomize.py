@@ -1,5 +1,6 @@
-"""Python imports this first in a process that has this folder on its path. There, numpy and pandas are not installed,
-but for those that the environment names."""
+"""Python imports this first in a process that has this folder on its path. There, numpy and pandas
+are not installed, but for those that the environment names.
+"""
 
 from __future__ import annotations
 

@@ -30,5 +30,7 @@ PROGRAMS: dict[str, Callable[[Session], Any]] = {
 }
 """All programs by the name of what was observed."""
 
-DOCUMENTED: frozenset[str] = frozenset(program.__name__ for page in _PAGES for program in page.PROGRAMS)
+DOCUMENTED: frozenset[str] = frozenset(
+    program.__name__ for page in _PAGES for program in page.PROGRAMS
+)
 """Those that ask what the pages of the client's documentation say."""

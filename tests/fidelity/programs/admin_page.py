@@ -16,13 +16,17 @@ def _alter(session: Session, topic: str, *entries: tuple[str, str | None, str]) 
     names, resource = session.admin_names, _topic_resource(session, topic)
     for key, value, how in entries:
         operation = names.AlterConfigOpType[how]
-        resource.add_incremental_config(names.ConfigEntry(key, value, incremental_operation=operation))
+        resource.add_incremental_config(
+            names.ConfigEntry(key, value, incremental_operation=operation)
+        )
     return session.result(session.admin.incremental_alter_configs([resource]))
 
 
 def _value(session: Session, topic: str, key: str) -> Any:
     session.exists(topic)  # lets a change become visible
-    return session.result(session.admin.describe_configs([_topic_resource(session, topic)]))[key].value
+    return session.result(session.admin.describe_configs([_topic_resource(session, topic)]))[
+        key
+    ].value
 
 
 def _kind(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> str:
@@ -88,12 +92,16 @@ def admin_creates_with_an_assignment_of_replicas(session: Session) -> Any:
     session.await_partitions(topic, 2)
     return {
         "answer": answer,
-        "partitions": len(session.admin.list_topics(topic, timeout=READ_S).topics[topic].partitions),
+        "partitions": len(
+            session.admin.list_topics(topic, timeout=READ_S).topics[topic].partitions
+        ),
     }
 
 
 def admin_creates_with_settings(session: Session) -> Any:
-    topic = session.topic(retention_ms=5000, cleanup_policy="compact,delete", file_delete_delay_ms=60_000)
+    topic = session.topic(
+        retention_ms=5000, cleanup_policy="compact,delete", file_delete_delay_ms=60_000
+    )
     names = ("retention.ms", "cleanup.policy", "file.delete.delay.ms")
     return {name: _value(session, topic, name) for name in names}
 
@@ -119,8 +127,19 @@ def admin_sets_each_default_of_kafka(session: Session) -> Any:
 
 def admin_describes_the_defaults_of_topics(session: Session) -> Any:
     keys = (
-        *("cleanup.policy", "compression.type", "delete.retention.ms", "file.delete.delay.ms", "max.message.bytes"),
-        *("message.timestamp.type", "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "retention.bytes"),
+        *(
+            "cleanup.policy",
+            "compression.type",
+            "delete.retention.ms",
+            "file.delete.delay.ms",
+            "max.message.bytes",
+        ),
+        *(
+            "message.timestamp.type",
+            "min.cleanable.dirty.ratio",
+            "min.compaction.lag.ms",
+            "retention.bytes",
+        ),
     )
     topic = session.topic()
     entries = session.result(session.admin.describe_configs([_topic_resource(session, topic)]))
@@ -137,7 +156,8 @@ def admin_appends_and_subtracts(session: Session) -> Any:
         "append_to_a_number": ("retention.ms", "5", "APPEND"),
     }
     return {
-        name: [_alter(session, topic, step), _value(session, topic, "cleanup.policy")] for name, step in steps.items()
+        name: [_alter(session, topic, step), _value(session, topic, "cleanup.policy")]
+        for name, step in steps.items()
     }
 
 
@@ -150,12 +170,17 @@ def admin_subtracts_to_nothing(session: Session) -> Any:
 def admin_changes_all_entries_or_none(session: Session) -> Any:
     topic = session.topic()
     entries = (("retention.bytes", "77", "SET"), ("retention.ms", "soon", "SET"))
-    return {"answer": _alter(session, topic, *entries), "value": _value(session, topic, "retention.bytes")}
+    return {
+        "answer": _alter(session, topic, *entries),
+        "value": _value(session, topic, "retention.bytes"),
+    }
 
 
 def admin_changes_one_key_twice(session: Session) -> Any:
     topic = session.topic()
-    return attempt(_alter, session, topic, ("retention.ms", "1", "SET"), ("retention.ms", "2", "SET"))
+    return attempt(
+        _alter, session, topic, ("retention.ms", "1", "SET"), ("retention.ms", "2", "SET")
+    )
 
 
 def admin_deletes_settings(session: Session) -> Any:
@@ -171,7 +196,14 @@ def admin_describes_settings(session: Session) -> Any:
     entry = entries["retention.ms"]
     return {
         "types": [type(entries).__name__, type(entry).__name__],
-        "entry": [entry.name, entry.value, entry.is_read_only, entry.is_default, entry.is_sensitive, entry.is_synonym],
+        "entry": [
+            entry.name,
+            entry.value,
+            entry.is_read_only,
+            entry.is_default,
+            entry.is_sensitive,
+            entry.is_synonym,
+        ],
         "source": session.admin_names.ConfigSource(entry.source).name,
         "synonyms": type(entry.synonyms).__name__,
     }
@@ -182,7 +214,9 @@ def admin_deletes_records(session: Session) -> Any:
     session.fill(topic, 5)
 
     def delete(offset: int, partition: int = 0, name: str = topic) -> Any:
-        return session.result(session.admin.delete_records([session.place(name, partition, offset)]))
+        return session.result(
+            session.admin.delete_records([session.place(name, partition, offset)])
+        )
 
     return {
         "two": delete(2),
@@ -226,7 +260,11 @@ def admin_lists_groups_by_state(session: Session) -> Any:
 
     def listed(**how: Any) -> Any:
         found = session.admin.list_consumer_groups(**how).result(READ_S)
-        return [(each.state, each.is_simple_consumer_group) for each in found.valid if each.group_id == group]
+        return [
+            (each.state, each.is_simple_consumer_group)
+            for each in found.valid
+            if each.group_id == group
+        ]
 
     return {
         "all": listed(),
@@ -245,20 +283,34 @@ def admin_offsets_of_groups_check_their_arguments(session: Session) -> Any:
         "list_texts": _kind(admin.list_consumer_group_offsets, ["g"]),
         "list_no_group": _kind(admin.list_consumer_group_offsets, [request("")]),
         "list_empty": _kind(admin.list_consumer_group_offsets, [request("g", [])]),
-        "list_with_offset": _kind(admin.list_consumer_group_offsets, [request("g", [place("t", 0, 5)])]),
+        "list_with_offset": _kind(
+            admin.list_consumer_group_offsets, [request("g", [place("t", 0, 5)])]
+        ),
         "alter_nothing": _kind(admin.alter_consumer_group_offsets, []),
         "alter_without_partitions": _kind(admin.alter_consumer_group_offsets, [request("g")]),
-        "alter_negative": _kind(admin.alter_consumer_group_offsets, [request("g", [place("t", 0, -5)])]),
-        "alter_no_partition": _kind(admin.alter_consumer_group_offsets, [request("g", [place("t", -1, 5)])]),
+        "alter_negative": _kind(
+            admin.alter_consumer_group_offsets, [request("g", [place("t", 0, -5)])]
+        ),
+        "alter_no_partition": _kind(
+            admin.alter_consumer_group_offsets, [request("g", [place("t", -1, 5)])]
+        ),
     }
 
 
 def admin_offsets_keep_their_metadata(session: Session) -> Any:
-    topic, group, request = session.topic(), session.name("g"), session.kafka.ConsumerGroupTopicPartitions
+    topic, group, request = (
+        session.topic(),
+        session.name("g"),
+        session.kafka.ConsumerGroupTopicPartitions,
+    )
     given = session.kafka.TopicPartition(topic, 0, 3, metadata="by hand")
     altered = session.result(session.admin.alter_consumer_group_offsets([request(group, [given])]))
     listed = session.result(session.admin.list_consumer_group_offsets([request(group)]))
-    return {"altered": altered.topic_partitions, "listed": listed.topic_partitions, "group": listed.group_id}
+    return {
+        "altered": altered.topic_partitions,
+        "listed": listed.topic_partitions,
+        "group": listed.group_id,
+    }
 
 
 def admin_deletes_groups(session: Session) -> Any:
@@ -312,7 +364,9 @@ def admin_in_a_with_block(session: Session) -> Any:
         found: dict[str, Any] = {"same": same is admin}
     calls: dict[str, Callable[[], Any]] = {
         "list_topics": lambda: admin.list_topics(timeout=1),
-        "create_topics": lambda: admin.create_topics([session.admin_names.NewTopic(session.name("t"), 1, 1)]),
+        "create_topics": lambda: admin.create_topics(
+            [session.admin_names.NewTopic(session.name("t"), 1, 1)]
+        ),
         "list_groups": lambda: admin.list_consumer_groups(),
         "poll": lambda: admin.poll(0),
         "again": lambda: type(admin.__enter__()).__name__,
@@ -331,8 +385,13 @@ def admin_lists_offsets_by_time(session: Session) -> Any:
     session.fill(topic, 3)
     found = {}
     for name, each in (("first", T0), ("between", T0 + 1), ("after", T0 + 99_999)):
-        listed = session.result(session.admin.list_offsets({session.place(topic): spec.for_timestamp(each)}))
-        found[name] = [listed.offset, listed.timestamp - T0 if listed.timestamp > 0 else listed.timestamp]
+        listed = session.result(
+            session.admin.list_offsets({session.place(topic): spec.for_timestamp(each)})
+        )
+        found[name] = [
+            listed.offset,
+            listed.timestamp - T0 if listed.timestamp > 0 else listed.timestamp,
+        ]
     return found
 
 

@@ -65,7 +65,11 @@ def consumer_assign_replaces_the_assignment(session: Session) -> Any:
     consumer.assign([session.place(topic, 0), session.place(topic, 1)])
     first = _partitions(consumer.assignment())
     consumer.assign([session.place(topic, 2)])
-    return {"first": first, "then": _partitions(consumer.assignment()), "empty": attempt(consumer.assign, [])}
+    return {
+        "first": first,
+        "then": _partitions(consumer.assignment()),
+        "empty": attempt(consumer.assign, []),
+    }
 
 
 def consumer_assign_of_one_partition_twice(session: Session) -> Any:
@@ -76,7 +80,12 @@ def consumer_assign_of_one_partition_twice(session: Session) -> Any:
 
 def consumer_subscribe_arguments(session: Session) -> Any:
     topic, consumer = session.topic(), session.consumer()
-    given: dict[str, Any] = {"tuple": (topic,), "numbers": [5], "none": None, "nothing_in_it": [None]}
+    given: dict[str, Any] = {
+        "tuple": (topic,),
+        "numbers": [5],
+        "none": None,
+        "nothing_in_it": [None],
+    }
     found = {name: attempt(consumer.subscribe, topics) for name, topics in given.items()}
     return found | {
         "on_assign": attempt(consumer.subscribe, [topic], on_assign="no"),
@@ -112,7 +121,9 @@ def consumer_tells_what_it_is_assigned(session: Session) -> Any:
     consumer = session.consumer()
 
     def assigned(who: Any, found: Any) -> None:
-        calls.append(("assigned", who is consumer, [(place.partition, place.offset) for place in found]))
+        calls.append(
+            ("assigned", who is consumer, [(place.partition, place.offset) for place in found])
+        )
 
     def revoked(who: Any, found: Any) -> None:
         calls.append(("revoked", who is consumer, sorted(place.partition for place in found)))
@@ -143,16 +154,26 @@ def consumer_keeps_what_stays_of_a_cooperative_subscription(session: Session) ->
     def noted(event: str) -> Any:
         return lambda _, found: calls.append((event, _partitions(found)))
 
-    callbacks = {"on_assign": noted("assign"), "on_revoke": noted("revoke"), "on_lost": noted("lost")}
+    callbacks = {
+        "on_assign": noted("assign"),
+        "on_revoke": noted("revoke"),
+        "on_lost": noted("lost"),
+    }
     consumer.subscribe([one], **callbacks)
     _until(consumer, lambda: consumer.assignment())
     consumer.subscribe([one, two], **callbacks)
     _until(consumer, lambda: len(consumer.assignment()) == 2)
-    found = {"grown": [call for call in calls if call[1]], "assignment": _partitions(consumer.assignment())}
+    found = {
+        "grown": [call for call in calls if call[1]],
+        "assignment": _partitions(consumer.assignment()),
+    }
     calls.clear()
     consumer.subscribe([two], **callbacks)
     _until(consumer, lambda: len(consumer.assignment()) == 1)
-    return found | {"shrunk": [call for call in calls if call[1]], "then": _partitions(consumer.assignment())}
+    return found | {
+        "shrunk": [call for call in calls if call[1]],
+        "then": _partitions(consumer.assignment()),
+    }
 
 
 def consumer_changes_its_subscription(session: Session) -> Any:
@@ -161,7 +182,8 @@ def consumer_changes_its_subscription(session: Session) -> Any:
     second = {"more": "abc", "fewer": "b", "others": "bc", "none of them": "c", "the same": "ba"}
     return {
         strategy: {
-            what: _changed(session, names, strategy, ["a", "b"], list(topics)) for what, topics in second.items()
+            what: _changed(session, names, strategy, ["a", "b"], list(topics))
+            for what, topics in second.items()
         }
         for strategy in ("cooperative-sticky", "range")
     }
@@ -178,17 +200,25 @@ def consumer_changes_its_patterns(session: Session) -> Any:
     }
 
 
-def _changed(session: Session, names: dict[str, str], strategy: str, first: list[str], second: list[str]) -> Any:
-    """What two calls of `subscribe` do. There is no `on_lost`, which Kafka's client calls for topics that others
-    replace if it does not know those yet. Then it may also call `on_assign` without partitions first."""
+def _changed(
+    session: Session, names: dict[str, str], strategy: str, first: list[str], second: list[str]
+) -> Any:
+    """What two calls of `subscribe` do. There is no `on_lost`, which Kafka's client calls for
+    topics that others replace if it does not know those yet. Then it may also call `on_assign`
+    without partitions first.
+    """
     calls: list[Any] = []
-    consumer = session.consumer(partition_assignment_strategy=strategy, topic_metadata_refresh_interval_ms=1000)
+    consumer = session.consumer(
+        partition_assignment_strategy=strategy, topic_metadata_refresh_interval_ms=1000
+    )
 
     def noted(event: str) -> Any:
         return lambda _, found: calls.append((event, _partitions(found)))
 
     def subscribe(topics: list[str]) -> None:
-        listed = [names.get(topic) or topic.replace("^", f"^{session.prefix}.*") for topic in topics]
+        listed = [
+            names.get(topic) or topic.replace("^", f"^{session.prefix}.*") for topic in topics
+        ]
         consumer.subscribe(listed, on_assign=noted("assign"), on_revoke=noted("revoke"))
 
     subscribe(first)
@@ -211,8 +241,12 @@ def _changed(session: Session, names: dict[str, str], strategy: str, first: list
 def consumer_subscribes_twice_before_it_polls(session: Session) -> Any:
     one, two, calls = session.topic("one"), session.topic("two"), []
     consumer = session.consumer()
-    consumer.subscribe([one], on_assign=lambda _, found: calls.append(("first", _partitions(found))))
-    consumer.subscribe([two], on_assign=lambda _, found: calls.append(("second", _partitions(found))))
+    consumer.subscribe(
+        [one], on_assign=lambda _, found: calls.append(("first", _partitions(found)))
+    )
+    consumer.subscribe(
+        [two], on_assign=lambda _, found: calls.append(("second", _partitions(found)))
+    )
     _until(consumer, lambda: calls)
     return calls
 
@@ -255,16 +289,23 @@ def consumer_on_commit_of_the_configuration(session: Session) -> Any:
     session.fill(topic, 2)
     consumer.subscribe([topic])
     session.read(consumer, 2)
-    found = {"returns": consumer.commit(asynchronous=True), "called": _until(consumer, lambda: calls)}
+    found = {
+        "returns": consumer.commit(asynchronous=True),
+        "called": _until(consumer, lambda: calls),
+    }
     return found | {"calls": [(error, places) for error, places in calls]}
 
 
 def consumer_committed_arguments(session: Session) -> Any:
     topic, consumer = session.topic(partitions=3), session.consumer()
-    consumer.commit(offsets=[session.place(topic, 2, 5), session.place(topic, 0, 3)], asynchronous=False)
+    consumer.commit(
+        offsets=[session.place(topic, 2, 5), session.place(topic, 0, 3)], asynchronous=False
+    )
     asked = [session.place(topic, partition) for partition in (2, 1, 0)]
     return {
-        "order": [(place.partition, place.offset) for place in consumer.committed(asked, timeout=READ_S)],
+        "order": [
+            (place.partition, place.offset) for place in consumer.committed(asked, timeout=READ_S)
+        ],
         "empty": type(attempt(consumer.committed, [], 1)).__name__,
         "text": attempt(consumer.committed, "x"),
     }
@@ -302,11 +343,15 @@ def consumer_store_offsets_arguments(session: Session) -> Any:
     (message,) = session.read(consumer, 1)
     return {
         "nothing": attempt(consumer.store_offsets),
-        "both": attempt(consumer.store_offsets, message=message, offsets=[session.place(topic, 0, 1)]),
+        "both": attempt(
+            consumer.store_offsets, message=message, offsets=[session.place(topic, 0, 1)]
+        ),
         "message": attempt(consumer.store_offsets, message=message),
         "text": attempt(consumer.store_offsets, offsets="x"),
         "unassigned_topic": attempt(consumer.store_offsets, offsets=[session.place(other, 0, 1)]),
-        "unknown_topic": attempt(consumer.store_offsets, offsets=[session.place(session.name("nope"), 0, 1)]),
+        "unknown_topic": attempt(
+            consumer.store_offsets, offsets=[session.place(session.name("nope"), 0, 1)]
+        ),
         "committed": consumer.commit(asynchronous=False),
     }
 
@@ -365,7 +410,9 @@ def consumer_times_and_watermarks_arguments(session: Session) -> Any:
         "times_text": attempt(consumer.offsets_for_times, "x"),
         "watermarks_text": attempt(consumer.get_watermark_offsets, "x"),
         "watermarks_list": attempt(consumer.get_watermark_offsets, [session.place(topic)]),
-        "cached_by_name": consumer.get_watermark_offsets(partition=session.place(topic), timeout=READ_S, cached=False),
+        "cached_by_name": consumer.get_watermark_offsets(
+            partition=session.place(topic), timeout=READ_S, cached=False
+        ),
     }
 
 
@@ -463,7 +510,11 @@ def consumer_statistics(session: Session) -> Any:
     consumer.subscribe([topic])
     _until(consumer, lambda: seen)
     found = json.loads(seen[0])
-    return {"type": found["type"], "client_id": found["client_id"], "cgrp": type(found.get("cgrp")).__name__}
+    return {
+        "type": found["type"],
+        "client_id": found["client_id"],
+        "cgrp": type(found.get("cgrp")).__name__,
+    }
 
 
 def consumer_unsubscribes_without_a_subscription(session: Session) -> Any:
@@ -492,7 +543,9 @@ def consumer_errors_of_the_connection(session: Session) -> Any:
 
 def _without_a_store(session: Session) -> Any:
     store = FaultyStore(MemoryStore(session.prefix))
-    consumer = session.kafka.Consumer({"bootstrap.servers": session.target.address, "group.id": "g"}, store=store)
+    consumer = session.kafka.Consumer(
+        {"bootstrap.servers": session.target.address, "group.id": "g"}, store=store
+    )
     store.add(Rule("*", "*", Fault.error_before(), times=None))
     found = {
         "committed": attempt(consumer.committed, [session.place("t")], 1),

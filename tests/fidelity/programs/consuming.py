@@ -75,8 +75,12 @@ def closed_and_misuse(session: Session) -> Any:
         "no_group_id": attempt(session.kafka.Consumer, address),
         "unknown_property": attempt(session.kafka.Producer, address | {"no.such": 1}),
         "bad_value": attempt(session.kafka.Producer, address | {"acks": "7777"}),
-        "no_bootstrap_consumer": "constructed" if isinstance(nowhere, session.kafka.Consumer) else nowhere,
-        "idempotence_acks_1": attempt(session.kafka.Producer, address | {"enable.idempotence": True, "acks": 1}),
+        "no_bootstrap_consumer": "constructed"
+        if isinstance(nowhere, session.kafka.Consumer)
+        else nowhere,
+        "idempotence_acks_1": attempt(
+            session.kafka.Producer, address | {"enable.idempotence": True, "acks": 1}
+        ),
     }
 
 

@@ -40,8 +40,14 @@ def group_description(session: Session) -> Any:
         },
         "memberid_matches": consumer.memberid() == member.member_id,
         "authorized_operations": live.authorized_operations,
-        "listed": [(each.state, each.type, each.is_simple_consumer_group) for each in listed if each.group_id == group],
-        "old_list_groups": [(each.state, each.protocol_type, each.protocol, len(each.members)) for each in old],
+        "listed": [
+            (each.state, each.type, each.is_simple_consumer_group)
+            for each in listed
+            if each.group_id == group
+        ],
+        "old_list_groups": [
+            (each.state, each.protocol_type, each.protocol, len(each.members)) for each in old
+        ],
     }
     consumer.close()
     closed, unknown = describe(group), describe(session.name("nope"))
@@ -100,13 +106,21 @@ def unsubscribe_and_resubscribe(session: Session) -> Any:
     consumer = session.consumer(partition_assignment_strategy="range")
 
     def noted(event: str) -> Any:
-        return lambda _, partitions: calls.append((event, sorted(place.topic for place in partitions)))
+        return lambda _, partitions: calls.append(
+            (event, sorted(place.topic for place in partitions))
+        )
 
-    callbacks = {"on_assign": noted("assign"), "on_revoke": noted("revoke"), "on_lost": noted("lost")}
+    callbacks = {
+        "on_assign": noted("assign"),
+        "on_revoke": noted("revoke"),
+        "on_lost": noted("lost"),
+    }
     consumer.subscribe([one], **callbacks)
     found: dict[str, Any] = {"one": offsets(session.read(consumer, 2))}
     consumer.subscribe([two], **callbacks)
-    found["switched"] = [(message.topic(), message.offset()) for message in session.read(consumer, 3)]
+    found["switched"] = [
+        (message.topic(), message.offset()) for message in session.read(consumer, 3)
+    ]
     consumer.unsubscribe()
     session.read_all(consumer)
     found["callbacks"] = list(calls)

@@ -14,7 +14,12 @@ def in_full(messages: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _event(message: Any) -> dict[str, Any]:
-    return {"event": message.error().name(), "t": message.topic(), "p": message.partition(), "o": message.offset()}
+    return {
+        "event": message.error().name(),
+        "t": message.topic(),
+        "p": message.partition(),
+        "o": message.offset(),
+    }
 
 
 def _message(message: Any) -> dict[str, Any]:

@@ -30,14 +30,18 @@ def watermark_filled(session: Session) -> Any:
 def watermark_unknown(session: Session) -> Any:
     topic, consumer = session.topic(), session.consumer(allow_auto_create_topics=False)
     return {
-        "topic": attempt(consumer.get_watermark_offsets, session.place(session.name("nope")), timeout=3),
+        "topic": attempt(
+            consumer.get_watermark_offsets, session.place(session.name("nope")), timeout=3
+        ),
         "partition": attempt(consumer.get_watermark_offsets, session.place(topic, 7), timeout=3),
     }
 
 
 def committed_before_any(session: Session) -> Any:
     topic = session.topic(partitions=2)
-    return session.consumer().committed([session.place(topic, 0), session.place(topic, 1)], timeout=READ_S)
+    return session.consumer().committed(
+        [session.place(topic, 0), session.place(topic, 1)], timeout=READ_S
+    )
 
 
 def committed_unknown_topic(session: Session) -> Any:
@@ -51,7 +55,9 @@ def commit_forms(session: Session) -> Any:
     consumer.subscribe([topic])
 
     def commit(*places: Any, **what: Any) -> Any:
-        return attempt(consumer.commit, asynchronous=False, **({"offsets": list(places)} if places else what))
+        return attempt(
+            consumer.commit, asynchronous=False, **({"offsets": list(places)} if places else what)
+        )
 
     found = {"nothing_consumed": commit()}
     messages = session.read(consumer, 3)
@@ -60,7 +66,9 @@ def commit_forms(session: Session) -> Any:
         "current": commit(),
         "again_no_change": commit(),
         "offsets_lower": commit(session.place(topic, 0, 1)),
-        "committed": consumer.committed([session.place(topic, 0), session.place(topic, 1)], timeout=READ_S),
+        "committed": consumer.committed(
+            [session.place(topic, 0), session.place(topic, 1)], timeout=READ_S
+        ),
         "past_end": commit(session.place(topic, 0, 9999)),
         "metadata": commit(session.place(topic, 0, 2, "hello")),
         "metadata_back": consumer.committed([session.place(topic)], timeout=READ_S),
@@ -118,7 +126,9 @@ def offsets_for_times(session: Session) -> Any:
     session.fill(topic, 5)
 
     def at(time_ms: int, name: str = topic, partition: int = 0) -> Any:
-        found = attempt(consumer.offsets_for_times, [session.place(name, partition, time_ms)], timeout=5)
+        found = attempt(
+            consumer.offsets_for_times, [session.place(name, partition, time_ms)], timeout=5
+        )
         return found[0] if isinstance(found, list) else found
 
     found = {
@@ -140,7 +150,10 @@ def offsets_for_times_out_of_order(session: Session) -> Any:
         producer.produce(topic, value=f"{number}", timestamp=T0 + ms)
         producer.flush(READ_S)
     asked = {ms: [session.place(topic, 0, T0 + ms)] for ms in (500, 1500, 5000, 5500, 9500)}
-    return {ms: consumer.offsets_for_times(places, timeout=READ_S)[0].offset for ms, places in asked.items()}
+    return {
+        ms: consumer.offsets_for_times(places, timeout=READ_S)[0].offset
+        for ms, places in asked.items()
+    }
 
 
 def admin_list_offsets(session: Session) -> Any:
@@ -154,7 +167,8 @@ def admin_list_offsets(session: Session) -> Any:
         "for_ts_past": spec.for_timestamp(T0 + 99_999),
     }
     found = {
-        name: session.result(session.admin.list_offsets({session.place(topic): each})) for name, each in asked.items()
+        name: session.result(session.admin.list_offsets({session.place(topic): each}))
+        for name, each in asked.items()
     }
     return {
         name: {

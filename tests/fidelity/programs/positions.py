@@ -1,4 +1,6 @@
-"""Where a consumer reads: assignments, positions, seeks, pauses, and where it begins without an offset."""
+"""Where a consumer reads: assignments, positions, seeks, pauses, and where it begins without an
+offset.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,10 @@ def pause_resume(session: Session) -> Any:
     consumer.pause([first])
     for partition in (0, 1):
         session.fill(topic, 2, partition, start=6)
-    found = {"paused_0": places(session.read_all(consumer, 2)), "position_paused": consumer.position([first])}
+    found = {
+        "paused_0": places(session.read_all(consumer, 2)),
+        "position_paused": consumer.position([first]),
+    }
     consumer.resume([first])
     found |= {
         "resumed": places(session.read_all(consumer, 2)),

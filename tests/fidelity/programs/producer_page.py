@@ -21,7 +21,11 @@ def producer_is_true_and_counts_its_queue(session: Session) -> Any:
 
 def producer_flush_arguments(session: Session) -> Any:
     producer = session.producer_cut_off("t")
-    found = {"nothing": producer.flush(), "zero": producer.flush(0), "keyword": producer.flush(timeout=0.1)}
+    found = {
+        "nothing": producer.flush(),
+        "zero": producer.flush(0),
+        "keyword": producer.flush(timeout=0.1),
+    }
     producer.produce("t", b"x")
     found |= {"one_left": producer.flush(0.1), "zero_left": producer.flush(0)}
     return found | {"text": attempt(producer.flush, "1"), "two": attempt(producer.flush, 1, 2)}
@@ -44,7 +48,11 @@ def producer_poll_serves_callbacks(session: Session) -> Any:
     served = 0
     while len(reports) < 4:
         served += producer.poll(READ_S)
-    return {"served": served, "order": [message.value() for _, message in reports], "more": producer.poll(0)}
+    return {
+        "served": served,
+        "order": [message.value() for _, message in reports],
+        "more": producer.poll(0),
+    }
 
 
 def producer_poll_ends_with_deliveries_without_callbacks(session: Session) -> Any:
@@ -72,7 +80,12 @@ def producer_waits_for_room_as_the_documentation_shows(session: Session) -> Any:
                 producer.poll(READ_S)
     left = producer.flush(READ_S)
     places = session.consumer().get_watermark_offsets(session.place(topic), timeout=READ_S)
-    return {"left": left, "places": places, "was_full": full > 0, "early": time.monotonic() - began < READ_S / 2}
+    return {
+        "left": left,
+        "places": places,
+        "was_full": full > 0,
+        "early": time.monotonic() - began < READ_S / 2,
+    }
 
 
 def producer_positional_arguments(session: Session) -> Any:
@@ -91,7 +104,10 @@ def producer_callback_is_an_alias_of_on_delivery(session: Session) -> Any:
     producer.produce(topic, b"b", on_delivery=two)
     producer.produce(topic, b"c", callback=one, on_delivery=two)
     producer.flush(READ_S)
-    return {name: [message.value() for _, message in reports] for name, reports in (("one", one), ("two", two))}
+    return {
+        name: [message.value() for _, message in reports]
+        for name, reports in (("one", one), ("two", two))
+    }
 
 
 def producer_on_delivery_of_the_configuration(session: Session) -> Any:
@@ -161,7 +177,12 @@ def producer_values_of_other_types(session: Session) -> Any:
 
 def producer_keys_of_other_types(session: Session) -> Any:
     topic, producer = session.topic(), session.producer()
-    given: dict[str, Any] = {"bytearray": bytearray(b"ab"), "float": 1.5, "tuple": (1,), "bool": False}
+    given: dict[str, Any] = {
+        "bytearray": bytearray(b"ab"),
+        "float": 1.5,
+        "tuple": (1,),
+        "bool": False,
+    }
     found = {name: attempt(producer.produce, topic, b"x", value) for name, value in given.items()}
     producer.flush(READ_S)
     return found
@@ -173,7 +194,10 @@ def producer_topics_of_other_types(session: Session) -> Any:
     found = {name: attempt(producer.produce, topic, b"x") for name, topic in given.items()}
     producer.purge()
     producer.flush(READ_S)
-    return {name: type(answer).__name__ if isinstance(answer, Exception) else answer for name, answer in found.items()}
+    return {
+        name: type(answer).__name__ if isinstance(answer, Exception) else answer
+        for name, answer in found.items()
+    }
 
 
 def producer_partitions_and_timestamps_of_other_types(session: Session) -> Any:
@@ -219,7 +243,10 @@ def producer_batches(session: Session) -> Any:
     producer.flush(READ_S)
     found["errors"] = ["_error" in message for message in messages]
     for name, reports in (("usual", usual), ("own", own)):
-        found[name] = sorted((message.partition(), message.offset(), message.value() or b"") for _, message in reports)
+        found[name] = sorted(
+            (message.partition(), message.offset(), message.value() or b"")
+            for _, message in reports
+        )
     return found
 
 
@@ -228,18 +255,25 @@ def producer_batches_with_their_own_partition(session: Session) -> Any:
     messages: list[dict[str, Any]] = [{"value": b"a"}, {"value": b"b", "partition": 2}]
     count = producer.produce_batch(topic, messages, partition=1, on_delivery=reports)
     producer.flush(READ_S)
-    return {"count": count, "written": sorted((message.value(), message.partition()) for _, message in reports)}
+    return {
+        "count": count,
+        "written": sorted((message.value(), message.partition()) for _, message in reports),
+    }
 
 
 def producer_batches_with_headers_and_timestamps(session: Session) -> Any:
     topic, producer, consumer = session.topic(), session.producer(), session.consumer()
     found: dict[str, Any] = {
-        "headers": attempt(producer.produce_batch, topic, [{"value": b"a", "headers": [("h", b"1")]}]),
+        "headers": attempt(
+            producer.produce_batch, topic, [{"value": b"a", "headers": [("h", b"1")]}]
+        ),
         "timestamp": attempt(producer.produce_batch, topic, [{"value": b"b", "timestamp": T0}]),
     }
     producer.flush(READ_S)
     consumer.assign([session.place(topic, 0, 0)])
-    return found | {"written": [(message.value(), message.headers()) for message in session.read_all(consumer)]}
+    return found | {
+        "written": [(message.value(), message.headers()) for message in session.read_all(consumer)]
+    }
 
 
 def producer_batches_that_are_queued_again(session: Session) -> Any:
@@ -261,7 +295,9 @@ def producer_batches_with_text_that_is_no_utf_8(session: Session) -> Any:
 
 
 def producer_of_a_misspelt_server(session: Session) -> Any:
-    client = attempt(session.kafka.Producer, {"bootstrap.servers": "bad_address:9092", "log_level": 0})
+    client = attempt(
+        session.kafka.Producer, {"bootstrap.servers": "bad_address:9092", "log_level": 0}
+    )
     if isinstance(client, Exception):
         return client
     client.close()
@@ -282,7 +318,9 @@ def producer_batches_of_other_types(session: Session) -> Any:
         "headers_text": [{"value": b"x", "headers": "abc"}],
         "unknown_field": [{"value": b"x", "offset": 5}],
     }
-    found = {name: attempt(producer.produce_batch, topic, messages) for name, messages in given.items()}
+    found = {
+        name: attempt(producer.produce_batch, topic, messages) for name, messages in given.items()
+    }
     producer.flush(READ_S)
     return found
 
@@ -310,7 +348,9 @@ def producer_batches_into_a_full_queue(session: Session) -> Any:
 def producer_batches_with_messages_that_are_too_large(session: Session) -> Any:
     topic, producer, reports = session.topic(), session.producer(message_max_bytes=2000), Reports()
     messages: list[dict[str, Any]] = [{"value": b"a"}, {"value": b"x" * 3000}, {"value": b"c"}]
-    found: dict[str, Any] = {"count": attempt(producer.produce_batch, topic, messages, on_delivery=reports)}
+    found: dict[str, Any] = {
+        "count": attempt(producer.produce_batch, topic, messages, on_delivery=reports)
+    }
     producer.flush(READ_S)
     errors = [message.get("_error") for message in messages]
     return found | {"errors": errors, "written": [message.value() for _, message in reports]}
@@ -330,7 +370,10 @@ def producer_purges_its_queue(session: Session) -> Any:
     producer.produce("t", b"x", on_delivery=reports)
     found: dict[str, Any] = {"in_flight_only": (producer.purge(in_queue=False), len(producer) > 0)}
     producer.purge()
-    return found | {"flush": producer.flush(READ_S), "reports": [error.name() for error in reports.errors]}
+    return found | {
+        "flush": producer.flush(READ_S),
+        "reports": [error.name() for error in reports.errors],
+    }
 
 
 def producer_in_a_with_block(session: Session) -> Any:
@@ -366,7 +409,9 @@ def producer_errors_of_the_connection(session: Session) -> Any:
     producer = session.producer_cut_off("t", error_cb=seen.append)
     producer.produce("t", b"x")
     deadline = time.monotonic() + READ_S
-    while time.monotonic() < deadline and "_ALL_BROKERS_DOWN" not in [error.name() for error in seen]:
+    while time.monotonic() < deadline and "_ALL_BROKERS_DOWN" not in [
+        error.name() for error in seen
+    ]:
         producer.poll(0.1)
     producer.purge()
     producer.flush(READ_S)
@@ -396,7 +441,10 @@ def producer_statistics(session: Session) -> Any:
     while not seen and time.monotonic() < deadline:
         producer.poll(0.1)
     found = json.loads(seen[0])
-    kinds = {name: type(found.get(name)).__name__ for name in ("name", "ts", "time", "replyq", "msg_cnt", "topics")}
+    kinds = {
+        name: type(found.get(name)).__name__
+        for name in ("name", "ts", "time", "replyq", "msg_cnt", "topics")
+    }
     return {"type": found["type"], "client_id": found["client_id"], "kinds": kinds}
 
 
@@ -451,7 +499,9 @@ def producer_metadata(session: Session) -> Any:
 
 def producer_writes_to_a_topic_that_was_deleted(session: Session) -> Any:
     topic, reports = session.topic(), Reports()
-    producer = session.producer(allow_auto_create_topics=False, topic_metadata_propagation_max_ms=1000)
+    producer = session.producer(
+        allow_auto_create_topics=False, topic_metadata_propagation_max_ms=1000
+    )
     producer.produce(topic, b"x", on_delivery=reports)
     producer.flush(READ_S)
     session.admin.delete_topics([topic])[topic].result(READ_S)

@@ -28,14 +28,32 @@ class Reports(list[Any]):
 
 
 def produce_reports(session: Session) -> Any:
-    topic, producer, reports, refused = session.topic(partitions=2), session.producer(), Reports(), Reports()
+    topic, producer, reports, refused = (
+        session.topic(partitions=2),
+        session.producer(),
+        Reports(),
+        Reports(),
+    )
     producer.produce(topic, "v", "k", 1, timestamp=T0, headers=[("a", b"1")], on_delivery=reports)
-    found = {"len_before": len(producer), "flush": producer.flush(READ_S), "len_after": len(producer)}
+    found = {
+        "len_before": len(producer),
+        "flush": producer.flush(READ_S),
+        "len_after": len(producer),
+    }
     ((error, message),) = reports
-    about = message.topic(), message.partition(), message.offset(), message.key(), message.value(), message.timestamp()
+    about = (
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.timestamp(),
+    )
     found["report"] = [(error, *about, message.headers(), message.latency() is not None)]
     found["poll_nothing"] = producer.poll(0)
-    found["bad_partition"] = attempt(producer.produce, topic, value="x", partition=9, on_delivery=refused)
+    found["bad_partition"] = attempt(
+        producer.produce, topic, value="x", partition=9, on_delivery=refused
+    )
     producer.flush(READ_S)
     return found | {
         "bad_partition_report": refused,
@@ -54,7 +72,12 @@ def produce_none_and_empty(session: Session) -> Any:
         producer.flush(READ_S)
     consumer.assign([session.place(topic, 0, 0)])
     return [
-        {"key": _numbers(message.key()), "value": _numbers(message.value()), "len": len(message), "bool": bool(message)}
+        {
+            "key": _numbers(message.key()),
+            "value": _numbers(message.value()),
+            "len": len(message),
+            "bool": bool(message),
+        }
         for message in session.read(consumer, 5)
     ]
 
@@ -70,9 +93,13 @@ def produce_unknown_topic(session: Session) -> Any:
     producer.flush(READ_S)
     found: dict[str, Any] = {
         "autocreate": [(error, message.partition(), message.offset()) for error, message in made],
-        "autocreate_partitions": len(session.admin.list_topics(topic, timeout=READ_S).topics[topic].partitions),
+        "autocreate_partitions": len(
+            session.admin.list_topics(topic, timeout=READ_S).topics[topic].partitions
+        ),
     }
-    careful = session.producer(allow_auto_create_topics=False, topic_metadata_propagation_max_ms=1000)
+    careful = session.producer(
+        allow_auto_create_topics=False, topic_metadata_propagation_max_ms=1000
+    )
     careful.produce(other, value="x", on_delivery=refused)
     careful.flush(READ_S)
     found |= {"client_disallows": refused.errors, "created": session.exists(other)}
@@ -128,13 +155,18 @@ def timestamps(session: Session) -> Any:
         producer, consumer, reports = session.producer(), session.consumer(), Reports()
         for value, time_ms in (("given", T0), ("now", None), ("zero", 0)):
             producer.produce(
-                topic, value=value, on_delivery=reports, **({} if time_ms is None else {"timestamp": time_ms})
+                topic,
+                value=value,
+                on_delivery=reports,
+                **({} if time_ms is None else {"timestamp": time_ms}),
             )
             producer.flush(READ_S)
         consumer.assign([session.place(topic, 0, 0)])
         found[kind] = {
             "reports": [(error, *_when(message)) for error, message in reports],
-            "consumed": [(message.value(), *_when(message)) for message in session.read(consumer, 3)],
+            "consumed": [
+                (message.value(), *_when(message)) for message in session.read(consumer, 3)
+            ],
         }
     topic, producer, future = session.topic(), session.producer(), Reports()
     producer.produce(topic, value="future", timestamp=_now_ms() + 2 * _HOUR_MS, on_delivery=future)
@@ -176,10 +208,15 @@ def headers(session: Session) -> Any:
         "str": "abc",
         "triple": [("a", b"1", b"2")],
     }
-    errors = {name: attempt(producer.produce, topic, value="x", headers=each) for name, each in strange.items()}
+    errors = {
+        name: attempt(producer.produce, topic, value="x", headers=each)
+        for name, each in strange.items()
+    }
     producer.flush(READ_S)
     consumer.assign([session.place(topic, 0, 0)])
-    read = {message.value(): message.headers() for message in session.read_all(consumer, len(accepted))}
+    read = {
+        message.value(): message.headers() for message in session.read_all(consumer, len(accepted))
+    }
     return {"errors": errors, "read": read}
 
 
@@ -200,13 +237,18 @@ def compacted(session: Session) -> Any:
     consumer.assign([session.place(topic, 0, 0)])
     found: dict[str, Any] = {
         "reports": reports.offsets,
-        "read": [(message.offset(), message.key(), message.value()) for message in session.read(consumer, 3)],
+        "read": [
+            (message.offset(), message.key(), message.value())
+            for message in session.read(consumer, 3)
+        ],
     }
     lingering, mixed = session.producer(linger_ms=200), Reports()
     lingering.produce(topic, key="k", value="1", on_delivery=mixed)
     lingering.produce(topic, value="x", on_delivery=mixed)
     lingering.flush(READ_S)
-    return found | {"mixed_batch": sorted("True" if error is None else error.name() for error in mixed.errors)}
+    return found | {
+        "mixed_batch": sorted("True" if error is None else error.name() for error in mixed.errors)
+    }
 
 
 def idempotent_producer(session: Session) -> Any:

@@ -10,7 +10,8 @@ from tests.fidelity.session import READ_S, T0, Session, attempt
 
 def list_topics(session: Session) -> Any:
     topic = session.topic(partitions=3)
-    session.consumer().committed([session.place(topic)], timeout=READ_S)  # Kafka makes a topic for committed offsets
+    # Kafka makes a topic for committed offsets.
+    session.consumer().committed([session.place(topic)], timeout=READ_S)
     found = session.admin.list_topics(timeout=READ_S)
     partitions = {
         number: {
@@ -34,7 +35,11 @@ def list_topics(session: Session) -> Any:
 
 
 def list_topics_unknown(session: Session) -> Any:
-    nope, by_producer, by_consumer = session.name("nope"), session.name("nope2"), session.name("nope3")
+    nope, by_producer, by_consumer = (
+        session.name("nope"),
+        session.name("nope2"),
+        session.name("nope3"),
+    )
     listed = session.admin.list_topics(nope, timeout=READ_S).topics
     found = {
         "admin_keys": list(listed),
@@ -45,7 +50,9 @@ def list_topics_unknown(session: Session) -> Any:
     session.producer().list_topics(by_producer, timeout=READ_S)
     found["created_by_producer_list"] = session.exists(by_producer)
     consumer = session.consumer(allow_auto_create_topics=False)
-    found["consumer_error"] = consumer.list_topics(by_consumer, timeout=READ_S).topics[by_consumer].error
+    found["consumer_error"] = (
+        consumer.list_topics(by_consumer, timeout=READ_S).topics[by_consumer].error
+    )
     return found | {"created_by_consumer_list": session.exists(by_consumer)}
 
 
@@ -55,7 +62,9 @@ def create_topics(session: Session) -> Any:
     def create(*arguments: Any, validate_only: bool = False, **settings: Any) -> Any:
         return attempt(
             lambda: session.result(
-                admin.create_topics([new_topic(*arguments, **settings)], validate_only=validate_only)
+                admin.create_topics(
+                    [new_topic(*arguments, **settings)], validate_only=validate_only
+                )
             )
         )
 
@@ -86,7 +95,9 @@ def create_topics(session: Session) -> Any:
     defaults, twice = session.name("defaults"), session.name("twice")
     found["defaults"] = create(defaults)
     session.await_partitions(defaults, 1)
-    found["defaults_partitions"] = len(admin.list_topics(defaults, timeout=READ_S).topics[defaults].partitions)
+    found["defaults_partitions"] = len(
+        admin.list_topics(defaults, timeout=READ_S).topics[defaults].partitions
+    )
     both = admin.create_topics([new_topic(twice, 1, 1), new_topic(twice, 1, 1)])
     found["twice_in_one_request"] = {"0": session.result(both)}
     return found
@@ -97,7 +108,11 @@ def create_partitions(session: Session) -> Any:
 
     def grow(name: str, to: int, **settings: Any) -> Any:
         new_partitions = session.admin_names.NewPartitions
-        return attempt(lambda: session.result(session.admin.create_partitions([new_partitions(name, to)], **settings)))
+        return attempt(
+            lambda: session.result(
+                session.admin.create_partitions([new_partitions(name, to)], **settings)
+            )
+        )
 
     found = {
         "shrink": grow(topic, 2),
@@ -108,7 +123,9 @@ def create_partitions(session: Session) -> Any:
         "grow": grow(topic, 5),
     }
     session.await_partitions(topic, 5)
-    return found | {"now": len(session.admin.list_topics(topic, timeout=READ_S).topics[topic].partitions)}
+    return found | {
+        "now": len(session.admin.list_topics(topic, timeout=READ_S).topics[topic].partitions)
+    }
 
 
 def delete_topics(session: Session) -> Any:
@@ -123,7 +140,9 @@ def delete_topics(session: Session) -> Any:
         "again": delete(topic),
         "internal": "not tried",
         "listed_after": session.exists(topic),
-        "watermarks_after": attempt(consumer.get_watermark_offsets, session.place(topic), timeout=3),
+        "watermarks_after": attempt(
+            consumer.get_watermark_offsets, session.place(topic), timeout=3
+        ),
         "invalid_name": delete("a/b"),
     }
 
@@ -131,7 +150,9 @@ def delete_topics(session: Session) -> Any:
 def delete_topic_under_consumer_and_recreate(session: Session) -> Any:
     topic = session.topic()
     session.fill(topic, 3)
-    consumer = session.consumer(allow_auto_create_topics=False, topic_metadata_refresh_interval_ms=500)
+    consumer = session.consumer(
+        allow_auto_create_topics=False, topic_metadata_refresh_interval_ms=500
+    )
     consumer.subscribe([topic])
     found: dict[str, Any] = {"read": offsets(session.read(consumer, 3))}
     consumer.commit(asynchronous=False)
@@ -141,7 +162,9 @@ def delete_topic_under_consumer_and_recreate(session: Session) -> Any:
     found["assignment_after"] = consumer.assignment()
     session.create(topic)
     session.fill(topic, 2, start=10)
-    found["after_recreate"] = [(message.offset(), message.value()) for message in session.read_all(consumer, 2)]
+    found["after_recreate"] = [
+        (message.offset(), message.value()) for message in session.read_all(consumer, 2)
+    ]
     return found | {"committed_after": consumer.committed([session.place(topic)], timeout=READ_S)}
 
 
@@ -166,7 +189,9 @@ def delete_records(session: Session) -> Any:
         reader = session.consumer(auto_offset_reset=policy)
         reader.assign([session.place(topic, 0, 1)])
         found[f"read_1_{policy}"] = in_full(session.read_all(reader, records))
-    found["for_time_deleted"] = consumer.offsets_for_times([session.place(topic, 0, T0)], timeout=READ_S)[0].offset
+    found["for_time_deleted"] = consumer.offsets_for_times(
+        [session.place(topic, 0, T0)], timeout=READ_S
+    )[0].offset
     found |= {"to_end": before(session.kafka.OFFSET_END), "watermarks_end": watermarks()}
     session.fill(topic, 1, start=50)
     reader = session.consumer()
@@ -200,7 +225,10 @@ def topic_configs(session: Session) -> Any:
         session.exists(topic)  # lets a change become visible
         entries = session.result(session.admin.describe_configs([resource(topic)]))
         found = {key: entries[key] for key in keys}
-        return {key: (each.value, each.source, each.is_default, each.is_read_only) for key, each in found.items()}
+        return {
+            key: (each.value, each.source, each.is_default, each.is_read_only)
+            for key, each in found.items()
+        }
 
     def alter(key: str, value: str | None, how: Any) -> Any:
         altered = resource(topic)
@@ -215,7 +243,9 @@ def topic_configs(session: Session) -> Any:
         "delete": alter("retention.ms", None, change.DELETE),
         "deleted": now("retention.ms")["retention.ms"],
         "unknown_key": alter("nope", "1", change.SET),
-        "describe_unknown": session.result(session.admin.describe_configs([resource(session.name("nope"))])),
+        "describe_unknown": session.result(
+            session.admin.describe_configs([resource(session.name("nope"))])
+        ),
     }
 
 
@@ -231,7 +261,8 @@ def describe_topics_cluster(session: Session) -> Any:
         "name": found.name,
         "is_internal": found.is_internal,
         "partitions": [
-            (each.id, each.leader is not None, len(each.replicas), len(each.isr)) for each in found.partitions
+            (each.id, each.leader is not None, len(each.replicas), len(each.isr))
+            for each in found.partitions
         ],
         "authorized_operations": found.authorized_operations,
         "topic_id_str": type(found.topic_id).__name__,

@@ -1,4 +1,6 @@
-"""What the documentation of the client says of its values: messages, errors, places, constants, serializers."""
+"""What the documentation of the client says of its values: messages, errors, places, constants,
+serializers.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,15 @@ def topic_partition_compares_topic_and_partition(session: Session) -> Any:
     return {
         "equal": place("t", 1) == place("t", 1, 5),
         "other_partition": place("t", 1) == place("t", 2),
-        "less": (place("a", 5) < place("b", 1), place("t", 1) < place("t", 2), place("t", 1) < place("t", 1, 7)),
-        "sorted": [(each.topic, each.partition) for each in sorted([place("b", 0), place("a", 3), place("a", 1)])],
+        "less": (
+            place("a", 5) < place("b", 1),
+            place("t", 1) < place("t", 2),
+            place("t", 1) < place("t", 1, 7),
+        ),
+        "sorted": [
+            (each.topic, each.partition)
+            for each in sorted([place("b", 0), place("a", 3), place("a", 1)])
+        ],
         "hash": hash(place("t", 1)) == hash(place("t", 1, 5)),
         "other_type": attempt(lambda: place("t", 1) == ("t", 1)),
     }
@@ -22,7 +31,14 @@ def topic_partition_compares_topic_and_partition(session: Session) -> Any:
 
 def topic_partition_has_defaults(session: Session) -> Any:
     place = session.kafka.TopicPartition("t")
-    return [place.topic, place.partition, place.offset, place.metadata, place.error, place.leader_epoch]
+    return [
+        place.topic,
+        place.partition,
+        place.offset,
+        place.metadata,
+        place.error,
+        place.leader_epoch,
+    ]
 
 
 def topic_partition_arguments(session: Session) -> Any:
@@ -54,7 +70,10 @@ def constants_have_the_documented_numbers(session: Session) -> Any:
 
 def versions_are_text_and_number(session: Session) -> Any:
     library = session.kafka
-    return [[type(part).__name__ for part in _pair(found)] for found in (library.version(), library.libversion())]
+    return [
+        [type(part).__name__ for part in _pair(found)]
+        for found in (library.version(), library.libversion())
+    ]
 
 
 def _pair(found: Any) -> tuple[Any, ...]:
@@ -66,7 +85,14 @@ def errors_are_made_of_codes(session: Session) -> Any:
     made = error(error._TIMED_OUT, "late", True, True, True)
     plain = error(error.UNKNOWN_TOPIC_OR_PART)
     return {
-        "made": [made.code(), made.name(), made.str(), made.fatal(), made.retriable(), made.txn_requires_abort()],
+        "made": [
+            made.code(),
+            made.name(),
+            made.str(),
+            made.fatal(),
+            made.retriable(),
+            made.txn_requires_abort(),
+        ],
         "plain": [plain.code(), plain.name(), plain.fatal(), plain.retriable()],
         "unknown": attempt(lambda: [error(123_456).code()]),
         "nothing": attempt(error),
@@ -89,12 +115,51 @@ def errors_compare_with_codes(session: Session) -> Any:
 def errors_have_the_codes_of_the_protocol(session: Session) -> Any:
     error = session.kafka.KafkaError
     names = (
-        *("_ALL_BROKERS_DOWN", "_TRANSPORT", "_TIMED_OUT", "_QUEUE_FULL", "_MSG_TIMED_OUT", "_PARTITION_EOF"),
-        *("_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "_STATE", "_INVALID_ARG", "_NO_OFFSET", "_FENCED", "_FATAL"),
-        *("_MAX_POLL_EXCEEDED", "_ASSIGNMENT_LOST", "_PURGE_QUEUE", "_PURGE_INFLIGHT", "_VALUE_DESERIALIZATION"),
-        *("NO_ERROR", "OFFSET_OUT_OF_RANGE", "UNKNOWN_TOPIC_OR_PART", "MSG_SIZE_TOO_LARGE", "REBALANCE_IN_PROGRESS"),
-        *("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "TOPIC_EXCEPTION", "TOPIC_ALREADY_EXISTS", "INVALID_CONFIG"),
-        *("INVALID_PARTITIONS", "FENCED_INSTANCE_ID", "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", "INVALID_RECORD"),
+        *(
+            "_ALL_BROKERS_DOWN",
+            "_TRANSPORT",
+            "_TIMED_OUT",
+            "_QUEUE_FULL",
+            "_MSG_TIMED_OUT",
+            "_PARTITION_EOF",
+        ),
+        *(
+            "_UNKNOWN_PARTITION",
+            "_UNKNOWN_TOPIC",
+            "_STATE",
+            "_INVALID_ARG",
+            "_NO_OFFSET",
+            "_FENCED",
+            "_FATAL",
+        ),
+        *(
+            "_MAX_POLL_EXCEEDED",
+            "_ASSIGNMENT_LOST",
+            "_PURGE_QUEUE",
+            "_PURGE_INFLIGHT",
+            "_VALUE_DESERIALIZATION",
+        ),
+        *(
+            "NO_ERROR",
+            "OFFSET_OUT_OF_RANGE",
+            "UNKNOWN_TOPIC_OR_PART",
+            "MSG_SIZE_TOO_LARGE",
+            "REBALANCE_IN_PROGRESS",
+        ),
+        *(
+            "ILLEGAL_GENERATION",
+            "UNKNOWN_MEMBER_ID",
+            "TOPIC_EXCEPTION",
+            "TOPIC_ALREADY_EXISTS",
+            "INVALID_CONFIG",
+        ),
+        *(
+            "INVALID_PARTITIONS",
+            "FENCED_INSTANCE_ID",
+            "GROUP_ID_NOT_FOUND",
+            "NON_EMPTY_GROUP",
+            "INVALID_RECORD",
+        ),
     )
     return {name: getattr(error, name) for name in names}
 
@@ -113,7 +178,14 @@ def messages_can_be_made(session: Session) -> Any:
     message = attempt(session.kafka.Message, topic="t", partition=1, offset=5, key=b"k", value=b"v")
     if isinstance(message, Exception):
         return message
-    return [message.topic(), message.partition(), message.offset(), message.key(), message.value(), message.error()]
+    return [
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.error(),
+    ]
 
 
 def messages_can_be_changed(session: Session) -> Any:
@@ -138,7 +210,10 @@ def messages_say_when_and_where(session: Session) -> Any:
     message = _message(session, b"v")
     return {
         "place": [message.topic(), message.partition(), message.offset()],
-        "time": [message.timestamp()[0] == session.kafka.TIMESTAMP_CREATE_TIME, message.timestamp()[1] == T0],
+        "time": [
+            message.timestamp()[0] == session.kafka.TIMESTAMP_CREATE_TIME,
+            message.timestamp()[1] == T0,
+        ],
         "headers": message.headers(),
         "latency": message.latency(),
         "error": message.error(),
@@ -167,7 +242,9 @@ def strings_are_serialized(session: Session) -> Any:
 
 
 def _kind(call: Any, *arguments: Any) -> str:
-    """The type of what a call returns or raises: errors of serializers are no KafkaException in Kafka's client."""
+    """The type of what a call returns or raises: errors of serializers are no KafkaException in
+    Kafka's client.
+    """
     return type(attempt(call, *arguments)).__name__
 
 
@@ -184,7 +261,10 @@ def numbers_are_serialized(session: Session) -> Any:
         "text": _kind(whole, "5"),
         "broken": [broken(1.5), broken(None)],
         "broken_text": _kind(broken, "x"),
-        "back": [names.IntegerDeserializer()(b"\0\0\0\5"), names.DoubleDeserializer()(b"\x3f\xf8" + b"\0" * 6)],
+        "back": [
+            names.IntegerDeserializer()(b"\0\0\0\5"),
+            names.DoubleDeserializer()(b"\x3f\xf8" + b"\0" * 6),
+        ],
         "short": _kind(names.IntegerDeserializer(), b"\0"),
         "none": [names.IntegerDeserializer()(None), names.DoubleDeserializer()(None)],
     }
@@ -194,7 +274,9 @@ def serializing_clients_name_the_part_that_fails(session: Session) -> Any:
     names, topic = _serialization(session), session.topic()
     address = {"bootstrap.servers": session.target.address}
     whole = names.IntegerSerializer()
-    producer = session.kafka.SerializingProducer(address | {"key.serializer": whole, "value.serializer": whole})
+    producer = session.kafka.SerializingProducer(
+        address | {"key.serializer": whole, "value.serializer": whole}
+    )
     found = {
         "value": type(attempt(producer.produce, topic, key=1, value="x")).__name__,
         "key": type(attempt(producer.produce, topic, key="x", value=1)).__name__,
@@ -202,7 +284,9 @@ def serializing_clients_name_the_part_that_fails(session: Session) -> Any:
         "flush": producer.flush(READ_S),
     }
     group = {"group.id": session.name("g"), "auto.offset.reset": "earliest"}
-    reading = session.kafka.DeserializingConsumer(address | group | {"value.deserializer": names.DoubleDeserializer()})
+    reading = session.kafka.DeserializingConsumer(
+        address | group | {"value.deserializer": names.DoubleDeserializer()}
+    )
     reading.assign([session.place(topic, 0, 0)])
     found["read"] = type(attempt(reading.poll, READ_S)).__name__
     reading.close()
@@ -221,9 +305,18 @@ def new_topics_are_values(session: Session) -> Any:
     new_topic = session.admin_names.NewTopic
     topic = new_topic("t", 3, 1, config={"retention.ms": "1"})
     return {
-        "fields": [topic.topic, topic.num_partitions, topic.replication_factor, topic.config, topic.replica_assignment],
+        "fields": [
+            topic.topic,
+            topic.num_partitions,
+            topic.replication_factor,
+            topic.config,
+            topic.replica_assignment,
+        ],
         "defaults": [new_topic("t").num_partitions, new_topic("t").replication_factor],
-        "equal": [new_topic("t", 3, 1) == new_topic("t", 3, 1), new_topic("t", 3, 1) == new_topic("t", 2, 1)],
+        "equal": [
+            new_topic("t", 3, 1) == new_topic("t", 3, 1),
+            new_topic("t", 3, 1) == new_topic("t", 2, 1),
+        ],
         "nothing": attempt(new_topic),
         "partitions_text": attempt(new_topic, "t", "3"),
     }

@@ -1,4 +1,6 @@
-"""Other engines read all rows of a topic whose schema has changed, whatever schema their files have."""
+"""Other engines read all rows of a topic whose schema has changed, whatever schema their files
+have.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ from tests.doubles.evolved_topic import (
 from tests.doubles.reading import drain
 from tests.integration.engines.test_filtered_reads import _delta_of_duckdb
 
-TABLES: Sequence[Callable[[Path], EvolvedTopic]] = (appended, checkpointed, compacted, key_compacted)
+TABLES: Sequence[Callable[[Path], EvolvedTopic]] = (
+    appended,
+    checkpointed,
+    compacted,
+    key_compacted,
+)
 
 
 @pytest.fixture(scope="module", params=TABLES, ids=lambda table: table.__name__)
@@ -50,13 +57,17 @@ def polars_native(table: str) -> list[Row]:
 
 
 def polars_over_delta_rs(table: str) -> list[Row]:
-    return list(pl.scan_pyarrow_dataset(DeltaTable(table).to_pyarrow_dataset()).collect().to_dicts())
+    return list(
+        pl.scan_pyarrow_dataset(DeltaTable(table).to_pyarrow_dataset()).collect().to_dicts()
+    )
 
 
 def duckdb_native(table: str) -> list[Row]:
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(f"LOAD '{_delta_of_duckdb()}'")
-    return list(connection.execute(f"SELECT * FROM delta_scan('{table}')").to_arrow_table().to_pylist())
+    return list(
+        connection.execute(f"SELECT * FROM delta_scan('{table}')").to_arrow_table().to_pylist()
+    )
 
 
 def duckdb_over_delta_rs(table: str) -> list[Row]:
@@ -87,7 +98,10 @@ def plain(value: Any) -> Any:
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list):
         pairs = [
-            tuple(each.values()) if isinstance(each, dict) and set(each) == {"key", "value"} else each for each in value
+            tuple(each.values())
+            if isinstance(each, dict) and set(each) == {"key", "value"}
+            else each
+            for each in value
         ]
         is_map = bool(pairs) and all(isinstance(pair, tuple) for pair in pairs)
         return dict(pairs) if is_map else [plain(each) for each in value]
@@ -95,13 +109,20 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
-def test_an_engine_reads_the_rows_of_both_schemas(topic: EvolvedTopic, engine: Callable[[str], list[Row]]) -> None:
-    found = {row["_key"]: {n: plain(v) for n, v in row.items() if not n.startswith("_")} for row in engine(topic.table)}
+def test_an_engine_reads_the_rows_of_both_schemas(
+    topic: EvolvedTopic, engine: Callable[[str], list[Row]]
+) -> None:
+    found = {
+        row["_key"]: {n: plain(v) for n, v in row.items() if not n.startswith("_")}
+        for row in engine(topic.table)
+    }
     assert found == topic.rows
 
 
 @pytest.mark.parametrize("schema", [OLD, NEW, None], ids=["old", "new", "by name"])
-def test_consumers_of_both_schemas_read_all_rows(topic: EvolvedTopic, schema: pa.Schema | None) -> None:
+def test_consumers_of_both_schemas_read_all_rows(
+    topic: EvolvedTopic, schema: pa.Schema | None
+) -> None:
     handles = [] if schema is None else [Topic("t", schema)]
     with Consumer(topic.conf, group_id="g", topics=handles) as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
@@ -114,7 +135,9 @@ def test_consumers_of_both_schemas_read_all_rows(topic: EvolvedTopic, schema: pa
 
 
 def test_filters_find_rows_of_both_schemas(topic: EvolvedTopic) -> None:
-    """A column that was added later has no statistics, and that of a wider type has those of both."""
+    """A column that was added later has no statistics, and that of a wider type has those of
+    both.
+    """
     dataset = DeltaTable(topic.table).to_pyarrow_dataset()
     for number in (1, 11):
         key = b"k%03d" % number
@@ -123,11 +146,23 @@ def test_filters_find_rows_of_both_schemas(topic: EvolvedTopic) -> None:
             continue
         found = dataset.to_table(filter=ds.field("id") == row["id"])["_key"].to_pylist()
         assert key in found
-        native = pl.scan_delta(topic.table).filter(pl.col("id") == row["id"]).select("_key").collect()
+        native = (
+            pl.scan_delta(topic.table).filter(pl.col("id") == row["id"]).select("_key").collect()
+        )
         assert key in native["_key"].to_list()
-    with_note = {key for key, row in topic.rows.items() if row is not None and row["note"] is not None}
-    assert set(dataset.to_table(filter=ds.field("note").is_valid())["_key"].to_pylist()) == with_note
-    assert set(dataset.to_table(filter=ds.field("note").is_null())["_key"].to_pylist()) == topic.rows.keys() - with_note
+    with_note = {
+        key for key, row in topic.rows.items() if row is not None and row["note"] is not None
+    }
+    assert (
+        set(dataset.to_table(filter=ds.field("note").is_valid())["_key"].to_pylist()) == with_note
+    )
+    assert (
+        set(dataset.to_table(filter=ds.field("note").is_null())["_key"].to_pylist())
+        == topic.rows.keys() - with_note
+    )
     frame = pl.scan_delta(topic.table)
     assert set(frame.filter(pl.col("note").is_not_null()).collect()["_key"].to_list()) == with_note
-    assert set(frame.filter(pl.col("note").is_null()).collect()["_key"].to_list()) == topic.rows.keys() - with_note
+    assert (
+        set(frame.filter(pl.col("note").is_null()).collect()["_key"].to_list())
+        == topic.rows.keys() - with_note
+    )

@@ -1,6 +1,7 @@
 """Other engines filter a topic's table by every type of column, and find what plain Python finds.
 
-Each engine leaves out files by the statistics in the log, so a wrong or missing one loses rows without an error.
+Each engine leaves out files by the statistics in the log, so a wrong or missing one loses rows
+without an error.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return made
 
 
-# --- engines ---------------------------------------------------------------------------------------------------------
+# --- engines
+# --------------------------------------------------------------------------------------------------
 
 Found: TypeAlias = "list[bytes]"
 Engine: TypeAlias = "Callable[[str], Callable[[Filter], Found]]"
@@ -61,13 +63,16 @@ Engine: TypeAlias = "Callable[[str], Callable[[Filter], Found]]"
 
 def delta_rs(table: str) -> Callable[[Filter], Found]:
     dataset = DeltaTable(table).to_pyarrow_dataset()
-    return lambda wanted: list(dataset.to_table(columns=["_key"], filter=wanted.in_arrow())["_key"].to_pylist())
+    return lambda wanted: list(
+        dataset.to_table(columns=["_key"], filter=wanted.in_arrow())["_key"].to_pylist()
+    )
 
 
 def duckdb_native(table: str) -> Callable[[Filter], Found]:
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(f"LOAD '{_delta_of_duckdb()}'")
-    connection.execute(f"ATTACH '{table}' AS t (TYPE delta, PIN_SNAPSHOT)")  # reads the log once, not for each filter
+    # Reads the log once, not for each filter.
+    connection.execute(f"ATTACH '{table}' AS t (TYPE delta, PIN_SNAPSHOT)")
     return lambda wanted: _keys(connection, "t", wanted)
 
 
@@ -79,12 +84,16 @@ def duckdb_over_delta_rs(table: str) -> Callable[[Filter], Found]:
 
 def polars_native(table: str) -> Callable[[Filter], Found]:
     frame = pl.scan_delta(table)
-    return lambda wanted: frame.filter(wanted.in_polars()).select("_key").collect()["_key"].to_list()
+    return lambda wanted: (
+        frame.filter(wanted.in_polars()).select("_key").collect()["_key"].to_list()
+    )
 
 
 def polars_over_delta_rs(table: str) -> Callable[[Filter], Found]:
     frame = pl.scan_pyarrow_dataset(DeltaTable(table).to_pyarrow_dataset())
-    return lambda wanted: frame.filter(wanted.in_polars()).select("_key").collect()["_key"].to_list()
+    return lambda wanted: (
+        frame.filter(wanted.in_polars()).select("_key").collect()["_key"].to_list()
+    )
 
 
 def _delta_of_duckdb() -> str:
@@ -98,15 +107,27 @@ def _delta_of_duckdb() -> str:
 
 def _keys(connection: duckdb.DuckDBPyConnection, table: str, wanted: Filter) -> Found:
     where = wanted.in_sql('"')
-    return [key for (key,) in connection.execute(f"SELECT _key FROM {table} WHERE {where}").fetchall()]
+    return [
+        key for (key,) in connection.execute(f"SELECT _key FROM {table} WHERE {where}").fetchall()
+    ]
 
 
-ENGINES: Sequence[Engine] = (delta_rs, duckdb_native, duckdb_over_delta_rs, polars_native, polars_over_delta_rs)
+ENGINES: Sequence[Engine] = (
+    delta_rs,
+    duckdb_native,
+    duckdb_over_delta_rs,
+    polars_native,
+    polars_over_delta_rs,
+)
 READERS_OF_THE_LOG: Sequence[Engine] = (delta_rs, duckdb_native, polars_native)
-"""Which files are left out is decided by these; an engine over delta-rs only filters what delta-rs has read."""
+"""Which files are left out is decided by these; an engine over delta-rs only filters what delta-rs
+has read.
+"""
 
 NAN_IS_LARGEST = {duckdb_native, polars_native}
-"""Over a dataset of delta-rs it is Arrow that compares, and for Arrow NaN is in no relation to any number."""
+"""Over a dataset of delta-rs it is Arrow that compares, and for Arrow NaN is in no relation to any
+number.
+"""
 
 
 def mismatches(engine: Engine, written: Written, filters: Sequence[Filter]) -> Iterator[str]:
@@ -119,7 +140,9 @@ def mismatches(engine: Engine, written: Written, filters: Sequence[Filter]) -> I
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
-def test_every_filter_of_another_engine_agrees_with_plain_python(tmp_path: Path, engine: Engine) -> None:
+def test_every_filter_of_another_engine_agrees_with_plain_python(
+    tmp_path: Path, engine: Engine
+) -> None:
     filters: Sequence[Filter] = FILTERS if engine in READERS_OF_THE_LOG else FEW_FILTERS
     if engine is duckdb_native:  # the slowest
         filters = third(filters)
@@ -129,7 +152,8 @@ def test_every_filter_of_another_engine_agrees_with_plain_python(tmp_path: Path,
 @pytest.mark.parametrize("engine", READERS_OF_THE_LOG, ids=lambda engine: engine.__name__)
 def test_filters_find_all_rows_after_files_were_rewritten(written: Written, engine: Engine) -> None:
     assert len(written.rows) > 40
-    # The statistics of a table are the same for every engine: in short tests, each filter is left to one of them.
+    # The statistics of a table are the same for every engine: in short tests, each filter is left
+    # to one of them.
     filters = third(FEW_FILTERS[depth(READERS_OF_THE_LOG.index(engine), 0) :])
     assert list(mismatches(engine, written, filters)) == []
 
@@ -146,7 +170,9 @@ def _equal(column: str, literal: Any) -> Any:
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
-def test_a_filter_on_a_column_too_far_behind_for_statistics_finds_its_row(tmp_path: Path, engine: Engine) -> None:
+def test_a_filter_on_a_column_too_far_behind_for_statistics_finds_its_row(
+    tmp_path: Path, engine: Engine
+) -> None:
     schema = pa.schema([(f"c{number}", pa.int64()) for number in range(100)])
     topic = Topic("t", schema, conf={"bootstrap.servers": str(tmp_path)}).create()
     with Producer({"bootstrap.servers": str(tmp_path)}) as producer:
@@ -154,7 +180,9 @@ def test_a_filter_on_a_column_too_far_behind_for_statistics_finds_its_row(tmp_pa
             producer.produce(topic, dict.fromkeys(schema.names, row), key=b"%d" % row)
             producer.flush(60)
     find = engine(str(tmp_path / "topics" / "t"))
-    assert [find(Filter(name, pa.int64(), "eq", 1)) for name in ("c0", "c28", "c29", "c99")] == [[b"1"]] * 4
+    assert [find(Filter(name, pa.int64(), "eq", 1)) for name in ("c0", "c28", "c29", "c99")] == [
+        [b"1"]
+    ] * 4
 
 
 def test_a_table_names_its_columns_with_statistics_and_has_no_others(tmp_path: Path) -> None:

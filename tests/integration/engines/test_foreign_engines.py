@@ -1,4 +1,6 @@
-"""delta-rs on a topic: it reads the same rows, and whatever it tries to write is refused and changes nothing."""
+"""delta-rs on a topic: it reads the same rows, and whatever it tries to write is refused and
+changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,22 @@ def topic(conf) -> Topic:
         for number in range(ROWS):
             value = None if number % 97 == 0 else chance.randbytes(chance.randrange(200))
             headers = [("h", b"1"), ("h", None)] if number % 5 == 0 else None
-            producer.produce("events", value, key=b"%d" % (number % 40), timestamp=1 + number * 1000, headers=headers)
+            producer.produce(
+                "events",
+                value,
+                key=b"%d" % (number % 40),
+                timestamp=1 + number * 1000,
+                headers=headers,
+            )
             if number % 1000 == 999:
                 producer.flush()
     return topic
 
 
 def checksum(table: pa.Table) -> str:
-    """Over the columns that do not depend on the writer of `_offset`: all others, in a fixed order."""
+    """Over the columns that do not depend on the writer of `_offset`: all others, in a fixed
+    order.
+    """
     rows = sorted(
         (
             row["_partition"],
@@ -72,14 +82,20 @@ def test_delta_rs_reads_the_same_rows(topic, table_path):
     theirs = DeltaTable(table_path).to_pyarrow_table()
     assert ours.num_rows == theirs.num_rows == ROWS
     assert checksum(ours) == checksum(theirs)
-    assert theirs.column("_offset").null_count == ROWS, "offsets are the log's to say until a file is compacted"
+    assert theirs.column("_offset").null_count == ROWS, (
+        "offsets are the log's to say until a file is compacted"
+    )
 
 
 def test_delta_rs_skips_files_by_our_statistics(topic, table_path):
     late = pa.scalar((ROWS - 500) * 1000, pa.timestamp("ms", tz="UTC"))
     table = DeltaTable(table_path)
     files = table.get_add_actions(flatten=True)
-    spans = zip(files.column("min._timestamp").to_pylist(), files.column("max._timestamp").to_pylist(), strict=True)
+    spans = zip(
+        files.column("min._timestamp").to_pylist(),
+        files.column("max._timestamp").to_pylist(),
+        strict=True,
+    )
     assert sum(low <= late.as_py() <= high for low, high in spans) == 1
     found = table.to_pyarrow_table(filters=[("_timestamp", ">", late.as_py())])
     assert found.num_rows == 500
@@ -101,8 +117,12 @@ WRITES = {
     "optimize": lambda path: DeltaTable(path).optimize.compact(),
     "z-order": lambda path: DeltaTable(path).optimize.z_order(["_partition"]),
     "restore": lambda path: DeltaTable(path).restore(1),
-    "set properties": lambda path: DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"}),
-    "add a column": lambda path: DeltaTable(path).alter.add_columns([Field("x", PrimitiveType("string"))]),
+    "set properties": lambda path: DeltaTable(path).alter.set_table_properties(
+        {"delta.appendOnly": "true"}
+    ),
+    "add a column": lambda path: DeltaTable(path).alter.add_columns(
+        [Field("x", PrimitiveType("string"))]
+    ),
 }
 
 
@@ -119,7 +139,9 @@ def test_a_write_of_delta_rs_is_refused_and_changes_nothing(write, topic, table_
 @pytest.mark.fault("W4")
 def test_a_vacuum_of_delta_rs_removes_no_live_file(topic, table_path):
     before = {path for path in contents(table_path) if path.endswith(".parquet")}
-    DeltaTable(table_path).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(table_path).vacuum(
+        retention_hours=0, dry_run=False, enforce_retention_duration=False
+    )
     assert {path for path in contents(table_path) if path.endswith(".parquet")} == before
     assert topic.to_arrow().num_rows == ROWS
 

@@ -1,8 +1,8 @@
 """Other engines read a local topic while it is written.
 
-A file system returns the names of a large folder in pieces. An entry that is made between two pieces may be left out
-while a later one is not, and an engine that lists the log refuses it then. So the log's folder must stay so small that
-one piece holds all of its names.
+A file system returns the names of a large folder in pieces. An entry that is made between two
+pieces may be left out while a later one is not, and an engine that lists the log refuses it then.
+So the log's folder must stay so small that one piece holds all of its names.
 """
 
 from __future__ import annotations
@@ -91,8 +91,12 @@ ENGINES = (opened_by_delta_rs, followed_by_delta_rs, scanned_by_duckdb, scanned_
 
 
 def listed_bytes(folder: Path) -> int:
-    # struct linux_dirent64 has 19 bytes before the name, which ends in NUL; records are aligned to 8 bytes.
-    return sum((19 + len(name) + 1 + 7) // 8 * 8 for name in (".", "..", *(entry.name for entry in folder.iterdir())))
+    # struct linux_dirent64 has 19 bytes before the name, which ends in NUL; records are aligned to
+    # 8 bytes.
+    return sum(
+        (19 + len(name) + 1 + 7) // 8 * 8
+        for name in (".", "..", *(entry.name for entry in folder.iterdir()))
+    )
 
 
 @pytest.mark.timeout(depth(120, 7200))

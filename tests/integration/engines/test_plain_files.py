@@ -22,16 +22,25 @@ COLUMNS = ["_partition", "_timestamp", "_key", "value"]
 
 
 def written(root: Path, config: Mapping[str, str]) -> list[Row]:
-    """Produce a batch without keys, one with keys and several partitions, and batches of one record; the records."""
+    """Produce a batch without keys, one with keys and several partitions, and batches of one
+    record; the records.
+    """
     Topic("plain", partitions=3, config=config, bootstrap_servers=str(root)).create()
     rows: list[Row] = []
     with Producer(bootstrap_servers=str(root), linger_ms=60_000) as producer:
         for batch, count in enumerate((300, 300, 1, 1)):
             for number in range(count):
                 key = b"k%d" % number if batch % 2 else None
-                row = (number % 3 if batch == 1 else 2, 1_700_000_000_000 + number, key, b"v" * (number % 200))
+                row = (
+                    number % 3 if batch == 1 else 2,
+                    1_700_000_000_000 + number,
+                    key,
+                    b"v" * (number % 200),
+                )
                 rows.append(row)
-                producer.produce("plain", row[3], key=row[2], partition=row[0], timestamp=row[1] or 0)
+                producer.produce(
+                    "plain", row[3], key=row[2], partition=row[0], timestamp=row[1] or 0
+                )
             assert producer.flush(60) == 0
     return rows
 
@@ -58,24 +67,35 @@ def by_duckdb(table: str) -> list[dict[str, Any]]:
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(f"LOAD '{extension}'")
     rows: list[dict[str, Any]] = (
-        connection.sql(f"SELECT {', '.join(COLUMNS)} FROM delta_scan('{table}')").to_arrow_table().to_pylist()
+        connection.sql(f"SELECT {', '.join(COLUMNS)} FROM delta_scan('{table}')")
+        .to_arrow_table()
+        .to_pylist()
     )
     return rows
 
 
 @pytest.mark.parametrize("time", ["CreateTime", "LogAppendTime"])
-@pytest.mark.parametrize("read", [by_pyarrow, by_delta_rs, by_polars, by_duckdb], ids=lambda read: read.__name__)
+@pytest.mark.parametrize(
+    "read", [by_pyarrow, by_delta_rs, by_polars, by_duckdb], ids=lambda read: read.__name__
+)
 def test_another_engine_reads_plain_files(
     tmp_path: Path, read: Callable[[str], list[dict[str, Any]]], time: str
 ) -> None:
     produced = written(tmp_path, {"message.timestamp.type": time})
     table = tmp_path / "topics" / "plain"
-    assert {pq.read_metadata(file).created_by.split()[0] for file in table.glob("*.parquet")} == {"deltaq"}
+    assert {pq.read_metadata(file).created_by.split()[0] for file in table.glob("*.parquet")} == {
+        "deltaq"
+    }
     found = []
     for row in read(str(table)):
         at = row["_timestamp"]
         found.append(
-            (row["_partition"], None if at is None else round(at.timestamp() * 1000), row["_key"], row["value"])
+            (
+                row["_partition"],
+                None if at is None else round(at.timestamp() * 1000),
+                row["_key"],
+                row["value"],
+            )
         )
     if time == "LogAppendTime":
         produced = [(partition, None, key, value) for partition, _, key, value in produced]

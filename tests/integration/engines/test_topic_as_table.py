@@ -45,7 +45,13 @@ def test_another_reader_sees_the_rows_of_an_untyped_topic(tmp_path):
         for number in range(200):
             headers = {"n": str(number)} if number % 2 else None
             value = None if number % 7 == 0 else f"v{number}"
-            producer.produce("events", value, key=f"k{number}", headers=headers, timestamp=1_700_000_000_000 + number)
+            producer.produce(
+                "events",
+                value,
+                key=f"k{number}",
+                headers=headers,
+                timestamp=1_700_000_000_000 + number,
+            )
     mine, theirs = topic.to_arrow(), foreign(tmp_path, "events")
     assert mine.num_rows == 200
     assert theirs.schema.names == mine.schema.names
@@ -76,9 +82,13 @@ def test_another_reader_sees_offsets_once_a_topic_is_compacted(tmp_path):
     before = topic.to_arrow()
     compact(open_store(str(tmp_path)), "events")
     assert topic.to_arrow().equals(before)
-    theirs = foreign(tmp_path, "events").sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    theirs = foreign(tmp_path, "events").sort_by(
+        [("_partition", "ascending"), ("_offset", "ascending")]
+    )
     assert theirs.select(["_partition", "_offset", "value"]).to_pylist() == [
-        {"_partition": p, "_offset": o, "value": f"v{2 * o + p}".encode()} for p in (0, 1) for o in range(25)
+        {"_partition": p, "_offset": o, "value": f"v{2 * o + p}".encode()}
+        for p in (0, 1)
+        for o in range(25)
     ]
 
 
@@ -88,7 +98,9 @@ def test_rows_produced_from_arrow_are_seen_by_another_reader(tmp_path):
     with Producer(bootstrap_servers=str(tmp_path)) as producer:
         assert producer.produce_arrow("events", table) == 100
     mine = topic.to_arrow()
-    assert sorted(mine["value"].to_pylist()) == sorted(value.encode() for value in table["value"].to_pylist())
+    assert sorted(mine["value"].to_pylist()) == sorted(
+        value.encode() for value in table["value"].to_pylist()
+    )
     assert unordered(foreign(tmp_path, "events")) == unordered(mine)
 
 
@@ -107,9 +119,15 @@ def test_a_deleted_topic_is_an_empty_table_to_another_reader(tmp_path):
 @pytest.mark.parametrize("partitions", [None, [1]])
 def test_settings_and_schema_are_stored_in_the_table(tmp_path, partitions):
     topic = Topic(
-        "orders", Order, partitions=4, config={"retention.ms": 5000}, bootstrap_servers=str(tmp_path)
+        "orders",
+        Order,
+        partitions=4,
+        config={"retention.ms": 5000},
+        bootstrap_servers=str(tmp_path),
     ).create()
     table = deltalake.DeltaTable(str(tmp_path / "topics" / "orders"))
     properties = table.metadata().configuration
     assert (properties["deltaq.partitions"], properties["deltaq.retention.ms"]) == ("4", "5000")
-    assert [field.name for field in table.schema().fields] == topic.to_arrow(partitions).schema.names
+    assert [field.name for field in table.schema().fields] == topic.to_arrow(
+        partitions
+    ).schema.names

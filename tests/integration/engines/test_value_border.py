@@ -1,5 +1,6 @@
-"""Foreign values at the border of a table: what is accepted is read back equal by every reader, and what is refused is
-refused before the commit, with row and field. Compared with plain Python."""
+"""Foreign values at the border of a table: what is accepted is read back equal by every reader, and
+what is refused is refused before the commit, with row and field. Compared with plain Python.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,15 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deltaq import Consumer, InvalidConfig, InvalidValue, KafkaException, Producer, Topic, TopicPartition
+from deltaq import (
+    Consumer,
+    InvalidConfig,
+    InvalidValue,
+    KafkaException,
+    Producer,
+    Topic,
+    TopicPartition,
+)
 from deltaq.tools import from_arrow, from_file, from_pandas, from_polars, messages
 from tests.depth import depth
 from tests.doubles.unsound import append_unsound
@@ -37,11 +46,15 @@ FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 FEW = settings(
     max_examples=depth(15, 500),
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.function_scoped_fixture,
+    ],
 )
 
-# --- types, and values as they are stored: text as bytes, times and days as integers, decimals without their point,
-# maps as lists of pairs. Such a value need not be one that Python has. ---
+# --- types, and values as they are stored: text as bytes, times and days as integers, decimals
+# without their point, maps as lists of pairs. Such a value need not be one that Python has. ---
 
 SCALARS = [
     *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
@@ -60,7 +73,9 @@ def nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataTy
 
 
 def types(deep: int) -> st.SearchStrategy[pa.DataType]:
-    return st.sampled_from(SCALARS) if not deep else st.sampled_from(SCALARS) | nested(types(deep - 1))
+    return (
+        st.sampled_from(SCALARS) if not deep else st.sampled_from(SCALARS) | nested(types(deep - 1))
+    )
 
 
 def near(*edges: int) -> st.SearchStrategy[int]:
@@ -82,7 +97,11 @@ def _nested_values(kind: pa.DataType, *, sound: bool) -> st.SearchStrategy[Any]:
     return st.lists(st.tuples(keys, stored(kind.item_type, sound=sound)), max_size=2)
 
 
-TEXTS = st.text(max_size=3).map(str.encode) | st.binary(max_size=2) | st.sampled_from([b"\xfc", b"\xed\xa0\x80", b""])
+TEXTS = (
+    st.text(max_size=3).map(str.encode)
+    | st.binary(max_size=2)
+    | st.sampled_from([b"\xfc", b"\xed\xa0\x80", b""])
+)
 
 
 def _scalar_values(kind: pa.DataType) -> st.SearchStrategy[Any]:
@@ -114,11 +133,15 @@ def is_sound(kind: pa.DataType, value: Any) -> bool:
 
 
 def plain(kind: pa.DataType, value: Any) -> Any:
-    """The value in plain Python. Raises ValueError or OverflowError for one that it does not have."""
+    """The value in plain Python. Raises ValueError or OverflowError for one that it does not
+    have.
+    """
     if value is None:
         return None
     if pa.types.is_struct(kind):
-        return {field.name: plain(field.type, each) for field, each in zip(kind, value, strict=True)}
+        return {
+            field.name: plain(field.type, each) for field, each in zip(kind, value, strict=True)
+        }
     if pa.types.is_list(kind):
         return [plain(kind.value_type, each) for each in value]
     if pa.types.is_map(kind):
@@ -138,11 +161,19 @@ def plain(kind: pa.DataType, value: Any) -> Any:
 
 
 def array_of(kind: pa.DataType, values: list[Any], *, large: bool = False) -> pa.Array:
-    """Stored values as an array that nothing has checked; with `large`, of the types with offsets of 64 bits."""
+    """Stored values as an array that nothing has checked; with `large`, of the types with offsets
+    of 64 bits.
+    """
     is_null = pa.array([value is None for value in values], pa.bool_())
     if pa.types.is_struct(kind):
-        columns = [[None if value is None else value[at] for value in values] for at in range(kind.num_fields)]
-        children = [array_of(field.type, each, large=large) for field, each in zip(kind, columns, strict=True)]
+        columns = [
+            [None if value is None else value[at] for value in values]
+            for at in range(kind.num_fields)
+        ]
+        children = [
+            array_of(field.type, each, large=large)
+            for field, each in zip(kind, columns, strict=True)
+        ]
         return pa.StructArray.from_arrays(children, [field.name for field in kind], mask=is_null)
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         lengths = [len(value or ()) for value in values]
@@ -151,23 +182,37 @@ def array_of(kind: pa.DataType, values: list[Any], *, large: bool = False) -> pa
         if pa.types.is_list(kind):
             elements = array_of(kind.value_type, items, large=large)
             of_lists = pa.LargeListArray if large else pa.ListArray
-            return of_lists.from_arrays(pa.array(ends, pa.int64() if large else pa.int32()), elements, mask=is_null)
-        keys, each = array_of(pa.string(), [key for key, _ in items]), array_of(kind.item_type, [v for _, v in items])
+            return of_lists.from_arrays(
+                pa.array(ends, pa.int64() if large else pa.int32()), elements, mask=is_null
+            )
+        keys, each = (
+            array_of(pa.string(), [key for key, _ in items]),
+            array_of(kind.item_type, [v for _, v in items]),
+        )
         lists = pa.ListArray.from_arrays(
-            pa.array(ends, pa.int32()), pa.StructArray.from_arrays([keys, each], ["key", "value"]), mask=is_null
+            pa.array(ends, pa.int32()),
+            pa.StructArray.from_arrays([keys, each], ["key", "value"]),
+            mask=is_null,
         )
         offsets, validity = lists.buffers()[1], lists.buffers()[0]
         entries = pa.StructArray.from_arrays(
             [keys, each], fields=[pa.field("key", pa.string(), False), kind.item_field]
         )
         return pa.Array.from_buffers(
-            pa.map_(keys.type, pa.field("value", each.type)), len(values), [validity, offsets], children=[entries]
+            pa.map_(keys.type, pa.field("value", each.type)),
+            len(values),
+            [validity, offsets],
+            children=[entries],
         )
     if kind == pa.string():
         texts = pa.array(values, pa.large_binary() if large else pa.binary())
-        return pa.Array.from_buffers(pa.large_string() if large else kind, len(values), texts.buffers())
+        return pa.Array.from_buffers(
+            pa.large_string() if large else kind, len(values), texts.buffers()
+        )
     if pa.types.is_decimal(kind):
-        digits = pa.array([None if value is None else Decimal(value) for value in values], pa.decimal128(38, 0))
+        digits = pa.array(
+            [None if value is None else Decimal(value) for value in values], pa.decimal128(38, 0)
+        )
         return pa.Array.from_buffers(kind, len(values), digits.buffers())
     numbers = {TIME: pa.int64(), pa.date32(): pa.int32()}
     return pa.array(values, numbers.get(kind, kind)).cast(kind)
@@ -184,7 +229,9 @@ def columns(draw: st.DrawFn, *, sound: bool = False) -> tuple[pa.DataType, list[
 
 
 def table_of(kind: pa.DataType, values: list[Any], *, large: bool = False) -> pa.Table:
-    return pa.table({"n": pa.array(range(len(values)), pa.int64()), "c": array_of(kind, values, large=large)})
+    return pa.table(
+        {"n": pa.array(range(len(values)), pa.int64()), "c": array_of(kind, values, large=large)}
+    )
 
 
 def by_dict(topic: Topic, kind: pa.DataType, values: list[Any]) -> None:
@@ -213,7 +260,10 @@ def by_frame_of_arrow(topic: Topic, kind: pa.DataType, values: list[Any]) -> Non
 def by_pandas(topic: Topic, kind: pa.DataType, values: list[Any]) -> None:
     table = table_of(kind, values)
     from_pandas(
-        topic, pd.DataFrame({name: pd.Series(pd.arrays.ArrowExtensionArray(table[name])) for name in ("n", "c")})
+        topic,
+        pd.DataFrame(
+            {name: pd.Series(pd.arrays.ArrowExtensionArray(table[name])) for name in ("n", "c")}
+        ),
     )
 
 
@@ -273,7 +323,9 @@ WAYS_OUT: list[Callable[[Topic, int], list[Any]]] = [by_consumer, by_batches, by
 
 
 def of_engine(table: pa.Table) -> list[Any]:
-    rows = sorted(table.select(["n", "c"]).to_pylist(maps_as_pydicts="strict"), key=operator.itemgetter("n"))
+    rows = sorted(
+        table.select(["n", "c"]).to_pylist(maps_as_pydicts="strict"), key=operator.itemgetter("n")
+    )
     return [row["c"] for row in rows]
 
 
@@ -300,7 +352,9 @@ def with_maps_as_dicts(kind: pa.DataType, value: Any) -> Any:
     if value is None:
         return None
     if pa.types.is_map(kind):
-        pairs = value.items() if isinstance(value, dict) else [tuple(pair.values()) for pair in value]
+        pairs = (
+            value.items() if isinstance(value, dict) else [tuple(pair.values()) for pair in value]
+        )
         return {key: with_maps_as_dicts(kind.item_type, each) for key, each in pairs}
     if pa.types.is_list(kind):
         return [with_maps_as_dicts(kind.value_type, each) for each in value]
@@ -320,10 +374,14 @@ def is_named(error: InvalidValue, rows: list[int]) -> bool:
     return field.startswith("c") and any(field.endswith(f"[{row}]") for row in rows)
 
 
-@pytest.mark.parametrize("way", WAYS_IN, ids=["table", "large types", "categories", "from_arrow", "pandas", "parquet"])
+@pytest.mark.parametrize(
+    "way", WAYS_IN, ids=["table", "large types", "categories", "from_arrow", "pandas", "parquet"]
+)
 @FEW
 @given(column=columns())
-def test_accepted_is_read_back_equal_and_refused_is_refused_with_row_and_field(memory_root, way, column):
+def test_accepted_is_read_back_equal_and_refused_is_refused_with_row_and_field(
+    memory_root, way, column
+):
     kind, values = column
     wrong = [row for row, value in enumerate(values) if not is_sound(kind, value)]
     topic = new_topic(memory_root, kind)
@@ -358,7 +416,9 @@ def test_other_engines_read_the_same(local_root, column):
     by_arrow(topic, kind, values)
     expected = comparable([plain(kind, value) for value in values])
     for read in (by_delta_rs, by_polars, by_duckdb):
-        assert comparable([with_maps_as_dicts(kind, value) for value in read(topic)]) == expected, read
+        assert comparable([with_maps_as_dicts(kind, value) for value in read(topic)]) == expected, (
+            read
+        )
 
 
 @FEW
@@ -380,11 +440,16 @@ def test_what_is_stored_already_hurts_only_itself(memory_root, column):
 
 
 def has_only_long_decimals(kind: pa.DataType, value: Any) -> bool:
-    """Whether the value is at fault only for its decimals, which Python returns with more digits."""
+    """Whether the value is at fault only for its decimals, which Python returns with more
+    digits.
+    """
     if value is None or pa.types.is_decimal(kind):
         return True
     if pa.types.is_struct(kind):
-        return all(has_only_long_decimals(field.type, each) for field, each in zip(kind, value, strict=True))
+        return all(
+            has_only_long_decimals(field.type, each)
+            for field, each in zip(kind, value, strict=True)
+        )
     if pa.types.is_list(kind):
         return all(has_only_long_decimals(kind.value_type, each) for each in value)
     if pa.types.is_map(kind):
@@ -398,10 +463,20 @@ def has_only_long_decimals(kind: pa.DataType, value: Any) -> bool:
 
 
 @FEW
-@given(st.lists(st.lists(st.tuples(TEXTS, st.none() | st.binary(max_size=2)), max_size=2), min_size=1, max_size=3))
+@given(
+    st.lists(
+        st.lists(st.tuples(TEXTS, st.none() | st.binary(max_size=2)), max_size=2),
+        min_size=1,
+        max_size=3,
+    )
+)
 def test_headers_are_read_back_equal_or_refused(memory_root, headers):
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    wrong = [row for row, pairs in enumerate(headers) if not all(is_sound(pa.string(), name) for name, _ in pairs)]
+    wrong = [
+        row
+        for row, pairs in enumerate(headers)
+        if not all(is_sound(pa.string(), name) for name, _ in pairs)
+    ]
     name = "h" + uuid.uuid4().hex
     table = pa.table({"value": [b"v"] * len(headers), "headers": array_of(kind, headers)})
     topic = Topic(name, bootstrap_servers=memory_root).create()
@@ -412,12 +487,16 @@ def test_headers_are_read_back_equal_or_refused(memory_root, headers):
             assert any(f"[{row}]" in str(refused.value) for row in wrong)
         else:
             producer.produce_arrow(name, table)
-    expected = [] if wrong else [[(key.decode(), content) for key, content in pairs] for pairs in headers]
+    expected = (
+        [] if wrong else [[(key.decode(), content) for key, content in pairs] for pairs in headers]
+    )
     assert [record.headers for record in messages(topic)] == expected
 
 
 @FEW
-@given(st.lists(st.uuids() | st.dates() | st.text(max_size=2), min_size=1, max_size=3), st.booleans())
+@given(
+    st.lists(st.uuids() | st.dates() | st.text(max_size=2), min_size=1, max_size=3), st.booleans()
+)
 def test_python_objects_of_a_frame_are_refused(memory_root, objects, typed):
     frame = pl.DataFrame({"n": range(len(objects)), "c": pl.Series(objects, dtype=pl.Object)})
     schema = pa.schema([("n", pa.int64()), ("c", pa.binary())]) if typed else None
@@ -434,7 +513,10 @@ def test_a_line_of_json_is_read_back_equal_or_the_file_is_refused(memory_root, t
     topic = new_topic(memory_root, kind)
     path = tmp_path / "x.jsonl"
     try:
-        lines = [json.dumps({"n": number, "c": plain(kind, value)}) for number, value in enumerate(values)]
+        lines = [
+            json.dumps({"n": number, "c": plain(kind, value)})
+            for number, value in enumerate(values)
+        ]
     except TypeError:  # JSON has no times, bytes and decimals
         return
     path.write_text("".join(line + "\n" for line in lines))
@@ -443,4 +525,6 @@ def test_a_line_of_json_is_read_back_equal_or_the_file_is_refused(memory_root, t
     except (InvalidValue, InvalidConfig):
         assert topic.to_arrow().num_rows == 0
     else:
-        assert comparable(by_rows(topic, len(values))) == comparable([plain(kind, value) for value in values])
+        assert comparable(by_rows(topic, len(values))) == comparable(
+            [plain(kind, value) for value in values]
+        )

@@ -18,7 +18,16 @@ from minio import Minio, MinioAdmin
 from minio.credentials.providers import StaticProvider
 
 import deltaq
-from deltaq import AdminClient, Consumer, KafkaError, NewTopic, Producer, Topic, TopicPartition, Unavailable
+from deltaq import (
+    AdminClient,
+    Consumer,
+    KafkaError,
+    NewTopic,
+    Producer,
+    Topic,
+    TopicPartition,
+    Unavailable,
+)
 from deltaq.maintenance import background
 from deltaq.maintenance.run import run
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
@@ -39,7 +48,11 @@ pytestmark = pytest.mark.s3_server
 
 CLUELESS = {"store.access_key_id": "unknown-user", "store.secret_access_key": "not-a-secret-at-all"}
 READY = replace(
-    DEFAULT_SETTINGS, checkpoint_interval=5, checkpoint_rest_s=0.0, background_interval_s=0.0, merge_files=4
+    DEFAULT_SETTINGS,
+    checkpoint_interval=5,
+    checkpoint_rest_s=0.0,
+    background_interval_s=0.0,
+    merge_files=4,
 )
 LARGE = 17 * 1024 * 1024  # sent in parts
 
@@ -53,7 +66,9 @@ class Server:
     admin: MinioAdmin
 
     def policies(self) -> dict[str, Any]:
-        """All named policies, each with its lists in order: MinIO returns them in another one each time."""
+        """All named policies, each with its lists in order: MinIO returns them in another one each
+        time.
+        """
         found: dict[str, Any] = in_order(json.loads(self.admin.policy_list()))
         return found
 
@@ -69,10 +84,16 @@ class Server:
 @pytest.fixture(scope="module")
 def server() -> Server:
     if os.environ.get("DELTAQ_TEST_S3_SERVER") != "minio":
-        pytest.skip("named policies and users are MinIO's own; other servers have none that can be made here")
+        pytest.skip(
+            "named policies and users are MinIO's own; other servers have none that can be made "
+            "here"
+        )
     address = urlsplit(os.environ["DELTAQ_TEST_S3_ENDPOINT"])
     keys = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
-    about: dict[str, Any] = {"credentials": StaticProvider(*keys), "secure": address.scheme == "https"}
+    about: dict[str, Any] = {
+        "credentials": StaticProvider(*keys),
+        "secure": address.scheme == "https",
+    }
     conf = {
         "store.endpoint": address.geturl(),
         "store.region": "us-east-1",
@@ -80,7 +101,9 @@ def server() -> Server:
         "store.secret_access_key": keys[1],
     }
     return Server(
-        conf, Minio(address.netloc, region="us-east-1", **about), MinioAdmin(endpoint=address.netloc, **about)
+        conf,
+        Minio(address.netloc, region="us-east-1", **about),
+        MinioAdmin(endpoint=address.netloc, **about),
     )
 
 
@@ -132,9 +155,12 @@ def produce(root: Root, role: str, *values: bytes, **more: Any) -> list[KafkaErr
 
 
 def refused(store: Store, key: str) -> set[str]:
-    """Which operations on an object like `key` the store refuses. A create is of one that is not there."""
+    """Which operations on an object like `key` the store refuses. A create is of one that is not
+    there.
+    """
     folder, _, name = key.rpartition("/")
-    # The first character differs for certain: names of data files begin with any digit of a random number.
+    # The first character differs for certain: names of data files begin with any digit of a random
+    # number.
     absent = ("8" if name[0] == "9" else "9") + name[1:]
     found: set[str] = set()
     for operation, call in {
@@ -149,12 +175,15 @@ def refused(store: Store, key: str) -> set[str]:
     return found
 
 
-# --- setting up ------------------------------------------------------------------------------------------------------
+# --- setting up
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_first_setup_makes_the_bucket_and_the_policies(root: Root, server: Server) -> None:
     assert (root.done.bucket, root.done.abort_rule) == ("made", "not needed")
-    assert [(policy.role, policy.outcome) for policy in root.done.policies] == [(role, "made") for role in ROLES]
+    assert [(policy.role, policy.outcome) for policy in root.done.policies] == [
+        (role, "made") for role in ROLES
+    ]
     assert server.s3.bucket_exists(root.url.split("/")[2])
     assert {policy.name for policy in root.done.policies} <= server.policies().keys()
 
@@ -168,7 +197,9 @@ def test_a_second_setup_changes_nothing(root: Root, server: Server) -> None:
     again = deltaq.setup(root.url, server.conf)
     assert (again.bucket, again.abort_rule) == ("there", "not needed")
     assert [policy.outcome for policy in again.policies] == ["there"] * 3
-    assert [policy.document for policy in again.policies] == [policy.document for policy in root.done.policies]
+    assert [policy.document for policy in again.policies] == [
+        policy.document for policy in root.done.policies
+    ]
     assert ours(server.policies()) == before
     assert len(before) == 3
     assert list(root.store("root").list("")) == [], "the probe's object is gone"
@@ -184,7 +215,9 @@ def test_a_differing_policy_of_ours_is_replaced_and_reported(root: Root, server:
 
 def test_setup_names_the_step_that_was_refused(root: Root, server: Server) -> None:
     fresh = f"s3://roles-{uuid.uuid4().hex[:12]}"
-    with pytest.raises(Unavailable, match=r"could not check whether the bucket exists: .*administrator") as error:
+    with pytest.raises(
+        Unavailable, match=r"could not check whether the bucket exists: .*administrator"
+    ) as error:
         deltaq.setup(fresh, {**server.conf, **CLUELESS})
     assert not error.value.args[0].retriable()
     assert CLUELESS["store.secret_access_key"] not in str(error.value)
@@ -196,7 +229,8 @@ def test_setup_names_the_step_that_was_refused(root: Root, server: Server) -> No
     assert not server.s3.bucket_exists(fresh.removeprefix("s3://"))
 
 
-# --- reader ----------------------------------------------------------------------------------------------------------
+# --- reader
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_reader_reads_commits_and_resumes(root: Root) -> None:
@@ -223,8 +257,17 @@ def test_a_reader_cannot_write_to_a_topic(root: Root) -> None:
     (future,) = AdminClient(root.client("reader")).create_topics([NewTopic("new")]).values()
     with pytest.raises(Unavailable, match="403"):
         future.result(30)
-    data, *_ = (entry.key for entry in root.store("root").list("topics/t/") if entry.key.endswith(".parquet"))
-    for key in (data, f"{topic_log('t')}{0:020d}.json", "_deltaq/clock", "topics/t/_deltaq/log_start/1"):
+    data, *_ = (
+        entry.key
+        for entry in root.store("root").list("topics/t/")
+        if entry.key.endswith(".parquet")
+    )
+    for key in (
+        data,
+        f"{topic_log('t')}{0:020d}.json",
+        "_deltaq/clock",
+        "topics/t/_deltaq/log_start/1",
+    ):
         assert refused(root.store("reader"), key) == {"put", "create", "delete"}
     group_entry = f"groups/billing/_delta_log/{0:020d}.json"
     root.store("root").create(group_entry, b"x")
@@ -232,27 +275,42 @@ def test_a_reader_cannot_write_to_a_topic(root: Root) -> None:
     probe(root.store("reader"))
 
 
-def test_a_reader_without_write_statements_still_reads_by_assignment(root: Root, server: Server) -> None:
+def test_a_reader_without_write_statements_still_reads_by_assignment(
+    root: Root, server: Server
+) -> None:
     assert produce(root, "root", b"one", b"two") == [None, None]
     document = json.loads(root.done.policy("reader").document)
     document["Statement"] = [
-        statement for statement in document["Statement"] if statement["Sid"] in {"ListRoot", "ReadRoot"}
+        statement
+        for statement in document["Statement"]
+        if statement["Sid"] in {"ListRoot", "ReadRoot"}
     ]
     name = f"only-reads-{uuid.uuid4().hex[:12]}"
     server.admin.policy_add(name, policy=document)
-    conf = {"bootstrap.servers": root.url, **server.user(name), "group.id": "none", "enable.auto.commit": False}
+    conf = {
+        "bootstrap.servers": root.url,
+        **server.user(name),
+        "group.id": "none",
+        "enable.auto.commit": False,
+    }
     with Consumer(conf) as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
         assert [message.value() for message in drain(consumer, 2)] == [b"one", b"two"]
     assert not list(root.store("root").list("groups/"))
 
 
-# --- producer --------------------------------------------------------------------------------------------------------
+# --- producer
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_producer_makes_its_topic_and_writes_to_it(root: Root) -> None:
-    assert produce(root, "producer", b"one", b"two", **{"maintenance.enable": False}) == [None, None]
-    with Consumer(root.client("reader", **{"group.id": "g", "auto.offset.reset": "earliest"})) as consumer:
+    assert produce(root, "producer", b"one", b"two", **{"maintenance.enable": False}) == [
+        None,
+        None,
+    ]
+    with Consumer(
+        root.client("reader", **{"group.id": "g", "auto.offset.reset": "earliest"})
+    ) as consumer:
         consumer.subscribe(["t"])
         assert [message.value() for message in drain(consumer, 2)] == [b"one", b"two"]
 
@@ -265,13 +323,26 @@ def test_a_producer_uploads_a_file_in_parts(root: Root) -> None:
 
 def test_a_producer_cannot_delete_data_or_write_group_and_maintenance_objects(root: Root) -> None:
     assert produce(root, "producer", b"one", **{"maintenance.enable": False}) == [None]
-    data, *_ = (entry.key for entry in root.store("root").list("topics/t/") if entry.key.endswith(".parquet"))
+    data, *_ = (
+        entry.key
+        for entry in root.store("root").list("topics/t/")
+        if entry.key.endswith(".parquet")
+    )
     log = topic_log("t")
     for key in (data, f"{log}{0:020d}.json", checkpoint_file(log, 5), last_checkpoint(log)):
         assert "delete" in refused(root.store("producer"), key)
-    for key in (f"groups/g/_delta_log/{0:020d}.json", "groups/g/_members/m", clock_key(), root_claim_key(1)):
+    for key in (
+        f"groups/g/_delta_log/{0:020d}.json",
+        "groups/g/_members/m",
+        clock_key(),
+        root_claim_key(1),
+    ):
         assert refused(root.store("producer"), key) == {"put", "create", "delete"}
-    assert refused(root.store("producer"), log_start_marker(topic_folder("t"), 1)) == {"put", "create", "delete"}
+    assert refused(root.store("producer"), log_start_marker(topic_folder("t"), 1)) == {
+        "put",
+        "create",
+        "delete",
+    }
     root.store("producer").put(checkpoint_file(log, 5), b"x")
     root.store("producer").put(last_checkpoint(log), b"x")
     probe(root.store("producer"))
@@ -282,14 +353,24 @@ def test_refused_maintenance_in_a_producer_is_logged_once_and_messages_go_on(
     root: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     care = background.BackgroundTopicMaintenance
-    monkeypatch.setattr("deltaq.maintenance.background.BackgroundTopicMaintenance", partial(care, settings=READY))
+    monkeypatch.setattr(
+        "deltaq.maintenance.background.BackgroundTopicMaintenance", partial(care, settings=READY)
+    )
     reports: list[KafkaError | None] = []
 
     def refusals() -> list[logging.LogRecord]:
-        return [record for record in caplog.records if record.getMessage().startswith("maintenance of topic 't'")]
+        return [
+            record
+            for record in caplog.records
+            if record.getMessage().startswith("maintenance of topic 't'")
+        ]
 
     def checkpoints() -> list[str]:
-        return [entry.key for entry in root.store("root").list("topics/t/") if "checkpoint.parquet" in entry.key]
+        return [
+            entry.key
+            for entry in root.store("root").list("topics/t/")
+            if "checkpoint.parquet" in entry.key
+        ]
 
     def has_come_so_far() -> bool:
         producer.produce("t", b"x", on_delivery=lambda error, _: reports.append(error))
@@ -307,7 +388,8 @@ def test_refused_maintenance_in_a_producer_is_logged_once_and_messages_go_on(
     assert not list(root.store("root").list("_deltaq/"))
 
 
-# --- maintainer ------------------------------------------------------------------------------------------------------
+# --- maintainer
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_maintainer_merges_and_removes_the_files_of_producers_and_readers(root: Root) -> None:
@@ -318,16 +400,25 @@ def test_a_maintainer_merges_and_removes_the_files_of_producers_and_readers(root
         consumer.subscribe(["t"])
         drain(consumer, 40)
     settings = replace(
-        READY, keep_entries_min=1, keep_entries_max=1, clean_up_grace_s=0.0, clean_up_interval_s=0.0, merge_files=32
+        READY,
+        keep_entries_min=1,
+        keep_entries_max=1,
+        clean_up_grace_s=0.0,
+        clean_up_interval_s=0.0,
+        merge_files=32,
     )
-    rounds = [run(root.url, once=True, conf=root.conf["maintainer"], settings=settings) for _ in range(2)]
+    rounds = [
+        run(root.url, once=True, conf=root.conf["maintainer"], settings=settings) for _ in range(2)
+    ]
     assert [done["failures"] for done in rounds] == [0, 0]
     assert sum(done["files merged"] for done in rounds) == 40
     assert sum(done["log objects deleted"] for done in rounds) > 30
     assert Topic("t", conf=root.client("reader")).to_arrow().column("value").to_pylist() == values
 
 
-def test_a_maintainer_administers_topics_and_touches_nothing_outside_of_the_root(root: Root, server: Server) -> None:
+def test_a_maintainer_administers_topics_and_touches_nothing_outside_of_the_root(
+    root: Root, server: Server
+) -> None:
     admin = AdminClient(root.client("maintainer"))
     (made,) = admin.create_topics([NewTopic("new", 2)]).values()
     made.result(30)
@@ -336,7 +427,11 @@ def test_a_maintainer_administers_topics_and_touches_nothing_outside_of_the_root
     bucket = root.url.split("/")[2]
     for outside in (f"s3://{bucket}/prod/b", f"s3://{bucket}/prod", f"s3://{bucket}"):
         for role in ROLES:
-            assert refused(root.store(role, outside), "topics/t/x.parquet") == {"put", "create", "delete"}
+            assert refused(root.store(role, outside), "topics/t/x.parquet") == {
+                "put",
+                "create",
+                "delete",
+            }
             with pytest.raises(StoreRefused, match="403"):
                 root.store(role, outside).get("topics/t/x.parquet")
             with pytest.raises(StoreRefused, match="403"):

@@ -36,10 +36,15 @@ from deltaq.testing import Fault, FaultyStore, Rule
 from tests.servers.local_server import free_port
 
 SECRET = "planted-secret-access-key"
-KEYS = {"store.access_key_id": "planted-access-key-id", "store.secret_access_key": SECRET, "store.region": "us-east-1"}
+KEYS = {
+    "store.access_key_id": "planted-access-key-id",
+    "store.secret_access_key": SECRET,
+    "store.region": "us-east-1",
+}
 SPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 EXPIRES_LOGS = (
-    f'<LifecycleConfiguration xmlns="{SPACE}"><Rule><ID>logs</ID><Filter><Prefix>logs/</Prefix></Filter>'
+    "<LifecycleConfiguration"
+    f' xmlns="{SPACE}"><Rule><ID>logs</ID><Filter><Prefix>logs/</Prefix></Filter>'
     "<Status>Enabled</Status><Expiration><Days>3</Days></Expiration></Rule></LifecycleConfiguration>"
 )
 
@@ -69,15 +74,20 @@ def ask(method: str, url: str, body: str = "") -> str:
     return text
 
 
-# --- a bucket --------------------------------------------------------------------------------------------------------
+# --- a bucket
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.s3
-def test_a_bucket_is_made_with_its_rule_and_the_policies_are_returned(endpoint: str, bucket: str) -> None:
+def test_a_bucket_is_made_with_its_rule_and_the_policies_are_returned(
+    endpoint: str, bucket: str
+) -> None:
     conf = {"store.endpoint": endpoint, **KEYS}
     done = deltaq.setup(f"s3://{bucket}/prod", conf)
     assert (done.root, done.bucket, done.abort_rule) == (f"s3://{bucket}/prod", "made", "made")
-    assert [(policy.role, policy.outcome) for policy in done.policies] == [(role, "left to you") for role in ROLES]
+    assert [(policy.role, policy.outcome) for policy in done.policies] == [
+        (role, "left to you") for role in ROLES
+    ]
     expected = role_policies(done.root, bucket, "prod", "aws")
     assert {policy.role: json.loads(policy.document) for policy in done.policies} == expected
     rules = ask("GET", f"{endpoint}/{bucket}?lifecycle")
@@ -124,7 +134,11 @@ def test_endpoint_and_credentials_come_from_the_environment_too(
 @pytest.mark.fault("K5")
 def test_neither_the_result_nor_an_error_shows_the_keys(endpoint: str, bucket: str) -> None:
     done = deltaq.setup(f"s3://{bucket}/prod", {"store.endpoint": endpoint, **KEYS})
-    away = {"store.endpoint": f"http://127.0.0.1:{free_port()}", "store.connect_timeout_ms": 300, **KEYS}
+    away = {
+        "store.endpoint": f"http://127.0.0.1:{free_port()}",
+        "store.connect_timeout_ms": 300,
+        **KEYS,
+    }
     with pytest.raises(Unavailable, match="could not check whether the bucket exists") as error:
         deltaq.setup(f"s3://{bucket}", away)
     assert error.value.args[0].retriable()
@@ -158,7 +172,9 @@ def certificate() -> tuple[str, str]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -167,7 +183,9 @@ def certificate() -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def secure_endpoint(certificate: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def secure_endpoint(
+    certificate: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     pem = tmp_path_factory.mktemp("tls") / "server.pem"
     pem.write_text("".join(certificate))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -220,11 +238,18 @@ def test_the_bucket_is_looked_up_at_the_endpoint_of_the_clients(
 ) -> None:
     keys = {"access_key_id": "planted-key-id", "secret_access_key": SECRET}
     admin = BucketAdmin("s3://events", "events", object_settings("s3", {**keys, **options}, {}))
-    assert admin._client._base_url.build(method="GET", region=admin.region, bucket_name="events").geturl() == address
+    assert (
+        admin._client._base_url.build(
+            method="GET", region=admin.region, bucket_name="events"
+        ).geturl()
+        == address
+    )
     assert admin.is_aws == is_aws
 
 
-def test_missing_credentials_raise_an_error_that_says_where_to_put_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_raise_an_error_that_says_where_to_put_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     # Where a container asks for those of its role: nothing answers there.
@@ -235,7 +260,10 @@ def test_missing_credentials_raise_an_error_that_says_where_to_put_them(monkeypa
 
 def test_setup_prints_a_line_for_each_part_it_made() -> None:
     done = bucket_setup.BucketSetup(
-        "s3://b", "made", "there", (bucket_setup.RolePolicy("reader", "deltaq-reader-b", "{}", "left to you"),)
+        "s3://b",
+        "made",
+        "there",
+        (bucket_setup.RolePolicy("reader", "deltaq-reader-b", "{}", "left to you"),),
     )
     assert [line.strip() for line in str(done).splitlines()] == [
         "s3://b",
@@ -246,7 +274,8 @@ def test_setup_prints_a_line_for_each_part_it_made() -> None:
     assert done.policy("reader").document == "{}"
 
 
-# --- other roots -----------------------------------------------------------------------------------------------------
+# --- other roots
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_is_made_and_found_the_next_time(tmp_path: Path) -> None:
@@ -257,12 +286,18 @@ def test_a_folder_is_made_and_found_the_next_time(tmp_path: Path) -> None:
 
 
 def test_a_memory_root_needs_no_setup_but_is_probed(memory_root: str) -> None:
-    assert deltaq.setup(memory_root) == bucket_setup.BucketSetup(memory_root, "not needed", "not needed")
+    assert deltaq.setup(memory_root) == bucket_setup.BucketSetup(
+        memory_root, "not needed", "not needed"
+    )
 
 
-def test_a_store_that_ignores_create_if_absent_is_refused(memory_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_ignores_create_if_absent_is_refused(
+    memory_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def careless(*about: Any) -> FaultyStore:
-        return FaultyStore(open_root(*about), Rule("create", "*", Fault.ignored_condition(), times=None))
+        return FaultyStore(
+            open_root(*about), Rule("create", "*", Fault.ignored_condition(), times=None)
+        )
 
     monkeypatch.setattr("deltaq.store.bucket_setup.open_root", careless)
     with pytest.raises(UnsafeStore, match="If-None-Match"):
@@ -270,10 +305,18 @@ def test_a_store_that_ignores_create_if_absent_is_refused(memory_root: str, monk
 
 
 @pytest.mark.parametrize(
-    ("root", "tool"), [("gs://events/prod", "gcloud storage buckets create"), ("az://events", "az storage container")]
+    ("root", "tool"),
+    [
+        ("gs://events/prod", "gcloud storage buckets create"),
+        ("az://events", "az storage container"),
+    ],
 )
-def test_buckets_of_other_providers_are_refused_with_the_tool_that_makes_them(root: str, tool: str) -> None:
-    account = {"store.account_name": "a", "store.account_key": "Zm9v"} if root.startswith("az") else {}
+def test_buckets_of_other_providers_are_refused_with_the_tool_that_makes_them(
+    root: str, tool: str
+) -> None:
+    account = (
+        {"store.account_name": "a", "store.account_key": "Zm9v"} if root.startswith("az") else {}
+    )
     with pytest.raises(InvalidConfig, match=tool):
         deltaq.setup(root, account)
 
@@ -290,7 +333,9 @@ def test_buckets_of_other_providers_are_refused_with_the_tool_that_makes_them(ro
         ("s3://events", {"store.root_certificate": "no certificate", **KEYS}, "PEM"),
     ],
 )
-def test_unusable_arguments_are_refused_before_any_request(root: str, conf: dict[str, Any], reason: str) -> None:
+def test_unusable_arguments_are_refused_before_any_request(
+    root: str, conf: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(InvalidConfig, match=reason):
         deltaq.setup(root, conf)
 
@@ -305,7 +350,9 @@ try:
     deltaq.setup("s3://events", {"store.access_key_id": "planted", "store.secret_access_key": "planted"})
 except ImportError as error:
     print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+"""  # noqa: E501
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
     assert "pip install 'deltaq[minio]'" in done.stdout
     assert "planted" not in done.stdout + done.stderr

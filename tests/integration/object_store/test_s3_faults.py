@@ -1,7 +1,8 @@
-"""Producers, consumers and admin clients on a bucket whose server misbehaves: nothing lost, doubled or made up.
+"""Producers, consumers and admin clients on a bucket whose server misbehaves: nothing lost, doubled
+or made up.
 
-The clients are the real ones down to the HTTP library; the server is a process of its own that fails by rules, lists in
-pages of three keys, and tells what its faults did.
+The clients are the real ones down to the HTTP library; the server is a process of its own that
+fails by rules, lists in pages of three keys, and tells what its faults did.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def root(stub: S3Stub) -> Iterator[S3Root]:
     "rule",
     [
         HttpRule(fault="error_after", status=500, times=1, operation="create", key=ENTRY),
-        HttpRule(fault="error_after", status=503, code="SlowDown", times=1, operation="create", key=ENTRY),
+        HttpRule(
+            fault="error_after", status=503, code="SlowDown", times=1, operation="create", key=ENTRY
+        ),
         HttpRule(fault="reset_after", times=1, operation="create", key=ENTRY),
         HttpRule(fault="hang_after", times=1, operation="create", key=ENTRY),
     ],
@@ -118,7 +121,9 @@ def test_exactly_one_of_a_late_commit_and_its_retry_stands(root: S3Root) -> None
             if min(effects[Effect.LATE_WRITE_LANDED], effects[Effect.LATE_WRITE_REFUSED]) >= 3:
                 break
     assert effects[Effect.LATE_WRITE_LANDED] >= 3, "late writes that were the commit"
-    assert effects[Effect.LATE_WRITE_REFUSED] >= 3, "late writes that found the repetition in their place"
+    assert effects[Effect.LATE_WRITE_REFUSED] >= 3, (
+        "late writes that found the repetition in their place"
+    )
     assert sorted(root.entries()) == list(range(len(expected) + 1))
     assert root.stored() == {0: expected, 1: []}
 
@@ -126,7 +131,9 @@ def test_exactly_one_of_a_late_commit_and_its_retry_stands(root: S3Root) -> None
 def creates(root: S3Root) -> list[int]:
     """The slots of the log that were tried, in order."""
     asked = [
-        request for request in root.stub.requests() if request.operation == "create" and "_delta_log" in request.key
+        request
+        for request in root.stub.requests()
+        if request.operation == "create" and "_delta_log" in request.key
     ]
     return [int(request.key.rpartition("/")[2].removesuffix(".json")) for request in asked]
 
@@ -136,7 +143,9 @@ def creates(root: S3Root) -> list[int]:
 def test_a_refusal_of_a_free_slot_is_retried_in_the_same_slot(root: S3Root, status: int) -> None:
     with root.producer() as producer:
         produce(producer, "first")
-        root.stub.set_rules(HttpRule(fault="error_before", status=status, times=2, operation="create", key=ENTRY))
+        root.stub.set_rules(
+            HttpRule(fault="error_before", status=status, times=2, operation="create", key=ENTRY)
+        )
         root.stub.requests(clear=True)
         assert produce(producer, "second").values(acknowledged=True) == ["second"]
     assert creates(root) == [2, 2, 2]
@@ -146,12 +155,17 @@ def test_a_refusal_of_a_free_slot_is_retried_in_the_same_slot(root: S3Root, stat
 
 @pytest.mark.fault("P8")
 @pytest.mark.parametrize("fault", ["slow", "error_after", "reset_after"])
-def test_a_slot_taken_by_another_writer_moves_the_commit_to_the_next(root: S3Root, fault: Any) -> None:
+def test_a_slot_taken_by_another_writer_moves_the_commit_to_the_next(
+    root: S3Root, fault: Any
+) -> None:
     with root.producer("one") as one, root.producer("other") as other:
         produce(one, "first")
         produce(other, "second")
-        # `one` has not heard of slot 2 yet; where the answer is lost, what it does not hear is the refusal.
-        root.stub.set_rules(HttpRule(fault=fault, delay_ms=(0, 0), times=1, operation="create", key=ENTRY))
+        # `one` has not heard of slot 2 yet; where the answer is lost, what it does not hear is the
+        # refusal.
+        root.stub.set_rules(
+            HttpRule(fault=fault, delay_ms=(0, 0), times=1, operation="create", key=ENTRY)
+        )
         root.stub.requests(clear=True)
         assert produce(one, "third").values(acknowledged=True) == ["third"]
     assert creates(root) == [2, 3]
@@ -169,18 +183,37 @@ COMMIT_FAULTS: dict[Any, dict[str, Any]] = {
     "reset_before": {},
     "late_apply": {"status": 500, "delay_ms": (1, 20)},
 }
-STORM = [Effect.ANSWER_LOST, Effect.ERROR_BEFORE, Effect.LATE_WRITE_LANDED, Effect.LATE_WRITE_REFUSED]
+STORM = [
+    Effect.ANSWER_LOST,
+    Effect.ERROR_BEFORE,
+    Effect.LATE_WRITE_LANDED,
+    Effect.LATE_WRITE_REFUSED,
+]
 
 
 def under_fire(seed: int) -> list[HttpRule]:
     """About 35 % of the commits are hit; each kind of fault with its own dice."""
     faults = [
-        HttpRule(fault=fault, operation="create", key=ENTRY, probability=0.07, seed=seed * 10 + number, **more)
+        HttpRule(
+            fault=fault,
+            operation="create",
+            key=ENTRY,
+            probability=0.07,
+            seed=seed * 10 + number,
+            **more,
+        )
         for number, (fault, more) in enumerate(COMMIT_FAULTS.items())
     ]
     return [
         *faults,
-        HttpRule(fault="error_before", status=409, operation="create", key=ENTRY, probability=0.03, seed=seed),
+        HttpRule(
+            fault="error_before",
+            status=409,
+            operation="create",
+            key=ENTRY,
+            probability=0.03,
+            seed=seed,
+        ),
     ]
 
 
@@ -191,7 +224,9 @@ def write(root: S3Root, history: History, name: str) -> None:
             value = f"{name}:{number}"
             sending = history.send(name, "t", value, number % 2)
 
-            def reported(error: KafkaError | None, message: Message, sending: Any = sending) -> None:
+            def reported(
+                error: KafkaError | None, message: Message, sending: Any = sending
+            ) -> None:
                 if error is None:
                     sending.ok(partition=message.partition(), offset=message.offset())
                 else:
@@ -208,7 +243,8 @@ def test_several_writers_with_faults_write_every_record_once_and_in_order(stub: 
         root, history = S3Root(stub), History()
         stub.set_rules(*under_fire(seed))
         threads = [
-            threading.Thread(target=write, args=(root, history, f"{seed}-{writer}")) for writer in range(WRITERS)
+            threading.Thread(target=write, args=(root, history, f"{seed}-{writer}"))
+            for writer in range(WRITERS)
         ]
         for thread in threads:
             thread.start()
@@ -218,9 +254,13 @@ def test_several_writers_with_faults_write_every_record_once_and_in_order(stub: 
         polling = history.poll("reader")
         stored = root.stored()
         polling.ok(
-            ("t", partition, offset, value) for partition in stored for offset, value in enumerate(stored[partition])
+            ("t", partition, offset, value)
+            for partition in stored
+            for offset, value in enumerate(stored[partition])
         )
-        outcomes = Counter(operation.outcome for operation in history.operations if operation.kind == "send")
+        outcomes = Counter(
+            operation.outcome for operation in history.operations if operation.kind == "send"
+        )
         assert outcomes == {"ok": WRITERS * RECORDS}, f"seed {seed}"
         anomalies = check_history(history.operations, drained=True)
         assert not anomalies, f"seed {seed}:\n{report(anomalies)}"
@@ -266,7 +306,8 @@ def test_endless_throttling_is_bounded_in_requests_and_memory(root: S3Root) -> N
         with pytest.raises(QueueFull):
             producer.produce("t", "50", partition=0, on_delivery=reports)
         assert producer.flush(60) == 0
-        # Full jitter from 10 ms to 1 s, and one repetition by the client: some dozens of requests in two seconds.
+        # Full jitter from 10 ms to 1 s, and one repetition by the client: some dozens of requests
+        # in two seconds.
         assert 2 <= len(root.stub.requests()) <= 150
         assert {error.code() for error, _ in reports} == {KafkaError._MSG_TIMED_OUT}
         assert len(reports) == 50
@@ -279,7 +320,9 @@ def test_endless_throttling_is_bounded_in_requests_and_memory(root: S3Root) -> N
 
 
 @pytest.mark.fault("S2")
-def test_a_store_that_ignores_conditions_is_refused_by_name_and_gets_no_record(stub: S3Stub) -> None:
+def test_a_store_that_ignores_conditions_is_refused_by_name_and_gets_no_record(
+    stub: S3Stub,
+) -> None:
     stub.set_rules(HttpRule(fault="ignored_condition", operation="create"))
     stub.effects(clear=True)
     prefix = uuid.uuid4().hex
@@ -296,7 +339,9 @@ def test_a_store_that_ignores_conditions_is_refused_by_name_and_gets_no_record(s
 
 
 @pytest.mark.fault("P5", "P6", "P7", "P8")
-@pytest.mark.parametrize("fault", ["error_before", "error_after", "reset_after", "hang_after", "late_apply"])
+@pytest.mark.parametrize(
+    "fault", ["error_before", "error_after", "reset_after", "hang_after", "late_apply"]
+)
 def test_a_topic_is_created_and_deleted_once_despite_lost_answers(root: S3Root, fault: Any) -> None:
     entry = "*/topics/made/_delta_log/*"
     root.timeout_ms = IMPATIENT_MS if fault == "hang_after" else root.timeout_ms
@@ -312,7 +357,9 @@ def test_a_topic_is_created_and_deleted_once_despite_lost_answers(root: S3Root, 
 
 
 @pytest.mark.fault("P5", "P6", "P8")
-@pytest.mark.parametrize("fault", ["error_before", "error_after", "reset_after", "hang_after", "late_apply"])
+@pytest.mark.parametrize(
+    "fault", ["error_before", "error_after", "reset_after", "hang_after", "late_apply"]
+)
 def test_offsets_are_committed_despite_lost_answers(root: S3Root, fault: Any) -> None:
     root.timeout_ms = IMPATIENT_MS if fault == "hang_after" else root.timeout_ms
     with root.producer() as producer:
@@ -320,7 +367,9 @@ def test_offsets_are_committed_despite_lost_answers(root: S3Root, fault: Any) ->
     with root.consumer("reader", enable_auto_commit=False) as consumer:
         consumer.subscribe(["t"])
         values_read(consumer, 5)
-        root.stub.set_rules(HttpRule(fault=fault, operation="create", key="*/groups/g/_delta_log/*", times=1))
+        root.stub.set_rules(
+            HttpRule(fault=fault, operation="create", key="*/groups/g/_delta_log/*", times=1)
+        )
         consumer.commit(offsets=[TopicPartition("t", 0, 5)], asynchronous=False)
     eventually(lambda: sum(root.stub.effects().values()) == 1, "the fault")
     with root.consumer("other") as other:
@@ -337,7 +386,9 @@ def test_a_copy_to_another_root_survives_lost_answers(root: S3Root) -> None:
             produce(producer, f"value {number}", partition=number % 2)
     target = root.stub.conf(uuid.uuid4().hex, "deltaq", timeout_ms=root.timeout_ms, retries=1)
     root.stub.set_rules(
-        HttpRule(fault="error_after", status=503, code="SlowDown", times=3, operation="create", key=ENTRY)
+        HttpRule(
+            fault="error_after", status=503, code="SlowDown", times=3, operation="create", key=ENTRY
+        )
     )
     assert copy(root.conf(), target, bytes_at_once=1).failures == {}
     root.stub.set_rules()

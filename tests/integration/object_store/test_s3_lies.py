@@ -1,4 +1,6 @@
-"""Readers and writers on a bucket whose listings lie, whose answers are damaged, and whose credentials expire."""
+"""Readers and writers on a bucket whose listings lie, whose answers are damaged, and whose
+credentials expire.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ LISTS_THAT_LIE = {
     "the newest key left out": HttpRule(fault="stale_list", keys=1),
     "the five newest keys left out": HttpRule(fault="stale_list", keys=5),
     "pages twice, now and then": HttpRule(fault="repeated_page", probability=0.4),
-    "a page that is none, once": HttpRule(fault="error_before", status=200, body=PAGE, operation="list*", times=1),
+    "a page that is none, once": HttpRule(
+        fault="error_before", status=200, body=PAGE, operation="list*", times=1
+    ),
     "pages that are none, now and then": HttpRule(
         fault="error_before", status=200, body=PAGE, operation="list*", probability=0.2
     ),
@@ -89,9 +93,19 @@ def test_an_invalid_listing_is_not_taken_for_a_missing_topic(filled: S3Root) -> 
 @pytest.mark.fault("S4")
 @pytest.mark.parametrize("key", [ENTRY, DATA])
 @pytest.mark.parametrize("nth", [1, 4])
-def test_an_existing_object_that_is_denied_once_is_still_read(filled: S3Root, key: str, nth: int) -> None:
+def test_an_existing_object_that_is_denied_once_is_still_read(
+    filled: S3Root, key: str, nth: int
+) -> None:
     filled.stub.set_rules(
-        HttpRule(fault="error_before", status=404, code="NoSuchKey", operation="get*", key=key, nth=nth, times=1)
+        HttpRule(
+            fault="error_before",
+            status=404,
+            code="NoSuchKey",
+            operation="get*",
+            key=key,
+            nth=nth,
+            times=1,
+        )
     )
     with filled.consumer("reader") as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
@@ -101,8 +115,12 @@ def test_an_existing_object_that_is_denied_once_is_still_read(filled: S3Root, ke
 
 @pytest.mark.fault("S4")
 @pytest.mark.parametrize("key", ["*/_delta_log/*4.json", DATA])
-def test_a_listed_object_that_stays_denied_is_reported_and_never_skipped(filled: S3Root, key: str) -> None:
-    filled.stub.set_rules(HttpRule(fault="error_before", status=404, code="NoSuchKey", operation="get*", key=key))
+def test_a_listed_object_that_stays_denied_is_reported_and_never_skipped(
+    filled: S3Root, key: str
+) -> None:
+    filled.stub.set_rules(
+        HttpRule(fault="error_before", status=404, code="NoSuchKey", operation="get*", key=key)
+    )
     errors: list[KafkaError] = []
     with filled.consumer("reader", error_cb=errors.append) as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
@@ -117,7 +135,11 @@ def test_a_listed_object_that_stays_denied_is_reported_and_never_skipped(filled:
 
         eventually(is_reported, "an error")
         # A log entry is retried until it can be read; a data file is reported as damaged.
-        assert "4.json' and does not find it" in errors[0].str() if key != DATA else ".parquet" in errors[0].str()
+        assert (
+            "4.json' and does not find it" in errors[0].str()
+            if key != DATA
+            else ".parquet" in errors[0].str()
+        )
         filled.stub.set_rules()
         consumer.seek(TopicPartition("t", 0, 0))
         assert values_read(consumer, 10)[0] == TEN
@@ -148,7 +170,9 @@ def test_a_read_damaged_in_transit_is_repeated(filled: S3Root, kind: Any, key: s
 @pytest.mark.fault("B1", "B2")
 @pytest.mark.parametrize("kind", ["truncate", "flip_bit", "garbage"])
 @pytest.mark.parametrize("key", ["*/_delta_log/*4.json", DATA])
-def test_permanent_damage_is_reported_and_not_delivered(filled: S3Root, kind: Any, key: str) -> None:
+def test_permanent_damage_is_reported_and_not_delivered(
+    filled: S3Root, kind: Any, key: str
+) -> None:
     filled.stub.set_rules(damaging(kind, key=key))
     with filled.consumer("reader") as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
@@ -163,7 +187,9 @@ def test_permanent_damage_is_reported_and_not_delivered(filled: S3Root, kind: An
 
 @pytest.mark.fault("P6", "P15")
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_commit_with_lost_answer_and_one_damaged_read_is_acknowledged(root: S3Root, kind: Any) -> None:
+def test_a_commit_with_lost_answer_and_one_damaged_read_is_acknowledged(
+    root: S3Root, kind: Any
+) -> None:
     with root.producer() as producer:
         produce(producer, "first")
         root.stub.set_rules(
@@ -188,13 +214,19 @@ def test_expired_credentials_are_reported_and_renewed_ones_lose_nothing(root: S3
         root.stub.set_rules(expired)
         refused = produce(producer, "2", "3")
         assert [error.code() for error, _ in refused] == [KafkaError._TRANSPORT] * 2
-        assert all("ExpiredToken" in error.str() and "check the credentials" in error.str() for error, _ in refused)
+        assert all(
+            "ExpiredToken" in error.str() and "check the credentials" in error.str()
+            for error, _ in refused
+        )
         error = next_message(consumer).error()
         assert error is not None
         assert error.code() in {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
         assert root.stub.effects()[Effect.ERROR_BEFORE] >= 2
         root.stub.set_rules()
-        assert produce(producer, *refused.values(acknowledged=False)).values(acknowledged=True) == ["2", "3"]
+        assert produce(producer, *refused.values(acknowledged=False)).values(acknowledged=True) == [
+            "2",
+            "3",
+        ]
         assert values_read(consumer, 2)[0] == ["2", "3"]
         consumer.commit(asynchronous=False)
     assert root.stored() == {0: ["0", "1", "2", "3"], 1: []}
@@ -226,7 +258,9 @@ def test_credentials_renewed_by_a_container_are_used_without_failure(
         eventually(lambda: signed_by("FIRST"), "a request with the first key")
         root.stub.give_credentials("SECOND", soon)
         eventually(lambda: signed_by("SECOND"), "a request with the second key")
-        root.stub.set_rules(HttpRule(fault="error_before", status=403, code="ExpiredToken", access_key="FIRST"))
+        root.stub.set_rules(
+            HttpRule(fault="error_before", status=403, code="ExpiredToken", access_key="FIRST")
+        )
         assert signed_by("SECOND")
     assert root.stub.effects() == {}
     assert reports.values(acknowledged=False) == []

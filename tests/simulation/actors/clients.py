@@ -37,7 +37,9 @@ def token_in(error: KafkaError) -> str | None:
 
 
 class Sender:
-    """Produces its messages one after another, across restarts after kills; never sends a message twice."""
+    """Produces its messages one after another, across restarts after kills; never sends a message
+    twice.
+    """
 
     def __init__(self, harness: Harness, name: str, group_commit: str) -> None:
         self.name = name
@@ -84,7 +86,9 @@ class Sender:
         value = f"{self.name}:{self._sent}"
         self._sent += 1
         partition = harness.pick(harness.scenario.partitions) if harness.chance(0.7) else -1
-        sending = harness.history.send(machine.name, TOPIC, value, None if partition < 0 else partition)
+        sending = harness.history.send(
+            machine.name, TOPIC, value, None if partition < 0 else partition
+        )
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
@@ -129,7 +133,10 @@ class Reader:
             "auto.offset.reset": harness.scenario.reset,
         }
         with Consumer(conf, store=machine.store, clock=machine.clock) as consumer:
-            mine = [TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in range(harness.scenario.partitions)]
+            mine = [
+                TopicPartition(TOPIC, number, OFFSET_BEGINNING)
+                for number in range(harness.scenario.partitions)
+            ]
             harness.history.assign(machine.name, {(TOPIC, tp.partition): 0 for tp in mine})
             consumer.assign(mine)
             reached: dict[int, int] = {}
@@ -157,13 +164,17 @@ class Reader:
             if record.offset > expected and not harness.scenario.is_compacted:
                 harness.network.count("retention moved a reader")
                 if harness.scenario.reset == "error":
-                    harness.report_unexpected(f"{machine.name} was moved from {expected} to {record} without an error")
+                    harness.report_unexpected(
+                        f"{machine.name} was moved from {expected} to {record} without an error"
+                    )
             self._next[place] = record.offset + 1
 
     def _go(self, machine: Machine, consumer: Consumer, partition: int, offset: int) -> None:
         consumer.seek(TopicPartition(TOPIC, partition, offset))
         is_anywhere = offset == OFFSET_BEGINNING or self._harness.scenario.recreates
-        self._harness.history.seek(machine.name, {(TOPIC, partition): None if is_anywhere else offset})
+        self._harness.history.seek(
+            machine.name, {(TOPIC, partition): None if is_anywhere else offset}
+        )
         for place in [place for place in self._next if place[1] == partition]:
             del self._next[place]
             if not is_anywhere:
@@ -177,7 +188,9 @@ class Reader:
 
 
 def end(invocation: Invocation, error: KafkaException) -> None:
-    """End a failed operation: as `fail` if the client guarantees that it did not happen, otherwise as `info`."""
+    """End a failed operation: as `fail` if the client guarantees that it did not happen, otherwise
+    as `info`.
+    """
     if isinstance(error, Fenced | Unavailable) and not isinstance(error, OutcomeUnknown):
         invocation.fail(error)
     else:
@@ -206,9 +219,13 @@ def seen(message: Message) -> Seen:
 
 
 def poll_and_record(
-    harness: Harness, machine: Machine, consumer: Consumer, at_end: Callable[[int], object] = lambda partition: None
+    harness: Harness,
+    machine: Machine,
+    consumer: Consumer,
+    at_end: Callable[[int], object] = lambda partition: None,
 ) -> tuple[list[Seen], list[int]]:
-    """Poll, record the result, and report every error that no fault explains. `at_end` gets partitions at their end.
+    """Poll, record the result, and report every error that no fault explains. `at_end` gets
+    partitions at their end.
 
     Also the partitions in which the next record is gone, if the consumer reports that as an error.
     """

@@ -37,14 +37,18 @@ def inject_faults(harness: Harness) -> None:
             victim.suspend(harness.between(0.1, 8))
         elif what == 2 and scenario.sleeps:
             harness.network.count("a process was suspended for long")
-            victim.suspend(harness.between(HEAD_PROOF_S, 4 * HEAD_PROOF_S), machine=harness.chance(0.5))
+            victim.suspend(
+                harness.between(HEAD_PROOF_S, 4 * HEAD_PROOF_S), machine=harness.chance(0.5)
+            )
         elif what == 3 and scenario.wrong_clocks:
             harness.network.count("a clock jumped")
             victim.skew_s = harness.clock_error_s()
 
 
 def change_topic(harness: Harness) -> None:
-    """Delete the topic and create it again with the same number of partitions, or add partitions."""
+    """Delete the topic and create it again with the same number of partitions, or add
+    partitions.
+    """
     scenario, machine = harness.scenario, harness.world.machine("administrator")
     admin = AdminClient({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock)
     for _ in range(2):
@@ -58,13 +62,19 @@ def change_topic(harness: Harness) -> None:
                 machine.clock.sleep(harness.between(0, 3))
                 result_of(
                     machine,
-                    admin.create_topics([NewTopic(TOPIC, scenario.partitions, config=dict(scenario.topic))])[TOPIC],
+                    admin.create_topics(
+                        [NewTopic(TOPIC, scenario.partitions, config=dict(scenario.topic))]
+                    )[TOPIC],
                 )
             elif scenario.grows:
-                result_of(machine, admin.create_partitions([NewPartitions(TOPIC, scenario.partitions + 1)])[TOPIC])
+                result_of(
+                    machine,
+                    admin.create_partitions([NewPartitions(TOPIC, scenario.partitions + 1)])[TOPIC],
+                )
                 harness.network.count("partitions were added")
         except (KafkaException, ProcessKilled):
-            continue  # the outcome is unknown, or another process was faster: the audit checks the log
+            # The outcome is unknown, or another process was faster: the audit checks the log.
+            continue
 
 
 class ProcessKilled(Exception):
@@ -72,7 +82,9 @@ class ProcessKilled(Exception):
 
 
 def result_of(machine: Machine, future: Future[None]) -> None:
-    """The result of a future, without `Future.result`, which would block simulated time. Raises ProcessKilled."""
+    """The result of a future, without `Future.result`, which would block simulated time. Raises
+    ProcessKilled.
+    """
     while not (machine.process.is_killed or future.done()):
         machine.clock.sleep(0.1)
     if machine.process.is_killed:

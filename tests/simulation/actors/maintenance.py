@@ -66,7 +66,9 @@ def finish_maintenance(harness: Harness) -> None:
 def _maintenance(harness: Harness, machine: Machine, *, is_strict: bool) -> Callable[[], None]:
     """A round of maintenance. A strict one has no fault that could explain a failure."""
     lines: list[str] = []
-    maintenance = Maintenance(machine.store, machine.clock, harness.scenario.maintenance, notify=lines.append)
+    maintenance = Maintenance(
+        machine.store, machine.clock, harness.scenario.maintenance, notify=lines.append
+    )
 
     def work() -> None:
         lines.clear()
@@ -88,7 +90,10 @@ _HAPPENED: dict[metrics.Metric, str] = {
     metrics.MISSING_FILES: "a file was missing for a reader",
     metrics.STALE_REWRITES: "a rewrite was stale",
 }
-_REVOKED = {"revoked": "shared files were revoked", "committed": "a failed shared file was in the log"}
+_REVOKED = {
+    "revoked": "shared files were revoked",
+    "committed": "a failed shared file was in the log",
+}
 _REFUSED = {
     "ILLEGAL_GENERATION": "a commit of an older generation was refused",
     "UNKNOWN_MEMBER_ID": "a commit of a former member was refused",
@@ -114,10 +119,13 @@ def _named(event: metrics.Event) -> str | None:
 
 @contextmanager
 def instrumented(harness: Harness) -> Iterator[None]:
-    """Count the events of the clients in the run, and give group commit and their maintenance small limits."""
+    """Count the events of the clients in the run, and give group commit and their maintenance small
+    limits.
+    """
 
     def count(event: metrics.Event) -> None:
-        is_of_run = harness.world.scheduler.current() is not None  # else a client of another test has caused it
+        # Else a client of another test has caused it.
+        is_of_run = harness.world.scheduler.current() is not None
         if is_of_run and (what := _named(event)) is not None:
             harness.network.count(what)
 
@@ -135,16 +143,27 @@ def instrumented(harness: Harness) -> Iterator[None]:
             put(group_commit, "INTERVAL_MAX_S", 1.0)
             put(group_commit, "TIMEOUT_INTERVALS", 0.2)
         if harness.scenario.background_maintenance:
-            for module, name in ((background, "BackgroundTopicMaintenance"), (groups, "BackgroundGroupMaintenance")):
-                put(module, name, partial(getattr(module, name), settings=harness.scenario.maintenance))
+            for module, name in (
+                (background, "BackgroundTopicMaintenance"),
+                (groups, "BackgroundGroupMaintenance"),
+            ):
+                put(
+                    module,
+                    name,
+                    partial(getattr(module, name), settings=harness.scenario.maintenance),
+                )
         yield
 
 
 def _counting_late_releases(harness: Harness) -> Callable[..., None]:
-    """`OffsetCommitter.hand_over`, with a count of those on behalf of members that the group has removed."""
+    """`OffsetCommitter.hand_over`, with a count of those on behalf of members that the group has
+    removed.
+    """
     hand_over = OffsetCommitter.hand_over
 
-    def counting(self: OffsetCommitter, operation: str, plan: HandOver, *, commit_stored: bool) -> None:
+    def counting(
+        self: OffsetCommitter, operation: str, plan: HandOver, *, commit_stored: bool
+    ) -> None:
         def counted(head: GroupHead, claim: Claim) -> GroupHead | None:
             if claim.member_id not in head.members:
                 harness.network.count("a member gave up partitions after it was removed")
@@ -169,12 +188,16 @@ def _counting_own_commits(harness: Harness) -> Callable[..., None]:
 def _counting_refused_offsets(harness: Harness) -> Callable[..., list[CommittedOffset]]:
     """`acceptable`, with counts of what it refuses."""
 
-    def counting(state: TableState, head: GroupHead, shown: Iterable[PendingOffsets]) -> list[CommittedOffset]:
+    def counting(
+        state: TableState, head: GroupHead, shown: Iterable[PendingOffsets]
+    ) -> list[CommittedOffset]:
         of_members = list(shown)
         for of_member in of_members:
             if of_member.generation != head.generation:
                 harness.network.count("a shown offset was of an older generation")
-            elif any(state.txn_slot_max(offset.app_id) > of_member.after for offset in of_member.offsets):
+            elif any(
+                state.txn_slot_max(offset.app_id) > of_member.after for offset in of_member.offsets
+            ):
                 harness.network.count("a shown offset was refused because of a newer commit")
         return pending.acceptable(state, head, of_members)
 

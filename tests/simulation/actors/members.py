@@ -1,4 +1,6 @@
-"""Members of the run's group: they join, leave, crash and return, and commit what they have read."""
+"""Members of the run's group: they join, leave, crash and return, and commit what they have
+read.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,10 @@ __all__ = ["Member", "take_over"]
 SESSION_S = 6.0
 HEARTBEAT_S = 1.0
 OWN_S = SESSION_S + HEARTBEAT_S + 1
-"""Simulated seconds within which a new member owns all partitions, also those of members that died just before it
-joined. The requests come on top: one for each entry of the logs of group and topic, and a few more."""
+"""Simulated seconds within which a new member owns all partitions, also those of members that died
+just before it joined. The requests come on top: one for each entry of the logs of group and topic,
+and a few more.
+"""
 
 READ_S = 30.0
 """Simulated seconds within which it has then read them."""
@@ -64,7 +68,11 @@ class Member:
                 harness.history.subscribe(machine.name, GROUP)
             self._read, self._late, self._partitions = {}, {}, set()
             self._committing = []  # a killed consumer gets no reports of its commits
-            callbacks = {"on_revoke": self._revoked(machine), "on_lost": self._lost(machine)} if is_manual else {}
+            callbacks = (
+                {"on_revoke": self._revoked(machine), "on_lost": self._lost(machine)}
+                if is_manual
+                else {}
+            )
             callbacks["on_assign"] = self._assigned(machine)
             self._topics = [TOPIC if harness.chance(0.7) else f"^{TOPIC}$"]
             consumer.subscribe(self._topics, **callbacks)
@@ -73,7 +81,9 @@ class Member:
                 records, _ = poll_and_record(harness, machine, consumer)
                 for record in records if is_manual else ():
                     # Positions in a topic that was deleted since are void.
-                    self._read = {place: to for place, to in self._read.items() if place[0] == record.topic}
+                    self._read = {
+                        place: to for place, to in self._read.items() if place[0] == record.topic
+                    }
                     self._read[record.topic, record.partition] = record.offset + 1
                     self._read_as = _claim(consumer)
                     if len(records) > 1 and harness.chance(0.1):
@@ -90,13 +100,15 @@ class Member:
         choices = [TOPIC], [f"^{TOPIC}$"], [TOPIC, OTHER], [OTHER]
         self._topics = choices[self._harness.pick(len(choices))]
         if self._topics == [OTHER]:
-            self._late = {}  # as in Kafka, while no member subscribes to the topic each may commit what it likes
+            # As in Kafka, while no member subscribes to the topic each may commit what it likes.
+            self._late = {}
         consumer.subscribe(self._topics, **callbacks)
 
     def _assigned(self, machine: Machine) -> Any:
         def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             places = _places(partitions)
-            # The history checker learns of commits by calls only; `check_hand_overs` learns of all from the log.
+            # The history checker learns of commits by calls only; `check_hand_overs` learns of all
+            # from the log.
             group = None if self._harness.scenario.auto_commit else GROUP
             self._harness.history.assign(machine.name, places, group=group)
             self._partitions |= {number for _, number in places}
@@ -128,7 +140,9 @@ class Member:
 
     def _give_up(self, machine: Machine, partitions: list[TopicPartition]) -> None:
         places = _places(partitions)
-        if places:  # for the history none would stand for all: this can happen when only another topic is left out
+        # For the history none would stand for all: this can happen when only another topic is left
+        # out.
+        if places:
             self._harness.history.unassign(machine.name, places)
         numbers = {number for _, number in places}
         self._partitions -= numbers
@@ -138,8 +152,10 @@ class Member:
         self._read = {place: to for place, to in self._read.items() if place[1] not in numbers}
 
     def _commit_late(self, machine: Machine, consumer: Consumer) -> None:
-        """Commit what was read of partitions that were given up, as a worker does that finishes late: through the
-        consumer, or in the generation in which it was read, as a transaction does."""
+        """Commit what was read of partitions that were given up, as a worker does that finishes
+        late: through the consumer, or in the generation in which it was read, as a transaction
+        does.
+        """
         if not self._late or not self._harness.chance(0.1):
             return
         late, self._late = self._late, {}
@@ -148,17 +164,26 @@ class Member:
         elif not self._partitions & {partition for _, partition in late}:
             self._commit(machine, consumer, late)
 
-    def _commit_as(self, machine: Machine, claim: Claim, read: Mapping[tuple[str, int], int]) -> None:
+    def _commit_as(
+        self, machine: Machine, claim: Claim, read: Mapping[tuple[str, int], int]
+    ) -> None:
         committing = self._harness.history.commit(machine.name, GROUP, read)
-        offsets = [CommittedOffset(TOPIC, topic.rpartition("#")[2], number, to) for (topic, number), to in read.items()]
+        offsets = [
+            CommittedOffset(TOPIC, topic.rpartition("#")[2], number, to)
+            for (topic, number), to in read.items()
+        ]
         try:
-            GroupLog(machine.store, GROUP, machine.clock).commit(claim, offsets, machine.clock.monotonic() + SESSION_S)
+            GroupLog(machine.store, GROUP, machine.clock).commit(
+                claim, offsets, machine.clock.monotonic() + SESSION_S
+            )
         except KafkaException as error:
             end(committing, error)
         else:
             committing.ok()
 
-    def _commit(self, machine: Machine, consumer: Consumer, read: Mapping[tuple[str, int], int]) -> None:
+    def _commit(
+        self, machine: Machine, consumer: Consumer, read: Mapping[tuple[str, int], int]
+    ) -> None:
         if self._harness.chance(0.5):
             self._commit_later(machine, consumer, read)
             return
@@ -172,7 +197,9 @@ class Member:
         else:
             committing.ok()
 
-    def _commit_later(self, machine: Machine, consumer: Consumer, read: Mapping[tuple[str, int], int]) -> None:
+    def _commit_later(
+        self, machine: Machine, consumer: Consumer, read: Mapping[tuple[str, int], int]
+    ) -> None:
         self._committing.append(self._begin(machine, read))
         consumer.commit(offsets=_positions(read), asynchronous=True)
 
@@ -195,12 +222,16 @@ def _places(partitions: list[TopicPartition]) -> list[tuple[str, int]]:
 
 
 def _positions(read: Mapping[tuple[str, int], int]) -> list[TopicPartition]:
-    return [TopicPartition(TOPIC, partition, following) for (_, partition), following in read.items()]
+    return [
+        TopicPartition(TOPIC, partition, following) for (_, partition), following in read.items()
+    ]
 
 
 def _claim(consumer: Consumer) -> Claim:
     """The member and the generation that `consumer_group_metadata` names."""
-    (generation,) = struct.unpack_from("<i", metadata := consumer.consumer_group_metadata(), len("CGMDv2:"))
+    (generation,) = struct.unpack_from(
+        "<i", metadata := consumer.consumer_group_metadata(), len("CGMDv2:")
+    )
     member = metadata[len("CGMDv2:") + 4 :].split(b"\0")[1].decode()
     return Claim(member, generation)
 
@@ -222,9 +253,15 @@ def group_conf(harness: Harness) -> dict[str, Any]:
 
 
 def take_over(harness: Harness) -> None:
-    """After all faults, a new member owns all partitions in time, and reads from the committed offsets to the end."""
+    """After all faults, a new member owns all partitions in time, and reads from the committed
+    offsets to the end.
+    """
     machine = harness.world.machine("member-last")
-    conf = group_conf(harness) | {"client.id": machine.name, "enable.auto.commit": False, "enable.partition.eof": True}
+    conf = group_conf(harness) | {
+        "client.id": machine.name,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
     with Consumer(conf, store=machine.store, clock=machine.clock) as consumer:
         group = None if harness.scenario.auto_commit else GROUP
         if group is not None:
@@ -234,7 +271,9 @@ def take_over(harness: Harness) -> None:
         ends: set[int] = set()
 
         def on_assign(consumer: Consumer, assigned: list[TopicPartition]) -> None:
-            harness.history.assign(machine.name, [(tp.topic, tp.partition) for tp in assigned], group=group)
+            harness.history.assign(
+                machine.name, [(tp.topic, tp.partition) for tp in assigned], group=group
+            )
             owned.update(tp.partition for tp in assigned)
 
         def on_revoke(consumer: Consumer, revoked: list[TopicPartition]) -> None:
@@ -246,12 +285,15 @@ def take_over(harness: Harness) -> None:
         consumer.subscribe([TOPIC], on_assign=on_assign, on_revoke=on_revoke)
         logs = names.group_folder(GROUP) + names.LOG_FOLDER, names.topic_log(TOPIC)
         requests = 50 + sum(len(harness.network.disk.list_some(log)) for log in logs)
-        if not harness.scenario.remote:  # an entry of the topic is looked up in the log archive, too
+        # An entry of the topic is looked up in the log archive, too.
+        if not harness.scenario.remote:
             requests += len(harness.network.disk.list_some(names.topic_log(TOPIC)))
         deadline = machine.clock.monotonic() + OWN_S + requests * 2 * harness.scenario.latency_s
         while owned != partitions:
             if machine.clock.monotonic() > deadline:
-                harness.report_unexpected(f"a new member owns only {sorted(owned)} of {len(partitions)} partitions")
+                harness.report_unexpected(
+                    f"a new member owns only {sorted(owned)} of {len(partitions)} partitions"
+                )
                 return
             poll_and_record(harness, machine, consumer, ends.add)
         deadline = machine.clock.monotonic() + READ_S

@@ -1,4 +1,5 @@
-"""Checks each entry of the group's log: who owns each partition, which commits are accepted, and who is removed.
+"""Checks each entry of the group's log: who owns each partition, which commits are accepted, and
+who is removed.
 
 The entries are read as JSON, without the product's code.
 """
@@ -21,10 +22,14 @@ LOG = f"groups/{GROUP}/_delta_log/"
 HEARTBEATS = f"groups/{GROUP}/_members/"
 
 MOVE_S = 20.0
-"""Simulated seconds within which a living owner releases a partition that is assigned to another member."""
+"""Simulated seconds within which a living owner releases a partition that is assigned to another
+member.
+"""
 
 IN_FLIGHT_S = 10.0
-"""Simulated seconds for which heartbeats of an ended session may still arrive: requests are late by up to 4 s."""
+"""Simulated seconds for which heartbeats of an ended session may still arrive: requests are late by
+up to 4 s.
+"""
 
 Partition = tuple[str, int]
 
@@ -39,8 +44,10 @@ class Owner:
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """An entry of the group's log; `landed` is when it came to be, `by` on whose behalf it was written. With
-    `is_combined` that is a leader, and the offsets are those of the owners of the partitions."""
+    """An entry of the group's log; `landed` is when it came to be, `by` on whose behalf it was
+    written. With `is_combined` that is a leader, and the offsets are those of the owners of the
+    partitions.
+    """
 
     version: int
     landed: float
@@ -60,10 +67,11 @@ class GroupEntry:
 class GroupAudit:
     """The group entry by entry.
 
-    `is_recreated`: whether the topic is deleted and created again at times. `owners`: by partition; `offsets`: those
-    committed, and `slots`: the version of the last commit, by app id. `clients`: the client id of each member that ever
-    was. `committed`: the committed offsets by app id, `moves`: the clients that got a partition or None, and
-    `left_out`: the clients that have left its topic out of their subscriptions, all with their times.
+    `is_recreated`: whether the topic is deleted and created again at times. `owners`: by partition;
+    `offsets`: those committed, and `slots`: the version of the last commit, by app id. `clients`:
+    the client id of each member that ever was. `committed`: the committed offsets by app id,
+    `moves`: the clients that got a partition or None, and `left_out`: the clients that have left
+    its topic out of their subscriptions, all with their times.
     """
 
     disk: Disk
@@ -77,11 +85,18 @@ class GroupAudit:
     clients: dict[str, str] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
     slots: dict[str, int] = field(default_factory=dict)
-    committed: dict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
-    moves: dict[Partition, list[tuple[float, str | None]]] = field(default_factory=lambda: defaultdict(list))
-    left_out: dict[Partition, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
+    committed: dict[str, list[tuple[float, int, str]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    moves: dict[Partition, list[tuple[float, str | None]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    left_out: dict[Partition, list[tuple[float, str]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     moving_since: dict[Partition, float] = field(default_factory=dict)
-    sessions: dict[str, tuple[float, float]] = field(default_factory=dict)  # by member: when it joined, its time-out
+    # By member: when it joined, its time-out.
+    sessions: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def take(self, entry: GroupEntry) -> None:
         """Check the next entry."""
@@ -104,20 +119,25 @@ class GroupAudit:
                 self._check_shown(entry, app_id, offset, by)
                 self.happened["the leader committed an offset of another member"] += 1
             else:
-                is_fenced = owner is not None and (owner.member != by or entry.by_generation < owner.since)
+                is_fenced = owner is not None and (
+                    owner.member != by or entry.by_generation < owner.since
+                )
                 self._claim(entry, not is_fenced, f"commits {app_id}, which {owner} owns")
             is_member = by in self.members or not (self.members or by)
             self._claim(entry, is_member, f"commits {app_id}, and is no member")
             is_known = entry.by_generation <= self.generation
-            self._claim(entry, is_known, f"commits {app_id} in a generation after {self.generation}")
+            self._claim(
+                entry, is_known, f"commits {app_id} in a generation after {self.generation}"
+            )
             before = self.offsets.get(app_id, -1)
             self._claim(entry, offset >= before, f"moves {app_id} back from {before} to {offset}")
             self.offsets[app_id], self.slots[app_id] = offset, entry.version
             self.committed[app_id].append((entry.landed, offset, self.clients.get(by, "")))
 
     def _check_shown(self, entry: GroupEntry, app_id: str, offset: int, owner: str) -> None:
-        """Check that a heartbeat of the owner has shown the offset, in this generation, and after it knew of the last
-        commit of the partition."""
+        """Check that a heartbeat of the owner has shown the offset, in this generation, and after
+        it knew of the last commit of the partition.
+        """
         key = HEARTBEATS + owner
         heard = zip(self.disk.history.get(key, ()), self.disk.written.get(key, ()), strict=True)
         parts = [content.split(b" ", 2) for content, at in heard if at < entry.landed]
@@ -154,7 +174,11 @@ class GroupAudit:
         ]
         assigned = dict(listed)
         self._claim(entry, len(assigned) == len(listed), "assigns a partition to two members")
-        partitions = {(topic, number) for topic, (count, *_) in head["partitions"].items() for number in range(count)}
+        partitions = {
+            (topic, number)
+            for topic, (count, *_) in head["partitions"].items()
+            for number in range(count)
+        }
         lonely = sorted((partitions | assigned.keys()) - owners.keys()) if members else []
         self._claim(entry, not lonely, f"leaves {lonely} without an owner")
         renamed = self._renamed(members)
@@ -166,19 +190,34 @@ class GroupAudit:
             self._claim(entry, kept, f"takes {partition} from {owner}, a member, for {after}")
         for partition, owner in owners.items():
             before = self.owners.get(partition)
-            is_old = owner == before or (before is not None and renamed.get(before.member) == owner.member)
+            is_old = owner == before or (
+                before is not None and renamed.get(before.member) == owner.member
+            )
             is_new = owner.since == head["generation"]
-            self._claim(entry, is_old or is_new, f"gives {partition} to {owner} in generation {head['generation']}")
+            self._claim(
+                entry,
+                is_old or is_new,
+                f"gives {partition} to {owner} in generation {head['generation']}",
+            )
         for member in self.members.keys() - members.keys() - renamed.keys():
             self._check_removed(entry, member)
         self._note_subscriptions(entry, members)
         self._note_moves(entry, owners, assigned)
         self._count(entry, members)
-        self.generation, self.members, self.owners, self.assigned = head["generation"], members, owners, assigned
+        self.generation, self.members, self.owners, self.assigned = (
+            head["generation"],
+            members,
+            owners,
+            assigned,
+        )
 
     def _renamed(self, members: dict[str, Any]) -> dict[str, str]:
         """The members whose `group.instance.id` another one has taken over."""
-        instances = {body["instance"]: member for member, body in members.items() if body["instance"] is not None}
+        instances = {
+            body["instance"]: member
+            for member, body in members.items()
+            if body["instance"] is not None
+        }
         return {
             member: instances[body["instance"]]
             for member, body in self.members.items()
@@ -193,8 +232,13 @@ class GroupAudit:
         assigned: dict[Partition, str],
         renamed: dict[str, str],
     ) -> None:
-        before = {partition: renamed.get(member, member) for partition, member in self.assigned.items()}
-        is_same = before == assigned and {renamed.get(member, member) for member in self.members} == members.keys()
+        before = {
+            partition: renamed.get(member, member) for partition, member in self.assigned.items()
+        }
+        is_same = (
+            before == assigned
+            and {renamed.get(member, member) for member in self.members} == members.keys()
+        )
         follows = generation == self.generation + 1 or (is_same and generation == self.generation)
         self._claim(entry, follows, f"has generation {generation} after {self.generation}")
 
@@ -204,7 +248,11 @@ class GroupAudit:
             return  # it left, or its session ended and it joins again
         _, session_s = self.sessions[member]
         silent_s = self._silent_s(member, entry.landed)
-        self._claim(entry, silent_s >= session_s, f"removes {member}, which was silent for {silent_s:.3f} s at most")
+        self._claim(
+            entry,
+            silent_s >= session_s,
+            f"removes {member}, which was silent for {silent_s:.3f} s at most",
+        )
 
     def _silent_s(self, member: str, until: float) -> float:
         """The longest time without a heartbeat of a member."""
@@ -212,13 +260,20 @@ class GroupAudit:
         return max((after - before for before, after in pairwise([*heard, until])), default=0.0)
 
     def check_sessions(self) -> None:
-        """Check that no session goes on after a silence of its time-out, in which others may remove the member."""
+        """Check that no session goes on after a silence of its time-out, in which others may remove
+        the member.
+        """
         for member, (joined, session_s) in self.sessions.items():
             heard = self.disk.written.get(HEARTBEATS + member, [])
             for before, after in pairwise(heard):
-                if before >= joined and after - before >= session_s and heard[-1] > after + IN_FLIGHT_S:
+                if (
+                    before >= joined
+                    and after - before >= session_s
+                    and heard[-1] > after + IN_FLIGHT_S
+                ):
                     what = (
-                        f"{member} was silent from {before:.3f} to {after:.3f}, and sends heartbeats at {heard[-1]:.3f}"
+                        f"{member} was silent from {before:.3f} to {after:.3f}, and sends "
+                        f"heartbeats at {heard[-1]:.3f}"
                     )
                     self.problems.append(what)
                     break
@@ -231,14 +286,19 @@ class GroupAudit:
             self._claim(entry, entry.by == member, f"changes the subscription of {member}")
             self.happened["a member changed its subscription"] += 1
             for topic, numbers in self.members[member]["owned"].items():
-                if not any(re.search(name, topic) if name.startswith("^") else name == topic for name in after):
+                if not any(
+                    re.search(name, topic) if name.startswith("^") else name == topic
+                    for name in after
+                ):
                     self.happened["a member left a topic out of its subscription"] += 1
                     for number, _ in numbers:
                         self.left_out[topic, number].append((entry.landed, self.clients[member]))
 
     # --- time ---
 
-    def _note_moves(self, entry: GroupEntry, owners: dict[Partition, Owner], assigned: dict[Partition, str]) -> None:
+    def _note_moves(
+        self, entry: GroupEntry, owners: dict[Partition, Owner], assigned: dict[Partition, str]
+    ) -> None:
         for partition in self.owners.keys() | owners.keys():
             before, after = self.owners.get(partition), owners.get(partition)
             if before is None or after is None or before.member != after.member:
@@ -248,7 +308,9 @@ class GroupAudit:
                 if before is not None and took_s > MOVE_S:
                     _, session_s = self.sessions[before.member]
                     is_dead = self._silent_s(before.member, entry.landed) >= session_s
-                    self._claim(entry, is_dead, f"takes {partition} from {before} after {took_s:.3f} s")
+                    self._claim(
+                        entry, is_dead, f"takes {partition} from {before} after {took_s:.3f} s"
+                    )
             if after is not None and assigned.get(partition) != after.member:
                 self.moving_since.setdefault(partition, entry.landed)
             else:
@@ -260,7 +322,9 @@ class GroupAudit:
         gone = self.members.keys() - members.keys()
         others = gone - {entry.by}
         owned = {partition: owner.member for partition, owner in self.owners.items()}
-        was_moving = any(owned.get(partition) != member for partition, member in self.assigned.items())
+        was_moving = any(
+            owned.get(partition) != member for partition, member in self.assigned.items()
+        )
         is_join = entry.operation == "JOIN"
         client = _client(entry.by)
         self.happened["a dead member was removed"] += entry.operation == "LEAVE" and bool(others)
@@ -268,12 +332,16 @@ class GroupAudit:
             owner.member in others for owner in self.owners.values()
         )
         self.happened["a member left"] += entry.operation == "LEAVE" and entry.by in gone
-        self.happened["a member joined again"] += is_join and any(self.clients[member] == client for member in gone)
-        self.happened["a partition was released"] += entry.operation == "RELEASE"
-        self.happened["final offsets were committed with a release"] += entry.operation == "RELEASE" and bool(
-            entry.offsets
+        self.happened["a member joined again"] += is_join and any(
+            self.clients[member] == client for member in gone
         )
-        self.happened["a rebalance began during another"] += entry.operation in ("JOIN", "LEAVE") and was_moving
+        self.happened["a partition was released"] += entry.operation == "RELEASE"
+        self.happened["final offsets were committed with a release"] += (
+            entry.operation == "RELEASE" and bool(entry.offsets)
+        )
+        self.happened["a rebalance began during another"] += (
+            entry.operation in ("JOIN", "LEAVE") and was_moving
+        )
         self.happened["a member joined a group of several"] += is_join and len(members) > 2
         self.happened["a static member was replaced"] += bool(self._renamed(members))
 
@@ -288,10 +356,19 @@ def _client(member: str) -> str:
 
 
 def read_group(disk: Disk) -> list[GroupEntry]:
-    """All entries that ever were. The first in a slot counts: one that was filled again lies below the log's start."""
-    keys = sorted(key for key in disk.history if key.startswith(LOG) and key.removeprefix(LOG)[:-5].isdigit())
-    assert [int(key.removeprefix(LOG)[:-5]) for key in keys] == list(range(len(keys))), "the group's log has a gap"
-    return [_entry(version, disk.written[key][0], disk.history[key][0]) for version, key in enumerate(keys)]
+    """All entries that ever were. The first in a slot counts: one that was filled again lies below
+    the log's start.
+    """
+    keys = sorted(
+        key for key in disk.history if key.startswith(LOG) and key.removeprefix(LOG)[:-5].isdigit()
+    )
+    assert [int(key.removeprefix(LOG)[:-5]) for key in keys] == list(range(len(keys))), (
+        "the group's log has a gap"
+    )
+    return [
+        _entry(version, disk.written[key][0], disk.history[key][0])
+        for version, key in enumerate(keys)
+    ]
 
 
 def _entry(version: int, landed: float, content: bytes) -> GroupEntry:
@@ -306,7 +383,10 @@ def _entry(version: int, landed: float, content: bytes) -> GroupEntry:
         by.get("member", ""),
         int(by.get("generation", -1)),
         {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action},
-        next((json.loads(body["configuration"]) for body in domains if body["domain"] == "deltaq"), None),
+        next(
+            (json.loads(body["configuration"]) for body in domains if body["domain"] == "deltaq"),
+            None,
+        ),
         "pending" in by,
     )
 

@@ -1,6 +1,8 @@
-"""Checks what the members of the group read against its log: where they start, what they commit, when they stop.
+"""Checks what the members of the group read against its log: where they start, what they commit,
+when they stop.
 
-The history checker knows the committed offsets only as far as clients know them; the log has each one.
+The history checker knows the committed offsets only as far as clients know them; the log has each
+one.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from tests.simulation.audit.topic import Audit
 __all__ = ["check_hand_overs", "check_once"]
 
 STOP_S = 12.0
-"""Simulated seconds after which a client returns no records of a partition that another one owns: two sessions."""
+"""Simulated seconds after which a client returns no records of a partition that another one owns:
+two sessions.
+"""
 
 Stream = tuple[str, int]
 """A topic id and a partition."""
@@ -25,17 +29,21 @@ Stream = tuple[str, int]
 
 @dataclass
 class _Reading:
-    """What one client reads: `assigned` has the time of the assignment of each partition that it has not read yet,
-    `reached` the next offsets of each stream with the beginnings of their polls."""
+    """What one client reads: `assigned` has the time of the assignment of each partition that it
+    has not read yet, `reached` the next offsets of each stream with the beginnings of their polls.
+    """
 
     assigned: dict[Stream, float] = field(default_factory=dict)
-    reached: dict[Stream, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
+    reached: dict[Stream, list[tuple[float, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
 
 def check_hand_overs(operations: list[Operation], group: GroupAudit, audit: Audit) -> Iterator[str]:
-    """Violations of: a member starts at the committed offset of each partition that it gets, commits no record that it
-    has not read, and returns no record of a partition long after another client got it, and none of a topic that it
-    has left out of its subscription."""
+    """Violations of: a member starts at the committed offset of each partition that it gets,
+    commits no record that it has not read, and returns no record of a partition long after another
+    client got it, and none of a topic that it has left out of its subscription.
+    """
     clients = set(group.clients.values())
     reading: dict[str, _Reading] = defaultdict(_Reading)
     removed = frozenset().union(*(removal.values for removal in audit.removals))
@@ -87,18 +95,32 @@ def _check_owner(poll: Operation, group: GroupAudit) -> Iterator[str]:
         for at, client in group.left_out[topic, partition]:
             is_back = any(at < got < _end(poll) and to == client for got, to in moves)
             if client == poll.process and at < _end(poll) and not is_back:
-                yield f"{poll.process} has left {topic}[{partition}] out at {at:.6f}, and it returns {poll}"
+                yield (
+                    f"{poll.process} has left {topic}[{partition}] out at {at:.6f}, and it returns "
+                    f"{poll}"
+                )
         begins = [at for at, client in moves if client == poll.process and at < _end(poll)]
         ends = [
-            min((later for later, other in moves if later > at and other != poll.process), default=float("inf"))
+            min(
+                (later for later, other in moves if later > at and other != poll.process),
+                default=float("inf"),
+            )
             for at in begins
         ]
         if not any(end > poll.invoked - STOP_S for end in ends):
-            yield f"{topic}[{partition}] was taken from {poll.process} at {max(ends, default=0)}, and it returns {poll}"
+            yield (
+                f"{topic}[{partition}] was taken from {poll.process} at {max(ends, default=0)}, and"
+                f" it returns {poll}"
+            )
 
 
 def _check_start(
-    poll: Operation, stream: Stream, offset: int, assigned: float, group: GroupAudit, kept: set[Place]
+    poll: Operation,
+    stream: Stream,
+    offset: int,
+    assigned: float,
+    group: GroupAudit,
+    kept: set[Place],
 ) -> Iterator[str]:
     committed = _committed(group, stream)
     before = [to for at, to, _ in committed if at < assigned][-1:] or [0]
@@ -109,14 +131,27 @@ def _check_start(
         yield f"{poll.process}, assigned at {assigned:.6f}, starts at {offset}, {where}: {poll}"
 
 
-def _check_commits(reading: dict[str, _Reading], group: GroupAudit, kept: set[Place]) -> Iterator[str]:
+def _check_commits(
+    reading: dict[str, _Reading], group: GroupAudit, kept: set[Place]
+) -> Iterator[str]:
     for app_id, committed in group.committed.items():
         _, topic_id, number = app_id.split("/")
         partition, before = int(number), 0
         for at, offset, client in committed:
-            reached = max([before, *(to for begun, to in reading[client].reached[topic_id, partition] if begun < at)])
+            reached = max(
+                [
+                    before,
+                    *(
+                        to
+                        for begun, to in reading[client].reached[topic_id, partition]
+                        if begun < at
+                    ),
+                ]
+            )
             if skipped := _kept_between(kept, (topic_id, partition), reached, offset):
-                yield f"{client} commits {offset} of {app_id} at {at:.6f}, and has not read {skipped}"
+                yield (
+                    f"{client} commits {offset} of {app_id} at {at:.6f}, and has not read {skipped}"
+                )
             before = offset
 
 
@@ -128,6 +163,10 @@ def _kept_between(kept: set[Place], stream: Stream, start: int, end: int) -> lis
 def _committed(group: GroupAudit, stream: Stream) -> list[tuple[float, int, str]]:
     topic_id, partition = stream
     return next(
-        (committed for app_id, committed in group.committed.items() if app_id.endswith(f"/{topic_id}/{partition}")),
+        (
+            committed
+            for app_id, committed in group.committed.items()
+            if app_id.endswith(f"/{topic_id}/{partition}")
+        ),
         [],
     )

@@ -1,4 +1,6 @@
-"""Checks the clients' history against the log, with the history checker and the known effects of maintenance."""
+"""Checks the clients' history against the log, with the history checker and the known effects of
+maintenance.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,15 @@ def check_run(operations: list[Operation], audit: Audit, *, drained: bool) -> It
         if sent is None:
             continue
         found = logged.get(sent.value, [])
-        if operation.outcome == "ok" and (sent.partition, sent.offset) not in [(p.partition, p.offset) for p in found]:
+        if operation.outcome == "ok" and (sent.partition, sent.offset) not in [
+            (p.partition, p.offset) for p in found
+        ]:
             yield f"was acknowledged, and is not in the log: {operation}"
         if operation.outcome == "fail" and found:
             yield f"was reported as failed, and is in the log: {operation}"
     named = _by_topic_id(operations, logged)
-    # No reader may skip a record before maintenance has removed it, so check the history up to each removal, too.
+    # No reader may skip a record before maintenance has removed it, so check the history up to each
+    # removal, too.
     for landed, gone in [*_until_each(audit.removals), (math.inf, _all(audit.removals))]:
         until = list(_until(named, landed, logged, gone))
         anomalies = check_history(until, drained=drained and landed == math.inf, expendable=gone)
@@ -51,11 +56,15 @@ def _by_topic_id(operations: list[Operation], logged: Mapping[str, list[Place]])
 
     Polls and commits name their topic id. An assignment applies to all of them.
     """
-    topics = sorted({topic_with_id(place.topic_id) for stored in logged.values() for place in stored})
+    topics = sorted(
+        {topic_with_id(place.topic_id) for stored in logged.values() for place in stored}
+    )
 
     def named(operation: Operation) -> Operation:
         records = tuple(
-            record._replace(topic=topic_with_id(logged[record.value][0].topic_id)) if record.value in logged else record
+            record._replace(topic=topic_with_id(logged[record.value][0].topic_id))
+            if record.value in logged
+            else record
             for record in operation.records
         )
         positions = [
@@ -81,9 +90,14 @@ def _all(removals: list[Removal]) -> frozenset[str]:
 
 
 def _until(
-    operations: list[Operation], moment: float, logged: Mapping[str, list[Place]], gone: frozenset[str]
+    operations: list[Operation],
+    moment: float,
+    logged: Mapping[str, list[Place]],
+    gone: frozenset[str],
 ) -> Iterator[Operation]:
-    """What was known before a moment. Sends of `gone` values get the place that the log has, whatever was reported."""
+    """What was known before a moment. Sends of `gone` values get the place that the log has,
+    whatever was reported.
+    """
     for operation in operations:
         if operation.invoked >= moment:
             continue

@@ -1,4 +1,6 @@
-"""The content of a topic's log, read from its bytes as JSON and Parquet (by pyarrow), without deltaq's readers."""
+"""The content of a topic's log, read from its bytes as JSON and Parquet (by pyarrow), without
+deltaq's readers.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Record:
-    """A record, with its time in microseconds. `value` is like no other's, also that of a tombstone."""
+    """A record, with its time in microseconds. `value` is like no other's, also that of a
+    tombstone.
+    """
 
     place: Place
     value: str
@@ -57,10 +61,12 @@ class Record:
 
 @dataclass(frozen=True)
 class LoggedFile:
-    """A file as an entry adds it. `batches` are (partition, first offset, end); `is_rewrite` if it adds no records.
+    """A file as an entry adds it. `batches` are (partition, first offset, end); `is_rewrite` if it
+    adds no records.
 
-    `time_ms`: that of its newest record, but no younger than the newest upload of those that it was made from, whatever
-    it says itself. `clean_ms`: until when its tombstones stay, if key compaction has written it.
+    `time_ms`: that of its newest record, but no younger than the newest upload of those that it was
+    made from, whatever it says itself. `clean_ms`: until when its tombstones stay, if key
+    compaction has written it.
     """
 
     path: str
@@ -73,13 +79,17 @@ class LoggedFile:
 
     def bytes_of(self, partition: int, start: int, end: int) -> float:
         """About how much of it are the records of a partition with offsets [start, end)."""
-        wanted = sum(place.partition == partition and start <= place.offset < end for place in self.records)
+        wanted = sum(
+            place.partition == partition and start <= place.offset < end for place in self.records
+        )
         return self.size * wanted / max(1, len(self.records))
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """An entry of the log; `landed` is when it came to be, and `time_ms` what it says about that."""
+    """An entry of the log; `landed` is when it came to be, and `time_ms` what it says about
+    that.
+    """
 
     version: int
     landed: float
@@ -94,21 +104,30 @@ class LogEntry:
 
 
 def read_log(disk: Disk) -> Iterator[LogEntry]:
-    """All entries that ever were. The first in a slot counts: one that was filled again lies below the log's start."""
+    """All entries that ever were. The first in a slot counts: one that was filled again lies below
+    the log's start.
+    """
     keys = sorted(key for key in disk.history if key.startswith(LOG) and _is_entry(key))
-    assert [int(key.removeprefix(LOG)[:-5]) for key in keys] == list(range(len(keys))), "the log has a gap"
+    assert [int(key.removeprefix(LOG)[:-5]) for key in keys] == list(range(len(keys))), (
+        "the log has a gap"
+    )
     topic_id = ""
     uploaded_ms: dict[str, int] = {}
     for version, key in enumerate(keys):
         actions = [json.loads(line) for line in disk.history[key][0].decode().splitlines()]
-        heads = [json.loads(action["domainMetadata"]["configuration"]) for action in _of(actions, "domainMetadata")]
+        heads = [
+            json.loads(action["domainMetadata"]["configuration"])
+            for action in _of(actions, "domainMetadata")
+        ]
         topic_id = heads[0]["topic_id"] if heads else topic_id
         (info,) = (action["commitInfo"] for action in _of(actions, "commitInfo"))
         adds = [action["add"] for action in _of(actions, "add")]
         removes = [action["remove"] for action in _of(actions, "remove")]
         for add in adds:
             uploaded_ms[add["path"]] = (
-                add["modificationTime"] if add["dataChange"] else max(uploaded_ms[gone["path"]] for gone in removes)
+                add["modificationTime"]
+                if add["dataChange"]
+                else max(uploaded_ms[gone["path"]] for gone in removes)
             )
         yield LogEntry(
             version,
@@ -116,7 +135,9 @@ def read_log(disk: Disk) -> Iterator[LogEntry]:
             info["timestamp"],
             info["operation"],
             heads[0] if heads else None,
-            next((action["metaData"]["configuration"] for action in _of(actions, "metaData")), None),
+            next(
+                (action["metaData"]["configuration"] for action in _of(actions, "metaData")), None
+            ),
             tuple(_file(disk, topic_id, add, uploaded_ms[add["path"]]) for add in adds),
             tuple(remove["path"] for remove in removes),
             any(action["dataChange"] for action in (*adds, *removes)),
@@ -135,7 +156,9 @@ def data_files(disk: Disk) -> set[str]:
 
 def shared_file_of(path: str) -> tuple[str, int] | None:
     """Writer and number of a file that others might commit."""
-    found = re.fullmatch(r"shared/[0-9]{20}/[0-9]{20}-([0-9a-f]{16})-([0-9]+)f?-[A-Za-z0-9_-]+\.parquet", path)
+    found = re.fullmatch(
+        r"shared/[0-9]{20}/[0-9]{20}-([0-9a-f]{16})-([0-9]+)f?-[A-Za-z0-9_-]+\.parquet", path
+    )
     return None if found is None else (found[1], int(found[2]))
 
 
@@ -166,18 +189,33 @@ def _file(disk: Disk, topic_id: str, add: dict[str, Any], uploaded_ms: int) -> L
             assert row["_partition"] == partition, f"{where}: another partition"
             offset = row["_offset"]
             assert end or offset in (None, base + number), f"{where}: another offset"
-            assert offset is None or base <= offset < (end[0] if end else base + count), f"{where}: another offset"
+            assert offset is None or base <= offset < (end[0] if end else base + count), (
+                f"{where}: another offset"
+            )
             place = Place(topic_id, partition, base + number if offset is None else offset)
             assert place not in records, f"{where}: an offset for the second time"
-            time_us = row["_timestamp"] if about.get("append_time") is None else about["append_time"] * 1000
+            time_us = (
+                row["_timestamp"]
+                if about.get("append_time") is None
+                else about["append_time"] * 1000
+            )
             records[place] = Record(place, _value(row), row["_key"], time_us, row["value"] is None)
     return LoggedFile(
         add["path"],
         add["size"],
-        tuple((partition, base, end[0] if end else base + count) for partition, base, _, count, *end in batches),
+        tuple(
+            (partition, base, end[0] if end else base + count)
+            for partition, base, _, count, *end in batches
+        ),
         records,
         not add["dataChange"],
-        min(max((record.time_us // 1000 for record in records.values()), default=about["timestamps"][1]), uploaded_ms),
+        min(
+            max(
+                (record.time_us // 1000 for record in records.values()),
+                default=about["timestamps"][1],
+            ),
+            uploaded_ms,
+        ),
         about.get("clean"),
     )
 
@@ -194,4 +232,8 @@ def _rows(content: bytes) -> list[dict[str, Any]]:
 def _value(row: dict[str, Any]) -> str:
     if row["value"] is not None:
         return bytes(row["value"]).decode()
-    return next(bytes(header["value"]).decode() for header in row["_headers"] if header["key"] == VALUE_HEADER)
+    return next(
+        bytes(header["value"]).decode()
+        for header in row["_headers"]
+        if header["key"] == VALUE_HEADER
+    )

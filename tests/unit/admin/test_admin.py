@@ -10,7 +10,15 @@ import confluent_kafka.admin
 import pyarrow as pa
 import pytest
 
-from deltaq import KafkaError, KafkaException, Producer, Topic, TopicExists, TopicPartition, UnknownTopic
+from deltaq import (
+    KafkaError,
+    KafkaException,
+    Producer,
+    Topic,
+    TopicExists,
+    TopicPartition,
+    UnknownTopic,
+)
 from deltaq.admin import (
     AdminClient,
     IsolationLevel,
@@ -102,7 +110,10 @@ def test_an_existing_topic_is_not_created_again(admin, validate_only):
 
 def test_a_topic_named_twice_in_a_request_is_refused_and_the_others_are_created(admin):
     answers = admin.create_topics([NewTopic("t"), NewTopic("u", 2), NewTopic("t")])
-    assert {name: outcome(future) for name, future in answers.items()} == {"t": KafkaError.INVALID_REQUEST, "u": None}
+    assert {name: outcome(future) for name, future in answers.items()} == {
+        "t": KafkaError.INVALID_REQUEST,
+        "u": None,
+    }
     assert counts(admin) == {"u": 2}
 
 
@@ -173,9 +184,15 @@ def test_new_partitions_begin_empty_and_old_ones_keep_their_records(admin, root)
 
 def test_topics_are_described_by_one_broker_that_leads_everything(admin, root):
     created(admin, NewTopic("t", 2))
-    answers = admin.describe_topics(TopicCollection(["t", "nope"]), include_authorized_operations=True)
+    answers = admin.describe_topics(
+        TopicCollection(["t", "nope"]), include_authorized_operations=True
+    )
     description = answers["t"].result(30)
-    assert (description.name, description.is_internal, description.authorized_operations) == ("t", False, None)
+    assert (description.name, description.is_internal, description.authorized_operations) == (
+        "t",
+        False,
+        None,
+    )
     assert len(description.topic_id) == 32
     for partition in description.partitions:
         assert (partition.leader.id, len(partition.replicas), len(partition.isr)) == (0, 1, 1)
@@ -187,7 +204,11 @@ def test_topics_are_described_by_one_broker_that_leads_everything(admin, root):
 def test_the_cluster_is_one_node_that_is_its_own_controller(admin, root):
     cluster = admin.describe_cluster().result(30)
     assert cluster.nodes == [cluster.controller]
-    assert (cluster.controller.id, cluster.controller.id_string, cluster.controller.host) == (0, "0", root)
+    assert (cluster.controller.id, cluster.controller.id_string, cluster.controller.host) == (
+        0,
+        "0",
+        root,
+    )
     assert cluster.cluster_id == admin.cluster_id()
     assert cluster.authorized_operations is None
 
@@ -226,13 +247,18 @@ def test_offsets_are_listed_as_kafka_lists_them(admin, root, spec, expected):
     with Producer(bootstrap_servers=root) as producer:
         for second in range(5):
             producer.produce("t", b"", partition=0, timestamp=T0 + 1000 * second)
-    tp, empty, beyond, nope = (TopicPartition(t, p) for t, p in (("t", 0), ("t", 1), ("t", 2), ("nope", 0)))
+    tp, empty, beyond, nope = (
+        TopicPartition(t, p) for t, p in (("t", 0), ("t", 1), ("t", 2), ("nope", 0))
+    )
     answers = admin.list_offsets(
-        dict.fromkeys((tp, empty, beyond, nope), spec), isolation_level=IsolationLevel.READ_UNCOMMITTED
+        dict.fromkeys((tp, empty, beyond, nope), spec),
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
     )
     assert answers[tp].result(30) == ListOffsetsResultInfo(*expected)
     assert answers[tp].result(30).leader_epoch == (0 if expected[0] >= 0 else None)
-    assert answers[empty].result(30).offset == (0 if spec in (OffsetSpec.earliest(), OffsetSpec.latest()) else -1)
+    assert answers[empty].result(30).offset == (
+        0 if spec in (OffsetSpec.earliest(), OffsetSpec.latest()) else -1
+    )
     for unknown in (beyond, nope):
         assert outcome(answers[unknown]) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
@@ -247,9 +273,14 @@ def test_offsets_are_listed_as_kafka_lists_them(admin, root, spec, expected):
         pytest.param(lambda admin: admin.delete_acls(["acl"])["acl"], id="delete_acls"),
         pytest.param(lambda admin: admin.describe_acls("acl"), id="describe_acls"),
         pytest.param(lambda admin: admin.describe_user_scram_credentials(), id="all credentials"),
-        pytest.param(lambda admin: admin.describe_user_scram_credentials(["ada"])["ada"], id="credentials of a user"),
         pytest.param(
-            lambda admin: admin.alter_user_scram_credentials([type("Alteration", (), {"user": "ada"})])["ada"],
+            lambda admin: admin.describe_user_scram_credentials(["ada"])["ada"],
+            id="credentials of a user",
+        ),
+        pytest.param(
+            lambda admin: admin.alter_user_scram_credentials(
+                [type("Alteration", (), {"user": "ada"})]
+            )["ada"],
             id="alter credentials",
         ),
         pytest.param(lambda admin: admin.elect_leaders("preferred"), id="elect_leaders"),
@@ -266,12 +297,22 @@ def test_broker_only_operations_are_unsupported_with_a_reason(admin, ask):
     ("ask", "error"),
     [
         pytest.param(lambda admin: admin.create_topics([]), ValueError, id="no new topics"),
-        pytest.param(lambda admin: admin.create_topics("t"), TypeError, id="new topics that are no list"),
-        pytest.param(lambda admin: admin.create_topics(["t"]), TypeError, id="new topics that are strings"),
         pytest.param(
-            lambda admin: admin.create_topics([NewTopic("t", -5)]), ValueError, id="a negative number of partitions"
+            lambda admin: admin.create_topics("t"), TypeError, id="new topics that are no list"
         ),
-        pytest.param(lambda admin: admin.create_topics([NewTopic("t", 10_001)]), ValueError, id="too many partitions"),
+        pytest.param(
+            lambda admin: admin.create_topics(["t"]), TypeError, id="new topics that are strings"
+        ),
+        pytest.param(
+            lambda admin: admin.create_topics([NewTopic("t", -5)]),
+            ValueError,
+            id="a negative number of partitions",
+        ),
+        pytest.param(
+            lambda admin: admin.create_topics([NewTopic("t", 10_001)]),
+            ValueError,
+            id="too many partitions",
+        ),
         pytest.param(
             lambda admin: admin.create_topics([NewTopic("t", replication_factor=-2)]),
             ValueError,
@@ -288,32 +329,74 @@ def test_broker_only_operations_are_unsupported_with_a_reason(admin, ask):
             id="a timeout that is no number",
         ),
         pytest.param(
-            lambda admin: admin.create_topics([NewTopic("t")], request_timeout=-1), ValueError, id="a negative timeout"
+            lambda admin: admin.create_topics([NewTopic("t")], request_timeout=-1),
+            ValueError,
+            id="a negative timeout",
         ),
         pytest.param(
-            lambda admin: admin.create_topics([NewTopic("t")], nonsense=1), TypeError, id="an unknown argument"
+            lambda admin: admin.create_topics([NewTopic("t")], nonsense=1),
+            TypeError,
+            id="an unknown argument",
         ),
         pytest.param(lambda admin: NewTopic(NUMBER), TypeError, id="a topic that is no string"),
-        pytest.param(lambda admin: NewTopic("t", TEXT), TypeError, id="a number of partitions as text"),
-        pytest.param(lambda admin: NewTopic("t", 1, TEXT), TypeError, id="a replication factor as text"),
-        pytest.param(lambda admin: NewTopic("t", config=TEXT), TypeError, id="settings that are no dict"),
-        pytest.param(lambda admin: NewPartitions("t", TEXT), TypeError, id="new partitions as text"),
-        pytest.param(lambda admin: admin.delete_topics("t"), TypeError, id="topics that are no list"),
+        pytest.param(
+            lambda admin: NewTopic("t", TEXT), TypeError, id="a number of partitions as text"
+        ),
+        pytest.param(
+            lambda admin: NewTopic("t", 1, TEXT), TypeError, id="a replication factor as text"
+        ),
+        pytest.param(
+            lambda admin: NewTopic("t", config=TEXT), TypeError, id="settings that are no dict"
+        ),
+        pytest.param(
+            lambda admin: NewPartitions("t", TEXT), TypeError, id="new partitions as text"
+        ),
+        pytest.param(
+            lambda admin: admin.delete_topics("t"), TypeError, id="topics that are no list"
+        ),
         pytest.param(lambda admin: admin.delete_topics([]), ValueError, id="no topics"),
-        pytest.param(lambda admin: admin.delete_topics([5]), TypeError, id="a topic that is a number"),
+        pytest.param(
+            lambda admin: admin.delete_topics([5]), TypeError, id="a topic that is a number"
+        ),
         pytest.param(lambda admin: admin.create_partitions([]), ValueError, id="no new partitions"),
-        pytest.param(lambda admin: admin.create_partitions(["t"]), TypeError, id="new partitions that are strings"),
-        pytest.param(lambda admin: admin.create_partitions([NewPartitions("t", 0)]), ValueError, id="zero partitions"),
-        pytest.param(lambda admin: admin.describe_topics(["t"]), TypeError, id="topics that are no collection"),
         pytest.param(
-            lambda admin: admin.describe_topics(TopicCollection([NUMBER])), TypeError, id="a collection of numbers"
+            lambda admin: admin.create_partitions(["t"]),
+            TypeError,
+            id="new partitions that are strings",
         ),
         pytest.param(
-            lambda admin: admin.describe_topics(TopicCollection([""])), ValueError, id="a collection of empty names"
+            lambda admin: admin.create_partitions([NewPartitions("t", 0)]),
+            ValueError,
+            id="zero partitions",
         ),
-        pytest.param(lambda admin: admin.list_offsets([]), TypeError, id="offsets that are no dict"),
-        pytest.param(lambda admin: admin.list_offsets({"t": OffsetSpec.latest()}), TypeError, id="offsets of a string"),
-        pytest.param(lambda admin: admin.list_offsets({TopicPartition("t", 0): 5}), TypeError, id="offsets by number"),
+        pytest.param(
+            lambda admin: admin.describe_topics(["t"]),
+            TypeError,
+            id="topics that are no collection",
+        ),
+        pytest.param(
+            lambda admin: admin.describe_topics(TopicCollection([NUMBER])),
+            TypeError,
+            id="a collection of numbers",
+        ),
+        pytest.param(
+            lambda admin: admin.describe_topics(TopicCollection([""])),
+            ValueError,
+            id="a collection of empty names",
+        ),
+        pytest.param(
+            lambda admin: admin.list_offsets([]), TypeError, id="offsets that are no dict"
+        ),
+        pytest.param(
+            lambda admin: admin.list_offsets({"t": OffsetSpec.latest()}),
+            TypeError,
+            id="offsets of a string",
+        ),
+        pytest.param(
+            lambda admin: admin.list_offsets({TopicPartition("t", 0): 5}),
+            TypeError,
+            id="offsets by number",
+        ),
         pytest.param(
             lambda admin: admin.list_offsets({TopicPartition("t", -1): OffsetSpec.latest()}),
             ValueError,
@@ -325,7 +408,9 @@ def test_broker_only_operations_are_unsupported_with_a_reason(admin, ask):
             id="offsets of an empty name",
         ),
         pytest.param(
-            lambda admin: admin.list_offsets({TopicPartition("t", 0): OffsetSpec.latest()}, isolation_level=1),
+            lambda admin: admin.list_offsets(
+                {TopicPartition("t", 0): OffsetSpec.latest()}, isolation_level=1
+            ),
             TypeError,
             id="an isolation level that is none",
         ),
@@ -359,16 +444,21 @@ def test_calls_run_in_the_background_and_close_waits_for_them():
     [
         pytest.param(lambda admin: admin.create_topics([NewTopic("t")])["t"], id="create"),
         pytest.param(lambda admin: admin.delete_topics(["t"])["t"], id="delete"),
-        pytest.param(lambda admin: admin.describe_topics(TopicCollection(["t"]))["t"], id="describe"),
         pytest.param(
-            lambda admin: next(iter(admin.list_offsets({TopicPartition("t", 0): OffsetSpec.latest()}).values())),
+            lambda admin: admin.describe_topics(TopicCollection(["t"]))["t"], id="describe"
+        ),
+        pytest.param(
+            lambda admin: next(
+                iter(admin.list_offsets({TopicPartition("t", 0): OffsetSpec.latest()}).values())
+            ),
             id="offsets",
         ),
     ],
 )
 def test_a_store_refusal_is_raised_by_the_future(ask: Callable[[AdminClient], Future[Any]]):
     store = FaultyStore(
-        MemoryStore("refusing"), *(Rule(op, "*", Fault.refused(), times=None) for op in ("get", "list"))
+        MemoryStore("refusing"),
+        *(Rule(op, "*", Fault.refused(), times=None) for op in ("get", "list")),
     )
     with AdminClient(bootstrap_servers="memory://unused", store=store) as admin:
         future = ask(admin)

@@ -19,7 +19,16 @@ from deltaq.admin import (
     OffsetSpec,
     TopicCollection,
 )
-from deltaq.admin.call_order import ALL_TOPICS, CallOrder, changes, changes_topic, group, reads, reads_topic, topic
+from deltaq.admin.call_order import (
+    ALL_TOPICS,
+    CallOrder,
+    changes,
+    changes_topic,
+    group,
+    reads,
+    reads_topic,
+    topic,
+)
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
@@ -52,7 +61,9 @@ def setting(admin: AdminClient) -> Any:
 
 
 def committing(admin: AdminClient) -> Any:
-    return admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0, 2)])])["g"]
+    return admin.alter_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0, 2)])]
+    )["g"]
 
 
 def committed(admin: AdminClient) -> list[int]:
@@ -70,7 +81,10 @@ def partitions(admin: AdminClient) -> int:
         pytest.param(deleting, earliest, 3, id="offsets after a deletion"),
         pytest.param(setting, retention, "5000", id="settings after a change"),
         pytest.param(
-            lambda admin: admin.create_partitions([NewPartitions("t", 5)])["t"], partitions, 5, id="a grown topic"
+            lambda admin: admin.create_partitions([NewPartitions("t", 5)])["t"],
+            partitions,
+            5,
+            id="a grown topic",
         ),
         pytest.param(
             lambda admin: admin.delete_topics(["t"])["t"],
@@ -81,12 +95,17 @@ def partitions(admin: AdminClient) -> int:
         pytest.param(committing, committed, [2], id="committed offsets after a change"),
         pytest.param(
             committing,
-            lambda admin: [found.group_id for found in admin.list_consumer_groups().result(30).valid],
+            lambda admin: [
+                found.group_id for found in admin.list_consumer_groups().result(30).valid
+            ],
             ["g"],
             id="groups after a commit",
         ),
         pytest.param(
-            committing, lambda admin: [found.id for found in admin.list_groups(timeout=30)], ["g"], id="the older list"
+            committing,
+            lambda admin: [found.id for found in admin.list_groups(timeout=30)],
+            ["g"],
+            id="the older list",
         ),
         pytest.param(
             committing,

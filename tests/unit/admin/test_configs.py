@@ -1,4 +1,6 @@
-"""Settings of topics through the admin client: described, changed one by one, replaced; with Kafka's codes."""
+"""Settings of topics through the admin client: described, changed one by one, replaced; with
+Kafka's codes.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,14 @@ def set_by_topic(admin: AdminClient) -> dict[str, str | None]:
     return {entry.name: entry.value for entry in described(admin).values() if not entry.is_default}
 
 
-def changed(admin: AdminClient, *changes: tuple[str, str | None, AlterConfigOpType], **arguments: bool) -> int | None:
+def changed(
+    admin: AdminClient, *changes: tuple[str, str | None, AlterConfigOpType], **arguments: bool
+) -> int | None:
     """The error code of one incremental change, None if it was made."""
-    entries = [ConfigEntry(name, value, incremental_operation=operation) for name, value, operation in changes]
+    entries = [
+        ConfigEntry(name, value, incremental_operation=operation)
+        for name, value, operation in changes
+    ]
     resource = ConfigResource(ResourceType.TOPIC, "t", incremental_configs=entries)
     error = admin.incremental_alter_configs([resource], **arguments)[resource].exception(30)
     return None if error is None else int(error.args[0].code())
@@ -54,7 +61,9 @@ def changed(admin: AdminClient, *changes: tuple[str, str | None, AlterConfigOpTy
 
 def test_settings_are_described_with_value_and_source(admin):
     entries = described(admin)
-    assert {name: (e.value, e.source.value, e.is_default, e.is_read_only) for name, e in entries.items()}.items() >= {
+    assert {
+        name: (e.value, e.source.value, e.is_default, e.is_read_only) for name, e in entries.items()
+    }.items() >= {
         "cleanup.policy": ("compact", 1, False, False),
         "compression.type": ("producer", 5, True, False),
         "delete.retention.ms": ("86400000", 5, True, False),
@@ -72,13 +81,22 @@ def test_settings_are_described_with_value_and_source(admin):
 
 
 def test_settings_are_set_appended_subtracted_and_deleted_one_by_one(admin):
-    assert changed(admin, ("retention.ms", "5000", SET), ("cleanup.policy", "delete", APPEND)) is None
+    assert (
+        changed(admin, ("retention.ms", "5000", SET), ("cleanup.policy", "delete", APPEND)) is None
+    )
     assert set_by_topic(admin) == {"cleanup.policy": "compact,delete", "retention.ms": "5000"}
     assert changed(admin, ("cleanup.policy", "delete", APPEND)) is None
-    assert changed(admin, ("cleanup.policy", "compact", SUBTRACT), ("retention.ms", None, DELETE)) is None
+    assert (
+        changed(admin, ("cleanup.policy", "compact", SUBTRACT), ("retention.ms", None, DELETE))
+        is None
+    )
     assert set_by_topic(admin) == {"cleanup.policy": "delete"}
     entry = described(admin)["retention.ms"]
-    assert (entry.value, entry.source, entry.is_default) == ("604800000", ConfigSource.DEFAULT_CONFIG, True)
+    assert (entry.value, entry.source, entry.is_default) == (
+        "604800000",
+        ConfigSource.DEFAULT_CONFIG,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,13 +120,18 @@ def test_an_invalid_change_leaves_all_settings_unchanged(admin, change, code):
 
 
 def test_the_same_setting_twice_in_a_request_is_refused(admin):
-    assert changed(admin, ("retention.ms", "5", SET), ("retention.ms", "6", SET)) == KafkaError.INVALID_REQUEST
+    assert (
+        changed(admin, ("retention.ms", "5", SET), ("retention.ms", "6", SET))
+        == KafkaError.INVALID_REQUEST
+    )
 
 
 def test_a_change_that_is_only_validated_is_not_made(admin):
     before = described(admin)
     assert changed(admin, ("retention.ms", "5", SET), validate_only=True) is None
-    assert changed(admin, ("retention.ms", "x", SET), validate_only=True) == KafkaError.INVALID_CONFIG
+    assert (
+        changed(admin, ("retention.ms", "x", SET), validate_only=True) == KafkaError.INVALID_CONFIG
+    )
     assert described(admin) == before
 
 
@@ -127,9 +150,18 @@ def test_altering_all_settings_resets_those_that_are_not_named(admin, root):
 def test_concurrent_appends_to_a_setting_both_apply(admin, root):
     assert changed(admin, ("cleanup.policy", None, DELETE)) is None
     others = [AdminClient(bootstrap_servers=root) for _ in range(6)]
-    names = ["retention.ms", "retention.bytes", "segment.bytes", "flush.ms", "segment.ms", "delete.retention.ms"]
+    names = [
+        "retention.ms",
+        "retention.bytes",
+        "segment.bytes",
+        "flush.ms",
+        "segment.ms",
+        "delete.retention.ms",
+    ]
     with ThreadPoolExecutor() as pool:
-        codes = list(pool.map(lambda at: changed(others[at], (names[at], "2000000", SET)), range(6)))
+        codes = list(
+            pool.map(lambda at: changed(others[at], (names[at], "2000000", SET)), range(6))
+        )
     assert codes == [None] * 6
     assert set_by_topic(admin) == dict.fromkeys(names, "2000000")
 
@@ -146,9 +178,15 @@ def test_only_topics_that_exist_have_settings(admin):
     [
         pytest.param(lambda admin: admin.describe_configs([]), ValueError, id="no resources"),
         pytest.param(lambda admin: admin.describe_configs(["t"]), TypeError, id="a string"),
-        pytest.param(lambda admin: admin.incremental_alter_configs([TOPIC]), ValueError, id="no changes"),
-        pytest.param(lambda admin: admin.incremental_alter_configs([UNSAID]), TypeError, id="no operation"),
-        pytest.param(lambda admin: ConfigResource("nothing", "t"), ValueError, id="an unknown type"),
+        pytest.param(
+            lambda admin: admin.incremental_alter_configs([TOPIC]), ValueError, id="no changes"
+        ),
+        pytest.param(
+            lambda admin: admin.incremental_alter_configs([UNSAID]), TypeError, id="no operation"
+        ),
+        pytest.param(
+            lambda admin: ConfigResource("nothing", "t"), ValueError, id="an unknown type"
+        ),
         pytest.param(lambda admin: ConfigResource(99, "t"), ValueError, id="an unknown number"),
         pytest.param(lambda admin: ConfigResource("topic", NOTHING), ValueError, id="no name"),
     ],
@@ -179,7 +217,10 @@ def test_resources_are_equal_and_ordered_by_type_and_name():
 )
 def test_retention_of_files_and_entries_below_the_minimum_is_refused(admin, changes):
     before = described(admin)
-    assert changed(admin, *((name, value, SET) for name, value in changes)) == KafkaError.INVALID_CONFIG
+    assert (
+        changed(admin, *((name, value, SET) for name, value in changes))
+        == KafkaError.INVALID_CONFIG
+    )
     assert {name: entry.value for name, entry in described(admin).items()} == {
         name: entry.value for name, entry in before.items()
     }
@@ -194,11 +235,17 @@ def test_retention_of_files_and_entries_below_the_minimum_is_refused(admin, chan
         ([("file.delete.delay.ms", "60000")], 86_400_000),
         ([("file.delete.delay.ms", "0")], 86_400_000),
         ([("file.delete.delay.ms", "172800000")], 172_800_000),
-        ([("metadata.max.retention.ms", "172800000")], 172_800_000),  # entries name files, which must be there
-        ([("file.delete.delay.ms", "90000000"), ("metadata.max.retention.ms", "172800000")], 172_800_000),
+        # Entries name files, which must be there.
+        ([("metadata.max.retention.ms", "172800000")], 172_800_000),
+        (
+            [("file.delete.delay.ms", "90000000"), ("metadata.max.retention.ms", "172800000")],
+            172_800_000,
+        ),
     ],
 )
-def test_files_are_kept_for_a_day_and_as_long_as_entries_whatever_the_delay(admin, changes, kept_ms):
+def test_files_are_kept_for_a_day_and_as_long_as_entries_whatever_the_delay(
+    admin, changes, kept_ms
+):
     for name, value in changes:
         assert changed(admin, (name, value, SET)) is None
         assert described(admin)[name].value == value
@@ -213,7 +260,9 @@ def test_a_topic_without_a_cleanup_policy_keeps_everything(admin):
     assert changed(admin, ("cleanup.policy", "delete", APPEND)) is None
     assert set_by_topic(admin)["cleanup.policy"] == "delete"
     assert changed(admin, ("cleanup.policy", "", SET)) is None
-    assert admin.describe_topics(TopicCollection(["t"]))["t"].result(30).settings.cleanup_policy == ()
+    assert (
+        admin.describe_topics(TopicCollection(["t"]))["t"].result(30).settings.cleanup_policy == ()
+    )
 
 
 def test_retention_of_files_and_entries_can_be_raised_together(admin):

@@ -1,4 +1,6 @@
-"""Consumer groups through the admin client, against observations of a real cluster (confluent-kafka 2.16, Kafka 4)."""
+"""Consumer groups through the admin client, against observations of a real cluster (confluent-kafka
+2.16, Kafka 4).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,13 @@ OBSERVED: dict[str, dict[str, Any]] = {
         "closed": ["EMPTY", [], ""],
         "coordinator": True,
         "listed": [["STABLE", "CLASSIC", False]],
-        "member": {"assignment": [0, 1], "client_id": "cl", "id_prefix": True, "instance": None, "target": None},
+        "member": {
+            "assignment": [0, 1],
+            "client_id": "cl",
+            "id_prefix": True,
+            "instance": None,
+            "target": None,
+        },
         "memberid_matches": True,
         "members": 1,
         "old_list_groups": [["Stable", "consumer", "range", 1]],
@@ -97,19 +105,25 @@ def shown(partitions: list[TopicPartition] | None) -> list[tuple[Any, ...]]:
     ]
 
 
-def listed(admin: AdminClient, group: str, asked: list[TopicPartition] | None = None) -> list[tuple[Any, ...]]:
+def listed(
+    admin: AdminClient, group: str, asked: list[TopicPartition] | None = None
+) -> list[tuple[Any, ...]]:
     future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])[group]
     return shown(future.result(30).topic_partitions)
 
 
-def altered(admin: AdminClient, group: str, *wanted: TopicPartition, timeout: float = 60) -> list[tuple[Any, ...]]:
+def altered(
+    admin: AdminClient, group: str, *wanted: TopicPartition, timeout: float = 60
+) -> list[tuple[Any, ...]]:
     request = [ConsumerGroupTopicPartitions(group, list(wanted))]
     future = admin.alter_consumer_group_offsets(request, request_timeout=timeout)[group]
     return shown(future.result(30).topic_partitions)
 
 
 def removed(admin: AdminClient, group: str, *wanted: TopicPartition) -> list[tuple[Any, ...]]:
-    future = admin.delete_consumer_group_offsets([ConsumerGroupTopicPartitions(group, list(wanted))])[group]
+    future = admin.delete_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group, list(wanted))]
+    )[group]
     return shown(future.result(30).topic_partitions)
 
 
@@ -284,12 +298,20 @@ WRONG: list[tuple[str, tuple[Any, ...], type[Exception]]] = [
     ("list_consumer_group_offsets", ([ConsumerGroupTopicPartitions("g", (tp(),))],), TypeError),  # type: ignore[arg-type]
     ("list_consumer_group_offsets", ([ConsumerGroupTopicPartitions("g", [tp(0, 5)])],), ValueError),
     ("list_consumer_group_offsets", ([ConsumerGroupTopicPartitions("g", [tp(-1)])],), ValueError),
-    ("list_consumer_group_offsets", ([ConsumerGroupTopicPartitions("g", [tp(0, name="")])],), ValueError),
+    (
+        "list_consumer_group_offsets",
+        ([ConsumerGroupTopicPartitions("g", [tp(0, name="")])],),
+        ValueError,
+    ),
     ("alter_consumer_group_offsets", ([ConsumerGroupTopicPartitions("g")],), ValueError),
     ("alter_consumer_group_offsets", ([ConsumerGroupTopicPartitions("g", [tp()])],), ValueError),
     ("alter_consumer_group_offsets", ([ConsumerGroupTopicPartitions("g", [NAME])],), TypeError),
     ("delete_consumer_group_offsets", ([ConsumerGroupTopicPartitions("g")],), ValueError),
-    ("delete_consumer_group_offsets", ([ConsumerGroupTopicPartitions("g", [tp(0, 5)])],), ValueError),
+    (
+        "delete_consumer_group_offsets",
+        ([ConsumerGroupTopicPartitions("g", [tp(0, 5)])],),
+        ValueError,
+    ),
 ]
 
 
@@ -377,7 +399,10 @@ def test_a_group_that_cannot_be_read_is_among_the_errors_and_the_others_are_list
         result = admin.list_consumer_groups().result(30)
         assert result.valid == [ConsumerGroupListing("sound", True, ConsumerGroupState.EMPTY)]
         assert [error.args[0].name() for error in result.errors] == ["_BAD_MSG"]
-        assert {entry.id: entry.error is None for entry in admin.list_groups()} == {"damaged": False, "sound": True}
+        assert {entry.id: entry.error is None for entry in admin.list_groups()} == {
+            "damaged": False,
+            "sound": True,
+        }
 
 
 def test_a_root_without_groups_has_none(admin):
@@ -392,7 +417,10 @@ def test_a_root_without_groups_has_none(admin):
 def join(log: GroupLog, name: str, member: Member, partitions: int) -> None:
     """Join a group that reads topic `t`."""
     log.change(
-        "JOIN", Claim(name, -1), lambda head: joined(head, name, member, sizes(t=partitions), (), RANGE), float("inf")
+        "JOIN",
+        Claim(name, -1),
+        lambda head: joined(head, name, member, sizes(t=partitions), (), RANGE),
+        float("inf"),
     )
 
 
@@ -413,7 +441,8 @@ def test_a_group_rebalances_while_a_partition_waits_for_its_owner(memory_root):
                 member.host,
                 member.group_instance_id,
                 [tp.partition for tp in member.assignment.topic_partitions],
-                member.target_assignment and [tp.partition for tp in member.target_assignment.topic_partitions],
+                member.target_assignment
+                and [tp.partition for tp in member.target_assignment.topic_partitions],
             )
             for member in group.members
         ]
@@ -438,7 +467,11 @@ def group_of_the_dead(store: MemoryStore, clock: ManualClock, other_session_s: i
         join(log, name, member, 1)
     for name in ("t", "u"):
         described = Topic(name, store=store, clock=clock).describe()
-        log.commit(Claim("a", log.head().generation), [CommittedOffset(name, described.topic_id, 0, 7)], float("inf"))
+        log.commit(
+            Claim("a", log.head().generation),
+            [CommittedOffset(name, described.topic_id, 0, 7)],
+            float("inf"),
+        )
 
 
 CHANGES: list[Callable[[AdminClient], object]] = [
@@ -500,8 +533,14 @@ def test_dead_members_delay_a_change_by_their_session_timeout_and_no_longer(chan
 @pytest.mark.parametrize(
     ("change", "answer"),
     [
-        (lambda admin: outcome(admin.delete_consumer_groups(["g"], request_timeout=5)["g"]), "NON_EMPTY_GROUP"),
-        (lambda admin: altered(admin, "g", tp(0, 2), timeout=5), [("t", 0, 2, "UNKNOWN_MEMBER_ID")]),
+        (
+            lambda admin: outcome(admin.delete_consumer_groups(["g"], request_timeout=5)["g"]),
+            "NON_EMPTY_GROUP",
+        ),
+        (
+            lambda admin: altered(admin, "g", tp(0, 2), timeout=5),
+            [("t", 0, 2, "UNKNOWN_MEMBER_ID")],
+        ),
     ],
 )
 def test_a_change_is_refused_if_the_time_is_too_short_to_find_members_dead(change, answer):
@@ -556,7 +595,10 @@ def test_metadata_of_an_altered_offset_is_kept(root, admin):
 
 def test_a_part_of_the_partitions_is_altered_if_others_do_not_exist(root, admin):
     topic(root)
-    assert altered(admin, "g", tp(0, 3), tp(1, 3)) == [("t", 0, 3), ("t", 1, 3, "UNKNOWN_TOPIC_OR_PART")]
+    assert altered(admin, "g", tp(0, 3), tp(1, 3)) == [
+        ("t", 0, 3),
+        ("t", 1, 3, "UNKNOWN_TOPIC_OR_PART"),
+    ]
     assert listed(admin, "g") == [("t", 0, 3)]
 
 
@@ -616,7 +658,14 @@ def test_each_partition_has_its_lag_and_its_owner(root, admin):
         assert found.state is ConsumerGroupState.STABLE
         owner = reader.memberid()
         assert [
-            (entry.topic, entry.partition, entry.committed, entry.start_offset, entry.end_offset, entry.lag)
+            (
+                entry.topic,
+                entry.partition,
+                entry.committed,
+                entry.start_offset,
+                entry.end_offset,
+                entry.lag,
+            )
             for entry in found.partitions
         ] == [("t", 0, 3, 0, 10, 7), ("t", 1, None, 0, 0, 0), ("u", 0, 1, 0, 4, 3)]
         assert [(entry.member_id, entry.client_id) for entry in found.partitions] == [
@@ -659,7 +708,10 @@ def test_the_lag_of_a_partly_committed_group_without_members_is_unknown(root, ad
     fill(root, 5)
     altered(admin, "g", tp(1, 0))
     found = admin.consumer_group_lag(["g"])["g"].result(30)
-    assert ([(entry.partition, entry.lag) for entry in found.partitions], found.lag) == ([(0, None), (1, 0)], None)
+    assert ([(entry.partition, entry.lag) for entry in found.partitions], found.lag) == (
+        [(0, None), (1, 0)],
+        None,
+    )
 
 
 def test_a_deleted_topic_has_no_lag(root, admin):

@@ -27,24 +27,37 @@ def client(root: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": root})
 
 
-def commit(root: str, offset: int, group: str = "g", partition: int = 0, metadata: str | None = None) -> None:
+def commit(
+    root: str, offset: int, group: str = "g", partition: int = 0, metadata: str | None = None
+) -> None:
     """Set the committed offset of a group that has no members."""
-    request = [ConsumerGroupTopicPartitions(group, [TopicPartition("t", partition, offset, metadata)])]
+    request = [
+        ConsumerGroupTopicPartitions(group, [TopicPartition("t", partition, offset, metadata)])
+    ]
     with client(root) as admin:
-        (result,) = admin.alter_consumer_group_offsets(request)[group].result(30).topic_partitions or []
+        (result,) = (
+            admin.alter_consumer_group_offsets(request)[group].result(30).topic_partitions or []
+        )
         assert result.error is None
 
 
 def committed(root: str, group: str) -> list[tuple[str, int, int, str | None]]:
     with client(root) as admin:
-        found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
-        return [(entry.topic, entry.partition, entry.offset, entry.metadata) for entry in found.topic_partitions or []]
+        found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[
+            group
+        ].result(30)
+        return [
+            (entry.topic, entry.partition, entry.offset, entry.metadata)
+            for entry in found.topic_partitions or []
+        ]
 
 
 def copied(root: str, other: str | None = None, target: str = "h") -> int | None:
     """Copy the offsets of group `g`. Returns the error's code, None if they were copied."""
     with client(root) as admin, client(other or root) as there:
-        error = admin.copy_consumer_group_offsets("g", target, to=there if other else None).exception(30)
+        error = admin.copy_consumer_group_offsets(
+            "g", target, to=there if other else None
+        ).exception(30)
         if error is None:
             return None
         assert isinstance(error, KafkaException)
@@ -66,7 +79,10 @@ def test_a_group_in_the_same_root_resumes_at_the_same_record(root):
     commit(root, 1, group="h", partition=1)
     with client(root) as admin:
         result = admin.copy_consumer_group_offsets("g", "h").result(30)
-    assert [(entry.partition, entry.offset) for entry in result.topic_partitions or []] == [(0, 3), (1, 0)]
+    assert [(entry.partition, entry.offset) for entry in result.topic_partitions or []] == [
+        (0, 3),
+        (1, 0),
+    ]
     assert result.group_id == "h"
     assert committed(root, "h") == committed(root, "g") == [("t", 0, 3, "note"), ("t", 1, 0, None)]
     assert first_read(root, "h") == first_read(root, "g") == (3, b"v3")
@@ -162,7 +178,8 @@ RECORD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    "change", [{"value": b"w"}, {"key": b"l"}, {"timestamp": 1_700_000_000_001}, {"headers": [("h", b"2")]}]
+    "change",
+    [{"value": b"w"}, {"key": b"l"}, {"timestamp": 1_700_000_000_001}, {"headers": [("h", b"2")]}],
 )
 def test_an_offset_before_another_record_is_not_copied_nor_are_the_others(root, other, change):
     for place, second in ((root, RECORD), (other, RECORD | change)):
@@ -197,6 +214,7 @@ def test_an_error_names_the_partitions_and_the_reasons(root, other):
     assert isinstance(error, KafkaException)
     text = error.error.str()
     assert text.startswith(
-        f"no offset was copied to {other}: t[1]: {UnknownTopic('t', partition=1).error.str()}; t[2]: "
+        f"no offset was copied to {other}: t[1]: {UnknownTopic('t', partition=1).error.str()}; "
+        "t[2]: "
     )
     assert text.endswith("; and 1 more")

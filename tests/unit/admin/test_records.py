@@ -1,4 +1,6 @@
-"""Deleting records through the admin client, against the facts of a real cluster (confluent-kafka 2.16, Kafka 4)."""
+"""Deleting records through the admin client, against the facts of a real cluster (confluent-kafka
+2.16, Kafka 4).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ T0 = 1_700_000_000_000
 def fill(root: str, count: int, start: int = 0) -> None:
     with Producer({"bootstrap.servers": root}, linger_ms=0) as producer:
         for number in range(start, start + count):
-            producer.produce("t", b"v%d" % number, key=b"%d" % number, partition=0, timestamp=T0 + number)
+            producer.produce(
+                "t", b"v%d" % number, key=b"%d" % number, partition=0, timestamp=T0 + number
+            )
             if number % 3 == 2:
                 producer.flush()
 
@@ -59,7 +63,12 @@ def watermarks(root: str) -> tuple[int, int]:
 
 
 def read_from(root: str, offset: int, reset: str) -> list[tuple[int, str | None]]:
-    with Consumer({"bootstrap.servers": root}, group_id="g", auto_offset_reset=reset, enable_partition_eof=True) as c:
+    with Consumer(
+        {"bootstrap.servers": root},
+        group_id="g",
+        auto_offset_reset=reset,
+        enable_partition_eof=True,
+    ) as c:
         c.assign([TopicPartition("t", 0, offset)])
         found: list[tuple[int, str | None]] = []
         while True:
@@ -101,14 +110,17 @@ def test_other_readers_of_the_table_see_no_deleted_record_either(root, admin):
         deleted(admin, 4)
     rows = Topic("t", conf={"bootstrap.servers": root}).to_arrow()
     assert rows.column("value").to_pylist() == [b"v%d" % number for number in range(4, 10)]
-    # What the files hold, whatever the log says about where the partition begins: others read these.
+    # What the files hold, whatever the log says about where the partition begins: others read
+    # these.
     log = MaintenanceLog(open_store(root), "t")
     log.load()
     assert sum(file.segment.rows for file in log.index.files.values()) == 6
 
 
 class HookedStore(MemoryStore):
-    """A store that calls `at_put` before it puts anything: a rewritten file, since what is produced was put before."""
+    """A store that calls `at_put` before it puts anything: a rewritten file, since what is produced
+    was put before.
+    """
 
     at_put: Callable[[], Any] = staticmethod(lambda: None)
 
@@ -121,7 +133,10 @@ def one_file_topics(store: MemoryStore, count: int = 1) -> list[str]:
     """Topics of which each has all its records in one file."""
     conf = {"bootstrap.servers": store.url}
     topics = [f"t{number}" for number in range(count)]
-    with AdminClient(conf, store=store) as admin, Producer(conf, store=store, linger_ms=60_000) as producer:
+    with (
+        AdminClient(conf, store=store) as admin,
+        Producer(conf, store=store, linger_ms=60_000) as producer,
+    ):
         for future in admin.create_topics([Topic(name, partitions=1) for name in topics]).values():
             future.result(30)
         for name in topics:
@@ -136,9 +151,13 @@ def test_delete_records_of_many_topics_returns_before_files_are_rewritten():
     may_go_on = Event()
     store.at_put = lambda: may_go_on.wait(30)
     with AdminClient({"bootstrap.servers": store.url}, store=store) as admin:
-        futures = admin.delete_records([TopicPartition(name, 0, 1) for name in topics], request_timeout=5)
+        futures = admin.delete_records(
+            [TopicPartition(name, 0, 1) for name in topics], request_timeout=5
+        )
         try:
-            assert [future.result(10).low_watermark for future in futures.values()] == [1] * len(topics)
+            assert [future.result(10).low_watermark for future in futures.values()] == [1] * len(
+                topics
+            )
         finally:
             may_go_on.set()
     for name in topics:

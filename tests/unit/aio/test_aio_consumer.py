@@ -1,4 +1,6 @@
-"""The consumer for asyncio: cancellation loses no message, callbacks run on the loop, calls follow one another."""
+"""The consumer for asyncio: cancellation loses no message, callbacks run on the loop, calls follow
+one another.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ def test_messages_are_polled_consumed_and_iterated(memory_root):
         first = await consumer.poll(TIMEOUT_S)
         some = await consumer.consume(3, TIMEOUT_S)
         rows = await consumer.consume_arrow(2, TIMEOUT_S)
-        offsets = [first.offset(), *(message.offset() for message in some), *rows["_offset"].to_pylist()]
+        offsets = [
+            first.offset(),
+            *(message.offset() for message in some),
+            *rows["_offset"].to_pylist(),
+        ]
         async for message in consumer:
             offsets.append(message.offset())
             if len(offsets) == 10:
@@ -56,7 +62,9 @@ def test_messages_are_polled_consumed_and_iterated(memory_root):
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=20), st.booleans())
 def test_no_cancelled_call_loses_or_doubles_a_message(steps, is_ready):
-    """Each step starts a call, cancels it after so many turns of the event loop, and keeps what it returned."""
+    """Each step starts a call, cancels it after so many turns of the event loop, and keeps what it
+    returned.
+    """
     name = uuid.uuid4().hex
     root = f"memory://{name}"
     fill(root, COUNT)
@@ -101,7 +109,9 @@ def test_calls_of_several_tasks_share_the_messages(memory_root):
         async def one():
             return [await consumer.poll(TIMEOUT_S)]
 
-        await asyncio.gather(*(read(call) for call in (one, one, lambda: consumer.consume(6, TIMEOUT_S))))
+        await asyncio.gather(
+            *(read(call) for call in (one, one, lambda: consumer.consume(6, TIMEOUT_S)))
+        )
         return sorted(message.offset() for message in got)
 
     assert run(test, memory_root) == list(range(40))
@@ -116,7 +126,9 @@ def test_rebalance_callbacks_run_on_the_loop_and_may_call_the_consumer(memory_ro
 
         async def assigned(given, partitions):
             seen.append(("assigned", given is consumer, threading.get_ident() == thread))
-            position = await asyncio.gather(consumer.position(partitions), consumer.committed(partitions))
+            position = await asyncio.gather(
+                consumer.position(partitions), consumer.committed(partitions)
+            )
             assert [[place.topic for place in places] for places in position] == [["t"], ["t"]]
             await consumer.assign([TopicPartition("t", 0, 2)])
 
@@ -197,7 +209,11 @@ def test_asynchronous_commits_report_to_a_coroutine(memory_root):
         reports.append((error, [place.offset for place in partitions]))
         reported.set()
 
-    assert run(test, memory_root, on_commit=on_commit, enable_auto_commit=False) == ((None, [5]), 3, 3)
+    assert run(test, memory_root, on_commit=on_commit, enable_auto_commit=False) == (
+        (None, [5]),
+        3,
+        3,
+    )
 
 
 def test_closing_ends_a_call_that_waits_and_the_iteration(memory_root):
@@ -218,7 +234,9 @@ def test_closing_ends_a_call_that_waits_and_the_iteration(memory_root):
 
 
 def test_a_message_that_came_with_the_close_is_not_taken(memory_root, monkeypatch):
-    """The wait has found a message when the consumer is closed, and nothing is awaited between the two."""
+    """The wait has found a message when the consumer is closed, and nothing is awaited between the
+    two.
+    """
     fill(memory_root, 2)
 
     async def test(consumer):
@@ -244,7 +262,12 @@ def test_a_message_that_came_with_the_close_is_not_taken(memory_root, monkeypatc
 def test_a_closed_consumer_refuses_calls(memory_root):
     async def test(consumer):
         await consumer.close()
-        for call in (consumer.poll(), consumer.consume(), consumer.subscribe(["t"]), consumer.assignment()):
+        for call in (
+            consumer.poll(),
+            consumer.consume(),
+            consumer.subscribe(["t"]),
+            consumer.assignment(),
+        ):
             with pytest.raises(RuntimeError, match="Consumer closed"):
                 await call
         async with consumer:  # as of confluent-kafka's

@@ -1,4 +1,6 @@
-"""The producer for asyncio: one await per message, futures, back-pressure, cancellation, callbacks on the loop."""
+"""The producer for asyncio: one await per message, futures, back-pressure, cancellation, callbacks
+on the loop.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ async def queue_is_full(producer: AIOProducer) -> None:
 
 
 def values(root: str, name: str = "t") -> list[bytes]:
-    return [bytes(value) for value in Topic(name, conf={"bootstrap.servers": root}).to_arrow()["value"].to_pylist()]
+    return [
+        bytes(value)
+        for value in Topic(name, conf={"bootstrap.servers": root}).to_arrow()["value"].to_pylist()
+    ]
 
 
 def test_one_await_returns_the_delivered_message_with_its_headers(memory_root):
@@ -43,7 +48,12 @@ def test_one_await_returns_the_delivered_message_with_its_headers(memory_root):
         return await producer.produce("t", "value", "key", headers={"h": b"1"}, timestamp=5)
 
     message = run(test, memory_root)
-    assert (message.topic(), message.partition(), message.offset(), message.error()) == ("t", 0, 0, None)
+    assert (message.topic(), message.partition(), message.offset(), message.error()) == (
+        "t",
+        0,
+        0,
+        None,
+    )
     assert (message.value(), message.key(), message.headers()) == (b"value", b"key", [("h", b"1")])
 
 
@@ -87,10 +97,15 @@ def test_a_message_that_is_not_written_is_raised_at_the_await(memory_root):
             await future
         return raised.value.args[0].code()
 
-    assert run(test, memory_root, linger_ms=60_000) in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+    assert run(test, memory_root, linger_ms=60_000) in (
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+    )
 
 
-def test_a_cancelled_await_leaves_a_queued_message_and_takes_back_one_that_waits_for_room(memory_root):
+def test_a_cancelled_await_leaves_a_queued_message_and_takes_back_one_that_waits_for_room(
+    memory_root,
+):
     async def test(producer):
         queued = asyncio.create_task(producer.produce("t", b"queued"))
         await asyncio.wait_for(queue_is_full(producer), 20)
@@ -160,13 +175,18 @@ def test_callbacks_run_on_the_loop_and_their_errors_go_to_its_handler(memory_roo
     )
 
 
-def test_only_failures_are_reported_to_callbacks_if_the_setting_says_so_and_futures_still_end(memory_root):
+def test_only_failures_are_reported_to_callbacks_if_the_setting_says_so_and_futures_still_end(
+    memory_root,
+):
     reported = []
 
     async def test(producer):
         return (await producer.produce("t", b"1")).offset()
 
-    settings = {"delivery.report.only.error": True, "on_delivery": lambda error, message: reported.append(message)}
+    settings = {
+        "delivery.report.only.error": True,
+        "on_delivery": lambda error, message: reported.append(message),
+    }
     assert run(test, memory_root, **settings) == 0
     assert reported == []
 
@@ -186,7 +206,9 @@ def test_flush_and_poll_serve_reports_on_a_thread(memory_root):
 
 def test_a_table_is_written_with_one_await(memory_root):
     async def test(producer):
-        assert await producer.produce_arrow("t", pa.table({"value": pa.array([], pa.binary())})) == []
+        assert (
+            await producer.produce_arrow("t", pa.table({"value": pa.array([], pa.binary())})) == []
+        )
         return await producer.produce_arrow("t", pa.table({"value": [b"a", b"b"]}))
 
     (place,) = run(test, memory_root)
@@ -199,7 +221,12 @@ def test_a_closed_producer_refuses_calls(memory_root):
         await producer.produce("t", b"x")
         await producer.close()
         await producer.close()
-        for call in (producer.produce("t", b""), producer.produce("u", b""), producer.flush(), producer.poll()):
+        for call in (
+            producer.produce("t", b""),
+            producer.produce("u", b""),
+            producer.flush(),
+            producer.poll(),
+        ):
             with pytest.raises(RuntimeError, match="Producer has been closed"):
                 await call
         return len(producer)
@@ -256,7 +283,9 @@ def test_methods_and_parameters_of_the_real_client_are_there():
 
 def test_the_producer_of_confluent_kafka_returns_a_future(memory_root):
     async def main():
-        async with deltaq.compat.confluent.aio.AIOProducer({"bootstrap.servers": memory_root}) as producer:
+        async with deltaq.compat.confluent.aio.AIOProducer(
+            {"bootstrap.servers": memory_root}
+        ) as producer:
             futures = [await producer.produce("t", value=b"v", headers=[("h", b"1")])]
             futures += [await producer.produce(name, value=b"v") for name in ("not a topic", "u")]
             futures += [await producer.produce("t", value=b"x" * 2_000_000)]
@@ -264,7 +293,10 @@ def test_the_producer_of_confluent_kafka_returns_a_future(memory_root):
 
     written, misnamed, other, large = asyncio.run(main())
     assert (written.offset(), written.headers(), other.topic()) == (0, [("h", b"1")], "u")
-    assert [error.args[0].name() for error in (misnamed, large)] == ["TOPIC_EXCEPTION", "MSG_SIZE_TOO_LARGE"]
+    assert [error.args[0].name() for error in (misnamed, large)] == [
+        "TOPIC_EXCEPTION",
+        "MSG_SIZE_TOO_LARGE",
+    ]
 
 
 def test_reports_of_threads_wake_the_loop_after_an_interrupted_look():

@@ -1,4 +1,6 @@
-"""Serializing clients for asyncio and the registry's: objects as messages, errors with their messages, cancellation."""
+"""Serializing clients for asyncio and the registry's: objects as messages, errors with their
+messages, cancellation.
+"""
 
 from __future__ import annotations
 
@@ -63,14 +65,20 @@ def run(main: Callable[[], Awaitable[Any]]) -> Any:
     ("serializer", "deserializer"),
     [
         (lambda r: AsyncAvroSerializer(r, AVRO), lambda r: AsyncAvroDeserializer(r, AVRO)),
-        (lambda r: AsyncJSONSerializer(JSON, r), lambda r: AsyncJSONDeserializer(JSON, schema_registry_client=r)),
+        (
+            lambda r: AsyncJSONSerializer(JSON, r),
+            lambda r: AsyncJSONDeserializer(JSON, schema_registry_client=r),
+        ),
     ],
     ids=["avro", "json"],
 )
 def test_objects_are_written_and_read_with_the_registry(memory_root, serializer, deserializer):
     async def main() -> None:
         async with AsyncSchemaRegistryClient({"url": memory_root}) as registry:
-            settings = {"key.serializer": StringSerializer(), "value.serializer": await serializer(registry)}
+            settings = {
+                "key.serializer": StringSerializer(),
+                "value.serializer": await serializer(registry),
+            }
             async with await AsyncSerializingProducer(conf(memory_root)) as plain:
                 assert isinstance(plain, AsyncSerializingProducer)
             async with AsyncSerializingProducer({**conf(memory_root), **settings}) as producer:
@@ -81,12 +89,21 @@ def test_objects_are_written_and_read_with_the_registry(memory_root, serializer,
                     await producer.produce("t", "k", {"id": "x"})
                 with pytest.raises(KeySerializationError):
                     await producer.produce("t", 7, {"id": 1})
-            settings = {"key.deserializer": StringDeserializer(), "value.deserializer": await deserializer(registry)}
-            async with await AsyncDeserializingConsumer({**reading(memory_root), **settings}) as consumer:
+            settings = {
+                "key.deserializer": StringDeserializer(),
+                "value.deserializer": await deserializer(registry),
+            }
+            async with await AsyncDeserializingConsumer(
+                {**reading(memory_root), **settings}
+            ) as consumer:
                 await consumer.subscribe(["t"])
                 message = await consumer.poll(10)
                 assert message is not None
-                assert (message.key(), message.value(), message.headers()) == ("k", {"id": 1}, [("h", b"1")])
+                assert (message.key(), message.value(), message.headers()) == (
+                    "k",
+                    {"id": 1},
+                    [("h", b"1")],
+                )
                 (message,) = await consumer.consume(1, 10)
                 assert message.value() == {"id": 2}
             assert await registry.get_subjects() == ["t-value"]
@@ -95,11 +112,16 @@ def test_objects_are_written_and_read_with_the_registry(memory_root, serializer,
 
 
 def test_deserializers_that_know_their_schema_need_no_registry():
-    proto = GetMessageClass(parse('syntax = "proto3"; message M { int32 a = 1; }', ()).message_types_by_name["M"])
+    proto = GetMessageClass(
+        parse('syntax = "proto3"; message M { int32 a = 1; }', ()).message_types_by_name["M"]
+    )
 
     async def main() -> None:
         context = SerializationContext("t", MessageField.VALUE)
-        of_json, of_proto = await AsyncJSONDeserializer(JSON), await AsyncProtobufDeserializer(proto, {})
+        of_json, of_proto = (
+            await AsyncJSONDeserializer(JSON),
+            await AsyncProtobufDeserializer(proto, {}),
+        )
         assert await of_json(b"\x00\x00\x00\x00\x01" + b'{"id":1}', context) == {"id": 1}
         assert await of_proto(b"\x00\x00\x00\x00\x01\x00\x08\x07", context) == proto(a=7)
         with pytest.raises(InvalidConfig, match="schema_registry_client is needed"):
@@ -116,7 +138,9 @@ def test_the_functions_of_a_topic_handle_take_precedence(memory_root, module):
     async def as_number(data: bytes | None, context: SerializationContext) -> str:
         return f"{context.topic}: {int(data or b'')}"
 
-    handle: Topic = Topic("t", value_serializer=lambda value, _: b"%d" % value, value_deserializer=as_number)
+    handle: Topic = Topic(
+        "t", value_serializer=lambda value, _: b"%d" % value, value_deserializer=as_number
+    )
     own = {"key.serializer": StringSerializer(), "value.serializer": StringSerializer()}
     readers = {"key.deserializer": StringDeserializer(), "value.deserializer": StringDeserializer()}
 
@@ -126,7 +150,9 @@ def test_the_functions_of_a_topic_handle_take_precedence(memory_root, module):
                 await (await producer.produce_future(topic, "k", value))
             with pytest.raises(ValueSerializationError):
                 await producer.produce(handle, "k", "not a number")
-        async with module.AsyncDeserializingConsumer({**reading(memory_root), **readers}) as consumer:
+        async with module.AsyncDeserializingConsumer(
+            {**reading(memory_root), **readers}
+        ) as consumer:
             await consumer.subscribe([handle, "u"])
             found: list[Any] = [await consumer.poll(10), *await consumer.consume(2, 10)]
             assert {(message.key(), message.value()) for message in found} == {
@@ -139,7 +165,9 @@ def test_the_functions_of_a_topic_handle_take_precedence(memory_root, module):
 
 
 def test_clients_without_serializers_refuse_a_handle_that_has_some(memory_root):
-    handle: Topic = Topic("t", value_serializer=lambda value, _: value, value_deserializer=lambda data, _: data)
+    handle: Topic = Topic(
+        "t", value_serializer=lambda value, _: value, value_deserializer=lambda data, _: data
+    )
 
     async def main() -> None:
         async with deltaq.aio.AIOProducer(conf(memory_root)) as producer:
@@ -152,7 +180,9 @@ def test_clients_without_serializers_refuse_a_handle_that_has_some(memory_root):
     run(main)
 
 
-def test_serializers_need_a_thread_for_a_schema_that_was_not_read_yet_and_else_none(memory_root, monkeypatch):
+def test_serializers_need_a_thread_for_a_schema_that_was_not_read_yet_and_else_none(
+    memory_root, monkeypatch
+):
     calls: list[Any] = []
     submit = ThreadExecutor.submit
 
@@ -172,7 +202,9 @@ def test_serializers_need_a_thread_for_a_schema_that_was_not_read_yet_and_else_n
         async with AsyncSchemaRegistryClient({"url": memory_root}) as registry:
             deserializer = await AsyncAvroDeserializer(registry)
             calls.clear()
-            assert [await deserializer(data, context) for data in written] == [{"id": number} for number in range(5)]
+            assert [await deserializer(data, context) for data in written] == [
+                {"id": number} for number in range(5)
+            ]
             assert len(calls) == 1  # reads it
 
     run(main)
@@ -193,14 +225,18 @@ def test_a_message_that_cannot_be_read_is_an_error_with_it_and_the_next_call_goe
             rest: list[Any] = await consumer.consume(3, 10)
             with pytest.raises(ConsumeError) as end:
                 await consumer.poll(10)
-            values = [message.error().name() if message.error() else message.value() for message in rest]
+            values = [
+                message.error().name() if message.error() else message.value() for message in rest
+            ]
             unread: Any = unreadable.value.kafka_message
             return [first.value(), unread.value(), *values, end.value.name]
 
     assert run(main) == [7, b"x", 8, "_VALUE_DESERIALIZATION", 9, "_PARTITION_EOF"]
 
 
-def test_a_call_that_is_cancelled_while_it_deserializes_leaves_its_messages_to_the_next_one(memory_root):
+def test_a_call_that_is_cancelled_while_it_deserializes_leaves_its_messages_to_the_next_one(
+    memory_root,
+):
     with Producer(conf(memory_root)) as producer:
         for number in range(4):
             producer.produce("t", b"%d" % number)
@@ -213,7 +249,9 @@ def test_a_call_that_is_cancelled_while_it_deserializes_leaves_its_messages_to_t
             await gate.wait()
             return int(data)
 
-        async with AsyncDeserializingConsumer(reading(memory_root), value_deserializer=slowly) as consumer:
+        async with AsyncDeserializingConsumer(
+            reading(memory_root), value_deserializer=slowly
+        ) as consumer:
             await consumer.subscribe(["t"])
             for call in (lambda: consumer.poll(10), lambda: consumer.consume(2, 10)):
                 task = asyncio.create_task(call())
@@ -274,7 +312,9 @@ def test_tasks_that_poll_at_once_while_one_deserializes_get_a_message_each(memor
             await asyncio.sleep(0)
             return [data]
 
-        async with AsyncDeserializingConsumer(reading(memory_root), value_deserializer=slowly) as consumer:
+        async with AsyncDeserializingConsumer(
+            reading(memory_root), value_deserializer=slowly
+        ) as consumer:
             await consumer.subscribe(["t"])
             polled = await asyncio.gather(*(consumer.poll(10) for _ in range(3)))
             consumed = await asyncio.gather(consumer.consume(2, 10), consumer.poll(10))
@@ -305,7 +345,9 @@ def test_the_client_of_the_registry_answers_as_the_blocking_one(memory_root):
 
 def methods(of: type) -> dict[str, inspect.Signature]:
     found = inspect.getmembers(of, inspect.isfunction)
-    return {name: inspect.signature(function) for name, function in found if not name.startswith("_")}
+    return {
+        name: inspect.signature(function) for name, function in found if not name.startswith("_")
+    }
 
 
 def test_the_client_of_the_registry_has_the_methods_of_the_blocking_one_and_of_confluents():

@@ -1,4 +1,6 @@
-"""Calls of the consumer for asyncio that need not wait use no thread, and leave callbacks to those that do."""
+"""Calls of the consumer for asyncio that need not wait use no thread, and leave callbacks to those
+that do.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ def test_messages_that_were_fetched_and_empty_polls_need_no_thread(memory_root, 
     async def main() -> None:
         executor = CountingExecutor(SYSTEM_CLOCK, 4)
         async with AIOConsumer(conf(memory_root), executor=executor) as consumer:
-            await (consumer.subscribe(["t"]) if subscribes else consumer.assign([TopicPartition("t", 0, 0)]))
+            await (
+                consumer.subscribe(["t"])
+                if subscribes
+                else consumer.assign([TopicPartition("t", 0, 0)])
+            )
             first = await consumer.poll(20)
             assert first is not None
             used = executor.calls
@@ -79,7 +85,9 @@ def test_a_callback_that_is_due_runs_on_the_loop_before_the_next_message(memory_
 
     async def main() -> None:
         loop_thread = threading.get_ident()
-        async with AIOConsumer(conf(memory_root), on_commit=lambda *_: ran.append(threading.get_ident())) as consumer:
+        async with AIOConsumer(
+            conf(memory_root), on_commit=lambda *_: ran.append(threading.get_ident())
+        ) as consumer:
             await consumer.assign([TopicPartition("t", 0, 0)])
             assert await consumer.poll(20) is not None
             await consumer.commit(asynchronous=True)

@@ -38,7 +38,11 @@ class Ended:
 
     def printed(self, expected: str) -> bool:
         """Whether it succeeded, and printed this text, which is indented here."""
-        assert (self.output, self.errors, self.status) == (textwrap.dedent(expected).lstrip("\n"), "", 0)
+        assert (self.output, self.errors, self.status) == (
+            textwrap.dedent(expected).lstrip("\n"),
+            "",
+            0,
+        )
         return True
 
     def refused(self, reason: str, status: int = 1) -> bool:
@@ -54,13 +58,18 @@ class Shell:
         self._patch = patch
         self.clock: Clock = SYSTEM_CLOCK
 
-    def __call__(self, command: str, given: bytes = b"", *, terminal: bool = False, encoding: str = "utf-8") -> Ended:
-        """Run a command with `given` as its standard input; with `terminal`, its output seems to be one. `encoding` is
-        that of its output."""
+    def __call__(
+        self, command: str, given: bytes = b"", *, terminal: bool = False, encoding: str = "utf-8"
+    ) -> Ended:
+        """Run a command with `given` as its standard input; with `terminal`, its output seems to be
+        one. `encoding` is that of its output.
+        """
         out, errors = io.BytesIO(), io.StringIO()
         with self._patch.context() as patch:
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
-            patch.setattr(sys, "stdout", text := io.TextIOWrapper(out, encoding, write_through=True))
+            patch.setattr(
+                sys, "stdout", text := io.TextIOWrapper(out, encoding, write_through=True)
+            )
             patch.setattr(sys, "stderr", errors)
             patch.setattr(text, "isatty", lambda: terminal, raising=False)
             status = run(shlex.split(command), self.clock)

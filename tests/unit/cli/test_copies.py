@@ -115,7 +115,9 @@ def test_a_mirror_outlives_a_source_that_cannot_be_listed_for_a_while(orders: Sh
 
 
 @pytest.mark.parametrize("command", ["backup s3://bucket/x", "restore s3://bucket/x"])
-def test_a_backup_in_a_bucket_is_refused_with_the_command_for_that(orders: Shell, command: str) -> None:
+def test_a_backup_in_a_bucket_is_refused_with_the_command_for_that(
+    orders: Shell, command: str
+) -> None:
     ended = orders(command)
     assert (ended.status, ended.output) == (2, "")
     assert "deltaq copy --groups --schemas" in ended.errors
@@ -125,7 +127,9 @@ def test_a_topic_that_cannot_be_copied_is_named_and_the_others_are_copied(orders
     orders("topics create orders --root memory://mirror")
     ended = orders(f"copy {ROOT} memory://mirror")
     assert (ended.status, ended.output.splitlines()[1:]) == (1, ["payments       2"])
-    assert ended.errors.startswith("deltaq: orders: topic 'orders' exists at the target and is no copy of this source")
+    assert ended.errors.startswith(
+        "deltaq: orders: topic 'orders' exists at the target and is no copy of this source"
+    )
     assert orders(f"copy {ROOT} {ROOT}").refused("the source and the target are the same root", 2)
 
 
@@ -137,7 +141,9 @@ def test_a_topic_that_cannot_be_copied_is_named_and_the_others_are_copied(orders
         ("restore {folder} --root memory://mirror", "* under {folder}"),
     ],
 )
-def test_a_copy_of_nothing_is_no_success(orders: Shell, tmp_path: Path, command: str, where: str) -> None:
+def test_a_copy_of_nothing_is_no_success(
+    orders: Shell, tmp_path: Path, command: str, where: str
+) -> None:
     folder = tmp_path / "bakcup"
     reason = f"there is nothing to copy: no topic matches {where.format(folder=folder)}"
     assert orders(command.format(folder=folder)).refused(reason)
@@ -146,13 +152,17 @@ def test_a_copy_of_nothing_is_no_success(orders: Shell, tmp_path: Path, command:
 def test_a_backup_is_a_root_that_is_restored(orders: Shell, tmp_path: Path) -> None:
     assert "group billing: offsets copied" in orders(f"backup {tmp_path / 'backup'}").output
     assert orders(f"cat orders --root {tmp_path / 'backup'}").printed("one\ntwo\n")
-    assert orders(f"restore {tmp_path / 'backup'} --topic orders --root memory://mirror").status == 0
+    assert (
+        orders(f"restore {tmp_path / 'backup'} --topic orders --root memory://mirror").status == 0
+    )
     assert orders("diff orders orders --right-root memory://mirror").printed("")
     assert orders(f"restore {tmp_path / 'backup'}").status == 1
 
 
 def test_settings_of_the_two_roots_are_kept_apart_and_secret(orders: Shell, tmp_path: Path) -> None:
-    (tmp_path / "s3.properties").write_text("store.secret_access_key = hush\nstore.endpoint = no-url\n")
+    (tmp_path / "s3.properties").write_text(
+        "store.secret_access_key = hush\nstore.endpoint = no-url\n"
+    )
     ended = orders(f"copy {ROOT} s3://bucket/x --target-config {tmp_path / 's3.properties'}")
     assert ended.status == 2
     assert "hush" not in ended.output + ended.errors

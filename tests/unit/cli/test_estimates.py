@@ -19,8 +19,7 @@ from tests.unit.cli.conftest import ROOT, Shell
 
 
 def test_the_cost_of_a_topic_to_be_is_estimated(deltaq: Shell) -> None:
-    assert deltaq("cost -m 1 --size 1000000 --retention 30 --consumers 2").printed(
-        """
+    assert deltaq("cost -m 1 --size 1000000 --retention 30 --consumers 2").printed("""
         OF       PER SECOND  KEPT      $ A DAY
         PUT      2                     0.86
         GET      10.5                  0.36
@@ -29,13 +28,15 @@ def test_the_cost_of_a_topic_to_be_is_estimated(deltaq: Shell) -> None:
         storage              2.36 TiB  1.96
         total                          3.45
         by the price list of S3 Standard, estimated
-        """
-    )
-    assert deltaq("cost -m 0").output.splitlines()[-2].split() == ["total", "0.07"]  # the polls of the reader
+        """)
+    # The polls of the reader.
+    assert deltaq("cost -m 0").output.splitlines()[-2].split() == ["total", "0.07"]
     assert "leave out --messages" in deltaq("cost -m 1 -t orders").errors
 
 
-@pytest.mark.parametrize("option", ["-m 1e400", "-m 1 --size inf", "-m 1 --retention 1e300", "-m nan"])
+@pytest.mark.parametrize(
+    "option", ["-m 1e400", "-m 1 --size inf", "-m 1 --retention 1e300", "-m nan"]
+)
 def test_a_cost_that_no_number_can_be_is_refused(deltaq: Shell, option: str) -> None:
     ended = deltaq(f"cost {option} -o json")
     assert (ended.status, ended.output) == (2, "")
@@ -64,7 +65,8 @@ def test_the_cost_of_a_running_root_follows_from_two_looks(deltaq: Shell) -> Non
         consumer.commit(asynchronous=False)
         deltaq.clock = Busy(auto_advance=True)
         found = deltaq("cost --interval 2 -o json").json
-        assert found["requests_per_s"]["PUT"] >= 2 * 1.5 + 1 / 3  # commits, and heartbeats of the member
+        # Commits, and heartbeats of the member.
+        assert found["requests_per_s"]["PUT"] >= 2 * 1.5 + 1 / 3
         assert found["requests_per_s"]["LIST"] == 0.6  # one topic is written
         deltaq.clock = Busy(auto_advance=True)
         quiet = deltaq("cost --interval 2 -t quiet -o json").json
@@ -83,20 +85,30 @@ def test_a_root_is_measured_and_left_as_it_was(deltaq: Shell) -> None:
     expected = [
         rf"Write of 1 KB      {times}",
         rf"Read of 1 KB       {times}",
-        rf"Written            {number} messages/s, {number} [KMG]iB/s \(of [\d,]+,000, acknowledged\)",
+        (
+            rf"Written            {number} messages/s, {number} [KMG]iB/s \(of [\d,]+,000, "
+            r"acknowledged\)"
+        ),
         rf"Read               {number} messages/s, {number} [KMG]iB/s",
         rf"One message alone  {times} \(of {number}, produce to poll\)",
     ]
     assert (ended.status, ended.errors) == (0, "")
-    assert all(re.fullmatch(line, found) for line, found in zip(expected, ended.output.splitlines(), strict=True))
+    assert all(
+        re.fullmatch(line, found)
+        for line, found in zip(expected, ended.output.splitlines(), strict=True)
+    )
     assert [entry.key for entry in open_store(ROOT).list("")] == before
     found = deltaq("bench --seconds 0.1 -o json").json
     assert found["messages"] >= 1000
     assert found["arrivals"] >= 1
 
 
-def test_no_single_message_is_sent_before_its_reader_knows_where_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader at OFFSET_END looks that up in the background: on a busy machine, after the first message."""
+def test_no_single_message_is_sent_before_its_reader_knows_where_to_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reader at OFFSET_END looks that up in the background: on a busy machine, after the first
+    message.
+    """
     begun: list[int] = []
 
     class Noted(Consumer):
@@ -134,9 +146,15 @@ def test_the_next_measurement_removes_what_a_killed_one_has_left(
     recent, old, damaged = sorted(set(topic_names(store)) - {"orders", "deltaq-bench-of-ours"})
     for name in ("orders", "deltaq-bench-of-ours", old, damaged):
         for path in (tmp_path / "topics" / name).rglob("*"):
-            os.utime(path, times=(before := SYSTEM_CLOCK.time_ms() / 1000 - 2 * speed.LEFT_BEHIND_S, before))
+            os.utime(
+                path,
+                times=(before := SYSTEM_CLOCK.time_ms() / 1000 - 2 * speed.LEFT_BEHIND_S, before),
+            )
     finding = next(found for found in examine(store) if found.check == "topics")
-    assert (finding.state, finding.found) == ("due", f"left by killed measurements: {old}; {damaged}")
+    assert (finding.state, finding.found) == (
+        "due",
+        f"left by killed measurements: {old}; {damaged}",
+    )
 
     # Killed while it removed its objects.
     next((tmp_path / "topics" / damaged / "_delta_log").glob("*00.json")).unlink()

@@ -1,4 +1,6 @@
-"""The guide of the command does what it says: each command of its blocks runs, and prints what stands below it."""
+"""The guide of the command does what it says: each command of its blocks runs, and prints what
+stands below it.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ def orders(deltaq: Shell) -> Shell:
         ):
             headers = [("trace", b"7"), ("note", None)] if number == 0 else None
             partition, timestamp = number % 2, T0 + 1000 * number
-            producer.produce("orders", value, key=key, partition=partition, timestamp=timestamp, headers=headers)
+            producer.produce(
+                "orders", value, key=key, partition=partition, timestamp=timestamp, headers=headers
+            )
             producer.flush()
     return deltaq
 
@@ -55,27 +57,23 @@ def _lines(ended: Ended) -> list[str]:
 
 
 def test_messages_are_printed_by_a_format_as_in_kcat(orders: Shell) -> None:
-    assert orders(r"cat orders -f '%t/%p/%o %T %K:%k %S:%s [%h] 100%%\n'").printed(
-        f"""
+    assert orders(r"cat orders -f '%t/%p/%o %T %K:%k %S:%s [%h] 100%%\n'").printed(f"""
         orders/0/0 {T0} 1:a 3:tea [trace=7,note=] 100%
         orders/1/0 {T0 + 1000} -1: 4:milk [] 100%
         orders/0/1 {T0 + 2000} 1:c -1: [] 100%
         orders/1/1 {T0 + 3000} 1:d 3:Tea [] 100%
         orders/0/2 {T0 + 4000} 1:e 0: [] 100%
-        """
-    )
+        """)
     assert "unknown %q; known are %s" in orders("cat orders -f %q").errors
 
 
 def test_messages_are_printed_as_a_table(orders: Shell) -> None:
-    assert orders("head orders -n 3 --table").printed(
-        """
+    assert orders("head orders -n 3 --table").printed("""
         PARTITION  OFFSET  TIMESTAMP                 KEY  VALUE
         0               0  2023-11-14T22:13:20.000Z  a    tea
         1               0  2023-11-14T22:13:21.000Z       milk
         0               1  2023-11-14T22:13:22.000Z  c
-        """
-    )
+        """)
 
 
 def test_messages_are_printed_as_json_that_produce_takes_back(orders: Shell) -> None:
@@ -90,7 +88,10 @@ def test_messages_are_printed_as_json_that_produce_takes_back(orders: Shell) -> 
         "headers": [{"value": "7", "name": "trace"}, {"value": None, "name": "note"}],
     }
     orders("topics create again -p 2")
-    assert orders("produce again --json", printed.raw).errors == "deltaq: 5 messages written to again\n"
+    assert (
+        orders("produce again --json", printed.raw).errors
+        == "deltaq: 5 messages written to again\n"
+    )
     assert orders("diff orders again").printed("")
 
 
@@ -126,7 +127,10 @@ def test_reading_begins_and_ends_at_places(orders: Shell, places: str, expected:
 
 
 def test_a_wrong_place_or_partition_is_explained(orders: Shell) -> None:
-    assert "'yesterday' is no place in a topic: use an offset" in orders("consume orders --from yesterday").errors
+    assert (
+        "'yesterday' is no place in a topic: use an offset"
+        in orders("consume orders --from yesterday").errors
+    )
     assert orders("cat orders -p 7").refused("partition 7 of topic 'orders' does not exist")
     assert orders("cat nothing").refused("topic 'nothing' does not exist")
 
@@ -164,20 +168,17 @@ def test_matching_messages_are_found_like_lines_by_grep(orders: Shell) -> None:
 
 def test_messages_and_bytes_are_counted(orders: Shell) -> None:
     orders("topics create empty")
-    assert orders("wc orders empty").printed(
-        """
+    assert orders("wc orders empty").printed("""
         MESSAGES  BYTES  TOPIC
                5     24  orders
                0      0  empty
                5     24  total
-        """
-    )
+        """)
     assert orders("wc empty -o json").json == [{"topic": "empty", "messages": 0, "bytes": 0}]
 
 
 def test_the_smallest_and_the_largest_message_have_their_places(orders: Shell) -> None:
-    assert orders("stat orders").printed(
-        """
+    assert orders("stat orders").printed("""
         Topic        orders
         Messages     5
         Tombstones   1
@@ -189,8 +190,7 @@ def test_the_smallest_and_the_largest_message_have_their_places(orders: Shell) -
         First        2023-11-14T22:13:20.000Z
         Last         2023-11-14T22:13:24.000Z
         Partitions   0: 3, 1: 2
-        """
-    )
+        """)
     found = orders("stat orders --from -1 -o json").json
     assert found["largest"] == {"bytes": 4, "partition": 1, "offset": 1}
     assert found["by_partition"] == {"0": 1, "1": 1}
@@ -210,7 +210,9 @@ def test_differences_between_topics_are_shown_with_status_one(orders: Shell) -> 
     ]
     first = json.loads(orders("diff orders again -o json").output.splitlines()[0])
     assert (first["left"]["key"], first["right"]) == ("e", None)
-    assert orders("diff orders again -n 1").errors == "deltaq: more than 1 difference: see --count\n"
+    assert (
+        orders("diff orders again -n 1").errors == "deltaq: more than 1 difference: see --count\n"
+    )
     orders("--root memory://cli-other topics create orders -p 2")
     assert orders("diff orders orders --right-root memory://cli-other").output.count("<") == 5
     orders("--root memory://cli-other topics delete orders --yes")
@@ -244,11 +246,15 @@ def test_a_line_that_does_not_fit_is_named_and_those_before_it_are_written(delta
     assert deltaq("cat orders").printed("1\n")
 
 
-def test_a_file_that_cannot_be_loaded_is_refused_before_anything_is_done(deltaq: Shell, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_loaded_is_refused_before_anything_is_done(
+    deltaq: Shell, tmp_path: Path
+) -> None:
     (tmp_path / "good.jsonl").write_text("{}\n")
     ended = deltaq(f"produce fresh {tmp_path}/good.jsonl {tmp_path}/x.xml --create")
-    assert ended.errors == (
-        f"deltaq: {tmp_path}/x.xml: the form is not known: .csv, .jsonl, .ndjson, .parquet, .xlsx\n"
+    assert (
+        ended.errors
+        == f"deltaq: {tmp_path}/x.xml: the form is not known: .csv, .jsonl, .ndjson, .parquet,"
+        " .xlsx\n"
     )
     assert deltaq("cat fresh").refused("topic 'fresh' does not exist")
 
@@ -258,7 +264,9 @@ def test_a_file_of_printed_messages_gives_them_back(deltaq: Shell, tmp_path: Pat
     deltaq("produce orders -K : -H h=v", b"a:1\nb:\xff\n:\n")
     path = tmp_path / "printed.jsonl"
     path.write_bytes(deltaq("cat orders -o json").raw)
-    assert deltaq(f"produce again {path} --create").errors == "deltaq: 3 messages written to again\n"
+    assert (
+        deltaq(f"produce again {path} --create").errors == "deltaq: 3 messages written to again\n"
+    )
     form = "-f '%T %k=%s %h;'"
     assert deltaq(f"cat again {form}").raw == deltaq(f"cat orders {form}").raw
     Topic("typed", pa.schema({"id": pa.int64()}), bootstrap_servers=ROOT).create()
@@ -278,7 +286,12 @@ def test_a_topic_is_created_by_produce_only_if_that_is_asked_for(deltaq: Shell) 
 def trades(deltaq: Shell) -> Shell:
     """A typed topic without messages."""
     columns = pa.schema(
-        {"id": pa.int64(), "price": pa.decimal128(9, 2), "at": pa.timestamp("us", "UTC"), "note": pa.string()}
+        {
+            "id": pa.int64(),
+            "price": pa.decimal128(9, 2),
+            "at": pa.timestamp("us", "UTC"),
+            "note": pa.string(),
+        }
     )
     Topic("trades", columns, conf={"bootstrap.servers": ROOT}).create()
     return deltaq
@@ -287,13 +300,22 @@ def trades(deltaq: Shell) -> Shell:
 def test_lines_of_a_typed_topic_are_its_columns_as_json(trades: Shell) -> None:
     trades("produce trades -K '|'", b'x|{"id": 7, "price": "1.50", "at": "2026-01-02T03:04:05Z"}\n')
     (row,) = Topic("trades", conf={"bootstrap.servers": ROOT}).to_arrow().to_pylist()
-    assert (row["id"], row["price"], row["at"]) == (7, Decimal("1.50"), datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    assert (row["id"], row["price"], row["at"]) == (
+        7,
+        Decimal("1.50"),
+        datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    )
     assert row["_key"] == b"x"
     assert trades("head trades --table").output.splitlines()[0].split() == [
         "PARTITION", "OFFSET", "TIMESTAMP", "KEY", "ID", "PRICE", "AT", "NOTE",
     ]  # fmt: skip
     printed = trades("cat trades -o json")
-    assert printed.json["value"] == {"id": 7, "price": "1.50", "at": "2026-01-02T03:04:05+00:00", "note": None}
+    assert printed.json["value"] == {
+        "id": 7,
+        "price": "1.50",
+        "at": "2026-01-02T03:04:05+00:00",
+        "note": None,
+    }
     trades("produce trades --json", printed.raw)
     assert len(_lines(trades("grep 1.50 trades"))) == 2
     ended = trades("produce trades", b'{"id": 1, "prize": 2}\n')
@@ -321,25 +343,45 @@ def test_values_of_every_type_survive_json(deltaq: Shell, tmp_path: Path) -> Non
             (b'{"base64": "/wA="}', math.nan),
             (None, 0.1),
         ):
-            value = {"seal": seal, "weight": weight, "price": Decimal("123456789012345678.90"), "day": date(2026, 1, 2)}
+            value = {
+                "seal": seal,
+                "weight": weight,
+                "price": Decimal("123456789012345678.90"),
+                "day": date(2026, 1, 2),
+            }
             counts = {"a": b"\xff", "base64": b"x"}
-            producer.produce(topic, value | {"at": noon, "counts": counts, "to": [{"city": "é", "height": math.nan}]})
+            producer.produce(
+                topic,
+                value | {"at": noon, "counts": counts, "to": [{"city": "é", "height": math.nan}]},
+            )
     printed = deltaq("cat shipments -o json")
     assert [json.loads(line, parse_constant=pytest.fail) for line in printed.raw.splitlines()]
     deltaq("produce shipments --json", printed.raw)
     deltaq("produce shipments", deltaq("head shipments -n 4").raw)
     (tmp_path / "some.jsonl").write_bytes(deltaq("head shipments -n 4").raw)
     deltaq(f"produce shipments {tmp_path / 'some.jsonl'}")
-    rows = Topic("shipments", conf={"bootstrap.servers": ROOT}).to_arrow().select(columns.names).to_pylist()
+    rows = (
+        Topic("shipments", conf={"bootstrap.servers": ROOT})
+        .to_arrow()
+        .select(columns.names)
+        .to_pylist()
+    )
     assert (
         repr(rows[:4]) == repr(rows[4:8]) == repr(rows[8:12]) == repr(rows[12:])
     )  # NaN equals no number, not even itself
 
 
-def test_lines_of_a_file_have_keys_and_headers_and_their_numbers(deltaq: Shell, tmp_path: Path) -> None:
-    topic = Topic("seals", pa.schema({"seal": pa.binary()}), conf={"bootstrap.servers": ROOT}).create()
+def test_lines_of_a_file_have_keys_and_headers_and_their_numbers(
+    deltaq: Shell, tmp_path: Path
+) -> None:
+    topic = Topic(
+        "seals", pa.schema({"seal": pa.binary()}), conf={"bootstrap.servers": ROOT}
+    ).create()
     path = tmp_path / "seals.jsonl"
-    about = '"_key": "k", "_headers": [{"key": "h", "value": "v"}], "_timestamp": "2026-01-02T12:00:00Z"'
+    about = (
+        '"_key": "k", "_headers": [{"key": "h", "value": "v"}], "_timestamp":'
+        ' "2026-01-02T12:00:00Z"'
+    )
     path.write_text('{"seal": "a", ' + about + '}\n\n{"seal": {"base64": "/w=="}}\n')
     assert deltaq(f"produce seals {path}").status == 0
     rows = topic.to_arrow().select(["seal", "_key", "_headers"]).to_pylist()
@@ -349,21 +391,32 @@ def test_lines_of_a_file_have_keys_and_headers_and_their_numbers(deltaq: Shell, 
     ]
     assert topic.to_arrow()["_timestamp"][0].as_py() == datetime(2026, 1, 2, 12, tzinfo=UTC)
     path.write_text('{"seal": "a"}\n{"seel": "b"}\n')
-    assert "line 2: field 'seel': Extra inputs are not permitted" in deltaq(f"produce seals {path}").errors
+    assert (
+        "line 2: field 'seel': Extra inputs are not permitted"
+        in deltaq(f"produce seals {path}").errors
+    )
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b'{"at": "2026-01-02T03:04:05.1234567Z"}', "field 'at': '2026-01-02T03:04:05.1234567Z' is no timestamp"),
-        (b'{"price": 1234567.123456789}', "field 'price': 1234567.123456789 is no decimal128(9, 2)"),
+        (
+            b'{"at": "2026-01-02T03:04:05.1234567Z"}',
+            "field 'at': '2026-01-02T03:04:05.1234567Z' is no timestamp",
+        ),
+        (
+            b'{"price": 1234567.123456789}',
+            "field 'price': 1234567.123456789 is no decimal128(9, 2)",
+        ),
         (b'{"price": "much"}', "field 'price': 'much' is no decimal128(9, 2)"),
         (b'{"id": 1, "id": 2}', "not a JSON object with the topic's columns: a key is repeated"),
         (b"[1]", "not a JSON object with the topic's columns"),
         (b"{}", "all fields are None"),
     ],
 )
-def test_a_line_that_is_no_value_of_a_typed_topic_is_explained(trades: Shell, line: bytes, reason: str) -> None:
+def test_a_line_that_is_no_value_of_a_typed_topic_is_explained(
+    trades: Shell, line: bytes, reason: str
+) -> None:
     ended = trades("produce trades", line)
     assert f"deltaq: line 1: {reason}" in ended.errors
     assert ended.status == 1
@@ -372,16 +425,27 @@ def test_a_line_that_is_no_value_of_a_typed_topic_is_explained(trades: Shell, li
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "xlsx"])
 def test_files_are_loaded_into_a_typed_topic(trades: Shell, tmp_path: Path, kind: str) -> None:
     path = _file(tmp_path, kind)
-    assert trades(f"produce trades {path} --key-column note").errors == "deltaq: 2 messages written to trades\n"
+    assert (
+        trades(f"produce trades {path} --key-column note").errors
+        == "deltaq: 2 messages written to trades\n"
+    )
     rows = Topic("trades", conf={"bootstrap.servers": ROOT}).to_arrow().to_pylist()
-    assert [(row["id"], row["note"], row["_key"]) for row in rows] == [(1, "a", b"a"), (2, "b", b"b")]
+    assert [(row["id"], row["note"], row["_key"]) for row in rows] == [
+        (1, "a", b"a"),
+        (2, "b", b"b"),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "xlsx"])
-def test_rows_of_files_become_json_in_a_topic_of_bytes(deltaq: Shell, tmp_path: Path, kind: str) -> None:
+def test_rows_of_files_become_json_in_a_topic_of_bytes(
+    deltaq: Shell, tmp_path: Path, kind: str
+) -> None:
     deltaq("topics create orders")
     deltaq(f"produce orders {_file(tmp_path, kind)} --key-column id")
-    assert _lines(deltaq("cat orders -f '%k %s\\n'")) == ['1 {"id": 1, "note": "a"}', '2 {"id": 2, "note": "b"}']
+    assert _lines(deltaq("cat orders -f '%k %s\\n'")) == [
+        '1 {"id": 1, "note": "a"}',
+        '2 {"id": 2, "note": "b"}',
+    ]
 
 
 def test_a_file_with_a_value_column_is_loaded_as_messages(deltaq: Shell, tmp_path: Path) -> None:
@@ -395,16 +459,27 @@ def test_a_file_that_cannot_be_loaded_is_explained(deltaq: Shell, tmp_path: Path
     deltaq("topics create orders")
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "b.parquet").write_text("x")
-    assert "the form is not known: .csv, .jsonl" in deltaq(f"produce orders {tmp_path / 'a.txt'}").errors
+    assert (
+        "the form is not known: .csv, .jsonl"
+        in deltaq(f"produce orders {tmp_path / 'a.txt'}").errors
+    )
     assert "b.parquet: " in deltaq(f"produce orders {tmp_path / 'b.parquet'}").errors
-    assert "there is no such column" in deltaq(f"produce orders {_file(tmp_path, 'csv')} --key-column x").errors
+    assert (
+        "there is no such column"
+        in deltaq(f"produce orders {_file(tmp_path, 'csv')} --key-column x").errors
+    )
 
 
 @pytest.mark.parametrize("option", ["-k anna", "-K :", "-H a=b", "-Z", "--json"])
-def test_an_option_that_does_not_apply_to_what_is_loaded_is_refused(deltaq: Shell, tmp_path: Path, option: str) -> None:
+def test_an_option_that_does_not_apply_to_what_is_loaded_is_refused(
+    deltaq: Shell, tmp_path: Path, option: str
+) -> None:
     deltaq("topics create orders")
     ended = deltaq(f"produce orders {_file(tmp_path, 'csv')} {option}")
-    assert (ended.status, f"{option.split()[0]}: for standard input only" in ended.errors) == (2, True)
+    assert (ended.status, f"{option.split()[0]}: for standard input only" in ended.errors) == (
+        2,
+        True,
+    )
     assert "--key-column is for files" in deltaq("produce orders --key-column id", b"x\n").errors
     assert deltaq("cat orders").output == ""
 
@@ -416,13 +491,17 @@ def _file(folder: Path, kind: str) -> Path:
     elif kind == "xlsx":
         write_sheet(path, ["id", "note"], [[1, "a"], [2, "b"]])
     else:
-        text = {"csv": "id,note\n1,a\n2,b\n", "jsonl": '{"id": 1, "note": "a"}\n{"id": 2, "note": "b"}\n'}
+        text = {
+            "csv": "id,note\n1,a\n2,b\n",
+            "jsonl": '{"id": 1, "note": "a"}\n{"id": 2, "note": "b"}\n',
+        }
         path.write_text(text[kind])
     return path
 
 
 @pytest.mark.parametrize(
-    "command", ["cat t", "cat t --table", "cat t -f '%k %s %h\\n'", "cat t -o json", "tail t", "diff t empty"]
+    "command",
+    ["cat t", "cat t --table", "cat t -f '%k %s %h\\n'", "cat t -o json", "tail t", "diff t empty"],
 )
 def test_no_message_controls_the_terminal(deltaq: Shell, command: str) -> None:
     deltaq("topics create t")
@@ -449,7 +528,9 @@ def test_programs_get_the_bytes_of_messages_as_they_are(deltaq: Shell) -> None:
 def test_a_value_that_cannot_be_returned_is_named_and_the_others_are_printed(deltaq: Shell) -> None:
     schema = pa.schema([("id", pa.int64()), ("s", pa.string())])
     topic = Topic("trades", schema, bootstrap_servers=ROOT).create()
-    append_unsound(topic.store, "trades", pa.table({"id": [1, 2, 3], "s": text_of(b"a", b"\xfc", b"c")}))
+    append_unsound(
+        topic.store, "trades", pa.table({"id": [1, 2, 3], "s": text_of(b"a", b"\xfc", b"c")})
+    )
     reason = "column 's' has bytes that are no UTF-8"
     note = f"deltaq: topic 'trades', partition 0, offset 1: the value cannot be shown: {reason}\n"
     for command in ("cat trades", "tail trades", "consume trades --from beginning --exit"):

@@ -25,19 +25,26 @@ RECORD: dict[str, Any] = {
     "fields": [{"name": "id", "type": "long"}, {"name": "item", "type": "string"}],
 }
 PROTO = (
-    'syntax = "proto3"; message Other { int32 n = 1; } message Order { string item = 1; repeated Other others = 2; }'
+    'syntax = "proto3"; message Other { int32 n = 1; } message Order { string item = 1; repeated'
+    " Other others = 2; }"
 )
 LOGICAL: dict[str, Any] = {
     "type": "record",
     "name": "All",
     "fields": [
-        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {
+            "name": "price",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        },
         {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
         {"name": "hour", "type": {"type": "long", "logicalType": "time-micros"}},
         {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
         {"name": "raw", "type": {"type": "array", "items": "bytes"}},
         {"name": "rates", "type": {"type": "map", "values": ["null", "double"]}},
-        {"name": "kind", "type": ["null", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}, RECORD]},
+        {
+            "name": "kind",
+            "type": ["null", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}, RECORD],
+        },
         {"name": "more", "type": ["null", "All"], "default": None},
     ],
 }
@@ -60,39 +67,52 @@ def _file(folder: Path, name: str, text: str) -> Path:
 
 
 def _values(topic: str = "orders") -> list[bytes]:
-    values: list[bytes] = Topic(topic, conf={"bootstrap.servers": ROOT}).to_arrow()["value"].to_pylist()
+    values: list[bytes] = (
+        Topic(topic, conf={"bootstrap.servers": ROOT}).to_arrow()["value"].to_pylist()
+    )
     return values
 
 
 def _serialized(record: dict[str, Any], value: Any) -> bytes:
-    serializer = AvroSerializer(SchemaRegistryClient({"url": ROOT}), Schema(json.dumps(record), "AVRO"))
+    serializer = AvroSerializer(
+        SchemaRegistryClient({"url": ROOT}), Schema(json.dumps(record), "AVRO")
+    )
     data = serializer(value, SerializationContext("orders", MessageField.VALUE))
     assert data is not None
     return data
 
 
 def test_schemas_are_registered_listed_shown_and_deleted(deltaq: Shell, tmp_path: Path) -> None:
-    avro, proto = _file(tmp_path, "order.avsc", json.dumps(RECORD)), _file(tmp_path, "order.proto", PROTO)
-    assert deltaq(f"schemas register orders-value {avro}").printed("version 1 of orders-value: schema 1\n")
-    assert deltaq(f"schemas register orders-value {avro}").printed("version 1 of orders-value: schema 1\n")
+    avro, proto = (
+        _file(tmp_path, "order.avsc", json.dumps(RECORD)),
+        _file(tmp_path, "order.proto", PROTO),
+    )
+    assert deltaq(f"schemas register orders-value {avro}").printed(
+        "version 1 of orders-value: schema 1\n"
+    )
+    assert deltaq(f"schemas register orders-value {avro}").printed(
+        "version 1 of orders-value: schema 1\n"
+    )
     assert deltaq(f"schemas register carts-value {proto} -o json").json == {
         "subject": "carts-value",
         "version": 1,
         "id": 2,
     }
-    assert deltaq("schemas list").printed(
-        """
+    assert deltaq("schemas list").printed("""
         SUBJECT       VERSIONS  ID  TYPE      COMPATIBILITY
         carts-value   1          2  PROTOBUF  BACKWARD
         orders-value  1          1  AVRO      BACKWARD
-        """
-    )
-    assert [row["subject"] for row in deltaq("schemas list 'orders*' -o json").json] == ["orders-value"]
+        """)
+    assert [row["subject"] for row in deltaq("schemas list 'orders*' -o json").json] == [
+        "orders-value"
+    ]
     assert json.loads(deltaq("schemas show orders-value").output) == RECORD
     assert json.loads(deltaq("schemas show 1 -o json").json["schema"]) == RECORD
     assert deltaq("schemas show carts-value --version 1").output == PROTO + "\n"
     assert "to ask for confirmation" in deltaq("schemas delete carts-value").errors
-    assert deltaq("schemas delete carts-value --yes").printed("deleted subject carts-value: 1 version\n")
+    assert deltaq("schemas delete carts-value --yes").printed(
+        "deleted subject carts-value: 1 version\n"
+    )
     assert deltaq("schemas delete carts-value --permanent --yes").status == 0
     assert deltaq("schemas delete orders-value --version 1 --yes").printed(
         "deleted version 1 of subject orders-value: 1 version\n"
@@ -105,13 +125,18 @@ def test_a_schema_is_checked_before_it_is_registered(deltaq: Shell, tmp_path: Pa
     more = {**RECORD, "fields": [*RECORD["fields"], {"name": "n", "type": "int"}]}
     worse = _file(tmp_path, "b.avsc", json.dumps(more))
     refused = deltaq(f"schemas check orders-value {worse}")
-    assert (refused.status, "is not compatible with orders-value: 1 reason" in refused.errors) == (1, True)
+    assert (refused.status, "is not compatible with orders-value: 1 reason" in refused.errors) == (
+        1,
+        True,
+    )
     assert "n" in refused.output
     assert deltaq(f"schemas register orders-value {worse}").status == 1
     more["fields"][-1]["default"] = 0
     better = _file(tmp_path, "c.avsc", json.dumps(more))
     assert deltaq(f"schemas check orders-value {better} -o json").json["compatible"] is True
-    assert "the type of" in deltaq(f"schemas check orders-value {_file(tmp_path, 'x.txt', '')}").errors
+    assert (
+        "the type of" in deltaq(f"schemas check orders-value {_file(tmp_path, 'x.txt', '')}").errors
+    )
     assert deltaq(f"schemas check orders-value {tmp_path / 'none.avsc'}").status == 2
 
 
@@ -120,7 +145,10 @@ def test_a_schema_may_refer_to_another(deltaq: Shell, tmp_path: Path) -> None:
     outer = {"type": "record", "name": "Cart", "fields": [{"name": "order", "type": "Order"}]}
     path = _file(tmp_path, "cart.avsc", json.dumps(outer))
     assert deltaq(f"schemas register carts-value {path} --reference Order=order:1").status == 0
-    assert "NAME=SUBJECT:VERSION" in deltaq(f"schemas register carts-value {path} --reference Order=order").errors
+    assert (
+        "NAME=SUBJECT:VERSION"
+        in deltaq(f"schemas register carts-value {path} --reference Order=order").errors
+    )
 
 
 def test_values_of_the_registry_are_printed_as_json(deltaq: Shell) -> None:
@@ -138,7 +166,10 @@ def test_values_of_the_registry_are_printed_as_json(deltaq: Shell) -> None:
     ]
     assert deltaq("cat orders --raw").raw.splitlines()[0] == data
     assert '{"id": 1, "item": "tea"}' in deltaq("head orders -n 1 --table").output
-    assert json.loads(deltaq("head orders -n 1 -o json").output)["value"] == {"id": 1, "item": "tea"}
+    assert json.loads(deltaq("head orders -n 1 -o json").output)["value"] == {
+        "id": 1,
+        "item": "tea",
+    }
     assert deltaq("stat orders -o json").json["by_schema"] == {"1": 2}
     assert "Schemas      1: 2" in deltaq("stat orders").output
 
@@ -157,7 +188,9 @@ def test_printed_values_of_the_registry_are_loaded_again(deltaq: Shell, tmp_path
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
-def test_files_of_values_of_the_registry_are_loaded_again(deltaq: Shell, tmp_path: Path, suffix: str) -> None:
+def test_files_of_values_of_the_registry_are_loaded_again(
+    deltaq: Shell, tmp_path: Path, suffix: str
+) -> None:
     deltaq("topics create orders")
     data = _serialized(LOGICAL, VALUE)
     deltaq(f"schemas register other-value {_file(tmp_path, 'o.proto', PROTO)}")
@@ -176,7 +209,9 @@ def test_a_query_has_values_of_the_registry_as_json(deltaq: Shell) -> None:
     with Producer(bootstrap_servers=ROOT) as producer:
         producer.produce("orders", _serialized(RECORD, {"id": 1, "item": "tea"}))
         producer.produce("orders", b"text")
-    found = deltaq("sql \"select _value->>'$.item' as item from orders order by _offset\" -o json").json
+    found = deltaq(
+        "sql \"select _value->>'$.item' as item from orders order by _offset\" -o json"
+    ).json
     assert found == [{"item": "tea"}, {"item": None}]
 
 
@@ -186,13 +221,23 @@ def test_lines_are_written_with_a_schema(deltaq: Shell, tmp_path: Path) -> None:
     line = b'{"id": 1, "item": "tea"}\n'
     assert deltaq("produce orders --schema orders-value", given=line).status == 0
     assert deltaq("produce orders --schema 1 -K :", given=b"key:" + line).status == 0
-    assert deltaq("produce orders --schema 1 --json", given=b'{"value": {"id": 1, "item": "tea"}}\n{}').status == 0
+    assert (
+        deltaq(
+            "produce orders --schema 1 --json", given=b'{"value": {"id": 1, "item": "tea"}}\n{}'
+        ).status
+        == 0
+    )
     data = _serialized(RECORD, {"id": 1, "item": "tea"})
     assert _values() == [data, data, data, None]
-    wrong = deltaq("produce orders --schema orders-value", given=line + b'{"id": "x", "item": ""}\n')
+    wrong = deltaq(
+        "produce orders --schema orders-value", given=line + b'{"id": "x", "item": ""}\n'
+    )
     assert (wrong.status, "line 2: no value of schema 1: field" in wrong.errors) == (1, True)
     assert deltaq("produce orders --schema none-value", given=line).status == 1
-    assert "line 1: schema_id must be a number" in deltaq("produce orders --json", given=b'{"schema_id": "1"}').errors
+    assert (
+        "line 1: schema_id must be a number"
+        in deltaq("produce orders --json", given=b'{"schema_id": "1"}').errors
+    )
     assert "is for topics of bytes" in _typed(deltaq).errors
 
 
@@ -203,7 +248,8 @@ def _typed(deltaq: Shell) -> Any:
 
 def test_protobuf_messages_keep_their_type(deltaq: Shell, tmp_path: Path) -> None:
     deltaq(f"schemas register orders-value {_file(tmp_path, 'o.proto', PROTO)}")
-    order = b"\0\0\0\0\x01" + b"\x02\x02" + b"\x0a\x03tea" + b"\x12\x02\x08\x05"  # the second message of the file
+    # The second message of the file.
+    order = b"\0\0\0\0\x01" + b"\x02\x02" + b"\x0a\x03tea" + b"\x12\x02\x08\x05"
     deltaq("topics create orders")
     with Producer(bootstrap_servers=ROOT) as producer:
         producer.produce("orders", order)
@@ -214,11 +260,16 @@ def test_protobuf_messages_keep_their_type(deltaq: Shell, tmp_path: Path) -> Non
     first = deltaq("produce orders --schema orders-value", given=b'{"n": 3}')
     assert first.status == 0
     assert _values()[-1] == b"\0\0\0\0\x01\x00" + b"\x08\x03"
-    assert "line 1: no value of schema 1" in deltaq("produce orders --schema 1", given=b'{"item": "x"}').errors
+    assert (
+        "line 1: no value of schema 1"
+        in deltaq("produce orders --schema 1", given=b'{"item": "x"}').errors
+    )
 
 
 def test_json_values_conform_to_their_schema(deltaq: Shell, tmp_path: Path) -> None:
-    text = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
+    text = json.dumps(
+        {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    )
     deltaq(f"schemas register orders-value {_file(tmp_path, 'o.json', text)}")
     deltaq("topics create orders")
     assert deltaq("produce orders --schema orders-value", given=b'{"id": 1}').status == 0

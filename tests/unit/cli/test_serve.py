@@ -32,7 +32,8 @@ def test_the_console_is_served_until_it_is_ended(tmp_path: Path) -> None:
             assert url is not None
             with urlopen(url[1], timeout=30) as answer:
                 assert "There are no topics yet." in answer.read().decode()
-            with urlopen(f"{url[1]}roots/0/events?page=", timeout=30) as page:  # one that stays open
+            # One that stays open.
+            with urlopen(f"{url[1]}roots/0/events?page=", timeout=30) as page:
                 assert page.readline() == b"retry: 2000\n"
                 process.send_signal(signal.SIGTERM)
                 output, errors = process.communicate(timeout=60)
@@ -42,7 +43,9 @@ def test_the_console_is_served_until_it_is_ended(tmp_path: Path) -> None:
     assert TOKEN not in line + output
 
 
-def test_a_token_is_printed_only_if_it_was_made(deltaq: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_printed_only_if_it_was_made(
+    deltaq: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served: list[object] = []
 
     def serve(_console: object, settings: object, notify: Callable[[str], object]) -> None:
@@ -53,7 +56,9 @@ def test_a_token_is_printed_only_if_it_was_made(deltaq: Shell, tmp_path: Path, m
     assert (ended := deltaq("serve --write")).status == 0
     assert re.fullmatch(r"deltaq: the token of this console is [0-9a-f]{64}\n", ended.errors)
     (tmp_path / "token").write_text(TOKEN + "\n")
-    assert deltaq(f"serve --write --token-file {tmp_path / 'token'}").printed("serving http://here/\n")
+    assert deltaq(f"serve --write --token-file {tmp_path / 'token'}").printed(
+        "serving http://here/\n"
+    )
     assert deltaq("serve -o json").json == {"url": "http://here/"}
     assert TOKEN not in repr(served)
     monkeypatch.setenv(TOKEN_VARIABLE, "short")
@@ -68,7 +73,9 @@ def test_a_port_in_use_is_named(deltaq: Shell) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert deltaq(f"serve --port {port}").refused(f"127.0.0.1:{port}: Address already in use", 2)
+        assert deltaq(f"serve --port {port}").refused(
+            f"127.0.0.1:{port}: Address already in use", 2
+        )
 
 
 def test_without_its_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
@@ -76,6 +83,8 @@ def test_without_its_extra_the_command_says_what_to_install(tmp_path: Path) -> N
         "import sys; sys.modules['starlette'] = None; from deltaq.cli.program import run; "
         f"sys.exit(run(['serve', '--root', {str(tmp_path)!r}]))"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     reason = "deltaq: the console needs the extra [console]: pip install 'deltaq[console]'\n"
     assert (ended.returncode, ended.stderr) == (1, reason)

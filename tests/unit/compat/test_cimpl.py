@@ -1,4 +1,6 @@
-"""`deltaq.compat.cimpl` in the place of confluent-kafka's C module: its names, and the real Python layers on top."""
+"""`deltaq.compat.cimpl` in the place of confluent-kafka's C module: its names, and the real Python
+layers on top.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,7 @@ try:
     raise AssertionError("a share consumer")
 except KafkaException as error:
     assert error.args[0].name() == "_UNSUPPORTED_FEATURE"
-"""
+"""  # noqa: E501
 
 
 def test_all_names_of_the_c_module_exist():
@@ -129,12 +131,16 @@ def test_all_names_of_the_c_module_exist():
 
 
 def test_the_numbers_of_the_c_module_are_the_same():
-    theirs = {name: value for name, value in vars(confluent_kafka.cimpl).items() if isinstance(value, int)}
+    theirs = {
+        name: value for name, value in vars(confluent_kafka.cimpl).items() if isinstance(value, int)
+    }
     assert {name: getattr(deltaq.compat.cimpl, name) for name in theirs} == theirs
 
 
 def test_the_python_layers_of_confluent_kafka_run_on_deltaq():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -149,7 +155,9 @@ class _WithoutError:
 
 
 def test_an_answer_that_cannot_be_made_is_raised_by_its_future():
-    """An exception in a callback of a future is only logged, and the program would wait for ever."""
+    """An exception in a callback of a future is only logged, and the program would wait for
+    ever.
+    """
     admin = deltaq.compat.cimpl._AdminClientImpl({"bootstrap.servers": "memory://answers"})
     answer: Future[object] = Future()
     admin.describe_configs([_WithoutError()], answer)

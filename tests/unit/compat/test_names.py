@@ -1,4 +1,6 @@
-"""The names of `confluent_kafka` in `deltaq.compat.confluent`, compared with the installed package."""
+"""The names of `confluent_kafka` in `deltaq.compat.confluent`, compared with the installed
+package.
+"""
 
 import importlib
 import importlib.util
@@ -25,7 +27,9 @@ WHOLE = "the module"
 
 
 def named_as_missing() -> dict[str, set[str]]:
-    """The table of the guide: by module, "" for `confluent_kafka` itself, the names that deltaq does not have."""
+    """The table of the guide: by module, "" for `confluent_kafka` itself, the names that deltaq
+    does not have.
+    """
     section = GUIDE.read_text().partition("## Names that are missing\n")[2].partition("\n## ")[0]
     found: dict[str, set[str]] = {}
     for line in section.splitlines()[5:]:
@@ -38,44 +42,66 @@ def named_as_missing() -> dict[str, set[str]]:
 
 
 def submodules() -> set[str]:
-    """The public modules of confluent-kafka; only the outermost of those that the guide names as missing."""
+    """The public modules of confluent-kafka; only the outermost of those that the guide names as
+    missing.
+    """
     whole = {module for module, names in named_as_missing().items() if names == {WHOLE}}
     found = set()
-    for module in pkgutil.walk_packages(confluent_kafka.__path__, "confluent_kafka.", onerror=lambda _: None):
+    for module in pkgutil.walk_packages(
+        confluent_kafka.__path__, "confluent_kafka.", onerror=lambda _: None
+    ):
         name = module.name.removeprefix("confluent_kafka.")
         parts = name.split(".")
-        if parts[0] != "kafkatest" and not any(part.startswith("_") for part in parts):  # its own tests
+        # Its own tests.
+        if parts[0] != "kafkatest" and not any(part.startswith("_") for part in parts):
             found.add(next((each for each in whole if name.startswith(f"{each}.")), name))
     return found
 
 
-MODULES = sorted(submodules() - {module for module, names in named_as_missing().items() if names == {WHOLE}})
+MODULES = sorted(
+    submodules() - {module for module, names in named_as_missing().items() if names == {WHOLE}}
+)
 
 
 def own_names(module: ModuleType) -> set[str]:
-    """The names that a module exports, or those of its own and of other modules of confluent-kafka."""
+    """The names that a module exports, or those of its own and of other modules of
+    confluent-kafka.
+    """
     if hasattr(module, "__all__"):
-        return {name for name in module.__all__ if not isinstance(getattr(module, name), ModuleType)}
+        return {
+            name for name in module.__all__ if not isinstance(getattr(module, name), ModuleType)
+        }
     found = set()
     for name, value in vars(module).items():
         home = str(getattr(value, "__module__", "confluent_kafka"))  # constants have none
-        if not (name.startswith("_") or isinstance(value, ModuleType)) and re.match("confluent_kafka|cimpl", home):
+        if not (name.startswith("_") or isinstance(value, ModuleType)) and re.match(
+            "confluent_kafka|cimpl", home
+        ):
             found.add(name)
     return found - {"TYPE_CHECKING", "K", "V", "T"}  # of `typing`
 
 
 def test_every_module_of_confluent_kafka_is_there_or_named_as_missing():
-    assert {module for module, names in named_as_missing().items() if names == {WHOLE}} <= submodules()
-    assert {"admin", "aio", "cimpl", "error", "schema_registry.avro", "serialization"} <= set(MODULES)
+    assert {
+        module for module, names in named_as_missing().items() if names == {WHOLE}
+    } <= submodules()
+    assert {"admin", "aio", "cimpl", "error", "schema_registry.avro", "serialization"} <= set(
+        MODULES
+    )
     ours = "deltaq.compat.confluent."
     assert [module for module in MODULES if importlib.util.find_spec(ours + module) is None] == []
 
 
-# Programs import from these only the names that they define. What else is in them stands in other modules, too.
+# Programs import from these only the names that they define. What else is in them stands in other
+# modules, too.
 INNER = {
     "deserializing_consumer": {"DeserializingConsumer"},
     "serializing_producer": {"SerializingProducer"},
-    "schema_registry.schema_registry_client": {"AsyncSchemaRegistryClient", "Schema", "SchemaRegistryClient"},
+    "schema_registry.schema_registry_client": {
+        "AsyncSchemaRegistryClient",
+        "Schema",
+        "SchemaRegistryClient",
+    },
 }
 
 
@@ -87,7 +113,9 @@ def test_every_name_of_a_module_is_there_or_named_as_missing(module):
     names = INNER.get(module) or own_names(theirs)
     assert names <= own_names(theirs)
     assert names
-    assert {name for name in names if not hasattr(ours, name)} == named_as_missing().get(module, set())
+    assert {name for name in names if not hasattr(ours, name)} == named_as_missing().get(
+        module, set()
+    )
 
 
 def test_modules_need_no_import_of_their_own():
@@ -97,7 +125,12 @@ def test_modules_need_no_import_of_their_own():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in own_names(confluent_kafka.admin) if isinstance(getattr(confluent_kafka.admin, name), int)]
+    "name",
+    [
+        name
+        for name in own_names(confluent_kafka.admin)
+        if isinstance(getattr(confluent_kafka.admin, name), int)
+    ],
 )
 def test_constants_have_the_same_value(name):
     assert getattr(deltaq.compat.confluent.admin, name) == getattr(confluent_kafka.admin, name)
@@ -116,7 +149,10 @@ def test_constants_have_the_same_value(name):
     ],
 )
 def test_enumerations_have_the_same_members(name):
-    ours, theirs = getattr(deltaq.compat.confluent.admin, name), getattr(confluent_kafka.admin, name)
+    ours, theirs = (
+        getattr(deltaq.compat.confluent.admin, name),
+        getattr(confluent_kafka.admin, name),
+    )
     assert {member: ours[member].value for member in ours.__members__} == {
         member: theirs[member].value for member in theirs.__members__
     }
@@ -125,7 +161,9 @@ def test_enumerations_have_the_same_members(name):
 @pytest.mark.parametrize("function", ["murmur2", "consistent", "fnv1a"])
 @pytest.mark.parametrize("key", [b"", b"a", b"key", b"hello world", "ü".encode()])
 def test_partition_functions_choose_the_same_partition(function, key):
-    assert getattr(deltaq.compat.confluent, function)(key, 10) == getattr(confluent_kafka, function)(key, 10)
+    assert getattr(deltaq.compat.confluent, function)(key, 10) == getattr(
+        confluent_kafka, function
+    )(key, 10)
 
 
 @pytest.mark.parametrize("halves", [(1, 2), (-1, -2), (2**63 - 1, -(2**63)), (0, 0)])

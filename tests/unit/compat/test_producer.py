@@ -1,4 +1,6 @@
-"""Errors of `produce` in compatibility mode: which ones are raised, and which ones the delivery callback gets."""
+"""Errors of `produce` in compatibility mode: which ones are raised, and which ones the delivery
+callback gets.
+"""
 
 import logging
 from typing import Any
@@ -42,7 +44,12 @@ def test_a_message_above_the_topics_limit_is_reported(memory_root, reports):
     produce(memory_root, reports, "t", b"x" * 101, key="k", headers={"a": "1"})
     assert codes(reports) == [KafkaError.MSG_SIZE_TOO_LARGE]
     message = reports[0][1]
-    assert (message.topic(), message.key(), message.value(), message.offset()) == ("t", b"k", b"x" * 101, None)
+    assert (message.topic(), message.key(), message.value(), message.offset()) == (
+        "t",
+        b"k",
+        b"x" * 101,
+        None,
+    )
     assert message.error() == KafkaError.MSG_SIZE_TOO_LARGE
     assert message.headers() == [("a", b"1")]
 
@@ -54,45 +61,66 @@ def test_a_message_above_the_clients_limit_is_raised(memory_root, reports):
     assert reports == []
 
 
-def test_a_message_without_a_key_in_a_compacted_topic_is_reported_and_the_others_are_written(memory_root, reports):
-    Topic("t", conf={"bootstrap.servers": memory_root}, config={"cleanup.policy": "compact"}).create()
+def test_a_message_without_a_key_in_a_compacted_topic_is_reported_and_the_others_are_written(
+    memory_root, reports
+):
+    Topic(
+        "t", conf={"bootstrap.servers": memory_root}, config={"cleanup.policy": "compact"}
+    ).create()
     with Producer({"bootstrap.servers": memory_root}) as producer:
         for key in ("a", None, "b"):
-            producer.produce("t", b"v", key=key, callback=lambda error, message: reports.append((error, message)))
+            producer.produce(
+                "t", b"v", key=key, callback=lambda error, message: reports.append((error, message))
+            )
         producer.flush(10)
     assert sorted(codes(reports), key=str) == [KafkaError.INVALID_RECORD, None, None]
-    with Consumer({"bootstrap.servers": memory_root, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
+    with Consumer(
+        {"bootstrap.servers": memory_root, "group.id": "g", "auto.offset.reset": "earliest"}
+    ) as consumer:
         consumer.subscribe(["t"])
         assert [message.key() for message in consumer.consume(2, 10)] == [b"a", b"b"]
 
 
 @pytest.mark.parametrize(
-    ("topic", "code"), [("bad/name", KafkaError.TOPIC_EXCEPTION), ("missing", KafkaError.UNKNOWN_TOPIC_OR_PART)]
+    ("topic", "code"),
+    [("bad/name", KafkaError.TOPIC_EXCEPTION), ("missing", KafkaError.UNKNOWN_TOPIC_OR_PART)],
 )
-def test_a_topic_that_cannot_exist_or_must_not_be_created_is_reported(memory_root, reports, topic, code):
+def test_a_topic_that_cannot_exist_or_must_not_be_created_is_reported(
+    memory_root, reports, topic, code
+):
     produce(memory_root, reports, topic, b"v", conf={"allow.auto.create.topics": False})
     assert codes(reports) == [code]
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_partition_that_the_topic_does_not_have_is_raised_once_the_topic_is_known(memory_root, reports, exists):
+def test_a_partition_that_the_topic_does_not_have_is_raised_once_the_topic_is_known(
+    memory_root, reports, exists
+):
     if exists:
         Topic("t", conf={"bootstrap.servers": memory_root}).create()
     with Producer({"bootstrap.servers": memory_root, "linger.ms": 0}) as producer:
         for _ in range(2):
             if reports:
                 with pytest.raises(KafkaException) as caught:
-                    producer.produce("t", b"v", partition=7, on_delivery=lambda *report: reports.append(report))
+                    producer.produce(
+                        "t", b"v", partition=7, on_delivery=lambda *report: reports.append(report)
+                    )
                 assert caught.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
             else:
-                producer.produce("t", b"v", partition=7, on_delivery=lambda *report: reports.append(report))
+                producer.produce(
+                    "t", b"v", partition=7, on_delivery=lambda *report: reports.append(report)
+                )
             assert producer.flush(10) == 0
     assert codes(reports) == [KafkaError._UNKNOWN_PARTITION]
 
 
 def test_a_full_queue_is_a_buffer_error_and_no_kafka_exception(memory_root):
     Topic("t", conf={"bootstrap.servers": memory_root}).create()
-    conf = {"bootstrap.servers": memory_root, "queue.buffering.max.messages": 1, "linger.ms": 60_000}
+    conf = {
+        "bootstrap.servers": memory_root,
+        "queue.buffering.max.messages": 1,
+        "linger.ms": 60_000,
+    }
     with Producer(conf) as producer:
         producer.produce("t", b"v", on_delivery=lambda *_: None)
         with pytest.raises(BufferError) as caught:
@@ -102,7 +130,10 @@ def test_a_full_queue_is_a_buffer_error_and_no_kafka_exception(memory_root):
 
 
 def test_the_callback_of_the_configuration_gets_the_refusal(memory_root, reports):
-    conf = {"bootstrap.servers": memory_root, "on_delivery": lambda error, message: reports.append((error, message))}
+    conf = {
+        "bootstrap.servers": memory_root,
+        "on_delivery": lambda error, message: reports.append((error, message)),
+    }
     with Producer(conf) as producer:
         producer.produce("bad/name", "v")
         assert len(producer) == 1
@@ -111,7 +142,10 @@ def test_the_callback_of_the_configuration_gets_the_refusal(memory_root, reports
 
 
 def test_a_refused_message_without_a_callback_is_logged(memory_root, caplog):
-    with caplog.at_level(logging.WARNING, "deltaq.producer"), Producer({"bootstrap.servers": memory_root}) as producer:
+    with (
+        caplog.at_level(logging.WARNING, "deltaq.producer"),
+        Producer({"bootstrap.servers": memory_root}) as producer,
+    ):
         producer.produce("bad/name", "v")
     assert "1 messages without a delivery callback" in caplog.text
 
@@ -147,7 +181,12 @@ def test_errors_of_a_broker_are_reported_also_after_a_serializer(memory_root, re
     conf = {"bootstrap.servers": memory_root, "value.serializer": StringSerializer()}
     with SerializingProducer(conf) as producer:
         for value in ("x" * 101, "small"):
-            producer.produce("t", "key", value, on_delivery=lambda error, message: reports.append((error, message)))
+            producer.produce(
+                "t",
+                "key",
+                value,
+                on_delivery=lambda error, message: reports.append((error, message)),
+            )
     assert sorted(codes(reports), key=str) == [KafkaError.MSG_SIZE_TOO_LARGE, None]
     reading = {"bootstrap.servers": memory_root, "group.id": "g", "auto.offset.reset": "earliest"}
     with DeserializingConsumer(reading, value_deserializer=StringDeserializer()) as consumer:

@@ -39,7 +39,11 @@ ORDER = json.dumps(
         "fields": [
             {"name": "id", "type": "long"},
             {"name": "note", "type": ["null", "string"], "default": None},
-            {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}, "default": "OLD"},
+            {
+                "name": "kind",
+                "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]},
+                "default": "OLD",
+            },
             {"name": "prices", "type": {"type": "map", "values": "double"}, "default": {}},
         ],
     }
@@ -51,7 +55,10 @@ LOGICAL = json.dumps(
         "fields": [
             {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
             {"name": "day", "type": {"type": "int", "logicalType": "date"}},
-            {"name": "sum", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
+            {
+                "name": "sum",
+                "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2},
+            },
             {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
         ],
     }
@@ -121,7 +128,9 @@ def test_avro_bytes_and_values_are_those_of_confluent_kafka(pair, schema, value)
     expected = their_avro.AvroDeserializer(pair.theirs)(data, their_context)
     assert our_avro.AvroDeserializer(pair.ours)(data, our_context) == expected
     named = our_avro.AvroDeserializer(pair.ours, return_record_name=True)(data, our_context)
-    assert named == their_avro.AvroDeserializer(pair.theirs, return_record_name=True)(data, their_context)
+    assert named == their_avro.AvroDeserializer(pair.theirs, return_record_name=True)(
+        data, their_context
+    )
 
 
 def test_a_readers_schema_gives_what_it_gives_in_confluent_kafka(pair):
@@ -131,7 +140,10 @@ def test_a_readers_schema_gives_what_it_gives_in_confluent_kafka(pair):
             "type": "record",
             "name": "Order",
             "namespace": "shop",
-            "fields": [{"name": "id", "type": "double"}, {"name": "extra", "type": "string", "default": "none"}],
+            "fields": [
+                {"name": "id", "type": "double"},
+                {"name": "extra", "type": "string", "default": "none"},
+            ],
         }
     )
     data = our_avro.AvroSerializer(pair.ours, ORDER)({"id": 5}, our_context)
@@ -146,15 +158,24 @@ def test_a_readers_schema_gives_what_it_gives_in_confluent_kafka(pair):
 @pytest.mark.parametrize("value", [{"id": 5, "note": "ü"}, {"id": 2**40}, {"id": 1.0}])
 def test_json_bytes_and_values_are_those_of_confluent_kafka(pair, draft, value):
     their_context, our_context = contexts()
-    schema = {"title": "Order", "type": "object", "properties": {"id": {"type": "number"}}, "required": ["id"]}
+    schema = {
+        "title": "Order",
+        "type": "object",
+        "properties": {"id": {"type": "number"}},
+        "required": ["id"],
+    }
     text = json.dumps(schema if draft is None else {"$schema": draft, **schema})
     data = our_json.JSONSerializer(text, pair.ours)(value, our_context)
     assert data == their_json.JSONSerializer(text, pair.theirs)(value, their_context)
     assert data is not None
     for ours_reads, theirs_reads in ((None, None), (text, text)):
-        found = our_json.JSONDeserializer(ours_reads, schema_registry_client=pair.ours)(data, our_context)
+        found = our_json.JSONDeserializer(ours_reads, schema_registry_client=pair.ours)(
+            data, our_context
+        )
         assert found == value
-        expected = their_json.JSONDeserializer(theirs_reads, schema_registry_client=pair.theirs)(data, their_context)
+        expected = their_json.JSONDeserializer(theirs_reads, schema_registry_client=pair.theirs)(
+            data, their_context
+        )
         assert found == expected
 
 
@@ -162,8 +183,8 @@ def test_json_bytes_and_values_are_those_of_confluent_kafka(pair, draft, value):
 def test_protobuf_bytes_and_messages_are_those_of_confluent_kafka(pair, path):
     their_context, our_context = contexts()
     text = (
-        'syntax = "proto3"; package shop; message First { int32 x = 1; } '
-        "message Order { message Note { } message Line { int32 x = 1; } optional string id = 1; int32 x = 2; }"
+        'syntax = "proto3"; package shop; message First { int32 x = 1; } message Order { message'
+        " Note { } message Line { int32 x = 1; } optional string id = 1; int32 x = 2; }"
     )
     descriptor = parse(text, ()).message_types_by_name[path[0]]
     for name in path[1:]:
@@ -174,7 +195,11 @@ def test_protobuf_bytes_and_messages_are_those_of_confluent_kafka(pair, path):
     assert data is not None
     conf: dict[str, Any] = {}
     expected = their_protobuf.ProtobufDeserializer(kind, conf, pair.theirs)(data, their_context)
-    assert our_protobuf.ProtobufDeserializer(kind, conf, pair.ours)(data, our_context) == expected == kind(x=7)
+    assert (
+        our_protobuf.ProtobufDeserializer(kind, conf, pair.ours)(data, our_context)
+        == expected
+        == kind(x=7)
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,7 +235,9 @@ def test_a_registry_without_an_address_is_refused_as_by_confluent_kafka():
 
 def test_a_value_that_does_not_conform_can_be_caught_as_by_programs_for_confluent_kafka(pair):
     their_context, our_context = contexts()
-    file = parse('syntax = "proto3"; package shop; message A { int32 x = 1; } message C { int32 x = 1; }', ())
+    file = parse(
+        'syntax = "proto3"; package shop; message A { int32 x = 1; } message C { int32 x = 1; }', ()
+    )
     kinds = [GetMessageClass(file.message_types_by_name[name]) for name in ("A", "C")]
     for serializers, client, context in [
         ((their_avro, their_protobuf), pair.theirs, their_context),
@@ -224,9 +251,9 @@ def test_a_value_that_does_not_conform_can_be_caught_as_by_programs_for_confluen
 
 
 RULES = {
-    "migrationRules": [{"name": "rename", "kind": "TRANSFORM", "mode": "UPGRADE", "type": "JSONATA", "expr": "$"}],
+    "migrationRules": [{"name": "rename", "kind": "TRANSFORM", "mode": "UPGRADE", "type": "JSONATA", "expr": "$"}],  # noqa: E501
     "domainRules": [
-        {"name": "secret", "doc": "d", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": "ENCRYPT", "tags": ["PII"],
+        {"name": "secret", "doc": "d", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": "ENCRYPT", "tags": ["PII"],  # noqa: E501
          "params": {"key": "k"}, "onSuccess": "NONE", "onFailure": "DLQ", "disabled": False},
     ],
     "encodingRules": [],
@@ -235,14 +262,19 @@ RULES = {
 
 def test_rules_are_the_values_that_they_are_in_confluent_kafka():
     described = {"schema": '"string"', "schemaType": "AVRO", "references": [], "ruleSet": RULES}
-    their_schema, our_schema = theirs.Schema.from_dict(described), compat.Schema.from_dict(described)
+    their_schema, our_schema = (
+        theirs.Schema.from_dict(described),
+        compat.Schema.from_dict(described),
+    )
     assert repr(our_schema) == repr(their_schema)
     assert our_schema.to_dict() == their_schema.to_dict() == described
 
 
 @pytest.mark.parametrize("module", ["avro", "json_schema", "protobuf"])
 def test_serializers_take_their_arguments_by_the_names_of_confluent_kafka(module):
-    for name, kind in vars(importlib.import_module(f"confluent_kafka.schema_registry.{module}")).items():
+    for name, kind in vars(
+        importlib.import_module(f"confluent_kafka.schema_registry.{module}")
+    ).items():
         if re.fullmatch("(Avro|JSON|Protobuf)(De)?[Ss]erializer", name):
             our_kind = getattr(importlib.import_module(f"deltaq.schema_registry.{module}"), name)
             for method in ("__init__", "__call__"):
@@ -256,7 +288,9 @@ def test_subjects_have_the_names_of_confluent_kafka(name):
     argument = theirs.SchemaReference("a.proto", "s", 1) if for_reference else "shop.Order"
     ours_argument: Any = ours.SchemaReference("a.proto", "s", 1) if for_reference else "shop.Order"
     their_context, our_context = contexts()
-    assert getattr(ours, name)(our_context, ours_argument) == getattr(theirs, name)(their_context, argument)
+    assert getattr(ours, name)(our_context, ours_argument) == getattr(theirs, name)(
+        their_context, argument
+    )
 
 
 def test_a_schema_id_in_a_header_has_the_form_of_confluent_kafka():
@@ -273,14 +307,22 @@ def test_a_schema_id_in_a_header_has_the_form_of_confluent_kafka():
         assert prefixed.hex() == "000000000506" + "0400d804" + "78"
 
 
-def test_serializing_clients_take_the_serializers_of_confluent_kafka_with_its_registry(memory_root: str):
+def test_serializing_clients_take_the_serializers_of_confluent_kafka_with_its_registry(
+    memory_root: str,
+):
     registry = theirs.SchemaRegistryClient.new_client({"url": "mock://registry"})
     with SerializingProducer(
         bootstrap_servers=memory_root, value_serializer=their_avro.AvroSerializer(registry, ORDER)
     ) as producer:
         producer.produce("orders", value={"id": 7, "kind": "NEW", "prices": {}})
-    conf = {"bootstrap.servers": memory_root, "group.id": "billing", "auto.offset.reset": "earliest"}
-    with DeserializingConsumer(conf, value_deserializer=their_avro.AvroDeserializer(registry)) as consumer:
+    conf = {
+        "bootstrap.servers": memory_root,
+        "group.id": "billing",
+        "auto.offset.reset": "earliest",
+    }
+    with DeserializingConsumer(
+        conf, value_deserializer=their_avro.AvroDeserializer(registry)
+    ) as consumer:
         consumer.subscribe(["orders"])
         message = consumer.poll(30)
     assert message is not None

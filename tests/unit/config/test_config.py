@@ -1,4 +1,6 @@
-"""Configurations written for confluent-kafka are taken as they are, and mistakes are refused by name and value."""
+"""Configurations written for confluent-kafka are taken as they are, and mistakes are refused by
+name and value.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ ssl.engine.location ssl.key.location ssl.key.password ssl.key.pem ssl.keystore.l
 ssl.providers ssl.sigalgs.list statistics.interval.ms sticky.partitioning.linger.ms topic.blacklist
 topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
 topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse transaction.timeout.ms transactional.id
-"""
+"""  # noqa: E501
 
 ALIAS_OF = {alias: s.name for s in CLIENT_SETTINGS.values() for alias in s.aliases}
 OUR_OWN = {
@@ -86,8 +88,18 @@ OUR_OWN = {
     "num.partitions",
     "offsets.retention.minutes",
 }
-PYTHON_LEVEL = {"error_cb", "stats_cb", "throttle_cb", "oauth_cb", "logger", "on_delivery", "on_commit"}
-NUMBERS = [s for s in CLIENT_SETTINGS.values() if s.kind in ("integer", "float") and s.name not in OUR_OWN]
+PYTHON_LEVEL = {
+    "error_cb",
+    "stats_cb",
+    "throttle_cb",
+    "oauth_cb",
+    "logger",
+    "on_delivery",
+    "on_commit",
+}
+NUMBERS = [
+    s for s in CLIENT_SETTINGS.values() if s.kind in ("integer", "float") and s.name not in OUR_OWN
+]
 
 
 @pytest.fixture(autouse=True)
@@ -96,11 +108,15 @@ def _nothing_warned_of_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def producer(**conf: object) -> ProducerConfig:
-    return parse_client_config(ProducerConfig, {"bootstrap.servers": "memory://test"} | _dotted(conf))
+    return parse_client_config(
+        ProducerConfig, {"bootstrap.servers": "memory://test"} | _dotted(conf)
+    )
 
 
 def consumer(**conf: object) -> ConsumerConfig:
-    return parse_client_config(ConsumerConfig, {"bootstrap.servers": "memory://test", "group.id": "g"} | _dotted(conf))
+    return parse_client_config(
+        ConsumerConfig, {"bootstrap.servers": "memory://test", "group.id": "g"} | _dotted(conf)
+    )
 
 
 def _dotted(conf: dict[str, object]) -> dict[str, object]:
@@ -132,11 +148,14 @@ def peer_refusal(conf: dict[str, object]) -> str:
 def test_every_documented_setting_of_librdkafka_is_known() -> None:
     documented = DOCUMENTED.split()
     assert len(documented) > 150
-    assert [name for name in documented if name not in CLIENT_SETTINGS and name not in ALIAS_OF] == []
+    assert [
+        name for name in documented if name not in CLIENT_SETTINGS and name not in ALIAS_OF
+    ] == []
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*CLIENT_SETTINGS, *ALIAS_OF} - OUR_OWN - PYTHON_LEVEL - {"plugin.library.paths"})
+    "name",
+    sorted({*CLIENT_SETTINGS, *ALIAS_OF} - OUR_OWN - PYTHON_LEVEL - {"plugin.library.paths"}),
 )
 def test_every_setting_is_known_to_the_real_client_too(name: str) -> None:
     assert "No such configuration property" not in peer_refusal({name: "\x01"})
@@ -206,7 +225,9 @@ def test_defaults_are_those_of_librdkafka(name: str, default: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [*CLIENT_SETTINGS.values(), *TOPIC_SETTINGS.values()], ids=lambda s: f"{s.clients}-{s.name}"
+    "setting",
+    [*CLIENT_SETTINGS.values(), *TOPIC_SETTINGS.values()],
+    ids=lambda s: f"{s.clients}-{s.name}",
 )
 def test_every_setting_has_a_description_and_accepts_its_own_default(setting: Setting) -> None:
     assert setting.doc.endswith(".")
@@ -218,11 +239,18 @@ def test_every_setting_has_a_description_and_accepts_its_own_default(setting: Se
 
 
 @pytest.mark.parametrize(
-    ("kind", "config"), [("producer", ProducerConfig), ("consumer", ConsumerConfig), ("admin", AdminConfig)]
+    ("kind", "config"),
+    [("producer", ProducerConfig), ("consumer", ConsumerConfig), ("admin", AdminConfig)],
 )
-def test_a_config_has_exactly_the_settings_that_have_an_effect(kind: str, config: type[ClientConfig]) -> None:
+def test_a_config_has_exactly_the_settings_that_have_an_effect(
+    kind: str, config: type[ClientConfig]
+) -> None:
     attributes = {f.name for f in dataclasses.fields(config)} - {"root", "store_options"}
-    honoured = {s.attribute for s in CLIENT_SETTINGS.values() if s.effect == "honoured" and s.clients in (kind, "both")}
+    honoured = {
+        s.attribute
+        for s in CLIENT_SETTINGS.values()
+        if s.effect == "honoured" and s.clients in (kind, "both")
+    }
     assert attributes == honoured - {"bootstrap_servers"}
 
 
@@ -231,8 +259,14 @@ def test_every_honoured_setting_is_read_by_the_code() -> None:
     package = Path(client_module.__file__).parent.parent
     modules = [path for path in package.rglob("*.py") if path.parent != package / "config"]
     nodes = [node for path in modules for node in ast.walk(ast.parse(path.read_text()))]
-    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
-    honoured = {s.attribute for s in CLIENT_SETTINGS.values() if s.effect == "honoured"} - {"bootstrap_servers"}
+    read = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    honoured = {s.attribute for s in CLIENT_SETTINGS.values() if s.effect == "honoured"} - {
+        "bootstrap_servers"
+    }
     assert sorted(honoured - read) == []
 
 
@@ -268,7 +302,11 @@ def test_keywords_alone_are_enough() -> None:
     config = parse_client_config(
         AdminConfig, None, {"bootstrap_servers": "/data", "client_id": "me", "store_region": "eu"}
     )
-    assert (config.root, config.client_id, config.store_options) == ("/data", "me", {"region": "eu"})
+    assert (config.root, config.client_id, config.store_options) == (
+        "/data",
+        "me",
+        {"region": "eu"},
+    )
 
 
 @pytest.mark.parametrize("spelling", sorted(ALIAS_OF))
@@ -280,7 +318,11 @@ def test_an_alias_sets_the_setting_it_stands_for(spelling: str) -> None:
     clients: dict[str, Any] = {"producer": producer, "consumer": consumer, "both": producer}
     config = clients[setting.clients](**{spelling.replace(".", "__"): value})
     if setting.effect == "honoured":
-        shown = config.root if setting.name == "bootstrap.servers" else getattr(config, setting.attribute)
+        shown = (
+            config.root
+            if setting.name == "bootstrap.servers"
+            else getattr(config, setting.attribute)
+        )
         assert shown == setting.parse(value)
 
 
@@ -288,16 +330,30 @@ def test_the_last_of_two_spellings_wins_and_the_legacy_dict_over_both() -> None:
     assert producer(linger__ms=1, queue__buffering__max__ms=2).linger_ms == 2
     assert producer(queue__buffering__max__ms=2, linger__ms=1).linger_ms == 1
     legacy = {"compression.type": "lz4"}
-    for conf in ({"default.topic.config": legacy, "acks": 1}, {"acks": 1, "default.topic.config": legacy}):
+    for conf in (
+        {"default.topic.config": legacy, "acks": 1},
+        {"acks": 1, "default.topic.config": legacy},
+    ):
         conf |= {"bootstrap.servers": "memory://test"}
         found = parse_client_config(ProducerConfig, conf, {"compression.type": "zstd"})
         assert found.compression_type == "lz4", "as confluent-kafka 2.16 was observed to do"
-    assert consumer(default__topic__config={"auto.offset.reset": "smallest"}).auto_offset_reset == "earliest"
+    assert (
+        consumer(default__topic__config={"auto.offset.reset": "smallest"}).auto_offset_reset
+        == "earliest"
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(True, True), (False, False), ("true", True), ("F", False), ("TRUE", True), (1, True), ("0", False)],
+    [
+        (True, True),
+        (False, False),
+        ("true", True),
+        ("F", False),
+        ("TRUE", True),
+        (1, True),
+        ("0", False),
+    ],
     ids=repr,
 )
 def test_booleans_may_be_written_as_strings(value: object, expected: bool) -> None:
@@ -321,7 +377,22 @@ def test_integers_may_be_written_as_strings(value: object, expected: int) -> Non
 @pytest.mark.fault("K1")
 @pytest.mark.parametrize(
     "value",
-    ["x", "", "12abc", "6e3", 6000.7, True, math.nan, math.inf, b"5", [5], "1_000", "\u0661", "9" * 5000, object()],
+    [
+        "x",
+        "",
+        "12abc",
+        "6e3",
+        6000.7,
+        True,
+        math.nan,
+        math.inf,
+        b"5",
+        [5],
+        "1_000",
+        "\u0661",
+        "9" * 5000,
+        object(),
+    ],
     ids=lambda v: repr(v)[:20],
 )
 def test_a_non_integer_is_refused(value: object) -> None:
@@ -330,12 +401,16 @@ def test_a_non_integer_is_refused(value: object) -> None:
     assert len(error.error.str()) < 200
 
 
-@pytest.mark.parametrize(("value", "expected"), [(0.5, 0.5), (".5", 0.5), (3, 3.0), ("1e-1", 0.1), (0, 0.0)], ids=repr)
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0.5, 0.5), (".5", 0.5), (3, 3.0), ("1e-1", 0.1), (0, 0.0)], ids=repr
+)
 def test_the_linger_may_be_a_fraction_of_a_millisecond(value: object, expected: float) -> None:
     assert producer(linger__ms=value).linger_ms == expected
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", math.nan, True, "x", "1_000", "\u0661", "1e999", "."], ids=repr)
+@pytest.mark.parametrize(
+    "value", ["nan", "inf", math.nan, True, "x", "1_000", "\u0661", "1e999", "."], ids=repr
+)
 def test_the_linger_must_be_a_number(value: object) -> None:
     assert "linger.ms" in refusal(linger__ms=value).error.str()
 
@@ -351,7 +426,10 @@ def test_a_number_out_of_range_is_refused_with_key_value_and_range() -> None:
 
 @pytest.mark.fault("K1")
 def test_a_wrong_choice_is_refused_with_the_choices() -> None:
-    text = 'Invalid value "foo" for configuration property "compression.type": use none, gzip, snappy, lz4, zstd'
+    text = (
+        'Invalid value "foo" for configuration property "compression.type": use none, gzip, snappy,'
+        " lz4, zstd"
+    )
     assert refusal(compression__type="foo").error.str() == text
     assert producer(compression__type="ZSTD").compression_type == "zstd"
 
@@ -359,7 +437,9 @@ def test_a_wrong_choice_is_refused_with_the_choices() -> None:
 def test_none_is_the_default() -> None:
     assert producer(linger__ms=None, on_delivery=None, transactional__id=None) == producer()
     assert (
-        parse_client_config(ProducerConfig, {"bootstrap.servers": "x", "linger.ms": 9}, {"linger_ms": None}).linger_ms
+        parse_client_config(
+            ProducerConfig, {"bootstrap.servers": "x", "linger.ms": 9}, {"linger_ms": None}
+        ).linger_ms
         == 5
     )
 
@@ -382,11 +462,15 @@ def test_every_spelling_of_auto_offset_reset_is_accepted(value: str, expected: s
 
 def test_assignors_are_a_list_without_repetitions() -> None:
     assert consumer().partition_assignment_strategy == ("range", "roundrobin")
-    assert consumer(partition__assignment__strategy="sticky, range,sticky").partition_assignment_strategy == (
+    assert consumer(
+        partition__assignment__strategy="sticky, range,sticky"
+    ).partition_assignment_strategy == (
         "sticky",
         "range",
     )
-    assert consumer(partition__assignment__strategy=["range"]).partition_assignment_strategy == ("range",)
+    assert consumer(partition__assignment__strategy=["range"]).partition_assignment_strategy == (
+        "range",
+    )
     with pytest.raises(InvalidConfig, match="foo"):
         consumer(partition__assignment__strategy="range,foo")
 
@@ -403,13 +487,21 @@ def test_assignors_may_be_functions_and_names_in_any_mixture() -> None:
         ((mine, "range,sticky", mine, "Range"), (mine, "range", "sticky")),
         (["sticky", mine], ("sticky", mine)),
     ):
-        assert consumer(partition__assignment__strategy=value).partition_assignment_strategy == parsed
+        assert (
+            consumer(partition__assignment__strategy=value).partition_assignment_strategy == parsed
+        )
 
 
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ([mine, "foo"], 'Invalid value "foo" for configuration property "partition.assignment.strategy": use range, '),
+        (
+            [mine, "foo"],
+            (
+                'Invalid value "foo" for configuration property "partition.assignment.strategy":'
+                " use range, "
+            ),
+        ),
         ([mine, 5], "expected names and functions, got int"),
         ([None], "expected names and functions, got NoneType"),
         ([[mine]], "expected names and functions, got list"),
@@ -448,7 +540,10 @@ def test_functions_are_no_values_of_other_lists() -> None:
 def test_an_unknown_key_is_refused_with_the_nearest_one(key: str, hint: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         parse_client_config(ProducerConfig, {"bootstrap.servers": "memory://test", key: 1})
-    assert caught.value.error.str() == f'No such configuration property: "{key}"; did you mean "{hint}"?'
+    assert (
+        caught.value.error.str()
+        == f'No such configuration property: "{key}"; did you mean "{hint}"?'
+    )
 
 
 @pytest.mark.parametrize("key", ["x", 3, "store.", "", "group.id.\n", "error_cb.builder"])
@@ -465,7 +560,9 @@ def test_a_config_that_is_no_dict_raises_type_error(conf: Any) -> None:
         producer(default__topic__config=5)
 
 
-@pytest.mark.parametrize("conf", [{}, {"bootstrap.servers": "x"}, {"group.id": None}, {"group.id": ""}])
+@pytest.mark.parametrize(
+    "conf", [{}, {"bootstrap.servers": "x"}, {"group.id": None}, {"group.id": ""}]
+)
 def test_a_consumer_needs_a_group(conf: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"^Failed to create consumer: group\.id must be set$"):
         parse_client_config(ConsumerConfig, conf)
@@ -479,7 +576,8 @@ def test_a_root_must_be_named_and_is_no_list_of_brokers(root: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "root", ["/data", "relative/path", "s3://b/p", "memory://x", "file:///d", "C:/data", "http://h:9000/b"]
+    "root",
+    ["/data", "relative/path", "s3://b/p", "memory://x", "file:///d", "C:/data", "http://h:9000/b"],
 )
 def test_paths_and_urls_are_roots(root: str) -> None:
     assert parse_client_config(AdminConfig, {"bootstrap.servers": root}).root == root
@@ -526,7 +624,10 @@ def test_defaults_adapt_to_the_given_settings() -> None:
     assert transactional.message_timeout_ms == 9_000
     assert producer(message__timeout__ms=2).linger_ms < 2
     assert producer(linger__ms=50).sticky_partitioning_linger_ms == 100
-    assert producer(linger__ms=50, sticky__partitioning__linger__ms=3).sticky_partitioning_linger_ms == 3
+    assert (
+        producer(linger__ms=50, sticky__partitioning__linger__ms=3).sticky_partitioning_linger_ms
+        == 3
+    )
     assert consumer(message__max__bytes=100_000_000).fetch_max_bytes == 100_000_000
     # A producer of confluent-kafka creates topics unless this says that it must not.
     assert producer().auto_create_topics_enable
@@ -548,7 +649,9 @@ def test_defaults_adapt_to_the_given_settings() -> None:
 )
 def test_contradictions_of_a_consumer_are_refused(conf: dict[str, object]) -> None:
     with pytest.raises(InvalidConfig, match="must"):
-        parse_client_config(ConsumerConfig, {"bootstrap.servers": "memory://test", "group.id": "g", **conf})
+        parse_client_config(
+            ConsumerConfig, {"bootstrap.servers": "memory://test", "group.id": "g", **conf}
+        )
 
 
 @pytest.mark.fault("K2")
@@ -562,7 +665,9 @@ def test_contradictions_of_a_consumer_are_refused(conf: dict[str, object]) -> No
 )
 def test_names_that_would_be_paths_are_refused(key: str, code: int) -> None:
     with pytest.raises(InvalidConfig) as caught:
-        parse_client_config(ConsumerConfig, {"bootstrap.servers": "memory://test", "group.id": "g", key: "../x"})
+        parse_client_config(
+            ConsumerConfig, {"bootstrap.servers": "memory://test", "group.id": "g", key: "../x"}
+        )
     assert caught.value.args[0] == code
 
 
@@ -584,7 +689,9 @@ def test_callbacks_must_be_callable_and_loggers_loggers() -> None:
 
 
 @pytest.fixture
-def warnings_logged(nothing_left: None, caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+def warnings_logged(
+    nothing_left: None, caplog: pytest.LogCaptureFixture
+) -> Iterator[pytest.LogCaptureFixture]:
     with caplog.at_level(logging.WARNING, logger="deltaq"):
         yield caplog
 
@@ -608,7 +715,10 @@ def test_offsets_retention_belongs_to_clients_that_run_maintenance(
     config = parse_client_config(kind, conf)
     assert not hasattr(config, "offsets_retention_minutes")
     texts = [record.getMessage() for record in warnings_logged.records]
-    assert any("offsets.retention.minutes is a producer property and will be ignored" in text for text in texts)
+    assert any(
+        "offsets.retention.minutes is a producer property and will be ignored" in text
+        for text in texts
+    )
 
 
 def test_an_explicit_default_is_not_logged(warnings_logged: pytest.LogCaptureFixture) -> None:
@@ -616,7 +726,9 @@ def test_an_explicit_default_is_not_logged(warnings_logged: pytest.LogCaptureFix
     assert warnings_logged.records == []
 
 
-def test_a_setting_that_always_holds_is_not_logged(warnings_logged: pytest.LogCaptureFixture) -> None:
+def test_a_setting_that_always_holds_is_not_logged(
+    warnings_logged: pytest.LogCaptureFixture,
+) -> None:
     producer(acks=1, enable__idempotence=False)
     producer(enable__idempotence=True)
     consumer(isolation__level="read_uncommitted", check__crcs=True)
@@ -624,10 +736,14 @@ def test_a_setting_that_always_holds_is_not_logged(warnings_logged: pytest.LogCa
     assert CLIENT_SETTINGS["acks"].effect == "always"
 
 
-def test_a_setting_of_the_other_client_is_validated_and_logged(warnings_logged: pytest.LogCaptureFixture) -> None:
+def test_a_setting_of_the_other_client_is_validated_and_logged(
+    warnings_logged: pytest.LogCaptureFixture,
+) -> None:
     config = consumer(linger__ms=7)
     assert not hasattr(config, "linger_ms")
-    assert ["linger.ms is a producer property" in r.getMessage() for r in warnings_logged.records] == [True]
+    assert [
+        "linger.ms is a producer property" in r.getMessage() for r in warnings_logged.records
+    ] == [True]
     with pytest.raises(InvalidConfig):
         consumer(linger__ms=-1)
 
@@ -644,7 +760,11 @@ def test_secrets_of_the_store_and_the_root_are_not_shown() -> None:
         },
         {"store_session_token": "PLANTED5"},
     )
-    assert config.store_options == {"secret_access_key": "PLANTED3", "allow_http": "true", "session_token": "PLANTED5"}
+    assert config.store_options == {
+        "secret_access_key": "PLANTED3",
+        "allow_http": "true",
+        "session_token": "PLANTED5",
+    }
     for text in (repr(config), str(config), f"{config}"):
         assert "PLANTED" not in text
         assert "secret_access_key" in text
@@ -663,7 +783,14 @@ def test_a_config_cannot_be_changed() -> None:
 @given(
     st.dictionaries(
         st.sampled_from([*CLIENT_SETTINGS, *ALIAS_OF]),
-        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.binary(max_size=4)),
+        st.one_of(
+            st.none(),
+            st.booleans(),
+            st.integers(),
+            st.floats(),
+            st.text(max_size=8),
+            st.binary(max_size=4),
+        ),
         max_size=4,
     )
 )
@@ -698,7 +825,9 @@ def test_topic_settings_go_into_properties_and_come_back() -> None:
         "deltaq.compression.type": "none",
         "deltaq.preallocate": "true",
     }
-    settings = TopicSettings.from_properties(properties | {"delta.appendOnly": "true", "deltaq.from.the.future": "?"})
+    settings = TopicSettings.from_properties(
+        properties | {"delta.appendOnly": "true", "deltaq.from.the.future": "?"}
+    )
     assert settings.retention_ms == 1_000
     assert settings.cleanup_policy == ("compact", "delete")
     assert settings.compression_type == "none"

@@ -34,7 +34,9 @@ def made(*roots: str, **settings: Any) -> Console:
 
 
 def browser(console: Console) -> TestClient:
-    """A client that follows no redirects by itself, and sends the `Origin` that a page of the console has."""
+    """A client that follows no redirects by itself, and sends the `Origin` that a page of the
+    console has.
+    """
     return TestClient(application(console), HOST, headers={"Origin": HOST}, follow_redirects=False)
 
 
@@ -75,7 +77,9 @@ class Streams:
     def __init__(self, console: Console) -> None:
         self._app = application(console)
 
-    def open(self, path: str, query: str, cookie: str = "") -> tuple[Stream, asyncio.Event, asyncio.Future[None]]:
+    def open(
+        self, path: str, query: str, cookie: str = ""
+    ) -> tuple[Stream, asyncio.Event, asyncio.Future[None]]:
         """A stream, the event by which the browser leaves, and the task that answers it."""
         stream, gone = Stream(), asyncio.Event()
         scope = {
@@ -102,7 +106,9 @@ class Streams:
         async def send(message: Any) -> None:
             if message["type"] == "http.response.start":
                 stream.status = message["status"]
-                stream.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+                stream.headers = {
+                    name.decode(): value.decode() for name, value in message["headers"]
+                }
             else:
                 stream.text += message.get("body", b"").decode()
 

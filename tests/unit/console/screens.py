@@ -1,4 +1,6 @@
-"""The screens of the console, on data that look alive. `python -m tests.unit.console.screens` renews those of docs/."""
+"""The screens of the console, on data that look alive. `python -m tests.unit.console.screens`
+renews those of docs/.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ from tests.examples.browser import Tab, open_tab
 from tests.unit.console.conftest import TOKEN, made, served
 
 PICTURES = Path(__file__).resolve().parents[3] / "docs/guides/console"
-SCREENS = ("overview", "overview-dark", "topic", "messages", "group", "maintenance", "cost", "change")
+SCREENS = (
+    "overview",
+    "overview-dark",
+    "topic",
+    "messages",
+    "group",
+    "maintenance",
+    "cost",
+    "change",
+)
 DRINKS = ("tea", "coffee", "mate", "cocoa", "water")
 
 
@@ -26,12 +37,20 @@ def fill(root: str) -> None:
     Topic("orders", partitions=6, bootstrap_servers=root).create()
     columns = pa.schema({"id": pa.int64(), "item": pa.string(), "cents": pa.int64()})
     payments = Topic("payments", columns, partitions=3, bootstrap_servers=root).create()
-    Topic("customers", partitions=2, config={"cleanup.policy": "compact"}, bootstrap_servers=root).create()
-    Topic("page-views", partitions=12, config={"retention.ms": 86_400_000}, bootstrap_servers=root).create()
+    Topic(
+        "customers", partitions=2, config={"cleanup.policy": "compact"}, bootstrap_servers=root
+    ).create()
+    Topic(
+        "page-views", partitions=12, config={"retention.ms": 86_400_000}, bootstrap_servers=root
+    ).create()
     with Producer(bootstrap_servers=root, maintenance_enable=False) as producer:
         for number in range(400):
-            producer.produce(payments, {"id": number, "item": DRINKS[number % 5], "cents": 150 + number})
-            producer.produce("customers", f"customer {number % 40}".encode(), key=b"%d" % (number % 40))
+            producer.produce(
+                payments, {"id": number, "item": DRINKS[number % 5], "cents": 150 + number}
+            )
+            producer.produce(
+                "customers", f"customer {number % 40}".encode(), key=b"%d" % (number % 40)
+            )
             producer.produce("page-views", b"/drinks/%d" % number, key=b"%d" % (number % 97))
             if number % 10 == 0:
                 producer.flush()
@@ -50,12 +69,19 @@ def living(root: str) -> Iterator[None]:
                     number += 1
                     order = {"order": number, "item": DRINKS[number % 5], "cups": 1 + number % 3}
                     headers = {"source": b"till %d" % (number % 4)}
-                    producer.produce("orders", json.dumps(order), key=f"customer-{number % 50}", headers=headers)
+                    producer.produce(
+                        "orders", json.dumps(order), key=f"customer-{number % 50}", headers=headers
+                    )
                 producer.poll(0)
                 stop.wait(0.05)
 
     def consume(group: str, pause_s: float, client: str) -> None:
-        conf = {"bootstrap.servers": root, "group.id": group, "auto.offset.reset": "earliest", "client.id": client}
+        conf = {
+            "bootstrap.servers": root,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "client.id": client,
+        }
         with Consumer({**conf, "auto.commit.interval.ms": 200}) as consumer:
             consumer.subscribe(["orders"])
             while not stop.is_set():
@@ -63,7 +89,9 @@ def living(root: str) -> Iterator[None]:
                 stop.wait(pause_s)
 
     work = [threading.Thread(target=produce)]
-    work += [threading.Thread(target=consume, args=("billing", 0.0, f"billing-{at}")) for at in range(2)]
+    work += [
+        threading.Thread(target=consume, args=("billing", 0.0, f"billing-{at}")) for at in range(2)
+    ]
     work += [threading.Thread(target=consume, args=("fraud-check", 0.08, "fraud-check"))]
     with ExitStack() as ends:
         for thread in work:
@@ -77,18 +105,24 @@ def take(tab: Tab, url: str, folder: Path, points: int) -> None:
     """Take a picture of each screen. Charts have this many points at least."""
     home = f"{url}/roots/0"
 
-    def picture(name: str, path: str, condition: str, *, height: int = 760, is_dark: bool = False) -> None:
+    def picture(
+        name: str, path: str, condition: str, *, height: int = 760, is_dark: bool = False
+    ) -> None:
         tab.open(home + path, width=1120, height=height, is_dark=is_dark)
         tab.until(condition)
         tab.picture(folder / f"{name}.png")
 
-    drawn = f"document.querySelector('#live .tile .spark polyline')?.points.length >= {min(points, 60)}"
+    drawn = (
+        f"document.querySelector('#live .tile .spark polyline')?.points.length >= {min(points, 60)}"
+    )
     charted = f"document.querySelector('#live .chart polyline')?.points.length >= {points}"
     picture("overview", "", drawn, height=800)
     picture("overview-dark", "", drawn, height=800, is_dark=True)
     picture("topic", "/topics/orders", charted)
     picture(
-        "messages", "/topics/orders/messages?count=10", "document.querySelectorAll('.messages tbody tr').length == 10"
+        "messages",
+        "/topics/orders/messages?count=10",
+        "document.querySelectorAll('.messages tbody tr').length == 10",
     )
     picture("group", "/groups/fraud-check", charted)
     picture("maintenance", "/maintenance", "document.querySelector('.lines, .muted')", height=620)
@@ -98,7 +132,10 @@ def take(tab: Tab, url: str, folder: Path, points: int) -> None:
     tab.value(f"document.querySelector('input[type=password]').value = {json.dumps(TOKEN)}")
     tab.value("document.querySelector('.sign-in button').click()")
     tab.until("document.querySelector('.form summary')")
-    tab.value("document.querySelector('.form').open = true; window.scrollTo(0, document.body.scrollHeight)")
+    tab.value(
+        "document.querySelector('.form').open = true; window.scrollTo(0, "
+        "document.body.scrollHeight)"
+    )
     tab.picture(folder / "change.png")
 
 

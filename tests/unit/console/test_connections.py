@@ -1,4 +1,6 @@
-"""Connections that owe something: half requests, answers that are not taken, and too many of them."""
+"""Connections that owe something: half requests, answers that are not taken, and too many of
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,17 @@ from tests.unit.console.conftest import made, running, served
 NEVER = 3600.0
 HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "
 FORM = (
-    b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nContent-Length: 50\r\n"
-    b"Content-Type: application/x-www-form-urlencoded\r\n\r\n"
+    b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nContent-Length:"
+    b" 50\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\n"
 )
 
 
 @contextmanager
 def connected(url: str, sent: bytes = b"") -> Iterator[socket.socket]:
     """A connection that has sent these bytes."""
-    with closing(socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=30)) as found:
+    with closing(
+        socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=30)
+    ) as found:
         found.sendall(sent)
         yield found
 
@@ -54,7 +58,10 @@ def until_end(found: socket.socket) -> bytes:
 
 
 def test_connections_that_send_half_a_head_shut_no_other_out(memory_root: str) -> None:
-    with served(made(memory_root), ConnectionLimits(20, NEVER, NEVER)) as url, ExitStack() as opened:
+    with (
+        served(made(memory_root), ConnectionLimits(20, NEVER, NEVER)) as url,
+        ExitStack() as opened,
+    ):
         halves = [opened.enter_context(connected(url, HALF)) for _ in range(150)]
         assert [status(url) for _ in range(20)] == [200] * 20
         assert until_end(halves[0]) == b"", "the oldest has given way"
@@ -75,13 +82,25 @@ def test_a_connection_too_many_is_refused_where_all_others_are_answered(memory_r
         b"",
         HALF,
         FORM + b"token=",
-        b"POST /sign-in HTTP/1.1\r\nHost: elsewhere\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        (
+            b"POST /sign-in HTTP/1.1\r\nHost: elsewhere\r\nTransfer-Encoding:"
+            b" chunked\r\n\r\n5\r\nhello\r\n"
+        ),
         b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF,
     ],
-    ids=["nothing", "half a head", "half a body", "a body after its answer", "half a head after an answer"],
+    ids=[
+        "nothing",
+        "half a head",
+        "half a body",
+        "a body after its answer",
+        "half a head after an answer",
+    ],
 )
 def test_a_connection_that_owes_a_request_is_ended(memory_root: str, sent: bytes) -> None:
-    with served(made(memory_root), ConnectionLimits(100, 0.05, NEVER)) as url, connected(url, sent) as found:
+    with (
+        served(made(memory_root), ConnectionLimits(100, 0.05, NEVER)) as url,
+        connected(url, sent) as found,
+    ):
         answers = until_end(found)
     assert answers.count(b"HTTP/1.1 200") == sent.count(b"icon.svg")
 
@@ -91,7 +110,10 @@ def test_a_stream_outlives_the_deadline_for_requests(memory_root: str) -> None:
     stream = b"GET /roots/0/events?page= HTTP/1.1\r\nHost: localhost\r\n\r\n"
     # The second request comes before the first is answered, and is taken up without further bytes.
     first = b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with served(console, ConnectionLimits(100, 0.05, NEVER)) as url, connected(url, first + stream) as found:
+    with (
+        served(console, ConnectionLimits(100, 0.05, NEVER)) as url,
+        connected(url, first + stream) as found,
+    ):
         seen = b""
         while seen.count(b"data: ") < 5:
             part = found.recv(65_536)
@@ -103,7 +125,8 @@ def test_a_client_that_takes_no_answer_is_ended(memory_root: str) -> None:
     for number in range(20):
         Topic(f"{'n' * 200}{number}", bootstrap_servers=memory_root).create()
     server = http_server(made(memory_root, interval_s=NEVER), ConnectionLimits(100, NEVER, 0.05))
-    pages = b"GET /roots/0 HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000  # more than the machine's buffers hold
+    # More than the machine's buffers hold.
+    pages = b"GET /roots/0 HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000
     with running(server) as url, connected(url, pages):
         eventually(lambda: server.server_state.total_requests, "the first answer")
         eventually(lambda: not server.server_state.connections, "the end of the connection")
@@ -117,11 +140,22 @@ def test_a_client_that_takes_no_answer_is_ended(memory_root: str) -> None:
         b"\x16\x03\x01\x02\x00\x01\x00",
         b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 20_000,
         b"GET /roots/0/events?page= HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n",
-        b"POST /sign-in HTTP/1.1\r\nHost: elsewhere\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        (
+            b"POST /sign-in HTTP/1.1\r\nHost: elsewhere\r\nTransfer-Encoding:"
+            b" chunked\r\n\r\nnonsense\r\n"
+        ),
         b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100,
     ],
-    ids=["half", "TLS", "flood of headers", "amidst a stream", "bad chunk after the answer", "upgrade", "pipelined"],
+    ids=[
+        "half",
+        "TLS",
+        "flood of headers",
+        "amidst a stream",
+        "bad chunk after the answer",
+        "upgrade",
+        "pipelined",
+    ],
 )
 def test_clients_that_break_off_leave_no_trace_in_the_log(
     memory_root: str, sent: bytes, caplog: pytest.LogCaptureFixture
@@ -135,10 +169,14 @@ def test_clients_that_break_off_leave_no_trace_in_the_log(
                 if sent != HALF:
                     assert found.recv(100)
         assert status(url) == 200
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ] == []
 
 
-def test_a_process_that_may_open_few_files_takes_fewer_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_may_open_few_files_takes_fewer_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def may_open(count: int) -> Any:
         return lambda _: (count, count)
 

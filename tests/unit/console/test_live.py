@@ -29,7 +29,11 @@ PAGES = ("", "/topics/orders", "/groups", "/cost")
 
 def last_event(stream: Stream) -> str:
     """The HTML of the newest event."""
-    events = [line.removeprefix("data: ") for line in stream.text.splitlines() if line.startswith("data: ")]
+    events = [
+        line.removeprefix("data: ")
+        for line in stream.text.splitlines()
+        if line.startswith("data: ")
+    ]
     text: str = json.loads(events[-1]) if events else ""
     return text
 
@@ -41,8 +45,12 @@ def test_fifty_pages_share_one_poller_and_closing_them_ends_it(memory_root: str)
 
     async def open_pages() -> None:
         streams = Streams(console)
-        opened = [streams.open("/roots/0/events", f"page={PAGES[at % len(PAGES)]}") for at in range(COUNT)]
-        await until(lambda: all("data: " in stream.text for stream, _, _ in opened), "an event on each page")
+        opened = [
+            streams.open("/roots/0/events", f"page={PAGES[at % len(PAGES)]}") for at in range(COUNT)
+        ]
+        await until(
+            lambda: all("data: " in stream.text for stream, _, _ in opened), "an event on each page"
+        )
         looks = poller.view().number
         assert len(console.streams) == COUNT
         assert poller.is_polling
@@ -85,7 +93,8 @@ def test_a_page_that_is_opened_again_starts_the_polling_again(memory_root: str) 
 def test_charts_begin_when_a_page_is_opened(memory_root: str) -> None:
     poller = Poller(open_store(memory_root), interval_s=0.005)
     for _ in range(3):
-        assert len(poller.view().lags) <= 1  # looks of pages without updates, or of Prometheus, are far apart
+        # Looks of pages without updates, or of Prometheus, are far apart.
+        assert len(poller.view().lags) <= 1
     for _ in range(2):
         seen: list[RootView] = []
         with poller.subscribed(seen.append):
@@ -96,7 +105,10 @@ def test_charts_begin_when_a_page_is_opened(memory_root: str) -> None:
 
 def test_two_looks_at_one_tick_of_a_coarse_clock_are_no_problem(memory_root: str) -> None:
     poller = Poller(open_store(memory_root), ManualClock(), interval_s=0)
-    assert [(view.number, view.problem) for view in (poller.view(), poller.view())] == [(1, ""), (2, "")]
+    assert [(view.number, view.problem) for view in (poller.view(), poller.view())] == [
+        (1, ""),
+        (2, ""),
+    ]
 
 
 def test_a_view_is_shared_within_the_interval(memory_root: str) -> None:
@@ -119,7 +131,9 @@ def test_a_topic_that_is_deleted_is_said_to_be_gone_on_its_open_page(memory_root
     asyncio.run(watch())
 
 
-def test_more_pages_than_there_may_be_get_no_events(memory_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_pages_than_there_may_be_get_no_events(
+    memory_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("deltaq.console.server.STREAMS_MAX", 2)
     console = made(memory_root)
 
@@ -148,7 +162,8 @@ class Watched:
     def __init__(self, root: str) -> None:
         self.clock = ManualClock()
         self.console = console_of(
-            [{"bootstrap.servers": root}], ServerSettings("192.0.2.1", token=TOKEN, hosts=["localhost"])
+            [{"bootstrap.servers": root}],
+            ServerSettings("192.0.2.1", token=TOKEN, hosts=["localhost"]),
         )
         self.console.sessions = Sessions(TOKEN, self.clock)
         session = self.console.sessions.sign_in(TOKEN)
@@ -201,9 +216,14 @@ def test_only_live_pages_have_events(console: Console, page: str) -> None:
 
 @pytest.mark.chromium
 @pytest.mark.timeout(180)
-def test_the_screens_are_live_in_a_browser_and_load_nothing_from_elsewhere(memory_root: str, tmp_path: Path) -> None:
+def test_the_screens_are_live_in_a_browser_and_load_nothing_from_elsewhere(
+    memory_root: str, tmp_path: Path
+) -> None:
     fill(memory_root)
-    hostile = "<img src=x onerror=document.title='hacked'>\"'</pre><script>document.title='hacked'</script>"
+    hostile = (
+        "<img src=x "
+        "onerror=document.title='hacked'>\"'</pre><script>document.title='hacked'</script>"
+    )
     with Producer(bootstrap_servers=memory_root) as producer:
         producer.produce("hostile", hostile, key=hostile, headers=[(hostile, hostile.encode())])
     console = made(memory_root, may_write=True, token="a-token-for-the-tests", interval_s=0.1)

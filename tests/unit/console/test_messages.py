@@ -1,4 +1,6 @@
-"""A page of messages: its memory is bounded whatever they are, and a value that cannot be decoded is one line."""
+"""A page of messages: its memory is bounded whatever they are, and a value that cannot be decoded
+is one line.
+"""
 
 from __future__ import annotations
 
@@ -67,9 +69,13 @@ print(peak() - before)
 
 def test_a_page_of_large_messages_takes_the_memory_of_one_of_them(tmp_path: Path) -> None:
     Topic("t", config={"max.message.bytes": 20 * MIB}, bootstrap_servers=str(tmp_path)).create()
-    produce(str(tmp_path), *[b"x" * 10 * MIB] * 24, message_max_bytes=20 * MIB, compression_type="none")
+    produce(
+        str(tmp_path), *[b"x" * 10 * MIB] * 24, message_max_bytes=20 * MIB, compression_type="none"
+    )
     command = [sys.executable, "-c", _PEAK, str(tmp_path)]
-    child = subprocess.run(command, env=environment_of_child(), capture_output=True, text=True, timeout=120, check=True)
+    child = subprocess.run(
+        command, env=environment_of_child(), capture_output=True, text=True, timeout=120, check=True
+    )
     assert int(child.stdout) < 120, "MiB; all messages together have 240"
 
 
@@ -80,10 +86,19 @@ def test_what_takes_too_much_memory_is_passed_over_before_it_is_decoded(
     monkeypatch.setattr(messages, "PIECE_BYTES_MAX", 2 * MIB)
     Topic("t", config={"max.message.bytes": 20 * MIB}, bootstrap_servers=memory_root).create()
     # Compressed, the second one is small.
-    produce(memory_root, b"ax", b"x" * 10 * MIB, b"bx", message_max_bytes=20 * MIB, compression_type="zstd")
+    produce(
+        memory_root,
+        b"ax",
+        b"x" * 10 * MIB,
+        b"bx",
+        message_max_bytes=20 * MIB,
+        compression_type="zstd",
+    )
     page = found(memory_root, wanted)
     assert sorted(row.value.text for row in page.rows) == ["ax", "bx"]
-    ((partition, start, end, size),) = [(of.partition, of.start, of.end, of.bytes) for of in page.left_out]
+    ((partition, start, end, size),) = [
+        (of.partition, of.start, of.end, of.bytes) for of in page.left_out
+    ]
     assert (partition, start, end) == (0, 1, 2)
     assert size > 10 * MIB
 
@@ -94,14 +109,17 @@ def test_records_that_are_passed_over_are_named_on_the_page(
     monkeypatch.setattr(messages, "PIECE_BYTES_MAX", 100_000)
     produce(memory_root, b"small", b"x" * 500_000)
     text = texts(asked.get("/roots/0/topics/t/messages").text)
-    assert "Partition 0, offsets 1 to 1: not read, since they take 488 KiB of memory together" in text.replace(
-        "489", "488"
+    assert (
+        "Partition 0, offsets 1 to 1: not read, since they take 488 KiB of memory together"
+        in text.replace("489", "488")
     )
     assert "1 shown" in text
 
 
 @pytest.mark.parametrize("wanted", WAYS, ids=NAMES)
-def test_a_page_ends_when_its_time_is_over(memory_root: str, monkeypatch: pytest.MonkeyPatch, wanted: Wanted) -> None:
+def test_a_page_ends_when_its_time_is_over(
+    memory_root: str, monkeypatch: pytest.MonkeyPatch, wanted: Wanted
+) -> None:
     produce(memory_root, *[b"%dx" % number for number in range(5)])
     monkeypatch.setattr(messages, "READ_S", -1.0)
     page = found(memory_root, wanted)
@@ -113,7 +131,9 @@ def test_a_typed_row_that_is_too_large_is_not_made_an_object(
 ) -> None:
     monkeypatch.setattr(messages, "VALUE_BYTES_MAX", 10_000)
     monkeypatch.setattr(messages, "_SEARCHED_BYTES", 10_000)
-    topic = Topic("t", pa.schema({"numbers": pa.list_(pa.int64())}), bootstrap_servers=memory_root).create()
+    topic = Topic(
+        "t", pa.schema({"numbers": pa.list_(pa.int64())}), bootstrap_servers=memory_root
+    ).create()
     produce(memory_root, {"numbers": [1, 2]}, {"numbers": [7] * 20_000}, topic=topic)
     page = asked.get("/roots/0/topics/t/messages").text
     assert "{&#34;numbers&#34;: [1, 2]}" in page
@@ -159,7 +179,11 @@ COMMENT = {
     ids=["depth", "items", "memory"],
 )
 def test_a_value_that_ends_its_decoder_is_one_line_of_the_page(
-    memory_root: str, asked: TestClient, monkeypatch: pytest.MonkeyPatch, schema: object, payload: bytes
+    memory_root: str,
+    asked: TestClient,
+    monkeypatch: pytest.MonkeyPatch,
+    schema: object,
+    payload: bytes,
 ) -> None:
     monkeypatch.setattr(decoding, "VALUE_S", 2.0)
     hostile = registered(memory_root, schema, payload)
@@ -188,11 +212,15 @@ def process_of(code: str, monkeypatch: pytest.MonkeyPatch) -> DecoderProcess:
         ("[sys.stdout.write('x' * 65536) for _ in range(10 ** 9)]", "crashed|takes more"),
     ],
 )
-def test_a_process_that_fails_is_ended_and_replaced(monkeypatch: pytest.MonkeyPatch, code: str, reason: str) -> None:
+def test_a_process_that_fails_is_ended_and_replaced(
+    monkeypatch: pytest.MonkeyPatch, code: str, reason: str
+) -> None:
     process = process_of(code, monkeypatch)
     for _ in range(2):
         with pytest.raises(ProcessFailed, match=reason):
-            process.ask(1, {"type": "AVRO", "schema": '"string"', "references": []}, b"\0\0\0\0\1\0", 100)
+            process.ask(
+                1, {"type": "AVRO", "schema": '"string"', "references": []}, b"\0\0\0\0\1\0", 100
+            )
         assert process._process is None
 
 
@@ -215,7 +243,9 @@ def test_a_page_starts_no_more_processes_than_a_few(
     assert all("AWS_SECRET_ACCESS_KEY" not in env for env in started)
 
 
-def test_a_value_that_is_too_large_is_not_decoded(memory_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_is_too_large_is_not_decoded(
+    memory_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small = registered(memory_root, "bytes", varint(100_000) + b"x" * 100_000)
     large = registered(memory_root, "bytes", varint(300_000) + b"x" * 300_000)
     produce(memory_root, small, large)
@@ -229,7 +259,9 @@ def test_the_schemas_that_a_schema_refers_to_are_sent_along(memory_root: str) ->
     client.register_schema("item", Schema(json.dumps(inner), "AVRO"))
     outer = {"type": "record", "name": "Order", "fields": [{"name": "item", "type": "Item"}]}
     references = [{"name": "Item", "subject": "item", "version": 1}]
-    schema = Schema.from_dict({"schema": json.dumps(outer), "schemaType": "AVRO", "references": references})
+    schema = Schema.from_dict(
+        {"schema": json.dumps(outer), "schemaType": "AVRO", "references": references}
+    )
     number = client.register_schema("t-value", schema)
     produce(memory_root, b"\0" + number.to_bytes(4, "big") + b"\x06tea")
     (row,) = found(memory_root, OLDEST).rows
@@ -239,7 +271,9 @@ def test_the_schemas_that_a_schema_refers_to_are_sent_along(memory_root: str) ->
 # --- how many at a time ---
 
 
-def test_pages_that_read_wait_for_each_other_and_not_too_many_of_them(memory_root: str, console: Console) -> None:
+def test_pages_that_read_wait_for_each_other_and_not_too_many_of_them(
+    memory_root: str, console: Console
+) -> None:
     async def ask() -> tuple[int, int]:
         active = most = refused = 0
         go_on = asyncio.Event()

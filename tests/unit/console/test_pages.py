@@ -33,11 +33,20 @@ def texts(html: str) -> str:
 @pytest.fixture
 def orders(memory_root: str, asked: TestClient) -> TestClient:
     """A topic with six messages in two partitions, of which a group has read four."""
-    Topic("orders", partitions=2, config={"retention.ms": 86_400_000}, bootstrap_servers=memory_root).create()
+    Topic(
+        "orders", partitions=2, config={"retention.ms": 86_400_000}, bootstrap_servers=memory_root
+    ).create()
     with Producer(bootstrap_servers=memory_root, maintenance_enable=False) as producer:
         for number in range(6):
             value = b'{"item":"tea","cups":%d}' % number
-            producer.produce("orders", value, f"k{number}", number % 2, timestamp=T0 + number, headers={"till": b"7"})
+            producer.produce(
+                "orders",
+                value,
+                f"k{number}",
+                number % 2,
+                timestamp=T0 + number,
+                headers={"till": b"7"},
+            )
             producer.flush()
     from deltaq import Consumer
 
@@ -87,7 +96,9 @@ def test_a_topic_is_shown_with_partitions_readers_and_settings(orders: TestClien
 
 
 def test_the_columns_of_a_typed_topic_are_shown(memory_root: str, asked: TestClient) -> None:
-    Topic("trades", pa.schema({"price": pa.decimal128(10, 2)}), bootstrap_servers=memory_root).create()
+    Topic(
+        "trades", pa.schema({"price": pa.decimal128(10, 2)}), bootstrap_servers=memory_root
+    ).create()
     assert "price decimal128(10, 2)" in texts(asked.get("/roots/0/topics/trades").text)
 
 
@@ -105,7 +116,9 @@ def test_the_columns_of_a_typed_topic_are_shown(memory_root: str, asked: TestCli
         ("?search=k2&from=beginning", "k2"),
     ],
 )
-def test_messages_are_found_by_offset_time_and_search(orders: TestClient, query: str, keys: str) -> None:
+def test_messages_are_found_by_offset_time_and_search(
+    orders: TestClient, query: str, keys: str
+) -> None:
     page = orders.get(f"/roots/0/topics/orders/messages{query}")
     assert re.findall(r"<pre>(k\d)</pre>", page.text) == keys.split()
     assert "till" in page.text
@@ -121,7 +134,9 @@ def test_messages_are_found_by_offset_time_and_search(orders: TestClient, query:
         (f"?search={'x' * 201}", "the search has 201 characters"),
     ],
 )
-def test_a_question_that_cannot_be_answered_is_explained(orders: TestClient, query: str, problem: str) -> None:
+def test_a_question_that_cannot_be_answered_is_explained(
+    orders: TestClient, query: str, problem: str
+) -> None:
     page = orders.get(f"/roots/0/topics/orders/messages{query}")
     assert page.status_code == 200
     assert problem in page.text
@@ -144,10 +159,14 @@ def test_values_are_decoded_by_their_schema(memory_root: str, asked: TestClient)
     assert "tombstone" in page
 
 
-def test_a_protobuf_message_is_decoded_without_its_class(memory_root: str, asked: TestClient) -> None:
+def test_a_protobuf_message_is_decoded_without_its_class(
+    memory_root: str, asked: TestClient
+) -> None:
     fields = "message Item { string name = 1; } repeated Item items = 1; int32 cups = 2;"
     text = f'syntax = "proto3"; message Order {{ {fields} }}'
-    number = SchemaRegistryClient({"url": memory_root}).register_schema("orders-value", Schema(text, "PROTOBUF"))
+    number = SchemaRegistryClient({"url": memory_root}).register_schema(
+        "orders-value", Schema(text, "PROTOBUF")
+    )
     # By hand: the id, the index of the message in one byte, then the fields 1 (an item) and 2.
     message = b"\0" + number.to_bytes(4, "big") + b"\0" + b"\x0a\x05\x0a\x03tea" + b"\x10\x07"
     with Producer(bootstrap_servers=memory_root) as producer:
@@ -159,7 +178,12 @@ def test_a_protobuf_message_is_decoded_without_its_class(memory_root: str, asked
 
 def test_a_large_message_is_cut_and_its_size_is_named(memory_root: str, asked: TestClient) -> None:
     with Producer(bootstrap_servers=memory_root) as producer:
-        producer.produce("t", b"x" * 900_000, key=b"y" * 5_000, headers=[(f"h{n}", b"z" * 500) for n in range(30)])
+        producer.produce(
+            "t",
+            b"x" * 900_000,
+            key=b"y" * 5_000,
+            headers=[(f"h{n}", b"z" * 500) for n in range(30)],
+        )
     page = asked.get("/roots/0/topics/t/messages").text
     assert len(page) < 20_000
     assert "879 KiB in all" in page
@@ -191,7 +215,9 @@ def test_groups_are_shown_with_lag_by_partition(orders: TestClient) -> None:
     assert orders.get("/roots/0/groups/none").status_code == 404
 
 
-def test_maintenance_that_is_due_is_listed_and_not_done(orders: TestClient, memory_root: str) -> None:
+def test_maintenance_that_is_due_is_listed_and_not_done(
+    orders: TestClient, memory_root: str
+) -> None:
     store = open_store(memory_root)
     before = [entry.key for entry in store.list("")]
     text = texts(orders.get("/roots/0/maintenance").text)
@@ -199,7 +225,9 @@ def test_maintenance_that_is_due_is_listed_and_not_done(orders: TestClient, memo
     assert [entry.key for entry in store.list("")] == before
 
 
-def test_a_topic_that_cannot_be_read_does_not_hide_the_others(orders: TestClient, memory_root: str) -> None:
+def test_a_topic_that_cannot_be_read_does_not_hide_the_others(
+    orders: TestClient, memory_root: str
+) -> None:
     open_store(memory_root).put("topics/bad/_delta_log/00000000000000000000.json", b"{}")
     open_store(memory_root).put("groups/worse/_delta_log/00000000000000000000.json", b"{}")
     text = texts(browser(made(memory_root)).get("/roots/0").text)
@@ -231,7 +259,12 @@ def test_prometheus_gets_no_old_value_of_a_root_that_cannot_be_read(memory_root:
 
     def of_root() -> set[tuple[str, float]]:
         families = text_string_to_metric_families(client.get("/metrics").text)
-        return {(sample.name, sample.value) for family in families for sample in family.samples if sample.labels}
+        return {
+            (sample.name, sample.value)
+            for family in families
+            for sample in family.samples
+            if sample.labels
+        }
 
     assert {("deltaq_topic_messages", 0), ("deltaq_root_unreadable", 0)} <= of_root()
     faults.add(Rule("list_folders", "topics/", Fault.error_before()))

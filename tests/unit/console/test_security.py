@@ -19,7 +19,13 @@ from deltaq.console.security import BODY_MAX, SESSIONS_MAX, Sessions
 from deltaq.errors import InvalidConfig
 from deltaq.store import open_store
 from deltaq.testing import ManualClock
-from tests.doubles.hostile_names import MARKUP, column_names, write_assignors, write_columns, write_names
+from tests.doubles.hostile_names import (
+    MARKUP,
+    column_names,
+    write_assignors,
+    write_columns,
+    write_names,
+)
 from tests.unit.console.conftest import HOST, TOKEN, browser, made
 
 SECRET = "AKIA-very-secret-key-of-the-store"
@@ -42,7 +48,9 @@ class Elements(HTMLParser):
 
 
 def messages_page(root: str, payloads: Sequence[str]) -> str:
-    """The page of a topic with a message for each payload, which is its key, value, and name and value of a header."""
+    """The page of a topic with a message for each payload, which is its key, value, and name and
+    value of a header.
+    """
     with Producer(bootstrap_servers=root, maintenance_enable=False) as producer:
         for payload in payloads:
             raw = payload.encode("utf-8", "surrogatepass")
@@ -56,7 +64,9 @@ def test_no_message_becomes_markup(memory_root: str) -> None:
     harmless = messages_page(f"{memory_root}-harmless", ["x"] * len(MARKUP))
     # The tags are those of a page with harmless messages, but for the notes of what was cut.
     expected, found = (Counter(Elements(text).found) for text in (harmless, page))
-    assert {element for element in found | expected if found[element] != expected[element]} == {("small", ("class",))}
+    assert {element for element in found | expected if found[element] != expected[element]} == {
+        ("small", ("class",))
+    }
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page)
     assert len(page) < 1_000_000
     text = Elements(page).text
@@ -66,15 +76,26 @@ def test_no_message_becomes_markup(memory_root: str) -> None:
 
 
 def test_no_client_and_no_setting_becomes_markup(memory_root: str) -> None:
-    """Client ids, hosts and instance ids of members, and settings of topics, on every page of a root."""
+    """Client ids, hosts and instance ids of members, and settings of topics, on every page of a
+    root.
+    """
     harmless_root = f"{memory_root}-harmless"
     write_names(memory_root, MARKUP)
     write_names(harmless_root, ["x"] * len(MARKUP))
     topics = [f"/topics/settings-{number}" for number in range(len(MARKUP))]
     hostile, harmless = browser(made(memory_root)), browser(made(harmless_root))
-    assert set(PAGES) == {"", "/topics/{topic}", "/topics/{topic}/messages", "/groups", "/groups/{group}",
+    assert set(PAGES) == {"", "/topics/{topic}", "/topics/{topic}/messages", "/groups", "/groups/{group}",  # noqa: E501
                           "/maintenance", "/cost"}  # fmt: skip
-    for path in ("", "/groups", "/groups/g", "/maintenance", "/cost", "/topics/t", "/topics/t/messages", *topics):
+    for path in (
+        "",
+        "/groups",
+        "/groups/g",
+        "/maintenance",
+        "/cost",
+        "/topics/t",
+        "/topics/t/messages",
+        *topics,
+    ):
         page = hostile.get(f"/roots/0{path}").text
         expected = harmless.get(f"/roots/0{path}").text
         assert Counter(Elements(page).found) == Counter(Elements(expected).found), path
@@ -83,9 +104,15 @@ def test_no_client_and_no_setting_becomes_markup(memory_root: str) -> None:
     for payload in MARKUP:
         if payload.isprintable() and len(payload) < 200:
             assert text.count(payload) >= 3, payload
-    samples = {(s.name, *sorted(s.labels.items())) for s in samples_of(hostile.get("/metrics").text)}
-    labels = {(s.name, *sorted(s.labels.items())) for s in samples_of(harmless.get("/metrics").text)}
-    assert {repr(sample).replace(memory_root, harmless_root) for sample in samples} == set(map(repr, labels))
+    samples = {
+        (s.name, *sorted(s.labels.items())) for s in samples_of(hostile.get("/metrics").text)
+    }
+    labels = {
+        (s.name, *sorted(s.labels.items())) for s in samples_of(harmless.get("/metrics").text)
+    }
+    assert {repr(sample).replace(memory_root, harmless_root) for sample in samples} == set(
+        map(repr, labels)
+    )
 
 
 def test_no_column_and_no_assignor_becomes_markup(memory_root: str) -> None:
@@ -100,7 +127,8 @@ def test_no_column_and_no_assignor_becomes_markup(memory_root: str) -> None:
     for path in ("", "/groups", "/topics/typed", "/topics/typed/messages", *groups):
         page = hostile.get(f"/roots/0{path}").text
         expected, found = (
-            [element for element in Elements(text).found if element != ("small", ("class",))]  # a note of what was cut
+            # A note of what was cut.
+            [element for element in Elements(text).found if element != ("small", ("class",))]
             for text in (harmless.get(f"/roots/0{path}").text, page)
         )
         assert found == expected, path
@@ -109,7 +137,10 @@ def test_no_column_and_no_assignor_becomes_markup(memory_root: str) -> None:
     assert [name for name in names if name.isprintable() and name not in text] == []
     for number, payload in enumerate(MARKUP):
         if payload.isprintable():
-            assert payload[:100] in Elements(hostile.get(f"/roots/0/groups/assignor-{number}").text).text
+            assert (
+                payload[:100]
+                in Elements(hostile.get(f"/roots/0/groups/assignor-{number}").text).text
+            )
 
 
 def samples_of(text: str) -> list[Any]:
@@ -118,15 +149,21 @@ def samples_of(text: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("field", ["from", "search", "partition", "count"])
-def test_what_is_asked_for_comes_back_escaped(memory_root: str, asked: TestClient, field: str) -> None:
+def test_what_is_asked_for_comes_back_escaped(
+    memory_root: str, asked: TestClient, field: str
+) -> None:
     Topic("t", bootstrap_servers=memory_root).create()
     page = asked.get("/roots/0/topics/t/messages", params={field: MARKUP[4]}).text
     assert "<script>alert" not in page
     assert ("&lt;script&gt;alert" in page) == (field in ("from", "search"))
 
 
-@pytest.mark.parametrize("name", ["a.b", "..a", "-dash", "_under", "UPPER.lower-0_9", "n" * 200, "messages", "events"])
-def test_every_legal_name_of_a_topic_has_pages(memory_root: str, asked: TestClient, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["a.b", "..a", "-dash", "_under", "UPPER.lower-0_9", "n" * 200, "messages", "events"]
+)
+def test_every_legal_name_of_a_topic_has_pages(
+    memory_root: str, asked: TestClient, name: str
+) -> None:
     Topic(name, bootstrap_servers=memory_root).create()
     assert f'href="/roots/0/topics/{name}"' in asked.get("/roots/0").text
     assert asked.get(f"/roots/0/topics/{name}").status_code == 200
@@ -139,12 +176,21 @@ def test_every_legal_name_of_a_topic_has_pages(memory_root: str, asked: TestClie
 def test_names_that_cannot_be_are_refused_and_escaped(asked: TestClient, path: str) -> None:
     answer = asked.get(path)
     assert answer.status_code == 404
-    assert "<script>" not in answer.text.replace('<script src="/static/console.js" defer></script>', "")
+    assert "<script>" not in answer.text.replace(
+        '<script src="/static/console.js" defer></script>', ""
+    )
     assert "<b>" not in answer.text
 
 
 def test_every_answer_forbids_scripts_frames_and_other_sites(asked: TestClient) -> None:
-    for path in ("/", "/roots/0", "/static/console.js", "/metrics", "/nothing", "/roots/0/events?page=/nothing"):
+    for path in (
+        "/",
+        "/roots/0",
+        "/static/console.js",
+        "/metrics",
+        "/nothing",
+        "/roots/0/events?page=/nothing",
+    ):
         headers = asked.get(path).headers
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -158,7 +204,14 @@ def test_every_answer_forbids_scripts_frames_and_other_sites(asked: TestClient) 
 
 
 def test_a_site_whose_name_leads_here_gets_nothing(memory_root: str, asked: TestClient) -> None:
-    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.nip.example", "", "[", "evil@localhost:x"):
+    for host in (
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.nip.example",
+        "",
+        "[",
+        "evil@localhost:x",
+    ):
         assert asked.get("/roots/0", headers={"Host": host}).status_code == 421, host
     assert asked.get("/roots/0", headers={"Host": "127.0.0.1:1"}).status_code == 200
     named = browser(made(memory_root, hosts=["Console.Example"]))
@@ -173,7 +226,7 @@ def test_a_page_of_another_site_makes_the_console_do_nothing(memory_root: str, s
     Topic("secret-plans", bootstrap_servers=memory_root).create()
     console = made(memory_root)
     client, sent = browser(console), {"Sec-Fetch-Site": site}
-    for path in ("/", "/roots/0", "/roots/0/topics/secret-plans/messages?search=x", "/roots/0/events?page=", "/metrics",
+    for path in ("/", "/roots/0", "/roots/0/topics/secret-plans/messages?search=x", "/roots/0/events?page=", "/metrics",  # noqa: E501
                  "/sign-in", "/static/console.js"):  # fmt: skip
         answer = client.get(path, headers=sent)
         assert answer.status_code == 403
@@ -187,7 +240,9 @@ def test_a_page_of_another_site_makes_the_console_do_nothing(memory_root: str, s
 DIGITS = "9" * 3_000
 
 
-@pytest.mark.parametrize("number", ["1", "-1", "00", "0x0", "\u0660", "9" * 19, "9" * 5_000, "0%00", "%00"])
+@pytest.mark.parametrize(
+    "number", ["1", "-1", "00", "0x0", "\u0660", "9" * 19, "9" * 5_000, "0%00", "%00"]
+)
 def test_what_is_no_number_of_a_root_is_not_found(asked: TestClient, number: str) -> None:
     for path in ("", "/events", "/topics/t"):
         assert asked.get(f"/roots/{number}{path}").status_code == 404
@@ -197,8 +252,8 @@ def test_what_is_no_number_of_a_root_is_not_found(asked: TestClient, number: str
 @pytest.mark.parametrize("field", ["from", "partition", "count"])
 @pytest.mark.parametrize(
     "text",
-    [DIGITS, f"-{DIGITS}", f"@{DIGITS}", f"@{'9' * 15}", f"-{'9' * 9}w", "9" * 18, "-" + "9" * 18, "-1", "1\0", "\0",
-     "\u0663", "0001-01-01T00:00+23:59", "9999-12-31T23:59:59-23:59", "1e9", "0x10", "--1", "NaN", DIGITS + "h"],
+    [DIGITS, f"-{DIGITS}", f"@{DIGITS}", f"@{'9' * 15}", f"-{'9' * 9}w", "9" * 18, "-" + "9" * 18, "-1", "1\0", "\0",  # noqa: E501
+     "\u0663", "0001-01-01T00:00+23:59", "9999-12-31T23:59:59-23:59", "1e9", "0x10", "--1", "NaN", DIGITS + "h"],  # noqa: E501
 )  # fmt: skip
 def test_a_number_from_the_address_is_taken_or_refused(
     memory_root: str, asked: TestClient, field: str, text: str
@@ -220,17 +275,28 @@ def csrf(client: TestClient) -> str:
     return found[1]
 
 
-def test_topics_are_created_altered_and_deleted_by_who_is_signed_in(writer: TestClient, memory_root: str) -> None:
+def test_topics_are_created_altered_and_deleted_by_who_is_signed_in(
+    writer: TestClient, memory_root: str
+) -> None:
     topic = Topic("orders", bootstrap_servers=memory_root)
-    form = {"csrf": csrf(writer), "topic": "orders", "partitions": "2", "settings": "retention.ms=1000\n"}
+    form = {
+        "csrf": csrf(writer),
+        "topic": "orders",
+        "partitions": "2",
+        "settings": "retention.ms=1000\n",
+    }
     answer = writer.post("/roots/0/topics", data=form)
     assert (answer.status_code, answer.headers["location"]) == (303, "/roots/0/topics/orders")
-    assert "Topic orders was created with 2 partitions." in writer.get("/roots/0/topics/orders").text
+    assert (
+        "Topic orders was created with 2 partitions." in writer.get("/roots/0/topics/orders").text
+    )
     assert "was created" not in writer.get("/roots/0/topics/orders").text  # said once
     change = {"csrf": csrf(writer), "setting": "retention.ms", "value": "5000", "partitions": "4"}
     assert writer.post("/roots/0/topics/orders/alter", data=change).status_code == 303
     assert (topic.describe().settings.retention_ms, len(topic.describe().partitions)) == (5000, 4)
-    refused = writer.post("/roots/0/topics/orders/delete", data={"csrf": csrf(writer), "confirm": "order"})
+    refused = writer.post(
+        "/roots/0/topics/orders/delete", data={"csrf": csrf(writer), "confirm": "order"}
+    )
     assert (refused.status_code, topic.exists()) == (400, True)
     writer.post("/roots/0/topics/orders/delete", data={"csrf": csrf(writer), "confirm": "orders"})
     assert not topic.exists()
@@ -258,9 +324,17 @@ def test_offsets_are_reset_to_a_place_or_by_a_shift(writer: TestClient, memory_r
         ("/topics", {"topic": "t", "partitions": "x"}, "partitions must be a whole number"),
         ("/topics", {"topic": "t", "partitions": "9" * 30}, "partitions must be a whole number"),
         ("/topics", {"topic": "t", "partitions": "0"}, ""),
-        ("/topics", {"topic": "t", "partitions": "1", "settings": "retention"}, "is not NAME=VALUE"),
+        (
+            "/topics",
+            {"topic": "t", "partitions": "1", "settings": "retention"},
+            "is not NAME=VALUE",
+        ),
         ("/topics", {"topic": "t", "partitions": "1", "settings": "no.such=1"}, "no.such"),
-        ("/topics", {"topic": "t", "partitions": "1", "settings": f"retention.ms={'9' * 5_000}"}, "retention.ms"),
+        (
+            "/topics",
+            {"topic": "t", "partitions": "1", "settings": f"retention.ms={'9' * 5_000}"},
+            "retention.ms",
+        ),
         ("/topics", {"topic": "t\0", "partitions": "1"}, ""),
         ("/topics/t/alter", {"setting": "retention.ms", "value": "9" * 5_000}, "retention.ms"),
         ("/topics/t/alter", {"partitions": "9" * 5_000}, "partitions must be a whole number"),
@@ -286,7 +360,12 @@ def without_origin(client: TestClient) -> TestClient:
     return other
 
 
-CHANGES = ("/roots/0/topics", "/roots/0/topics/t/alter", "/roots/0/topics/t/delete", "/roots/0/groups/g/reset")
+CHANGES = (
+    "/roots/0/topics",
+    "/roots/0/topics/t/alter",
+    "/roots/0/topics/t/delete",
+    "/roots/0/groups/g/reset",
+)
 
 
 @pytest.mark.parametrize("path", CHANGES)
@@ -301,7 +380,13 @@ def test_nothing_is_changed_without_write_session_csrf_and_origin(
     assert stranger.post(path, data=form).status_code == 403  # not signed in
     assert writer.post(path, data={**form, "csrf": "0" * 64}).status_code == 403
     assert writer.post(path, data={**form, "csrf": "é"}).status_code in (400, 403)
-    for origin in ("http://evil.example", "null", "https://localhost:8090", "http://localhost:1", ""):
+    for origin in (
+        "http://evil.example",
+        "null",
+        "https://localhost:8090",
+        "http://localhost:1",
+        "",
+    ):
         assert writer.post(path, data=form, headers={"Origin": origin}).status_code == 403, origin
     assert without_origin(writer).post(path, data=form).status_code == 403
     assert writer.get(path).status_code in (404, 405)
@@ -315,7 +400,9 @@ def test_an_address_that_is_too_long_is_refused(asked: TestClient) -> None:
     assert asked.get("/roots/0?x=" + "y" * 5_000).status_code == 414
 
 
-def test_a_wrong_token_does_not_sign_in_and_signing_out_ends_the_session(memory_root: str, writer: TestClient) -> None:
+def test_a_wrong_token_does_not_sign_in_and_signing_out_ends_the_session(
+    memory_root: str, writer: TestClient
+) -> None:
     stranger = browser(made(memory_root, may_write=True, token=TOKEN))
     for token in ("", "x", TOKEN[:-1], TOKEN + "x", "é" * 20):
         answer = stranger.post("/sign-in", data={"token": token})
@@ -335,8 +422,12 @@ def test_beyond_loopback_nothing_is_shown_without_the_token(memory_root: str) ->
         assert "secret-plans" not in answer.text
     assert client.get("/metrics").status_code == 401
     assert client.get("/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
-    assert "secret-plans" in client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}).text
-    assert client.get("/sign-in").status_code == client.get("/static/console.css").status_code == 200
+    assert (
+        "secret-plans" in client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}).text
+    )
+    assert (
+        client.get("/sign-in").status_code == client.get("/static/console.css").status_code == 200
+    )
     client.post("/sign-in", data={"token": TOKEN})
     assert "secret-plans" in client.get("/roots/0").text
 
@@ -359,7 +450,8 @@ def test_sessions_end_after_half_a_day_and_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", ['prefs={"theme":"dark"}', 'a="', "no pair", "a=b c", "deltaq_session=of-another-console"]
+    "other",
+    ['prefs={"theme":"dark"}', 'a="', "no pair", "a=b c", "deltaq_session=of-another-console"],
 )
 def test_a_session_is_found_beside_the_cookies_of_other_programs(other: str) -> None:
     sessions = Sessions(TOKEN, ManualClock())
@@ -378,7 +470,9 @@ def test_settings_that_are_not_safe_are_refused(memory_root: str) -> None:
     assert "short" not in str(error.value)
 
 
-def test_secrets_are_on_no_page_and_in_no_metric(memory_root: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_on_no_page_and_in_no_metric(
+    memory_root: str, caplog: pytest.LogCaptureFixture
+) -> None:
     from deltaq.console.server import ServerSettings, console_of
 
     conf = {
@@ -392,7 +486,15 @@ def test_secrets_are_on_no_page_and_in_no_metric(memory_root: str, caplog: pytes
     console = console_of([conf], ServerSettings(may_write=True, token=TOKEN))
     client = browser(console)
     client.post("/sign-in", data={"token": TOKEN})
-    pages = ["/", "/roots/0", "/roots/0/topics/t", "/roots/0/maintenance", "/roots/0/cost", "/metrics", "/sign-in"]
+    pages = [
+        "/",
+        "/roots/0",
+        "/roots/0/topics/t",
+        "/roots/0/maintenance",
+        "/roots/0/cost",
+        "/metrics",
+        "/sign-in",
+    ]
     texts = [client.get(path).text for path in pages]
     assert "does not answer" in texts[1]
     everything = " ".join([*texts, caplog.text, repr(console.roots), repr(console.sessions)])

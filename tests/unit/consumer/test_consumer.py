@@ -1,4 +1,6 @@
-"""The consumer against the facts of confluent-kafka 2.16 (observed on a real cluster), and what deltaq does better."""
+"""The consumer against the facts of confluent-kafka 2.16 (observed on a real cluster), and what
+deltaq does better.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ EVER = None
 
 def offsets(messages: list[Message]) -> list[object]:
     """Offsets of records and names of events."""
-    return [message.offset() if (error := message.error()) is None else error.name() for message in messages]
+    return [
+        message.offset() if (error := message.error()) is None else error.name()
+        for message in messages
+    ]
 
 
 def nothing_comes(reader: Consumer) -> bool:
@@ -155,7 +160,9 @@ WRONG_CALLS: list[tuple[str, str, type[Exception]]] = [
 
 
 @pytest.mark.fault("K1")
-@pytest.mark.parametrize(("method", "arguments", "error"), WRONG_CALLS, ids=[f"{m}({a})" for m, a, _ in WRONG_CALLS])
+@pytest.mark.parametrize(
+    ("method", "arguments", "error"), WRONG_CALLS, ids=[f"{m}({a})" for m, a, _ in WRONG_CALLS]
+)
 def test_wrong_arguments_are_refused(root, method, arguments, error):
     topic(root)
     with consumer(root) as reader, pytest.raises(error):
@@ -240,12 +247,23 @@ def test_consume_arrow_returns_the_records_as_a_table(root):
     with consumer(root, enable__partition__eof=True) as reader:
         reader.assign([tp(1)])
         batch: Any = reader.consume_arrow(2, 20)
-        assert batch.schema.names == ["_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "value"]
+        assert batch.schema.names == [
+            "_topic",
+            "_partition",
+            "_offset",
+            "_timestamp",
+            "_key",
+            "_headers",
+            "value",
+        ]
         assert batch.column("_topic").to_pylist() == ["t", "t"]
         assert batch.column("_partition").to_pylist() == [1, 1]
         assert batch.column("_offset").to_pylist() == [0, 1]
         assert batch.column("value").to_pylist() == [b"v0", b"v1"]
-        assert [int(at.timestamp() * 1000) for at in batch.column("_timestamp").to_pylist()] == [T0, T0 + 1000]
+        assert [int(at.timestamp() * 1000) for at in batch.column("_timestamp").to_pylist()] == [
+            T0,
+            T0 + 1000,
+        ]
         assert reader.position([tp(1)])[0].offset == 2
         rest: Any = reader.consume_arrow(100, 20)
         assert rest.num_rows == 1
@@ -287,12 +305,18 @@ def test_consume_returns_nothing_that_a_callback_has_moved_away_from(root):
         readers[0].seek(tp(offset=1))
         fill(root, 1, start=3)
 
-    conf = {"bootstrap.servers": root, "group.id": "g", "enable.auto.commit": False, "on_commit": go_back}
+    conf = {
+        "bootstrap.servers": root,
+        "group.id": "g",
+        "enable.auto.commit": False,
+        "on_commit": go_back,
+    }
     with Consumer(conf, store=store) as reader:
         readers.append(reader)
         reader.assign([tp(offset=OFFSET_BEGINNING)])
         assert offsets(reader.consume(1, 20)) == [0]
-        store.add(Rule("create", "groups/*", Fault.slow()))  # so that the callback comes after two more were taken
+        # So that the callback comes after two more were taken.
+        store.add(Rule("create", "groups/*", Fault.slow()))
 
         def let_it_come() -> None:
             eventually(lambda: store.blocked and taken(reader) == 3)
@@ -315,12 +339,18 @@ def test_records_taken_before_a_callback_seeks_are_not_committed(root):
         readers[0].seek(tp(0, 3))
         fill(root, 3, partition=1)
 
-    conf = {"bootstrap.servers": root, "group.id": "g", "enable.auto.commit": False, "on_commit": go_elsewhere}
+    conf = {
+        "bootstrap.servers": root,
+        "group.id": "g",
+        "enable.auto.commit": False,
+        "on_commit": go_elsewhere,
+    }
     with Consumer(conf, store=store) as reader:
         readers.append(reader)
         reader.assign([tp(0, OFFSET_BEGINNING), tp(1, OFFSET_BEGINNING)])
         assert offsets(reader.consume(1, 20)) == [0]
-        store.add(Rule("create", "groups/*", Fault.slow()))  # so that the callback comes after two more were taken
+        # So that the callback comes after two more were taken.
+        store.add(Rule("create", "groups/*", Fault.slow()))
 
         def let_it_come() -> None:
             eventually(lambda: store.blocked and taken(reader) == 3)
@@ -332,7 +362,10 @@ def test_records_taken_before_a_callback_seeks_are_not_committed(root):
         assert [message.partition() for message in reader.consume(3, 20)] == [1, 1, 1]
         releasing.join()
         results = reader.commit(asynchronous=False)
-        assert [(entry.partition, entry.offset) for entry in results] == [(0, OFFSET_INVALID), (1, 3)]
+        assert [(entry.partition, entry.offset) for entry in results] == [
+            (0, OFFSET_INVALID),
+            (1, 3),
+        ]
         assert reader.committed([tp(0)])[0].offset == 1
 
 
@@ -341,7 +374,10 @@ def test_assignment_shows_what_is_assigned(root):
     with consumer(root) as reader:
         assert reader.assignment() == []
         reader.assign([tp(1), tp(0, 3)])
-        assert [(p.partition, p.offset) for p in reader.assignment()] == [(0, 3), (1, OFFSET_STORED)]
+        assert [(p.partition, p.offset) for p in reader.assignment()] == [
+            (0, 3),
+            (1, OFFSET_STORED),
+        ]
         reader.seek(tp(0, 1))
         assert reader.assignment()[0].offset == 3
         reader.unassign()
@@ -354,7 +390,9 @@ def test_partitions_are_assigned_one_by_one(root):
         fill(root, 1, partition=partition)
     with consumer(root) as reader:
         reader.incremental_assign([tp(0, 0)])
-        with pytest.raises(KafkaException, match=r"t \[0\] is already part of the current assignment") as caught:
+        with pytest.raises(
+            KafkaException, match=r"t \[0\] is already part of the current assignment"
+        ) as caught:
             reader.incremental_assign([tp(0, 0)])
         assert caught.value.args[0] == KafkaError._CONFLICT
         reader.incremental_assign([tp(1, 0)])
@@ -399,11 +437,14 @@ def test_reading_starts_at_the_assigned_offset(root):
     ):
         with consumer(root, enable__partition__eof=True) as reader:
             reader.assign([tp(0, offset)])
-            assert offsets(drain(reader, len(expected) + 1)) == [*expected, "_PARTITION_EOF"], offset
+            assert offsets(drain(reader, len(expected) + 1)) == [*expected, "_PARTITION_EOF"], (
+                offset
+            )
 
 
 @pytest.mark.parametrize(
-    ("reset", "first", "then"), [("earliest", [0, 1, 2, 3, 4], [5]), ("latest", [], [5]), ("error", None, None)]
+    ("reset", "first", "then"),
+    [("earliest", [0, 1, 2, 3, 4], [5]), ("latest", [], [5]), ("error", None, None)],
 )
 @pytest.mark.parametrize("offset", [OFFSET_INVALID, 100])
 def test_without_a_valid_offset_auto_offset_reset_decides(root, reset, first, then, offset):
@@ -436,7 +477,9 @@ def test_an_unknown_partition_is_reported_once_and_read_once_it_exists(root):
         assert message.error() == KafkaError.UNKNOWN_TOPIC_OR_PART
         assert (message.topic(), message.partition()) == ("t", 2)
         assert nothing_comes(reader)
-        AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 3)])["t"].result(20)
+        AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 3)])[
+            "t"
+        ].result(20)
         fill(root, 1, partition=2)
         assert offsets(drain(reader, 1)) == [0]
 
@@ -533,7 +576,12 @@ def test_an_offset_acknowledged_during_a_log_read_is_not_out_of_range(reset, loc
     topic(local_root)
     fill(local_root, 5)
     store = SlowNews(open_store(local_root))
-    conf = {"bootstrap.servers": local_root, "group.id": "g", "auto.offset.reset": reset, "enable.auto.commit": False}
+    conf = {
+        "bootstrap.servers": local_root,
+        "group.id": "g",
+        "auto.offset.reset": reset,
+        "enable.auto.commit": False,
+    }
     with Consumer(conf, store=store) as reader:
         reader.assign([tp(offset=0)])
         assert offsets(reader.consume(5, 20)) == [0, 1, 2, 3, 4]
@@ -613,10 +661,14 @@ def test_records_that_were_ready_when_the_partition_was_paused_come_after_it_is_
         fetcher = reader._running().fetcher
         eventually(lambda: len(fetcher.queue._items) == 10, "everything is prefetched")
         reader.pause([tp(0)])
-        assert [(m.partition(), m.offset()) for m in drain(reader, 5)] == [(1, offset) for offset in range(5)]
+        assert [(m.partition(), m.offset()) for m in drain(reader, 5)] == [
+            (1, offset) for offset in range(5)
+        ]
         assert nothing_comes(reader)
         reader.resume([tp(0)])
-        assert [(m.partition(), m.offset()) for m in drain(reader, 5)] == [(0, offset) for offset in range(5)]
+        assert [(m.partition(), m.offset()) for m in drain(reader, 5)] == [
+            (0, offset) for offset in range(5)
+        ]
         assert nothing_comes(reader)
 
 
@@ -678,7 +730,11 @@ def flaky(*rules: Rule) -> FaultyStore:
 def test_a_store_outage_is_reported_to_error_cb_and_reading_goes_on(pattern):
     store = flaky(Rule("get", pattern, Fault.error_before(), 4))
     errors: list[KafkaError] = []
-    conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "auto.offset.reset": "earliest"}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+    }
     with Consumer(conf, store=store, error_cb=errors.append) as reader:
         reader.assign([tp()])
         assert offsets(drain(reader, 3)) == [0, 1, 2]
@@ -689,7 +745,11 @@ def test_a_store_outage_is_reported_to_error_cb_and_reading_goes_on(pattern):
 
 def test_a_store_refusal_is_reported_as_a_message():
     store = flaky(Rule("get", "topics/*.parquet", Fault.refused(), EVER))
-    conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "auto.offset.reset": "earliest"}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+    }
     with Consumer(conf, store=store) as reader:
         reader.assign([tp()])
         error = next_message(reader).error()
@@ -713,7 +773,11 @@ def test_an_unexpected_error_while_reading_is_reported():
 
     store = Broken(flaky().inner)
     store.broken = True
-    conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "auto.offset.reset": "earliest"}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+    }
     with Consumer(conf, store=store) as reader:
         reader.assign([tp()])
         error = next_message(reader).error()

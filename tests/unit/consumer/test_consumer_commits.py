@@ -1,4 +1,6 @@
-"""Committed offsets: every way to commit, as the real client does it; and never to the wrong topic or out of order."""
+"""Committed offsets: every way to commit, as the real client does it; and never to the wrong topic
+or out of order.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +45,18 @@ def fill(root: str, count: int, start: int = 0) -> None:
 
 
 def consumer(root: str, group: str = "g", **conf: Any) -> Consumer:
-    base: dict[str, object] = {"bootstrap.servers": root, "group.id": group, "auto.offset.reset": "earliest"}
+    base: dict[str, object] = {
+        "bootstrap.servers": root,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+    }
     base["enable.auto.commit"] = False
     return Consumer(base | {key.replace("__", "."): value for key, value in conf.items()})
 
 
-def tp(partition: int = 0, offset: int = OFFSET_INVALID, metadata: str | None = None, name: str = "t"):
+def tp(
+    partition: int = 0, offset: int = OFFSET_INVALID, metadata: str | None = None, name: str = "t"
+):
     return TopicPartition(name, partition, offset, metadata)
 
 
@@ -74,17 +82,24 @@ def test_every_form_of_commit_commits_its_offsets(root):
         assert raised(lambda: reader.commit(asynchronous=False)) == "_NO_OFFSET"
         first, _, _ = drain(reader, 3)
         assert [p.offset for p in reader.commit(message=first, asynchronous=False)] == [1]
-        assert [(p.partition, p.offset) for p in reader.commit(asynchronous=False)] == [(0, 3), (1, OFFSET_INVALID)]
+        assert [(p.partition, p.offset) for p in reader.commit(asynchronous=False)] == [
+            (0, 3),
+            (1, OFFSET_INVALID),
+        ]
         assert raised(lambda: reader.commit(asynchronous=False)) == "_NO_OFFSET", "nothing new"
         assert [p.offset for p in reader.commit(offsets=[tp(0, 1)], asynchronous=False)] == [1]
         assert [p.offset for p in reader.committed([tp(0), tp(1)])] == [1, OFFSET_INVALID]
-        assert [p.offset for p in reader.commit(offsets=[tp(0, 9999)], asynchronous=False)] == [9999]
+        assert [p.offset for p in reader.commit(offsets=[tp(0, 9999)], asynchronous=False)] == [
+            9999
+        ]
         (noted,) = reader.commit(offsets=[tp(0, 2, "hello")], asynchronous=False)
         assert (noted.offset, noted.metadata) == (2, "hello")
         (read_back,) = reader.committed([tp(0)])
         assert (read_back.offset, read_back.metadata) == (2, "hello")
         assert raised(lambda: reader.commit(offsets=[], asynchronous=False)) == "_NO_OFFSET"
-        assert raised(lambda: reader.commit(offsets=[tp(0, -5)], asynchronous=False)) == "_NO_OFFSET"
+        assert (
+            raised(lambda: reader.commit(offsets=[tp(0, -5)], asynchronous=False)) == "_NO_OFFSET"
+        )
         assert reader.commit() is None
         legacy: dict[str, Any] = {"async": False}
         assert reader.commit(offsets=[tp(0, 4)], **legacy) == [tp(0)]
@@ -100,11 +115,15 @@ def test_an_asynchronous_commit_of_nothing_is_reported_to_on_commit(root):
     with consumer(root, on_commit=on_commit) as reader:
         assert reader.commit() is None
         reader.assign([tp(0, 0), tp(1, 0)])
-        assert [reader.commit(), reader.commit(offsets=[]), reader.commit(offsets=[tp(0)])] == [None] * 3
+        assert [reader.commit(), reader.commit(offsets=[]), reader.commit(offsets=[tp(0)])] == [
+            None
+        ] * 3
         reader.poll(0)
     # As confluent-kafka with a broker.
     nothing = OFFSET_INVALID
-    assert results == [("_NO_OFFSET", found) for found in ([], [(0, nothing), (1, nothing)], [], [(0, nothing)])]
+    assert results == [
+        ("_NO_OFFSET", found) for found in ([], [(0, nothing), (1, nothing)], [], [(0, nothing)])
+    ]
 
 
 def test_a_commit_fails_for_unknown_partitions_only(root):
@@ -137,8 +156,12 @@ def test_committed_offsets_of_many_partitions_are_read_once_per_topic():
     with Consumer({"bootstrap.servers": "memory://unused", "group.id": "g"}, store=store) as reader:
         reader.committed([tp()])
         before = store.operations.total()
-        assert [p.offset for p in reader.committed([tp(n) for n in range(50)])] == [OFFSET_INVALID] * 50
-        assert store.operations.total() - before <= 3, "the topic's next entry, also in its archive, and the group's"
+        assert [p.offset for p in reader.committed([tp(n) for n in range(50)])] == [
+            OFFSET_INVALID
+        ] * 50
+        assert store.operations.total() - before <= 3, (
+            "the topic's next entry, also in its archive, and the group's"
+        )
 
 
 def test_a_message_that_was_not_consumed_can_be_committed_by_its_offset(root):
@@ -205,7 +228,9 @@ def test_an_asynchronous_commit_copies_its_argument():
     seen: list[list[TopicPartition]] = []
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "enable.auto.commit": False}
     position, nowhere = tp(0, 5), tp(0, 5, name="nope")
-    with Consumer(conf, store=store, on_commit=lambda error, partitions: seen.append(partitions)) as reader:
+    with Consumer(
+        conf, store=store, on_commit=lambda error, partitions: seen.append(partitions)
+    ) as reader:
         store.add(Rule("create", "groups/*", Fault.slow(), times=1))
         reader.commit(offsets=[tp(0, 4)])
         eventually(lambda: store.blocked == 1)
@@ -213,14 +238,20 @@ def test_an_asynchronous_commit_copies_its_argument():
         position.offset = 77  # where the program will be soon
         store.release()
         reader.commit(offsets=[nowhere])
-    assert [(p.offset, p.error) for (p,) in seen] == [(4, None), (5, None), (5, KafkaError.UNKNOWN_TOPIC_OR_PART)]
+    assert [(p.offset, p.error) for (p,) in seen] == [
+        (4, None),
+        (5, None),
+        (5, KafkaError.UNKNOWN_TOPIC_OR_PART),
+    ]
     assert nowhere.error is None
 
 
 def test_commits_take_effect_in_call_order(root):
     topic(root)
     seen = []
-    with consumer(root, on_commit=lambda error, partitions: seen.append(partitions[0].offset)) as reader:
+    with consumer(
+        root, on_commit=lambda error, partitions: seen.append(partitions[0].offset)
+    ) as reader:
         for offset in range(1, 20):
             reader.commit(offsets=[tp(0, offset)])
         reader.commit(offsets=[tp(0, 20)], asynchronous=False)
@@ -256,9 +287,12 @@ def test_auto_commit_commits_at_its_interval_without_any_call(root):
     fill(root, 3)
     seen = []
     conf: dict[str, Any] = {"enable__auto__commit": True, "auto__commit__interval__ms": 20}
-    with consumer(root, on_commit=lambda error, partitions: seen.append(partitions), **conf) as reader:
+    with consumer(
+        root, on_commit=lambda error, partitions: seen.append(partitions), **conf
+    ) as reader:
         reader.subscribe(["t"])
-        assert len(reader.consume(2, TIMEOUT_S)) == 2  # in one call, so that no interval ends between them
+        # In one call, so that no interval ends between them.
+        assert len(reader.consume(2, TIMEOUT_S)) == 2
         eventually(lambda: committed(root) == 2)
         drain(reader, 1)
         eventually(lambda: committed(root) == 3)
@@ -274,7 +308,13 @@ def test_auto_commit_keeps_its_interval_while_the_application_commits_too():
     asked, stored = [ToCommit(tp(0, 1), "id")], [ToCommit(tp(1, 7), "id")]
     seen: list[int] = []
     committer = OffsetCommitter(
-        log, lambda: None, lambda _: None, lambda: stored, lambda _, done: seen.append(done[0].partition), 5.0, clock
+        log,
+        lambda: None,
+        lambda _: None,
+        lambda: stored,
+        lambda _, done: seen.append(done[0].partition),
+        5.0,
+        clock,
     )
     committer.begin()
     try:
@@ -313,8 +353,12 @@ def test_only_stored_offsets_are_committed_without_automatic_storing(root):
         assert reader.commit(asynchronous=False)[0].offset == 3
         with pytest.raises(WrongState, match=r"t\[5\] is not assigned"):
             reader.store_offsets(offsets=[tp(5, 3)])
-        assert raised(lambda: reader.store_offsets(offsets=[tp(0, 3, name="other")])) == "_UNKNOWN_PARTITION"
-        reader.store_offsets(offsets=[tp(0, 3, name="other"), tp(0, 2), tp(5, 3)])  # stores what is assigned
+        assert (
+            raised(lambda: reader.store_offsets(offsets=[tp(0, 3, name="other")]))
+            == "_UNKNOWN_PARTITION"
+        )
+        # Stores what is assigned.
+        reader.store_offsets(offsets=[tp(0, 3, name="other"), tp(0, 2), tp(5, 3)])
         assert [(p.topic, p.offset) for p in reader.commit(asynchronous=False)] == [("t", 2)]
         reader.store_offsets(offsets=[])
         wrong: list[dict[str, Any]] = [{}, {"message": messages[0], "offsets": [tp(0, 1)]}]
@@ -327,7 +371,11 @@ def test_only_stored_offsets_are_committed_without_automatic_storing(root):
 
 @pytest.mark.parametrize(
     ("wrong", "what"),
-    [(tp(0, 2**63 - 1), "beyond the last"), (tp(-1, 3), "is negative"), (tp(0, 3, name="no/topic"), "topic name")],
+    [
+        (tp(0, 2**63 - 1), "beyond the last"),
+        (tp(-1, 3), "is negative"),
+        (tp(0, 3, name="no/topic"), "topic name"),
+    ],
 )
 def test_an_invalid_offset_is_not_stored_and_nothing_beside_it(wrong, what, root):
     topic(root)
@@ -347,7 +395,8 @@ def test_storing_an_invalid_offset_changes_nothing(nothing, root):
         drain(reader, 2)
         reader.store_offsets(offsets=[tp(0, nothing)])
         assert raised(lambda: reader.commit(asynchronous=False)) == "_NO_OFFSET"
-        reader.store_offsets(offsets=reader.position(reader.assignment()))  # of partition 1 nothing has come
+        # Of partition 1 nothing has come.
+        reader.store_offsets(offsets=reader.position(reader.assignment()))
         results = reader.commit(asynchronous=False)
         assert [(p.partition, p.offset) for p in results] == [(0, 2), (1, OFFSET_INVALID)]
         reader.store_offsets(offsets=[tp(0, nothing)])
@@ -370,7 +419,9 @@ def test_an_offset_that_was_stored_before_anything_was_read_is_committed_once(ro
         "auto__commit__interval__ms": 10,
         "enable__auto__offset__store": False,
     }
-    with consumer(root, on_commit=lambda error, partitions: seen.append(partitions), **conf) as reader:
+    with consumer(
+        root, on_commit=lambda error, partitions: seen.append(partitions), **conf
+    ) as reader:
         reader.assign([tp(0, 0)])
         reader.store_offsets(offsets=[tp(0, 2)])
         eventually(lambda: reader.commit(offsets=[tp(0, 2)], asynchronous=False))
@@ -439,7 +490,10 @@ def test_a_topic_replaced_between_two_polls_is_read_from_its_start(root):
     fill(root, 3)
     with consumer(root, auto__offset__reset="latest") as reader:
         reader.assign([tp(0, 3)])
-        eventually(lambda: reader.get_watermark_offsets(tp(), cached=True) == (0, 3), "the end of the first topic")
+        eventually(
+            lambda: reader.get_watermark_offsets(tp(), cached=True) == (0, 3),
+            "the end of the first topic",
+        )
         assert reader.poll(0.05) is None
         handle.delete()
         topic(root)
@@ -447,7 +501,9 @@ def test_a_topic_replaced_between_two_polls_is_read_from_its_start(root):
         found = [m for m in drain(reader, 5) if m.error() is None]
         while len(found) < 5:
             found += [m for m in drain(reader, 1) if m.error() is None]
-    assert [(m.offset(), m.value()) for m in found] == [(n, f"v{10 + n}".encode()) for n in range(5)]
+    assert [(m.offset(), m.value()) for m in found] == [
+        (n, f"v{10 + n}".encode()) for n in range(5)
+    ]
 
 
 # --- when it cannot be done ---
@@ -512,7 +568,9 @@ def test_metadata_is_read_back_as_it_was_committed(root, text):
         assert [tp.metadata for tp in reader.committed([tp(0)])] == [text]
 
 
-@pytest.mark.parametrize(("text", "error"), [("a\0b", ValueError), ("\ud800", UnicodeEncodeError), (5, TypeError)])
+@pytest.mark.parametrize(
+    ("text", "error"), [("a\0b", ValueError), ("\ud800", UnicodeEncodeError), (5, TypeError)]
+)
 def test_metadata_that_cannot_be_kept_is_refused(text, error):
     with pytest.raises(error):
         TopicPartition("t", 0, 1, text)
@@ -534,7 +592,8 @@ def test_a_closed_consumer_can_be_entered_and_only_its_calls_are_refused(memory_
 
 def test_a_store_that_does_not_answer_is_a_time_out_for_queries():
     store = FaultyStore(
-        MemoryStore("silent"), *(Rule(op, "*", Fault.error_before(), times=None) for op in ("get", "list"))
+        MemoryStore("silent"),
+        *(Rule(op, "*", Fault.error_before(), times=None) for op in ("get", "list")),
     )
     with Consumer({"bootstrap.servers": "memory://unused", "group.id": "g"}, store=store) as reader:
         for ask in (

@@ -1,4 +1,6 @@
-"""A consumer whose calls a signal handler ends with an exception, or closes, at every place where one may run."""
+"""A consumer whose calls a signal handler ends with an exception, or closes, at every place where
+one may run.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.interrupts import Interrupted, Outcome, interrupted
 from tests.doubles.reading import TIMEOUT_S, eventually
 
-COMMITTING = tuple(f"deltaq.groups.{name}" for name in ("offset_commits", "commit_requests", "stored_offsets"))
+COMMITTING = tuple(
+    f"deltaq.groups.{name}" for name in ("offset_commits", "commit_requests", "stored_offsets")
+)
 COMMITS = 4
 ROWS = 2
 RECORDS = COMMITS * ROWS
@@ -41,7 +45,9 @@ RECORDS = COMMITS * ROWS
 
 @pytest.fixture(scope="module")
 def filled() -> str:
-    """A root with a topic of two partitions, of which the first has a few commits of two records each."""
+    """A root with a topic of two partitions, of which the first has a few commits of two records
+    each.
+    """
     root = f"memory://{uuid.uuid4().hex}"
     Topic("t", partitions=2, conf={"bootstrap.servers": root}).create()
     with Producer({"bootstrap.servers": root, "linger.ms": 60_000}) as producer:
@@ -53,14 +59,20 @@ def filled() -> str:
 
 
 def consumer(root: str, **conf: Any) -> Consumer:
-    base = {"bootstrap.servers": root, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}
+    base = {
+        "bootstrap.servers": root,
+        "group.id": uuid.uuid4().hex,
+        "auto.offset.reset": "earliest",
+    }
     return Consumer(base | {"auto.commit.interval.ms": 3_600_000} | conf)
 
 
 def at_every_place(
     call: Callable[[], Any], before: Callable[[], None], step: int = 1, first: int = 0, **how: Any
 ) -> Iterator[Outcome]:
-    """The outcomes of `call`, interrupted at one place after the other; `before` runs ahead of each."""
+    """The outcomes of `call`, interrupted at one place after the other; `before` runs ahead of
+    each.
+    """
     for point in count(first, step):
         before()
         outcome = interrupted(call, point, **how)
@@ -96,12 +108,18 @@ def rest(reader: Consumer) -> list[int]:
 
 
 class Rewound:
-    """A reader that is put back to its beginning, the fetcher's queue with it, without fetching anything again."""
+    """A reader that is put back to its beginning, the fetcher's queue with it, without fetching
+    anything again.
+    """
 
     def __init__(self, reader: Consumer) -> None:
         reader.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
         assert reader._reader is not None
-        self.reader, self._queue, self._held = reader, reader._reader.fetcher.queue._items, reader._reader.held
+        self.reader, self._queue, self._held = (
+            reader,
+            reader._reader.fetcher.queue._items,
+            reader._reader.held,
+        )
         eventually(lambda: len(self._queue) == COMMITS)
         self._accepted = reader._reader.accepted
         self._all = tuple(self._queue)
@@ -130,7 +148,9 @@ CALLS: dict[str, Callable[[Consumer], Any]] = {
 @pytest.mark.fault("P14", "R6")
 @pytest.mark.parametrize("already", [0, 1], ids=["from the queue", "from what is in hand"])
 @pytest.mark.parametrize("how", CALLS)
-def test_an_interrupted_call_skips_and_repeats_nothing_and_stores_nothing_extra(filled, how, already):
+def test_an_interrupted_call_skips_and_repeats_nothing_and_stores_nothing_extra(
+    filled, how, already
+):
     with consumer(filled) as reader:
         rewound = Rewound(reader)
 
@@ -142,16 +162,23 @@ def test_an_interrupted_call_skips_and_repeats_nothing_and_stores_nothing_extra(
         places = set()
         first = list(range(already))
         step = 3 if how == "consume" else 1  # in its loops, each place comes many times
-        for outcome in filter(is_of_deltaq, at_every_place(lambda: CALLS[how](reader), begin_again, step)):
+        for outcome in filter(
+            is_of_deltaq, at_every_place(lambda: CALLS[how](reader), begin_again, step)
+        ):
             places.add(outcome.place)
             assert isinstance(outcome.raised, Interrupted), outcome.place
             assert stored(reader) == already, outcome.place
-            assert reader.position([TopicPartition("t", 0)])[0].offset == (already or OFFSET_INVALID), outcome.place
+            assert reader.position([TopicPartition("t", 0)])[0].offset == (
+                already or OFFSET_INVALID
+            ), outcome.place
             assert first + rest(reader) == list(range(RECORDS)), outcome.place
-        # Python 3.12 and newer look for signals where functions begin and loops jump back, and not in between.
+        # Python 3.12 and newer look for signals where functions begin and loops jump back, and not
+        # in between.
         assert len(places) >= (3 if sys.version_info < (3, 12) else 2)
         reader.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
-        assert rest(reader) == list(range(RECORDS)), "a lock that is left behind stops the thread that fetches"
+        assert rest(reader) == list(range(RECORDS)), (
+            "a lock that is left behind stops the thread that fetches"
+        )
 
 
 def at_start(reader: Consumer) -> None:
@@ -177,7 +204,9 @@ CHANGES: dict[str, Callable[[Consumer], Any]] = {
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("how", CHANGES)
 def test_reading_continues_at_the_old_or_new_position_after_an_interrupted_change(filled, how):
-    """What is read next depends on whether the change was made; in no case is there nothing, or a gap."""
+    """What is read next depends on whether the change was made; in no case is there nothing, or a
+    gap.
+    """
     with consumer(filled) as reader:
 
         def begin_again() -> None:
@@ -213,7 +242,9 @@ def test_an_interrupted_commit_leaves_stored_offsets_to_the_next_one(filled, mod
             assert returned(reader.poll(TIMEOUT_S)) == [at]
             at += 1
 
-        for outcome in at_every_place(lambda: reader.commit(asynchronous=False), read_one, step=step, modules=modules):
+        for outcome in at_every_place(
+            lambda: reader.commit(asynchronous=False), read_one, step=step, modules=modules
+        ):
             with contextlib.suppress(KafkaException):  # _NO_OFFSET, if the interrupt came last
                 reader.commit(asynchronous=False)
             assert reader.committed([TopicPartition("t", 0)])[0].offset == at, outcome.place
@@ -306,10 +337,14 @@ def test_a_handler_that_closes_the_consumer_inside_a_call_ends_and_so_does_the_c
         assert returned(made[0].poll(TIMEOUT_S)) == [0]
 
     step = 31 if how in CALLS or how == "asynchronous commit" else 211
-    outcomes = at_every_place(lambda: ENDED[how](made[0]), make, step, first=3, instead=lambda: made[0].close())
+    outcomes = at_every_place(
+        lambda: ENDED[how](made[0]), make, step, first=3, instead=lambda: made[0].close()
+    )
     for outcome in outcomes:
         # That it is closed; there is nothing left to commit; there are no more messages.
-        assert isinstance(outcome.raised, RuntimeError | KafkaException | StopIteration | None), outcome.place
+        assert isinstance(outcome.raised, RuntimeError | KafkaException | StopIteration | None), (
+            outcome.place
+        )
         with pytest.raises(RuntimeError, match="Consumer closed"):
             made[0].poll(0)
         assert left_behind(filled, made[0]._group) == (1, 0), outcome.place
@@ -331,7 +366,9 @@ def test_a_handler_that_closes_a_member_of_a_group_inside_a_call_leaves_the_grou
         made[0].subscribe(["t"], on_revoke=commit_anew)
         assert returned(made[0].poll(TIMEOUT_S)) == [0]
 
-    outcomes = at_every_place(lambda: calls[how](made[0]), make, step=151, first=3, instead=lambda: made[0].close())
+    outcomes = at_every_place(
+        lambda: calls[how](made[0]), make, step=151, first=3, instead=lambda: made[0].close()
+    )
     for outcome in outcomes:
         assert isinstance(outcome.raised, RuntimeError | KafkaException | None), outcome.place
         with pytest.raises(RuntimeError, match="Consumer closed"):
@@ -342,9 +379,15 @@ def test_a_handler_that_closes_a_member_of_a_group_inside_a_call_leaves_the_grou
 
 @pytest.fixture
 def slow_commit(filled: str) -> Iterator[tuple[Consumer, FaultyStore]]:
-    """A consumer that has read one record, and whose next commit waits in the store for `release`."""
+    """A consumer that has read one record, and whose next commit waits in the store for
+    `release`.
+    """
     store = FaultyStore(open_store(filled))
-    conf = {"bootstrap.servers": filled, "group.id": uuid.uuid4().hex, "auto.commit.interval.ms": 3_600_000}
+    conf = {
+        "bootstrap.servers": filled,
+        "group.id": uuid.uuid4().hex,
+        "auto.commit.interval.ms": 3_600_000,
+    }
     with Consumer(conf, store=store) as reader:
         at_start(reader)
         assert returned(reader.poll(TIMEOUT_S)) == [0]
@@ -352,7 +395,9 @@ def slow_commit(filled: str) -> Iterator[tuple[Consumer, FaultyStore]]:
         yield reader, store
 
 
-def with_a_signal(store: FaultyStore, handler: Callable[[], object], call: Callable[[], Any]) -> Any:
+def with_a_signal(
+    store: FaultyStore, handler: Callable[[], object], call: Callable[[], Any]
+) -> Any:
     """What `call` returns, in which the process gets a signal while it waits for the store."""
 
     begun = threading.Event()
@@ -368,7 +413,8 @@ def with_a_signal(store: FaultyStore, handler: Callable[[], object], call: Calla
 
     def send() -> None:
         eventually(lambda: store.blocked)
-        # Python runs no handler for a signal that comes just before the main thread blocks, until there is another one.
+        # Python runs no handler for a signal that comes just before the main thread blocks, until
+        # there is another one.
         while not begun.is_set():
             os.kill(os.getpid(), signal.SIGUSR1)
             begun.wait(0.1)
@@ -413,7 +459,8 @@ def test_a_call_that_would_wait_for_the_interrupted_call_raises(slow_commit):
                 call()
             refused.append(caught.value.args[0])
 
-    reader.seek(TopicPartition("t", 0, 5))  # so that nothing is left in hand that `poll` could return at once
+    # So that nothing is left in hand that `poll` could return at once.
+    reader.seek(TopicPartition("t", 0, 5))
     with_a_signal(store, call_again, lambda: reader.commit(asynchronous=False))
     assert set(refused) == {KafkaError(KafkaError._STATE)}
     assert len(refused) == 8

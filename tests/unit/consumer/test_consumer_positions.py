@@ -1,4 +1,6 @@
-"""Positions of a consumer: after any calls between two polls it delivers the records of a model list, in order."""
+"""Positions of a consumer: after any calls between two polls it delivers the records of a model
+list, in order.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class ConsumerAgainstList(RuleBasedStateMachine):
         topic = Topic("t", partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()
         self.store = topic.store
         self.producer = Producer({"bootstrap.servers": root, "linger.ms": 0})
-        self.consumer = Consumer({"bootstrap.servers": root, "group.id": "g", "enable.partition.eof": False})
+        self.consumer = Consumer(
+            {"bootstrap.servers": root, "group.id": "g", "enable.partition.eof": False}
+        )
         self.values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self.position = [0] * PARTITIONS
         self.handed_out = [False] * PARTITIONS
@@ -63,7 +67,8 @@ class ConsumerAgainstList(RuleBasedStateMachine):
         self.position[partition] += 1
         self.handed_out[partition] = True
 
-    # Which partition comes first is a matter of threads: so no rule may depend on it, or examples cannot be repeated.
+    # Which partition comes first is a matter of threads: so no rule may depend on it, or examples
+    # cannot be repeated.
 
     @rule()
     def poll(self) -> None:
@@ -111,7 +116,9 @@ class ConsumerAgainstList(RuleBasedStateMachine):
     @invariant()
     def positions_agree(self) -> None:
         if hasattr(self, "consumer"):
-            found = self.consumer.position([TopicPartition("t", partition) for partition in range(PARTITIONS)])
+            found = self.consumer.position(
+                [TopicPartition("t", partition) for partition in range(PARTITIONS)]
+            )
             expected = [
                 position if handed_out else OFFSET_INVALID
                 for position, handed_out in zip(self.position, self.handed_out, strict=True)
@@ -120,4 +127,6 @@ class ConsumerAgainstList(RuleBasedStateMachine):
 
 
 TestConsumerAgainstList = pytest.mark.slow(ConsumerAgainstList.TestCase)
-TestConsumerAgainstList.settings = settings(max_examples=depth(15, 40), stateful_step_count=30, deadline=None)
+TestConsumerAgainstList.settings = settings(
+    max_examples=depth(15, 40), stateful_step_count=30, deadline=None
+)

@@ -13,11 +13,15 @@ from tests.doubles.reading import drain, eventually
 
 
 def observed(root: str, emitted: list[dict[str, Any]]) -> Consumer:
-    return consumer(root, statistics__interval__ms=1, stats_cb=lambda text: emitted.append(json.loads(text)))
+    return consumer(
+        root, statistics__interval__ms=1, stats_cb=lambda text: emitted.append(json.loads(text))
+    )
 
 
 def partition(emitted: list[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = emitted[-1]["topics"].get("t", {"partitions": {}})["partitions"].get("0", {})
+    found: dict[str, Any] = (
+        emitted[-1]["topics"].get("t", {"partitions": {}})["partitions"].get("0", {})
+    )
     return found
 
 

@@ -1,4 +1,6 @@
-"""The serializing clients: what is produced as an object is consumed as one; no record is lost beside a bad one."""
+"""The serializing clients: what is produced as an object is consumed as one; no record is lost
+beside a bad one.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from deltaq import Consumer, DeserializingConsumer, InvalidConfig, KafkaError, Producer, SerializingProducer, Topic
+from deltaq import (
+    Consumer,
+    DeserializingConsumer,
+    InvalidConfig,
+    KafkaError,
+    Producer,
+    SerializingProducer,
+    Topic,
+)
 from deltaq.serde import (
     ConsumeError,
     DoubleSerializer,
@@ -28,7 +38,12 @@ from deltaq.serde import (
 
 def reading(root: str, **keywords: Any) -> DeserializingConsumer:
     return DeserializingConsumer(
-        {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest", "maintenance.enable": False},
+        {
+            "bootstrap.servers": root,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "maintenance.enable": False,
+        },
         **keywords,
     )
 
@@ -46,12 +61,24 @@ def test_objects_are_written_and_read_back(memory_root):
         contexts.append((ctx.topic, str(ctx.field), ctx.headers))
         return value.upper().encode()
 
-    conf = {"bootstrap.servers": memory_root, "key.serializer": IntegerSerializer(), "value.serializer": upper}
+    conf = {
+        "bootstrap.servers": memory_root,
+        "key.serializer": IntegerSerializer(),
+        "value.serializer": upper,
+    }
     delivered = []
     with SerializingProducer(conf, maintenance_enable=False) as producer:
-        producer.produce("t", 7, "x", on_delivery=lambda error, message: delivered.append((error, message.value())))
+        producer.produce(
+            "t",
+            7,
+            "x",
+            on_delivery=lambda error, message: delivered.append((error, message.value())),
+        )
         producer.produce("t", key=8, value="y", headers={"h": b"1"})
-        assert producer.produce_batch("t", [{"key": 9, "value": "z"}, {"key": "no", "value": "z"}]) == 1
+        assert (
+            producer.produce_batch("t", [{"key": 9, "value": "z"}, {"key": "no", "value": "z"}])
+            == 1
+        )
     assert delivered == [(None, b"X")]
     assert contexts[:2] == [("t", "value", []), ("t", "value", [("h", b"1")])]
     with reading(
@@ -59,11 +86,19 @@ def test_objects_are_written_and_read_back(memory_root):
     ) as reader:
         reader.subscribe(["t"])
         found = [reader.poll(30) for _ in range(3)]
-    assert [(m.key(), m.value(), m.offset()) for m in found if m] == [(7, "X", 0), (8, "Y", 1), (9, "Z", 2)]
+    assert [(m.key(), m.value(), m.offset()) for m in found if m] == [
+        (7, "X", 0),
+        (8, "Y", 1),
+        (9, "Z", 2),
+    ]
 
 
 def test_a_record_that_does_not_conform_is_refused_before_it_is_written(memory_root):
-    conf = {"bootstrap.servers": memory_root, "value.serializer": PlainJSONSerializer(), "maintenance.enable": False}
+    conf = {
+        "bootstrap.servers": memory_root,
+        "value.serializer": PlainJSONSerializer(),
+        "maintenance.enable": False,
+    }
     with SerializingProducer(conf, key_serializer=StringSerializer()) as producer:
         with pytest.raises(ValueSerializationError, match="not JSON serializable") as refused:
             producer.produce("t", "k", object())
@@ -90,11 +125,19 @@ def test_the_consumer_goes_on_after_a_record_that_cannot_be_decoded(memory_root)
         first = reader.poll(30)
         assert first is not None
         assert first.value() == "first"
-        with pytest.raises(ValueDeserializationError, match=r"not JSON.*topic 't', partition 0, offset 1") as failed:
+        with pytest.raises(
+            ValueDeserializationError, match=r"not JSON.*topic 't', partition 0, offset 1"
+        ) as failed:
             reader.poll(30)
         bad = failed.value.kafka_message
         assert bad is not None
-        assert (bad.topic(), bad.partition(), bad.offset(), bad.key(), bad.value()) == ("t", 0, 1, b"k", b"{bad")
+        assert (bad.topic(), bad.partition(), bad.offset(), bad.key(), bad.value()) == (
+            "t",
+            0,
+            1,
+            b"k",
+            b"{bad",
+        )
         assert failed.value.code == KafkaError._VALUE_DESERIALIZATION
         rest = [reader.poll(30) for _ in range(2)]
         assert [message.value() for message in rest if message] == [None, "last"]
@@ -114,7 +157,10 @@ def test_a_bad_record_costs_none_of_its_neighbours_in_a_list(memory_root):
 
 def test_a_bad_key_leaves_the_value_as_it_was_read(memory_root):
     written(memory_root, b"1")
-    functions = {"key_deserializer": IntegerDeserializer(), "value_deserializer": PlainJSONDeserializer()}
+    functions = {
+        "key_deserializer": IntegerDeserializer(),
+        "value_deserializer": PlainJSONDeserializer(),
+    }
     with reading(memory_root, **functions) as reader:
         reader.subscribe(["t"])
         with pytest.raises(KeyDeserializationError, match="expected 4 bytes, not 1") as failed:
@@ -125,7 +171,9 @@ def test_a_bad_key_leaves_the_value_as_it_was_read(memory_root):
 
 def test_iteration_ends_at_a_bad_record_and_a_new_loop_goes_on(memory_root):
     written(memory_root, b"{", b"2", b"3")
-    with reading(memory_root, value_deserializer=PlainJSONDeserializer(), enable_partition_eof=True) as reader:
+    with reading(
+        memory_root, value_deserializer=PlainJSONDeserializer(), enable_partition_eof=True
+    ) as reader:
         reader.subscribe(["t"])
         with pytest.raises(ValueDeserializationError):
             next(iter(reader))
@@ -148,7 +196,9 @@ def test_the_end_of_a_partition_is_raised_by_poll_as_in_confluent_kafka(memory_r
 
 
 def test_a_topic_brings_its_own_serializers(memory_root):
-    numbers = Topic("numbers", value_serializer=IntegerSerializer(), value_deserializer=IntegerDeserializer())
+    numbers = Topic(
+        "numbers", value_serializer=IntegerSerializer(), value_deserializer=IntegerDeserializer()
+    )
     conf = {"bootstrap.servers": memory_root, "maintenance.enable": False}
     with SerializingProducer(conf, value_serializer=StringSerializer()) as producer:
         producer.produce(numbers, value=5)
@@ -160,7 +210,9 @@ def test_a_topic_brings_its_own_serializers(memory_root):
     assert found == {"numbers": 5, "texts": "five"}
     assert numbers != Topic("numbers")
     assert numbers == Topic(
-        "numbers", value_serializer=numbers.serializers.value, value_deserializer=numbers.deserializers.value
+        "numbers",
+        value_serializer=numbers.serializers.value,
+        value_deserializer=numbers.deserializers.value,
     )
 
 
@@ -169,11 +221,16 @@ def test_a_client_without_serializers_refuses_a_topic_and_a_setting_that_need_th
     conf = {"bootstrap.servers": memory_root, "maintenance.enable": False}
     with Producer(conf) as producer, pytest.raises(InvalidConfig, match="SerializingProducer"):
         producer.produce(topic, b"x")
-    with Consumer(conf, group_id="g") as consumer, pytest.raises(InvalidConfig, match="DeserializingConsumer"):
+    with (
+        Consumer(conf, group_id="g") as consumer,
+        pytest.raises(InvalidConfig, match="DeserializingConsumer"),
+    ):
         consumer.subscribe([topic])
     with pytest.raises(InvalidConfig, match=r'No such configuration property: "value\.serializer"'):
         Producer({**conf, "value.serializer": StringSerializer()})
-    with pytest.raises(InvalidConfig, match=r"key\.serializer must be a callable such as StringSerializer\(\)"):
+    with pytest.raises(
+        InvalidConfig, match=r"key\.serializer must be a callable such as StringSerializer\(\)"
+    ):
         SerializingProducer(conf, key_serializer=StringSerializer)
     with pytest.raises(InvalidConfig, match="for topics of bytes"):
         Topic("t", pa.schema({"x": pa.int64()}), value_serializer=DoubleSerializer())

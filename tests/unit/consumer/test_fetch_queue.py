@@ -29,12 +29,20 @@ def test_a_lasting_error_is_reported_again_only_after_the_last_was_taken():
     with Fetching(a_store()) as fetching:
         broken = fetching.fetcher
         missing = fetching.next()
-        assert (missing.topic, missing.partition, missing.error.error.code()) == ("t", -1, refusal.error.code())
+        assert (missing.topic, missing.partition, missing.error.error.code()) == (
+            "t",
+            -1,
+            refusal.error.code(),
+        )
         for topic in ("t", "t", "u", "t"):
             broken._topic_fetcher(topic, None)._failed(damage)
         broken._topic_fetcher("t", None)._failed(refusal)
         items = [fetching.next() for _ in range(3)]
-        assert [(item.topic, item.error) for item in items] == [("t", damage), ("u", damage), ("t", refusal)]
+        assert [(item.topic, item.error) for item in items] == [
+            ("t", damage),
+            ("u", damage),
+            ("t", refusal),
+        ]
         assert broken.queue.first(0) is None
         broken._topic_fetcher("t", None)._failed(damage)
         assert fetching.next().error is damage

@@ -75,7 +75,10 @@ def test_topics_no_longer_followed_are_ignored():
 
 
 def counts(fetching: Fetching) -> dict[str, int | None]:
-    return {topic: None if size is None else size.partitions for topic, size in fetching.fetcher.sizes().items()}
+    return {
+        topic: None if size is None else size.partitions
+        for topic, size in fetching.fetcher.sizes().items()
+    }
 
 
 def test_changes_are_counted_when_topics_come_grow_and_go():
@@ -105,7 +108,9 @@ def test_the_number_of_partitions_is_unknown_until_the_topic_was_read():
 
 
 def test_a_topic_that_cannot_be_read_counts_as_missing():
-    """A group must not wait for it: the consumer reports the damage, and its other topics are read."""
+    """A group must not wait for it: the consumer reports the damage, and its other topics are
+    read.
+    """
     store = a_store()
     Topic("t", partitions=2, store=store).create()
     store.put(log_entry(topic_log("t"), 0), b"{")

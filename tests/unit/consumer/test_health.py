@@ -1,4 +1,6 @@
-"""What a consumer says of its own health: correct at each point of its life, without I/O, from any thread."""
+"""What a consumer says of its own health: correct at each point of its life, without I/O, from any
+thread.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ from tests.doubles.reading import drain, eventually, next_message
 
 
 def consumer(root: str, store: Store | None = None, group: str = "g", **conf: Any) -> Consumer:
-    base = {"bootstrap.servers": root, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    base = {
+        "bootstrap.servers": root,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
     times = {"heartbeat.interval.ms": 20, "session.timeout.ms": 6000}
     return Consumer(base | times, store=store, **conf)
 
@@ -30,7 +37,15 @@ def consumer(root: str, store: Store | None = None, group: str = "g", **conf: An
 def partitions(reader: Consumer) -> list[tuple[Any, ...]]:
     """(partition, ownership, state, position, committed, end, lag) of each partition."""
     return [
-        (one.partition, one.ownership, one.state, one.position, one.committed, one.end_offset, one.lag)
+        (
+            one.partition,
+            one.ownership,
+            one.state,
+            one.position,
+            one.committed,
+            one.end_offset,
+            one.lag,
+        )
         for one in reader.health().partitions
     ]
 
@@ -163,7 +178,10 @@ def test_topics_and_partitions_that_do_not_exist_are_missing(memory_root):
     with consumer(memory_root) as reader:
         reader.assign([tp(0), tp(7), tp(0, name="nope")])
         until(reader, ReadState.MISSING, ReadState.END_REACHED, ReadState.MISSING)
-        why = "topic 'nope': does not exist; end reached: 1 of 3 partitions; missing: 2 of 3 partitions"
+        why = (
+            "topic 'nope': does not exist; end reached: 1 of 3 partitions; missing: 2 of 3 "
+            "partitions"
+        )
         assert reader.health().why_idle == why
 
 
@@ -248,8 +266,13 @@ def test_partitions_between_two_members_are_awaited_and_released(memory_root):
         (awaited,) = second.health().partitions
         assert (awaited.ownership, awaited.state) == (Ownership.AWAITED, ReadState.AWAITED)
         assert second.health().why_idle == "waits for its owner: 1 of 1 partitions"
-        eventually(lambda: first.health().membership is MembershipState.REBALANCING, "the new generation")
-        assert {one.ownership for one in first.health().partitions} == {Ownership.OWNED, Ownership.RELEASING}
+        eventually(
+            lambda: first.health().membership is MembershipState.REBALANCING, "the new generation"
+        )
+        assert {one.ownership for one in first.health().partitions} == {
+            Ownership.OWNED,
+            Ownership.RELEASING,
+        }
         eventually(lambda: is_stable(first, second), "the hand-over")
         assert [len(reader.health().partitions) for reader in (first, second)] == [1, 1]
 
@@ -263,7 +286,10 @@ def test_a_member_without_partitions_says_that_others_have_them(memory_root):
         second.subscribe(["t"])
         eventually(lambda: is_stable(first, second), "the assignment")
         idle = next(reader for reader in (first, second) if not reader.health().partitions)
-        assert idle.health().why_idle == "no partition is assigned to this member: others have them all"
+        assert (
+            idle.health().why_idle
+            == "no partition is assigned to this member: others have them all"
+        )
 
 
 def test_a_subscription_without_topics_says_what_is_missing(memory_root):
@@ -286,7 +312,9 @@ def test_a_member_that_is_refused_says_why(memory_root):
     log = GroupLog(open_store(memory_root), "g")
     other = Member(("t",), "other", "host", 45_000, protocols=(("mine", ""),))
     mine = strategies([named_mine])
-    log.change("JOIN", Claim("a", -1), lambda head: joined(head, "a", other, sizes(t=1), (), mine), 1e9)
+    log.change(
+        "JOIN", Claim("a", -1), lambda head: joined(head, "a", other, sizes(t=1), (), mine), 1e9
+    )
     with consumer(memory_root) as reader:
         reader.subscribe(["t"])
         eventually(lambda: reader.poll(0) and reader.health().problem, "the refusal")
@@ -298,7 +326,11 @@ def test_a_member_that_is_refused_says_why(memory_root):
 
 def named_mine(partitions: Any, members: Any) -> dict[str, list[tuple[str, int]]]:
     """An assignor that no other member has."""
-    return {members[0].member_id: [(name, number) for name, count in partitions.items() for number in range(count)]}
+    return {
+        members[0].member_id: [
+            (name, number) for name, count in partitions.items() for number in range(count)
+        ]
+    }
 
 
 named_mine.__name__ = "mine"
@@ -310,7 +342,10 @@ def test_a_member_that_did_not_poll_in_time_says_so(memory_root):
     with consumer(memory_root, session_timeout_ms=2000, max_poll_interval_ms=2000) as reader:
         reader.subscribe(["t"])
         drain(reader, 1)
-        eventually(lambda: reader.health().membership is MembershipState.NOT_A_MEMBER, "the end of the session")
+        eventually(
+            lambda: reader.health().membership is MembershipState.NOT_A_MEMBER,
+            "the end of the session",
+        )
         health = reader.health()
         assert "max.poll.interval.ms" in health.problem
         assert [one.ownership for one in health.partitions] == [Ownership.LOST]
@@ -325,7 +360,9 @@ def test_failing_heartbeats_are_a_problem_before_the_session_ends(memory_root):
     with consumer(memory_root, store) as reader:
         reader.subscribe(["t"])
         drain(reader, 1)
-        store.add(Rule("put", "groups/g/_members/*", Fault.error_before("no route to host"), times=None))
+        store.add(
+            Rule("put", "groups/g/_members/*", Fault.error_before("no route to host"), times=None)
+        )
         eventually(lambda: "no route to host" in reader.health().problem, "the problem")
         assert reader.health().membership is MembershipState.STABLE
         store.clear()
@@ -343,7 +380,10 @@ def test_the_next_poll_begins_to_read_what_was_assigned(memory_root):
         eventually(lambda: len(first.health().partitions) == 2, "the return of the partition")
         assert first.health().membership is MembershipState.REBALANCING
         found = {(one.ownership, one.state) for one in first.health().partitions}
-        assert found == {(Ownership.OWNED, ReadState.END_REACHED), (Ownership.OWNED, ReadState.UNPOLLED)}
+        assert found == {
+            (Ownership.OWNED, ReadState.END_REACHED),
+            (Ownership.OWNED, ReadState.UNPOLLED),
+        }
         eventually(lambda: is_stable(first), "the next poll")
         until(first, ReadState.END_REACHED, ReadState.END_REACHED)
 
@@ -369,8 +409,20 @@ class Refusing(MemoryStore):
     thread: int | None = None
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("get", "put", "create", "list", "list_folders", "get_range", "watch", "sync", "delete"):
-            assert threading.get_ident() != object.__getattribute__(self, "thread"), f"health() calls {name}"
+        if name in (
+            "get",
+            "put",
+            "create",
+            "list",
+            "list_folders",
+            "get_range",
+            "watch",
+            "sync",
+            "delete",
+        ):
+            assert threading.get_ident() != object.__getattribute__(self, "thread"), (
+                f"health() calls {name}"
+            )
         return super().__getattribute__(name)
 
 

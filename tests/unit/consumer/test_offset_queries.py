@@ -53,7 +53,9 @@ def test_watermarks_are_read_or_cached(root):
 
 
 class Loads(FaultyStore):
-    """Counts how often the newest checkpoint of topic `t` is asked for: once for each time that its log is loaded."""
+    """Counts how often the newest checkpoint of topic `t` is asked for: once for each time that its
+    log is loaded.
+    """
 
     loads = 0
 
@@ -63,12 +65,17 @@ class Loads(FaultyStore):
 
 
 def test_a_topic_that_is_queried_and_then_read_is_loaded_once(root, monkeypatch):
-    """Opening at a time is a question and an assignment; of a topic with a long log, loading it is most of both."""
-    monkeypatch.setattr("deltaq.topics.follower.RECENT_S", 60.0)  # however slow a server is beside other tests
+    """Opening at a time is a question and an assignment; of a topic with a long log, loading it is
+    most of both.
+    """
+    # However slow a server is beside other tests.
+    monkeypatch.setattr("deltaq.topics.follower.RECENT_S", 60.0)
     topic(root)
     fill(root, 3)
     store = Loads(open_store(root))
-    with Consumer({"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "error"}, store=store) as reader:
+    with Consumer(
+        {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "error"}, store=store
+    ) as reader:
         found = reader.offsets_for_times([tp(0, T0 + 1000)])
         reader.assign(found)
         assert [message.value() for message in drain(reader, 2)] == [b"v1", b"v2"]
@@ -80,7 +87,9 @@ def test_the_end_is_current_although_the_topic_was_queried_before(root):
     """Many commits may have come since, more than are read at a time while a log is followed."""
     topic(root)
     store = open_store(root)
-    with Consumer({"bootstrap.servers": root, "group.id": "g", "enable.partition.eof": True}, store=store) as reader:
+    with Consumer(
+        {"bootstrap.servers": root, "group.id": "g", "enable.partition.eof": True}, store=store
+    ) as reader:
         with Producer({"bootstrap.servers": root, "linger.ms": 0}, store=store) as producer:
             producer.produce("t", b"first")
             producer.flush()
@@ -91,7 +100,8 @@ def test_the_end_is_current_although_the_topic_was_queried_before(root):
                 producer.flush()
         reader.get_watermark_offsets(tp(0))
         follower = topic_reader(store, "t")._follower
-        follower._log, follower.progress = log, replace(follower.progress, view=log.view)  # a moment ago
+        # A moment ago.
+        follower._log, follower.progress = log, replace(follower.progress, view=log.view)
         reader.assign([tp(0, OFFSET_END)])
         end = next_message(reader)
         assert (end.error(), end.offset()) == (KafkaError._PARTITION_EOF, ENTRIES_AT_ONCE + 6)
@@ -113,7 +123,9 @@ def test_offsets_are_found_by_time(root):
             (OFFSET_END, 5),
             (OFFSET_BEGINNING, 0),
         ):
-            assert reader.offsets_for_times([tp(0, time_ms)], timeout=5)[0].offset == expected, time_ms
+            assert reader.offsets_for_times([tp(0, time_ms)], timeout=5)[0].offset == expected, (
+                time_ms
+            )
         assert reader.offsets_for_times([tp(0, T0, "empty")])[0].offset == OFFSET_END
         with pytest.raises(KafkaException) as caught:
             reader.offsets_for_times([tp(9, T0)])
@@ -157,7 +169,10 @@ def test_times_need_not_rise_with_offsets(root):
             producer.produce("t", "v", timestamp=T0 + time_ms)
             producer.flush(20)
     with consumer(root) as reader:
-        found = {t: reader.offsets_for_times([tp(0, T0 + t)])[0].offset for t in (500, 1500, 5000, 5500, 9500)}
+        found = {
+            t: reader.offsets_for_times([tp(0, T0 + t)])[0].offset
+            for t in (500, 1500, 5000, 5500, 9500)
+        }
     assert found == {500: 0, 1500: 0, 5000: 0, 5500: 2, 9500: -1}
 
 
@@ -197,13 +212,20 @@ class SilentStore(MemoryStore):
 
 
 QUESTIONS: dict[str, tuple[Callable[[Consumer, Any], object], object]] = {
-    "watermarks": (lambda consumer, limit: consumer.get_watermark_offsets(TopicPartition("t", 0), limit), (0, 1)),
+    "watermarks": (
+        lambda consumer, limit: consumer.get_watermark_offsets(TopicPartition("t", 0), limit),
+        (0, 1),
+    ),
     "times": (
-        lambda consumer, limit: [tp.offset for tp in consumer.offsets_for_times([TopicPartition("t", 0, 1)], limit)],
+        lambda consumer, limit: [
+            tp.offset for tp in consumer.offsets_for_times([TopicPartition("t", 0, 1)], limit)
+        ],
         [0],
     ),
     "committed": (
-        lambda consumer, limit: [tp.offset for tp in consumer.committed([TopicPartition("t", 0)], limit)],
+        lambda consumer, limit: [
+            tp.offset for tp in consumer.committed([TopicPartition("t", 0)], limit)
+        ],
         [OFFSET_INVALID],
     ),
     "topics": (lambda consumer, limit: list(consumer.list_topics(timeout=limit).topics), ["t"]),
@@ -218,7 +240,9 @@ def test_a_query_with_a_timeout_ends_on_a_silent_store_and_can_be_repeated(quest
     with Producer({"bootstrap.servers": "memory://unused"}, store=store) as producer:
         producer.produce("t", "v")
     store.speaks.clear()
-    with Consumer({"bootstrap.servers": "memory://unused", "group.id": "g"}, store=store) as consumer:
+    with Consumer(
+        {"bootstrap.servers": "memory://unused", "group.id": "g"}, store=store
+    ) as consumer:
         with pytest.raises(KafkaException) as late:
             ask(consumer, 0.01)
         assert late.value.args[0].code() == KafkaError._TIMED_OUT

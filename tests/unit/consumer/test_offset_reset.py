@@ -1,4 +1,6 @@
-"""Where a partition is read from: stored offsets, the ends of the log, and offsets that are not in it."""
+"""Where a partition is read from: stored offsets, the ends of the log, and offsets that are not in
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from tests.doubles.fetching import FarStore, Fetching, a_store, fill, topic_fetc
 
 @pytest.mark.parametrize("far", [True, False])
 @pytest.mark.parametrize("wanted", [OFFSET_END, OFFSET_TAIL_BASE - 5, OFFSET_STORED])
-def test_a_position_at_the_end_waits_until_the_end_of_a_log_that_is_far_ahead_was_seen(wanted, far, monkeypatch):
+def test_a_position_at_the_end_waits_until_the_end_of_a_log_that_is_far_ahead_was_seen(
+    wanted, far, monkeypatch
+):
     monkeypatch.setattr(tail, "ENTRIES_AT_ONCE", 4)
     store = FarStore(a_store()) if far else a_store()
     fill(store, 1)
@@ -68,12 +72,18 @@ def test_records_removed_by_retention_are_reported():
                 error = fetching.error()
                 assert error.error.args[0] == KafkaError._AUTO_OFFSET_RESET
                 assert error.offset == 99
-                reason = str(OffsetOutOfRange(topic="t", partition=0, requested=99, earliest=0, latest=4).args[0].str())
+                reason = str(
+                    OffsetOutOfRange(topic="t", partition=0, requested=99, earliest=0, latest=4)
+                    .args[0]
+                    .str()
+                )
                 assert error.error.args[0].str() == reason
 
 
 @pytest.mark.parametrize(
-    ("reset", "expected"), [("earliest", [0, 1, 2]), ("latest", [0, 1, 2])], ids=["earliest", "latest"]
+    ("reset", "expected"),
+    [("earliest", [0, 1, 2]), ("latest", [0, 1, 2])],
+    ids=["earliest", "latest"],
 )
 def test_a_topic_that_came_later_has_only_new_records(reset, expected):
     store = a_store()
@@ -108,7 +118,11 @@ def test_a_committed_offset_of_a_topic_that_was_created_again_is_looked_up_in_th
 def test_latest_and_logical_offsets():
     store = a_store()
     fill(store, 5)
-    for offset, expected in ((OFFSET_END, []), (OFFSET_BEGINNING, [0, 1, 2, 3, 4]), (-2003, [2, 3, 4])):
+    for offset, expected in (
+        (OFFSET_END, []),
+        (OFFSET_BEGINNING, [0, 1, 2, 3, 4]),
+        (-2003, [2, 3, 4]),
+    ):
         with Fetching(store, reset="latest", report_end=True) as fetching:
             fetching.assign(offset)
             if expected:

@@ -112,7 +112,9 @@ def test_a_record_of_a_large_file_costs_the_same_wherever_it_is(small_row_groups
     assert max(costs) < FIRST_READ_BYTES + 0.01 * size
 
 
-def test_a_position_set_anew_does_not_wait_for_a_partition_that_is_read_in_large_parts(small_row_groups):
+def test_a_position_set_anew_does_not_wait_for_a_partition_that_is_read_in_large_parts(
+    small_row_groups,
+):
     store = Metered(a_store())
     fill(store, 1, rows=10_000, size=1000, partitions=2)
     with Fetching(store, bytes_max=1) as fetching:
@@ -127,7 +129,9 @@ def test_a_position_set_anew_does_not_wait_for_a_partition_that_is_read_in_large
 
 
 @pytest.mark.fault("B2")
-def test_damage_inside_a_large_file_stops_the_partition_where_it_is_and_not_before(small_row_groups):
+def test_damage_inside_a_large_file_stops_the_partition_where_it_is_and_not_before(
+    small_row_groups,
+):
     store = a_store()
     size = one_file(store, 4000, 1000)
     (entry,) = [e for e in store.list("topics/t/") if e.key.endswith(".parquet")]
@@ -231,7 +235,9 @@ def test_several_files_are_read_concurrently_from_a_far_store():
 def test_a_damaged_file_among_concurrent_reads_stops_only_its_partitions():
     store = FarStore(a_store())
     Topic("t", partitions=2, store=store).create()
-    with Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store) as producer:
+    with Producer(
+        {"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store
+    ) as producer:
         for number in range(12):
             producer.produce("t", f"{number % 2}:{number // 2}", partition=number % 2)
             producer.flush(TIMEOUT_S)
@@ -250,7 +256,9 @@ def test_a_damaged_file_among_concurrent_reads_stops_only_its_partitions():
                 errors.append(item)
             else:
                 found[item.partition] += item.fetched.rows.column("_offset").to_pylist()
-        assert found == {0: [0, 1, 2, 3, 4, 5], 1: [0]}, "not even what was read together with the damaged file"
+        assert found == {0: [0, 1, 2, 3, 4, 5], 1: [0]}, (
+            "not even what was read together with the damaged file"
+        )
         (error,) = errors
         assert error.partition == 1
         assert isinstance(error.error, Corrupt)

@@ -1,4 +1,6 @@
-"""The states of an assignment: what the group assigns is what is read, at whatever place a signal handler raises."""
+"""The states of an assignment: what the group assigns is what is read, at whatever place a signal
+handler raises.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def view(
     subscription: int = 0,
     more: frozenset[Key] = frozenset(),
 ) -> GroupView:
-    """The group as the member sees it; `more` are partitions of other topics that it is assigned and owns."""
+    """The group as the member sees it; `more` are partitions of other topics that it is assigned
+    and owns.
+    """
     mine = parts(*assigned)
     theirs = mine if owned is None else parts(*owned)
     return GroupView(member, None, generation, mine | more, theirs | more, subscription)
@@ -88,11 +92,19 @@ class Committer:
 class Followed:
     """A reconciler, and the parts of a consumer that it changes."""
 
-    def __init__(self, strategy: str, **callbacks: Callable[[Any, list[TopicPartition]], object]) -> None:
+    def __init__(
+        self, strategy: str, **callbacks: Callable[[Any, list[TopicPartition]], object]
+    ) -> None:
         self.held, self.committer = Held(), Committer()
-        self.membership = SimpleNamespace(held=frozenset(), keeps_place=False, begin_to_leave=lambda: None)
-        reader = SimpleNamespace(held=self.held, committer=self.committer, fetcher=SimpleNamespace(sizes=dict))
-        config = parse_client_config(ConsumerConfig, {"bootstrap.servers": "memory://x", "group.id": "g"}, {})
+        self.membership = SimpleNamespace(
+            held=frozenset(), keeps_place=False, begin_to_leave=lambda: None
+        )
+        reader = SimpleNamespace(
+            held=self.held, committer=self.committer, fetcher=SimpleNamespace(sizes=dict)
+        )
+        config = parse_client_config(
+            ConsumerConfig, {"bootstrap.servers": "memory://x", "group.id": "g"}, {}
+        )
         self.reconciler: Reconciler[Any] = Reconciler(
             SubscriptionTopics(["t"]),
             callbacks,
@@ -113,7 +125,9 @@ class Followed:
             self.reconciler.follow(None, now)
 
     def read(self) -> frozenset[Key]:
-        """The partitions that are read. They are also those that the membership does not release."""
+        """The partitions that are read. They are also those that the membership does not
+        release.
+        """
         assert self.membership.held == self.held.keys
         return frozenset(self.held.keys)
 
@@ -139,7 +153,11 @@ def test_the_poll_after_an_interrupted_one_reads_what_the_group_assigns(change: 
         followed = Followed(strategy)
         if change != "first partitions":
             followed.poll(view(1, [0, 1]))
-        outcome = interrupted(lambda: followed.poll(now), point, modules=("deltaq.consumer.reconciliation",))  # noqa: B023
+        outcome = interrupted(
+            lambda: followed.poll(now),  # noqa: B023
+            point,
+            modules=("deltaq.consumer.reconciliation",),
+        )
         followed.poll(now)
         assert followed.read() == expected, outcome.place
         if not outcome.reached:
@@ -181,7 +199,9 @@ def test_a_poll_in_on_revoke_follows_no_change_of_the_group(strategy: str) -> No
         calls.append("revoke")
         followed.poll(view(2, [0, 1, 2]))
 
-    followed = Followed(strategy, revoke=poll, assign=lambda consumer, partitions: calls.append("assign"))
+    followed = Followed(
+        strategy, revoke=poll, assign=lambda consumer, partitions: calls.append("assign")
+    )
     followed.poll(view(1, [0, 1]))
     followed.reconciler.end(None)
     assert calls == ["assign", "revoke"]
@@ -193,9 +213,13 @@ def test_a_poll_in_on_revoke_follows_no_change_of_the_group(strategy: str) -> No
 U: frozenset[Key] = frozenset({("u", 0)})
 
 
-def recorded(calls: list[tuple[str, list[Key]]]) -> dict[str, Callable[[Any, list[TopicPartition]], None]]:
+def recorded(
+    calls: list[tuple[str, list[Key]]],
+) -> dict[str, Callable[[Any, list[TopicPartition]], None]]:
     def recorder(event: str) -> Callable[[Any, list[TopicPartition]], None]:
-        return lambda _, partitions: calls.append((event, [(tp.topic, tp.partition) for tp in partitions]))
+        return lambda _, partitions: calls.append(
+            (event, [(tp.topic, tp.partition) for tp in partitions])
+        )
 
     return {event: recorder(event) for event in ("assign", "revoke", "lost")}
 
@@ -229,7 +253,9 @@ def test_nothing_is_assigned_before_the_group_knows_the_subscription(strategy: s
     assert followed.read() == parts(0, 1)
 
 
-def test_partitions_that_go_to_others_are_released_while_the_group_does_not_know_the_subscription() -> None:
+def test_partitions_that_go_to_others_are_released_while_the_group_does_not_know_the_subscription() -> (  # noqa: E501
+    None
+):
     followed = Followed(COOPERATIVE)
     followed.poll(view(1, [0, 1]))
     followed.reconciler.change(SubscriptionTopics(["t", "u"], 1), {})
@@ -242,7 +268,12 @@ def test_the_same_topics_are_revoked_and_assigned_once_under_an_eager_assignor()
     followed = Followed(EAGER)
     followed.poll(view(1, [0]))
     followed.reconciler.change(SubscriptionTopics(["t"], 1), recorded(calls))
-    for now in (view(1, [0]), view(1, [0]), view(1, [0], subscription=1), view(1, [0], subscription=1)):
+    for now in (
+        view(1, [0]),
+        view(1, [0]),
+        view(1, [0], subscription=1),
+        view(1, [0], subscription=1),
+    ):
         followed.poll(now)
     assert (followed.read(), calls) == (parts(0), [("revoke", [("t", 0)]), ("assign", [("t", 0)])])
 
@@ -252,7 +283,9 @@ def test_the_group_does_not_learn_of_a_subscription_while_on_revoke_runs() -> No
     found: list[bool] = []
     followed = Followed(EAGER)
     followed.poll(view(1, [0]))
-    revoke = {"revoke": lambda consumer, partitions: found.append(followed.reconciler.give_up(None))}
+    revoke = {
+        "revoke": lambda consumer, partitions: found.append(followed.reconciler.give_up(None))
+    }
     followed.reconciler.change(SubscriptionTopics(["u"], 1), revoke)
     found.append(followed.reconciler.give_up(None))
     assert found == [False, True]
@@ -260,13 +293,19 @@ def test_the_group_does_not_learn_of_a_subscription_while_on_revoke_runs() -> No
 
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
-def test_the_poll_after_an_interrupted_one_gives_up_what_the_subscription_leaves_out(strategy: str) -> None:
+def test_the_poll_after_an_interrupted_one_gives_up_what_the_subscription_leaves_out(
+    strategy: str,
+) -> None:
     before, after = view(1, [0], more=U), view(2, [], more=U, subscription=1)
     for point in count():
         followed = Followed(strategy)
         followed.poll(before)
         followed.reconciler.change(SubscriptionTopics(["u"], 1), {})
-        outcome = interrupted(lambda: followed.poll(before), point, modules=("deltaq.consumer.reconciliation",))  # noqa: B023
+        outcome = interrupted(
+            lambda: followed.poll(before),  # noqa: B023
+            point,
+            modules=("deltaq.consumer.reconciliation",),
+        )
         followed.poll(before)
         assert followed.read() == (frozenset() if strategy == EAGER else U), outcome.place
         followed.poll(after)

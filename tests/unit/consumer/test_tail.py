@@ -15,7 +15,15 @@ from deltaq.topics.follower import topic_reader
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import TopicDefinition, definition_of
 from deltaq.topics.state import TopicChange
-from tests.doubles.fetching import FarStore, Fetching, NotedLog, a_store, fill, reader_of, topic_fetcher
+from tests.doubles.fetching import (
+    FarStore,
+    Fetching,
+    NotedLog,
+    a_store,
+    fill,
+    reader_of,
+    topic_fetcher,
+)
 
 
 def looks_until_the_end(fetcher: TopicFetcher, log: NotedLog) -> list[list[int]]:
@@ -39,7 +47,9 @@ def looks_until_the_end(fetcher: TopicFetcher, log: NotedLog) -> list[list[int]]
     ],
     ids=["records", "ends", "a position at the end", "a position beyond what is known"],
 )
-def test_a_far_store_delivers_records_before_it_is_polled_unless_the_end_is_needed(settings, offset, turns):
+def test_a_far_store_delivers_records_before_it_is_polled_unless_the_end_is_needed(
+    settings, offset, turns
+):
     store = FarStore(a_store())
     fill(store, 1)
     log = NotedLog(store, "t", indexed=True)
@@ -69,7 +79,14 @@ def test_a_far_store_is_asked_for_as_many_entries_as_came_last_time(far):
         assert log.version == before + grown
         looks.append(log.asked)
     if far:
-        assert looks == [[1, 1, 2], [3, 1], [3, 1], [3], [1, 1], [1, 1, 2, 4, REQUESTS_MAX, REQUESTS_MAX]]
+        assert looks == [
+            [1, 1, 2],
+            [3, 1],
+            [3, 1],
+            [3],
+            [1, 1],
+            [1, 1, 2, 4, REQUESTS_MAX, REQUESTS_MAX],
+        ]
     else:
         assert looks == [[1] * (grown + 1) for grown in (3, 3, 3, 0, 1, 20)]
 
@@ -82,7 +99,9 @@ def test_appends_keep_the_definition_of_a_topic_and_every_other_change_replaces_
     deadline = SYSTEM_CLOCK.monotonic() + 60.0
     changes = (
         lambda: fill(store, 1),
-        lambda: writer.change(lambda head, _: TopicChange(head.partitions, {"deltaq.retention.ms": "7000"}), deadline),
+        lambda: writer.change(
+            lambda head, _: TopicChange(head.partitions, {"deltaq.retention.ms": "7000"}), deadline
+        ),
         lambda: writer.change(lambda _head, _: TopicChange(3, {}), deadline),
         lambda: writer.delete(deadline),
         lambda: fill(store, 1),

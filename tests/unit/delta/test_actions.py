@@ -34,7 +34,9 @@ ACTIONS = st.one_of(
     st.builds(Metadata, TEXT, TEXT, TAGS, WHOLE, st.none() | TEXT),
     st.just(Protocol(1, 7, (), ("domainMetadata", "deltaq"))),
 )
-INFO = CommitInfo("token", 1_700_000_000_000, "WRITE", "client", "deltaq/0", parameters={"mode": "Append"})
+INFO = CommitInfo(
+    "token", 1_700_000_000_000, "WRITE", "client", "deltaq/0", parameters={"mode": "Append"}
+)
 
 SAMPLE = encode_entry(
     INFO,
@@ -52,7 +54,10 @@ def parse(data: bytes):
 ACTION_LISTS = st.lists(
     ACTIONS,
     max_size=6,
-    unique_by=lambda a: (type(a), getattr(a, "path", getattr(a, "app_id", getattr(a, "domain", "")))),
+    unique_by=lambda a: (
+        type(a),
+        getattr(a, "path", getattr(a, "app_id", getattr(a, "domain", ""))),
+    ),
 )
 
 
@@ -138,7 +143,10 @@ def test_no_flipped_bit_changes_what_an_entry_says():
         ('{"add":{"path":"x","size":1,"modificationTime":0,"dataChange":"yes"}}', "true or false"),
         ('{"add":{"path":7,"size":1,"modificationTime":0,"dataChange":true}}', "string"),
         ('{"add":{"size":1,"modificationTime":0,"dataChange":true}}', "missing field 'path'"),
-        ('{"add":{"path":"x","size":1,"modificationTime":0,"dataChange":true,"deletionVector":{}}}', "deletion vector"),
+        (
+            '{"add":{"path":"x","size":1,"modificationTime":0,"dataChange":true,"deletionVector":{}}}',
+            "deletion vector",
+        ),
         ('{"txn":{"appId":"a"}}', "missing field 'version'"),
         ("[1]", "object"),
         ("null", "object"),
@@ -152,7 +160,9 @@ def test_a_line_that_is_not_a_sound_action_is_corrupt(line, why):
 
 @pytest.mark.fault("W4")
 def test_an_unknown_action_is_ignored_as_the_protocol_requires():
-    assert parse(b'{"cdc":{"path":"x"}}\n{"txn":{"appId":"a","version":1}}\n').actions == (Txn("a", 1),)
+    assert parse(b'{"cdc":{"path":"x"}}\n{"txn":{"appId":"a","version":1}}\n').actions == (
+        Txn("a", 1),
+    )
 
 
 @pytest.mark.fault("W1")
@@ -168,7 +178,9 @@ def test_an_entry_of_a_newer_format_asks_for_an_upgrade():
 
 
 @pytest.mark.fault("B1")
-@pytest.mark.parametrize("twice", ['{"txn":{"appId":"a","version":1}}', '{"remove":{"path":"x","dataChange":true}}'])
+@pytest.mark.parametrize(
+    "twice", ['{"txn":{"appId":"a","version":1}}', '{"remove":{"path":"x","dataChange":true}}']
+)
 def test_two_actions_for_one_key_are_corrupt(twice):
     with pytest.raises(Corrupt, match="two actions for one key"):
         parse(f"{twice}\n{twice}\n".encode())

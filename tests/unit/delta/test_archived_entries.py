@@ -1,4 +1,6 @@
-"""Entries that were moved into the log archive: they are read as before, and their slots are not free."""
+"""Entries that were moved into the log archive: they are read as before, and their slots are not
+free.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def draft(value: int) -> Callable[[TableState], Draft]:
     token = uuid.uuid4().hex
 
     def write(state: TableState) -> Draft:
-        return Draft(CommitInfo(token, 0, "TEST"), [*([PROTOCOL] if state.version < 0 else []), Txn("app", value)])
+        return Draft(
+            CommitInfo(token, 0, "TEST"),
+            [*([PROTOCOL] if state.version < 0 else []), Txn("app", value)],
+        )
 
     return write
 
@@ -59,13 +64,17 @@ def read_all(log: DeltaLog) -> list[int]:
 
 
 class Suspending(MemoryStore):
-    """Runs `meanwhile` once between the check of `after` and the creation: the writer was suspended there."""
+    """Runs `meanwhile` once between the check of `after` and the creation: the writer was suspended
+    there.
+    """
 
     def __init__(self) -> None:
         super().__init__("test")
         self.meanwhile: Callable[[], None] | None = None
         self.follows = False
-        """Whether `meanwhile` runs after the creation instead, before the writer gets its answer."""
+        """Whether `meanwhile` runs after the creation instead, before the writer gets its
+        answer.
+        """
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         run, self.meanwhile = self.meanwhile, None
@@ -112,7 +121,9 @@ def test_an_entry_is_read_in_the_moment_in_which_it_is_moved(clock: ManualClock)
     assert opened(moved_after_the_first_look, clock).state.version == 2
 
 
-def test_a_writer_that_slept_does_not_take_the_slot_of_an_archived_entry(clock: ManualClock) -> None:
+def test_a_writer_that_slept_does_not_take_the_slot_of_an_archived_entry(
+    clock: ManualClock,
+) -> None:
     store = Suspending()
     sleeper, others, reader = opened(store, clock), opened(store, clock), opened(store, clock)
     commit(sleeper, 0)
@@ -129,7 +140,9 @@ def test_a_writer_that_slept_does_not_take_the_slot_of_an_archived_entry(clock: 
     committed = commit(sleeper, 7)
     assert store.get(log_entry(f"{FOLDER}_delta_log/", 2)), "its create found the slot empty"
     assert (committed.entry.version, committed.lost_races) == (7, 1)
-    assert read_all(reader) == [*range(2, 8)], "what it left behind in the slot is no part of the log"
+    assert read_all(reader) == [*range(2, 8)], (
+        "what it left behind in the slot is no part of the log"
+    )
     assert opened(store, clock).state.txns["app"].version == 7
 
 
@@ -143,7 +156,9 @@ def test_a_writer_far_behind_learns_that_its_slot_was_archived(clock: ManualCloc
     assert commit(slow, 7).entry.version == 7
 
 
-def test_a_commit_whose_own_entry_is_archived_before_its_answer_stands_once(clock: ManualClock) -> None:
+def test_a_commit_whose_own_entry_is_archived_before_its_answer_stands_once(
+    clock: ManualClock,
+) -> None:
     store = Suspending()
     slow, others = opened(store, clock), opened(store, clock)
     commit(slow, 0)
@@ -171,7 +186,9 @@ def test_an_archived_commit_that_was_not_answered_is_resolved(clock: ManualClock
     assert resolve_commit(opened(store, clock), token, draft(9), float("inf")) == entry
 
 
-def test_the_folder_of_a_log_with_archived_entries_is_not_taken_for_a_replaced_one(clock: ManualClock) -> None:
+def test_the_folder_of_a_log_with_archived_entries_is_not_taken_for_a_replaced_one(
+    clock: ManualClock,
+) -> None:
     store = FaultyStore(MemoryStore("test"), Rule("create", ENTRY, Fault.error_after(), nth=3))
     assert isinstance(store.inner, MemoryStore)
     log = opened(store, clock)

@@ -1,4 +1,6 @@
-"""Checkpoints: they say what the state says, every Delta reader understands them, and damage to one is noticed."""
+"""Checkpoints: they say what the state says, every Delta reader understands them, and damage to one
+is noticed.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,20 @@ LOG = "topics/t/_delta_log/"
 
 def state_at(version: int, files: int = 3) -> TableState:
     """A state with something of everything, as no JSON text or Parquet file likes it."""
-    metadata = Metadata("id", delta_schema(table_schema(None)), {"deltaq.partitions": "1", "a": ""}, 17, name="t")
+    metadata = Metadata(
+        "id", delta_schema(table_schema(None)), {"deltaq.partitions": "1", "a": ""}, 17, name="t"
+    )
     domains = DomainMetadata("deltaq", '{"x":"é\\u0000"}'), DomainMetadata("other", "ü\n")
     txns = Txn("a/b", 2**62, 17), Txn("a/c", 0)
     adds = [
-        Add(f"{n}%20ä.parquet", n, 2**52 + n, n % 2 == 0, '{"numRecords":1}', {"deltaq.batches": f"[[0,{n},0,1]]"})
+        Add(
+            f"{n}%20ä.parquet",
+            n,
+            2**52 + n,
+            n % 2 == 0,
+            '{"numRecords":1}',
+            {"deltaq.batches": f"[[0,{n},0,1]]"},
+        )
         for n in range(files)
     ]
     adds.append(Add("plain.parquet", 1, 2, data_change=True))
@@ -84,14 +95,18 @@ def test_files_keep_their_order_in_a_checkpoint():
 
 
 def test_removed_transactions_are_in_no_state_and_no_checkpoint():
-    state = following(state_at(7), Txn("a/b", FORGOTTEN_VERSION, 18), Txn("never known", FORGOTTEN_VERSION))
+    state = following(
+        state_at(7), Txn("a/b", FORGOTTEN_VERSION, 18), Txn("never known", FORGOTTEN_VERSION)
+    )
     assert set(state.txns) == {"a/c"}
     assert set(state_of(encode_checkpoint(state), 8).txns) == {"a/c"}
 
 
 def test_an_entry_leaves_the_state_before_it_as_it_was():
     state = state_at(7)
-    later = following(state, Txn("new", 1), Add("new.parquet", 1, 1, True), DomainMetadata("new", ""))
+    later = following(
+        state, Txn("new", 1), Add("new.parquet", 1, 1, True), DomainMetadata("new", "")
+    )
     assert (state, len(later.files)) == (state_at(7), len(state.files) + 1)
 
 
@@ -129,10 +144,16 @@ def test_another_parquet_reader_finds_the_actions_of_the_state(topic, tmp_path):
     """The seal lies in a gap of the file, where no reader may fail on it."""
     log = DeltaLog(open_store(str(tmp_path)), FOLDER)
     log.load()
-    rows = pq.read_table(pa.BufferReader(encode_checkpoint(log.state))).to_pylist(maps_as_pydicts="strict")
+    rows = pq.read_table(pa.BufferReader(encode_checkpoint(log.state))).to_pylist(
+        maps_as_pydicts="strict"
+    )
     adds = {row["add"]["path"]: row["add"] for row in rows if row["add"] is not None}
-    assert {path: add["tags"] for path, add in adds.items()} == {a.path: a.tags for a in log.state.files.values()}
-    assert {path: add["stats"] for path, add in adds.items()} == {a.path: a.stats for a in log.state.files.values()}
+    assert {path: add["tags"] for path, add in adds.items()} == {
+        a.path: a.tags for a in log.state.files.values()
+    }
+    assert {path: add["stats"] for path, add in adds.items()} == {
+        a.path: a.stats for a in log.state.files.values()
+    }
     assert [row["remove"] for row in rows if row["remove"] is not None] == []
 
 
@@ -153,7 +174,9 @@ def test_the_pointer_moves_forward_and_never_back(store):
     assert found.version == 300
 
 
-@pytest.mark.parametrize("damaged", [b"", b"{", b'{"version":-1}', b'{"version":"7"}', b'{"version":900}'])
+@pytest.mark.parametrize(
+    "damaged", [b"", b"{", b'{"version":-1}', b'{"version":"7"}', b'{"version":900}']
+)
 def test_a_damaged_or_dangling_pointer_is_rewritten(damaged, store):
     store.put(last_checkpoint(LOG), damaged)
     write_checkpoint(store, LOG, state_at(100))
@@ -236,8 +259,12 @@ def test_a_checkpoint_at_the_place_of_another_version_is_refused():
 @pytest.mark.parametrize(
     "lie",
     [
-        lambda actions: [replace(a, size=7) if isinstance(a, Add) and a.size == 1 else a for a in actions],
-        lambda actions: [action for action in actions if getattr(action, "path", "") != "plain.parquet"],
+        lambda actions: [
+            replace(a, size=7) if isinstance(a, Add) and a.size == 1 else a for a in actions
+        ],
+        lambda actions: [
+            action for action in actions if getattr(action, "path", "") != "plain.parquet"
+        ],
         lambda actions: [replace(a, app_id="a/d") if isinstance(a, Txn) else a for a in actions],
     ],
     ids=["another size", "a file less", "another transaction"],
@@ -251,13 +278,17 @@ def test_a_checkpoint_that_says_something_else_is_not_written(lie, store, monkey
 
 
 def test_a_checkpoint_that_is_no_parquet_file_is_not_written(store, monkeypatch):
-    monkeypatch.setattr(checkpoint_columns, "encode_actions", lambda actions: b"".join(b"." for _ in actions))
+    monkeypatch.setattr(
+        checkpoint_columns, "encode_actions", lambda actions: b"".join(b"." for _ in actions)
+    )
     with pytest.raises(CheckpointFailed, match="version 100"):
         write_checkpoint(store, LOG, state_at(100))
     assert list(store.list("")) == []
 
 
-@pytest.mark.parametrize("wrong", [Add("\udc00.parquet", 1, 1, True), Add("big.parquet", 2**63, 1, True)])
+@pytest.mark.parametrize(
+    "wrong", [Add("\udc00.parquet", 1, 1, True), Add("big.parquet", 2**63, 1, True)]
+)
 def test_a_value_that_no_checkpoint_can_hold_fails_as_an_ordinary_error(wrong):
     state = following(state_at(99), wrong)
     with pytest.raises(CheckpointFailed, match="version 100"):
@@ -283,9 +314,19 @@ def test_a_file_with_a_deletion_vector_is_refused(tmp_path):
     rows = table.to_pylist()
     at = table.schema.get_field_index("add")
     kinds = {"storageType": pa.string(), "pathOrInlineDv": pa.string(), "offset": pa.int32()}
-    vectors = pa.field("deletionVector", pa.struct({**kinds, "sizeInBytes": pa.int32(), "cardinality": pa.int64()}))
-    schema = table.schema.set(at, pa.field("add", pa.struct([*table.schema.field(at).type, vectors])))
-    vector = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1, "sizeInBytes": 1, "cardinality": 1}
+    vectors = pa.field(
+        "deletionVector", pa.struct({**kinds, "sizeInBytes": pa.int32(), "cardinality": pa.int64()})
+    )
+    schema = table.schema.set(
+        at, pa.field("add", pa.struct([*table.schema.field(at).type, vectors]))
+    )
+    vector = {
+        "storageType": "u",
+        "pathOrInlineDv": "x",
+        "offset": 1,
+        "sizeInBytes": 1,
+        "cardinality": 1,
+    }
     next(row["add"] for row in rows if row["add"])["deletionVector"] = vector
     pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "c.parquet")
     with pytest.raises(Corrupt, match="deletion vector"):
@@ -316,17 +357,30 @@ def test_a_checkpoint_that_contradicts_itself_is_refused(column, field, value, w
 @pytest.mark.parametrize("how", ["missing", "null", "of another type"])
 def test_a_file_that_lacks_a_field_is_refused(name, how, tmp_path):
     table = pq.read_table(pa.BufferReader(encode_checkpoint(state_at(100))))
-    rows = [row for row in table.to_pylist() if row["add"] is None or row["add"]["path"] != "plain.parquet"]
-    kinds = {"path": pa.string(), "size": pa.int64(), "modificationTime": pa.int64(), "dataChange": pa.bool_()}
+    rows = [
+        row
+        for row in table.to_pylist()
+        if row["add"] is None or row["add"]["path"] != "plain.parquet"
+    ]
+    kinds = {
+        "path": pa.string(),
+        "size": pa.int64(),
+        "modificationTime": pa.int64(),
+        "dataChange": pa.bool_(),
+    }
     if how == "of another type":
         kinds[name] = pa.float64()
     wrong: dict[str, object] = {} if how == "missing" else {name: None if how == "null" else 1.5}
     for row in rows:
         if row["add"] is not None:
-            row["add"] = {key: value for key, value in row["add"].items() if key in kinds and key != name} | wrong
+            row["add"] = {
+                key: value for key, value in row["add"].items() if key in kinds and key != name
+            } | wrong
     if how == "missing":
         del kinds[name]
-    schema = table.schema.set(table.schema.get_field_index("add"), pa.field("add", pa.struct(kinds.items())))
+    schema = table.schema.set(
+        table.schema.get_field_index("add"), pa.field("add", pa.struct(kinds.items()))
+    )
     pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "c.parquet")
     with pytest.raises(Corrupt, match=name):
         parse_checkpoint((tmp_path / "c.parquet").read_bytes(), 100, "key")
@@ -341,14 +395,19 @@ def test_structs_of_nulls_are_no_actions(tmp_path):
         {name: value or {part.name: None for part in kinds[name]} for name, value in row.items()}
         for row in table.to_pylist()
     ]
-    nullable = [pa.field(name, pa.struct([part.with_nullable(True) for part in kind])) for name, kind in kinds.items()]
+    nullable = [
+        pa.field(name, pa.struct([part.with_nullable(True) for part in kind]))
+        for name, kind in kinds.items()
+    ]
     pq.write_table(pa.Table.from_pylist(rows, pa.schema(nullable)), tmp_path / "c.parquet")
     assert state_of((tmp_path / "c.parquet").read_bytes(), 100) == state
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_actions_in_any_order_are_found(seed, tmp_path):
-    """As other writers may order them. A column of the type null is one that no file of theirs has."""
+    """As other writers may order them. A column of the type null is one that no file of theirs
+    has.
+    """
     state = state_at(100, files=40)
     table = pq.read_table(pa.BufferReader(encode_checkpoint(state)))
     rows = table.to_pylist()
@@ -377,15 +436,21 @@ if child == 0:
     os._exit(3 if state_of(encode_checkpoint(state_at(200)), 200) == state_at(200) else 4)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 3, done.stderr
 
 
 def test_checkpointing_yields_and_can_be_stopped() -> None:
-    state = following(state_at(99), *(Add(f"{n}.parquet", 10, 5, True, "{}", {"a": "b"}) for n in range(500)))
+    state = following(
+        state_at(99), *(Add(f"{n}.parquet", 10, 5, True, "{}", {"a": "b"}) for n in range(500))
+    )
     asked: list[None] = []
     encode_checkpoint(state, lambda: asked.append(None))
-    assert len(asked) > 500, "at each file as it is written down, and now and then as all is read again"
+    assert len(asked) > 500, (
+        "at each file as it is written down, and now and then as all is read again"
+    )
     for limit in (1, 250, len(asked) - 2, len(asked)):
         left = iter(range(limit - 1))
 

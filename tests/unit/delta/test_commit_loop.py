@@ -1,4 +1,6 @@
-"""The commit loop: whatever the store answers, an entry stands exactly once, or is known not to stand."""
+"""The commit loop: whatever the store answers, an entry stands exactly once, or is known not to
+stand.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def commit(log: DeltaLog, value: int, timeout: float = 60.0):
     token = uuid.uuid4().hex
 
     def write(state: TableState) -> Draft:
-        return Draft(CommitInfo(token, 0, "TEST"), [*([PROTOCOL] if state.version < 0 else []), Txn("app", value)])
+        return Draft(
+            CommitInfo(token, 0, "TEST"),
+            [*([PROTOCOL] if state.version < 0 else []), Txn("app", value)],
+        )
 
     return log.commit(write, log.clock.monotonic() + timeout)
 
@@ -127,7 +132,9 @@ def test_an_outcome_resolved_as_not_done_is_fenced_against_a_late_write(clock):
 def test_an_unknown_outcome_is_resolved_as_done_if_the_entry_exists(clock):
     inner = MemoryStore("test")
     store = FaultyStore(
-        inner, Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, Fault.error_before(), times=None)
+        inner,
+        Rule("create", ENTRY, Fault.error_after()),
+        Rule("get", ENTRY, Fault.error_before(), times=None),
     )
     log = DeltaLog(store, FOLDER, clock)
     with pytest.raises(errors.OutcomeUnknown) as caught:
@@ -136,7 +143,9 @@ def test_an_unknown_outcome_is_resolved_as_done_if_the_entry_exists(clock):
     def nothing(state: TableState) -> Draft:
         raise AssertionError("the slot is filled; nothing needs to be written")
 
-    entry = resolve_commit(DeltaLog(inner, FOLDER, clock), caught.value.token, nothing, clock.monotonic() + 60)
+    entry = resolve_commit(
+        DeltaLog(inner, FOLDER, clock), caught.value.token, nothing, clock.monotonic() + 60
+    )
     assert entry is not None
     assert entry.actions[-1] == Txn("app", 1)
 
@@ -157,7 +166,9 @@ def test_a_definite_refusal_of_the_store_is_no_unknown_outcome(clock):
 
 @pytest.mark.fault("P9")
 def test_a_store_that_never_answers_leaves_the_outcome_unknown_at_the_deadline(clock):
-    store = FaultyStore(MemoryStore("test"), Rule("create", ENTRY, Fault.error_before(), times=None))
+    store = FaultyStore(
+        MemoryStore("test"), Rule("create", ENTRY, Fault.error_before(), times=None)
+    )
     log = opened(store, clock)
     started_at = clock.monotonic()
     with pytest.raises(errors.OutcomeUnknown):
@@ -191,7 +202,9 @@ def test_each_lost_race_moves_to_the_next_slot_with_a_new_draft(clock):
         return Draft(CommitInfo("mine", 0, "TEST"), [Txn("app", 100)])
 
     committed = late.commit(write, clock.monotonic() + 60)
-    assert committed.lost_races == 1, "after a lost race it catches up with the log before it tries again"
+    assert committed.lost_races == 1, (
+        "after a lost race it catches up with the log before it tries again"
+    )
     assert slots == [0, 3]
     assert values(store) == [0, 1, 2, 100]
 
@@ -285,14 +298,19 @@ def test_a_commit_that_reads_back_differently_is_not_called_failed(clock):
         assert entry.info is not None
         return encode_entry(entry.info, [*entry.actions[:-1], Txn("app", 7)])
 
-    store.add(Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, Fault.damage(resealed), times=None))
+    store.add(
+        Rule("create", ENTRY, Fault.error_after()),
+        Rule("get", ENTRY, Fault.damage(resealed), times=None),
+    )
     with pytest.raises(errors.OutcomeUnknown, match="differs from the one sent"):
         commit(log, 1)
 
 
 @pytest.mark.fault("P5", "B4", "P15")
 @pytest.mark.parametrize("times", [1, None], ids=["once", "for ever"])
-def test_no_damage_of_what_is_read_back_makes_a_lost_answer_a_second_commit_or_a_failure(times, clock):
+def test_no_damage_of_what_is_read_back_makes_a_lost_answer_a_second_commit_or_a_failure(
+    times, clock
+):
     store = FaultyStore(MemoryStore("test"))
     commit(opened(store, clock), 0)
     whole = store.inner.get(slot(0))
@@ -302,10 +320,14 @@ def test_no_damage_of_what_is_read_back_makes_a_lost_answer_a_second_commit_or_a
         log = opened(store, clock)
 
         def flipped(data: bytes, at: int = place) -> bytes:
-            at = min(at, len(data) - 1)  # another token has another checksum, perhaps of fewer digits
+            # Another token has another checksum, perhaps of fewer digits.
+            at = min(at, len(data) - 1)
             return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
-        store.add(Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, Fault.damage(flipped), times=times))
+        store.add(
+            Rule("create", ENTRY, Fault.error_after()),
+            Rule("get", ENTRY, Fault.damage(flipped), times=times),
+        )
         try:
             commit(log, 1, timeout=1)
             outcomes["stands"] += 1
@@ -359,11 +381,18 @@ def test_an_entry_that_could_not_be_read_back_is_not_written(clock):
     assert values(store) == [1]
 
 
-@pytest.mark.parametrize("token", ["", "1", "1:x", "٣:abc:00000000", f"{'9' * 30}:abc:00000000", "1:a b:00000000"])
+@pytest.mark.parametrize(
+    "token", ["", "1", "1:x", "٣:abc:00000000", f"{'9' * 30}:abc:00000000", "1:a b:00000000"]
+)
 def test_an_invalid_token_is_refused_before_any_read(token, clock):
     store = FaultyStore(MemoryStore("test"))
     with pytest.raises(ValueError, match="is not the token"):
-        resolve_commit(DeltaLog(store, FOLDER, clock), token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 0)
+        resolve_commit(
+            DeltaLog(store, FOLDER, clock),
+            token,
+            lambda _: Draft(CommitInfo("x", 0, "FENCE"), []),
+            0,
+        )
     assert not store.operations
 
 
@@ -375,7 +404,9 @@ def test_the_token_of_one_log_says_nothing_about_another(clock):
         commit(log, 1, timeout=1)
     other = DeltaLog(store.inner, "topics/other/", clock)
     with pytest.raises(ValueError, match="another topic"):
-        resolve_commit(other, caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 0)
+        resolve_commit(
+            other, caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 0
+        )
 
 
 @pytest.mark.fault("W1")
@@ -388,11 +419,14 @@ def test_a_foreign_entry_stops_the_writer(clock):
         commit(log, 2)
 
 
-# --- slots that log clean-up has re-opened ---------------------------------------------------------------------------
+# --- slots that log clean-up has re-opened
+# ---------------------------------------------------------------------------
 
 
 def cleaned_log(store: Store, clock: ManualClock, entries: int) -> DeltaLog:
-    """A writer positioned after the first entry of a log whose first entries were then cleaned up."""
+    """A writer positioned after the first entry of a log whose first entries were then cleaned
+    up.
+    """
     paused = opened(store, clock)
     commit(paused, 0)
     other = opened(store, clock)
@@ -402,7 +436,9 @@ def cleaned_log(store: Store, clock: ManualClock, entries: int) -> DeltaLog:
 
 
 def clean_up(store: Store, below: int) -> None:
-    """What maintenance does: the marker first, then the entries go. A checkpoint keeps what they said."""
+    """What maintenance does: the marker first, then the entries go. A checkpoint keeps what they
+    said.
+    """
     store.create(log_start_marker(FOLDER, below), b"")
     for version in range(below):
         store.delete(log_entry(FOLDER + "_delta_log/", version))
@@ -419,13 +455,28 @@ def checkpoint_of(store: Store, version: int, app_version: int) -> None:
                 "writerFeatures": ["deltaq", "domainMetadata"],
             }
         },
-        {"metaData": {"id": "x", "schemaString": "{}", "partitionColumns": [], "configuration": [], "createdTime": 0}},
+        {
+            "metaData": {
+                "id": "x",
+                "schemaString": "{}",
+                "partitionColumns": [],
+                "configuration": [],
+                "createdTime": 0,
+            }
+        },
         {"txn": {"appId": "app", "version": app_version, "lastUpdated": None}},
     ]
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist([dict.fromkeys(("protocol", "metaData", "txn")) | row for row in rows]), sink)
+    pq.write_table(
+        pa.Table.from_pylist(
+            [dict.fromkeys(("protocol", "metaData", "txn")) | row for row in rows]
+        ),
+        sink,
+    )
     store.put(f"{FOLDER}_delta_log/{version:020d}.checkpoint.parquet", sink.getvalue().to_pybytes())
-    store.put(f"{FOLDER}_delta_log/_last_checkpoint", json.dumps({"version": version, "size": 3}).encode())
+    store.put(
+        f"{FOLDER}_delta_log/_last_checkpoint", json.dumps({"version": version, "size": 3}).encode()
+    )
 
 
 @pytest.mark.fault("C2", "C4")
@@ -462,15 +513,21 @@ def test_a_reader_whose_position_was_cleaned_up_gets_an_error(clock, how):
 
 
 def ghost(store: Store, clock: ManualClock, version: int) -> None:
-    """What a writer that was paused leaves in a slot that clean-up has re-opened: an entry that does not count."""
+    """What a writer that was paused leaves in a slot that clean-up has re-opened: an entry that
+    does not count.
+    """
     info = CommitInfo(clock.unique_id(), 0, "GHOST")
     store.create(log_entry(FOLDER + "_delta_log/", version), encode_entry(info, [Txn("app", 666)]))
 
 
 class Interrupted(FaultyStore):
-    """The process stands still just before it sends the `nth` `operation` on `key`; meanwhile the world goes on."""
+    """The process stands still just before it sends the `nth` `operation` on `key`; meanwhile the
+    world goes on.
+    """
 
-    def __init__(self, inner: Store, operation: str, key: str, meanwhile: Callable[[], None], nth: int = 1) -> None:
+    def __init__(
+        self, inner: Store, operation: str, key: str, meanwhile: Callable[[], None], nth: int = 1
+    ) -> None:
         super().__init__(inner)
         self._at = operation, key
         self._meanwhile = meanwhile
@@ -496,12 +553,15 @@ class Interrupted(FaultyStore):
 
 
 class Suspended(FaultyStore):
-    """A remote store. The process stands still once that has done the `nth` `operation` on `key`, before it has its
-    answer."""
+    """A remote store. The process stands still once that has done the `nth` `operation` on `key`,
+    before it has its answer.
+    """
 
     is_remote = True
 
-    def __init__(self, inner: Store, operation: str, key: str, meanwhile: Callable[[], None], nth: int = 1) -> None:
+    def __init__(
+        self, inner: Store, operation: str, key: str, meanwhile: Callable[[], None], nth: int = 1
+    ) -> None:
         super().__init__(inner)
         self._at = operation, key
         self._meanwhile = meanwhile
@@ -643,8 +703,8 @@ def test_a_slot_taken_by_another_writer_does_not_prove_the_next_one_valid(clock)
     assert committed.entry.version == 6
 
 
-# A proof counts from before the look. In these tests a look takes 25 s, and 10 s after its end the slot is used that it
-# was about: a proof that counted from its end would be believed.
+# A proof counts from before the look. In these tests a look takes 25 s, and 10 s after its end the
+# slot is used that it was about: a proof that counted from its end would be believed.
 
 LOOK_S, REST_S = HEAD_PROOF_S - 5, 10.0
 
@@ -669,7 +729,9 @@ def test_a_read_proves_the_log_start_only_up_to_its_begin(clock, how, what):
         paused.entries.store = Suspended(store, "get", slot(1), lambda: clock.advance(LOOK_S))
     else:
         clock.advance(HEAD_PROOF_S + 1)
-        paused.entries.store = Suspended(store, "list", log_start_folder(FOLDER), lambda: clock.advance(LOOK_S))
+        paused.entries.store = Suspended(
+            store, "list", log_start_folder(FOLDER), lambda: clock.advance(LOOK_S)
+        )
     assert not GOING_ON[how](paused), "nothing is there yet"
     others_go_on(store, clock)
     ghost(store, clock, 1)
@@ -690,7 +752,9 @@ def test_an_empty_slot_proves_the_log_start_only_up_to_the_create(clock):
 
     refusing = FaultyStore(store, Rule("create", slot(1), Fault.error_before()))
     looking = Suspended(refusing, "get", slot(1), meanwhile)
-    paused.entries.store = Suspended(looking, "create", slot(1), lambda: clock.advance(REST_S), nth=2)
+    paused.entries.store = Suspended(
+        looking, "create", slot(1), lambda: clock.advance(REST_S), nth=2
+    )
     assert commit(paused, 100).entry.version == 6
 
 
@@ -704,7 +768,9 @@ def test_a_writers_own_entry_proves_the_log_start_only_up_to_its_first_create(cl
         paused.entries.store = Suspended(store, "create", slot(1), lambda: clock.advance(LOOK_S))
     else:
         lossy = FaultyStore(
-            store, Rule("create", slot(1), Fault.error_after()), Rule("get", slot(1), Fault.error_before())
+            store,
+            Rule("create", slot(1), Fault.error_after()),
+            Rule("get", slot(1), Fault.error_before()),
         )
         paused.entries.store = Suspended(lossy, "get", slot(1), lambda: clock.advance(LOOK_S))
     assert commit(paused, 1).entry.version == 1
@@ -733,7 +799,9 @@ def test_a_commit_that_may_stand_in_a_cleaned_up_slot_does_not_fail_for_certain(
             return Draft(info, actions)
         raise errors.Fenced("removed from the group")
 
-    with pytest.raises(errors.OutcomeUnknown, match=r"may have been in .* removed from the group") as caught:
+    with pytest.raises(
+        errors.OutcomeUnknown, match=r"may have been in .* removed from the group"
+    ) as caught:
         paused.commit(write, clock.monotonic() + 60)
     assert caught.value.token == paused.token(1, info.txn_id)
     with pytest.raises(errors.Fenced):  # nothing of the next commit was sent
@@ -757,7 +825,11 @@ def test_an_outcome_is_not_resolved_by_an_entry_in_a_cleaned_up_slot(clock, star
     late = opened(store.inner, clock)
     resolved: list[object] = []
     with nullcontext() if is_believed else pytest.raises(errors.OutcomeUnknown, match="cleaned up"):
-        resolved.append(resolve_commit(late, caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 1e9))
+        resolved.append(
+            resolve_commit(
+                late, caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 1e9
+            )
+        )
     assert len(resolved) == is_believed
 
 
@@ -796,7 +868,9 @@ def test_a_writer_does_not_commit_after_a_snapshot_with_unverified_log_start(clo
 
 
 def test_concurrently_read_entries_after_an_empty_slot_are_ignored(clock):
-    """The empty one was looked at a moment earlier, and what was being written there has come since."""
+    """The empty one was looked at a moment earlier, and what was being written there has come
+    since.
+    """
     store = FaultyStore(MemoryStore("test"), Rule("get", slot(2), Fault.missing()))
     writer = opened(store.inner, clock)
     commit(writer, 0)
@@ -825,9 +899,13 @@ def test_a_writer_that_follows_the_log_reads_no_log_start_markers(clock):
 
 @pytest.mark.fault("S2")
 def test_a_store_that_ignores_the_create_condition_is_refused_by_name(clock):
-    store = FaultyStore(MemoryStore("test"), Rule("create", "*", Fault.ignored_condition(), times=None))
+    store = FaultyStore(
+        MemoryStore("test"), Rule("create", "*", Fault.ignored_condition(), times=None)
+    )
     with pytest.raises(errors.UnsafeStore, match=r"memory://.*ignores create-if-absent"):
         commit(DeltaLog(store, FOLDER, clock), 1)
     assert values(store.inner) == []
     assert store.struck["ignored_condition"] == 2
-    assert store.effects[Effect.CONDITION_IGNORED] == 1, "the second create of the probe replaced the first"
+    assert store.effects[Effect.CONDITION_IGNORED] == 1, (
+        "the second create of the probe replaced the first"
+    )

@@ -1,4 +1,6 @@
-"""An append whose process stood still with the commit in hand, while maintenance moved files and cleaned the log."""
+"""An append whose process stood still with the commit in hand, while maintenance moved files and
+cleaned the log.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class SleepingStore(FaultyStore):
     As over a network, the store does not look at the entry before.
     """
 
-    def __init__(self, inner: Store, key: str, *, created: bool, meanwhile: Callable[[], None]) -> None:
+    def __init__(
+        self, inner: Store, key: str, *, created: bool, meanwhile: Callable[[], None]
+    ) -> None:
         super().__init__(inner)
         self._key = key
         self._created = created
@@ -52,7 +56,9 @@ def topic() -> WrittenTopic:
 
 
 def others_go_on(topic: WrittenTopic, merge_files: int) -> None:
-    """Four more entries at least, some merges, and a log that begins behind the slot that was aimed at."""
+    """Four more entries at least, some merges, and a log that begins behind the slot that was aimed
+    at.
+    """
     for number in range(4):
         topic.append(Row(b"other %d" % number))
     maintenance = topic.maintenance(
@@ -62,17 +68,26 @@ def others_go_on(topic: WrittenTopic, merge_files: int) -> None:
     assert isinstance(topic.clock, ManualClock)
     topic.clock.advance(61)
     maintenance.run()
-    assert not any(entry.key.endswith("2.json") for entry in topic.store.list(f"{topic.log.folder}_delta_log/"))
+    assert not any(
+        entry.key.endswith("2.json") for entry in topic.store.list(f"{topic.log.folder}_delta_log/")
+    )
 
 
-def appended(topic: WrittenTopic, *segments: PendingSegment, created: bool, meanwhile: Callable[[], None]) -> list[int]:
+def appended(
+    topic: WrittenTopic, *segments: PendingSegment, created: bool, meanwhile: Callable[[], None]
+) -> list[int]:
     """Commit into slot 2, and sleep over it; the first offsets of what was committed."""
     store = SleepingStore(
-        topic.store, log_entry(f"{topic.log.folder}_delta_log/", 2), created=created, meanwhile=meanwhile
+        topic.store,
+        log_entry(f"{topic.log.folder}_delta_log/", 2),
+        created=created,
+        meanwhile=meanwhile,
     )
     log = TopicLog(store, "t", topic.clock)
     log.load()
-    done = log.append(lambda: segments, topic.log.live_head.topic_id, topic.clock.monotonic() + 3600)
+    done = log.append(
+        lambda: segments, topic.log.live_head.topic_id, topic.clock.monotonic() + 3600
+    )
     assert isinstance(done, Appended)
     return [file.batches[0].base_offset for file in done.files]
 
@@ -92,7 +107,9 @@ def test_a_merged_append_whose_entry_was_cleaned_up_is_not_repeated(topic):
 @pytest.mark.fault("M7", "C4")
 def test_an_append_into_a_reopened_slot_is_repeated_if_others_have_its_offsets(topic):
     mine = topic.upload(Row(b"mine"))
-    assert appended(topic, mine, created=False, meanwhile=lambda: others_go_on(topic, NOTHING_MERGED)) == [5]
+    assert appended(
+        topic, mine, created=False, meanwhile=lambda: others_go_on(topic, NOTHING_MERGED)
+    ) == [5]
     assert values(topic).count(b"mine") == 1
 
 

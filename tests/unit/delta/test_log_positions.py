@@ -51,12 +51,16 @@ def test_a_repeatedly_copied_position_equals_a_loaded_one(topic: WrittenTopic) -
         assert list(follower.index.batches(0)) == list(loaded.index.batches(0))
 
 
-def test_copying_a_position_parses_nothing_again(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copying_a_position_parses_nothing_again(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(3):
         topic.append(Row(b"%d" % number))
     topic.log.catch_up()
     follower = position(topic)
-    monkeypatch.setattr("deltaq.topics.view.data_file", lambda *_: pytest.fail("a file was looked at again"))
+    monkeypatch.setattr(
+        "deltaq.topics.view.data_file", lambda *_: pytest.fail("a file was looked at again")
+    )
     follower.adopt(topic.log)
     assert len(follower.index.files) == 3
 
@@ -79,7 +83,9 @@ def test_a_position_without_an_index_gives_none_to_another(topic: WrittenTopic) 
         position(topic).adopt(TopicLog(topic.store, "t", topic.clock))
 
 
-def test_maintenance_pauses_after_each_entry_that_it_reads_and_can_be_stopped(topic: WrittenTopic) -> None:
+def test_maintenance_pauses_after_each_entry_that_it_reads_and_can_be_stopped(
+    topic: WrittenTopic,
+) -> None:
     seen: list[int] = []
 
     class Noting(Throttle):
@@ -127,7 +133,9 @@ class Growing(FaultyStore):
 
 
 @pytest.mark.parametrize("lost", [None, 14])
-@pytest.mark.parametrize("checkpoint", [8, 12], ids=["entries behind the checkpoint", "none behind it"])
+@pytest.mark.parametrize(
+    "checkpoint", [8, 12], ids=["entries behind the checkpoint", "none behind it"]
+)
 def test_a_gap_in_entries_written_during_a_load_is_found(
     topic: WrittenTopic, checkpoint: int, lost: int | None
 ) -> None:
@@ -165,7 +173,9 @@ def test_entries_after_an_unreadable_checkpoint_do_not_prove_those_after_an_olde
 
 
 @pytest.mark.parametrize("damaged", ["the checkpoint", "the pointer"])
-def test_a_remote_log_without_its_first_entries_is_read_from_any_checkpoint(topic: WrittenTopic, damaged: str) -> None:
+def test_a_remote_log_without_its_first_entries_is_read_from_any_checkpoint(
+    topic: WrittenTopic, damaged: str
+) -> None:
     for number in range(8):
         topic.append(Row(b"%d" % number))
         if topic.log.version in {4, 8}:
@@ -173,7 +183,10 @@ def test_a_remote_log_without_its_first_entries_is_read_from_any_checkpoint(topi
     for version in range(4):
         topic.store.delete(log_entry(topic_log("t"), version))
     is_pointer = damaged == "the pointer"
-    topic.store.put(last_checkpoint(topic_log("t")) if is_pointer else checkpoint_file(topic_log("t"), 8), b"damaged")
+    topic.store.put(
+        last_checkpoint(topic_log("t")) if is_pointer else checkpoint_file(topic_log("t"), 8),
+        b"damaged",
+    )
     log = MaintenanceLog(Remote(topic.store), "t", topic.clock)
     assert log.load()
     assert (log.version, log.index.files) == (8, topic.log.index.files)
@@ -190,7 +203,8 @@ def test_an_entry_that_is_listed_but_not_found_is_read_again(topic: WrittenTopic
     assert (log.version, log.index.files) == (6, topic.log.index.files)
 
 
-# --- beside a writer -------------------------------------------------------------------------------------------------
+# --- beside a writer
+# -------------------------------------------------------------------------------------------------
 
 
 class Counted(FaultyStore):
@@ -224,7 +238,9 @@ def beside(topic: WrittenTopic, store: Store) -> MaintenanceLog:
     return MaintenanceLog(store, "t", topic.clock, client_id="maintenance", beside=shared)
 
 
-def test_entries_known_to_the_writer_are_not_read_again(topic: WrittenTopic, store: Counted) -> None:
+def test_entries_known_to_the_writer_are_not_read_again(
+    topic: WrittenTopic, store: Counted
+) -> None:
     log = beside(topic, store)
     for number in range(10):
         topic.append(Row(b"%d" % number))
@@ -248,12 +264,18 @@ def test_a_rewrite_beside_a_writer_causes_no_lost_race(topic: WrittenTopic, stor
         log.catch_up()
         store.read.clear()
         work = Rewriter(store, log, topic.clock)
-        finish(work.rewrite(FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30))))
+        finish(
+            work.rewrite(
+                FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30))
+            )
+        )
         assert log.version == topic.log.version
         assert len(topic.files) == 1
     assert len(store.tried) == len(set(store.tried)) == topic.log.version
     assert store.read == [], "neither had to read what the other one wrote"
-    assert [value for *_, value, _ in seen_by_consumers(topic.store)] == [b"%d" % number for number in range(20)]
+    assert [value for *_, value, _ in seen_by_consumers(topic.store)] == [
+        b"%d" % number for number in range(20)
+    ]
     assert topic.fresh_log().index.files == log.index.files
 
 
@@ -283,7 +305,9 @@ def test_a_stale_plan_is_refused_and_leaves_nothing(topic: WrittenTopic) -> None
     assert topic.stored() - {file.path for file in plan.inputs} == topic.live()
 
 
-def test_maintenance_beside_an_idle_writer_covers_the_entries_of_others(topic: WrittenTopic, store: Counted) -> None:
+def test_maintenance_beside_an_idle_writer_covers_the_entries_of_others(
+    topic: WrittenTopic, store: Counted
+) -> None:
     resting = MaintenanceLog(store, "t", topic.clock)
     resting.load()
     for number in range(8):
@@ -291,11 +315,15 @@ def test_maintenance_beside_an_idle_writer_covers_the_entries_of_others(topic: W
     shared = SharedTopicLog(resting, topic.clock)
     work = TopicPass(store, "t", topic.clock, SMALL, Throttle(topic.clock), beside=shared)
     assert work.run()["files merged"] == 8
-    assert resting.version == topic.fresh_log().version, "its writer knows what was committed in its turn"
+    assert resting.version == topic.fresh_log().version, (
+        "its writer knows what was committed in its turn"
+    )
     topic.log.catch_up()
     topic.log = resting
     topic.append(Row(b"from the one that rested"))
-    assert [value for *_, value, _ in seen_by_consumers(topic.store)][-1] == b"from the one that rested"
+    assert [value for *_, value, _ in seen_by_consumers(topic.store)][
+        -1
+    ] == b"from the one that rested"
 
 
 @pytest.mark.parametrize("why", ["never loaded", "not loaded whole"])
@@ -318,7 +346,9 @@ def test_an_unloaded_writer_is_loaded_by_its_maintenance(topic: WrittenTopic, wh
 def test_shared_files_of_a_writer_stay_known_after_a_commit_of_lagging_maintenance(
     topic: WrittenTopic,
 ) -> None:
-    """A position loaded from a checkpoint has not seen earlier shared files. The writer has, and must keep them."""
+    """A position loaded from a checkpoint has not seen earlier shared files. The writer has, and
+    must keep them.
+    """
     resting = TopicLog(topic.store, "t", topic.clock, indexed=True)
     resting.load()
     shared = replace(topic.upload(Row(b"on its way")), as_of=resting.version)
@@ -334,7 +364,9 @@ def test_shared_files_of_a_writer_stay_known_after_a_commit_of_lagging_maintenan
 
 
 class Writing(Throttle):
-    """While maintenance pauses, the writer commits so many times, as long as there are rounds left."""
+    """While maintenance pauses, the writer commits so many times, as long as there are rounds
+    left.
+    """
 
     def __init__(self, topic: WrittenTopic, commits: int, rounds: int) -> None:
         super().__init__(topic.clock)
@@ -350,8 +382,13 @@ class Writing(Throttle):
 
 def merges(topic: WrittenTopic) -> list[int]:
     """How many files each merge has taken, in the order of the log."""
-    entries = [entry.key for entry in topic.store.list(topic_log("t")) if entry.key.endswith(".json")]
-    taken = [sum(line.startswith(b'{"remove"') for line in topic.store.get(key).splitlines()) for key in entries]
+    entries = [
+        entry.key for entry in topic.store.list(topic_log("t")) if entry.key.endswith(".json")
+    ]
+    taken = [
+        sum(line.startswith(b'{"remove"') for line in topic.store.get(key).splitlines())
+        for key in entries
+    ]
     return [count for count in taken if count]
 
 
@@ -359,16 +396,22 @@ def test_files_added_during_a_large_merge_are_merged_before_it_ends(topic: Writt
     for number in range(8):
         topic.append(Row(b"%d" % number))
     shared = SharedTopicLog(topic.log, topic.clock)
-    work = TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, NEW_VERSIONS, 1), beside=shared)
+    work = TopicPass(
+        topic.store, "t", topic.clock, SMALL, Writing(topic, NEW_VERSIONS, 1), beside=shared
+    )
     work.run()
     assert merges(topic)[:2] == [NEW_VERSIONS, 8]
     seen = seen_by_consumers(topic.store)
     assert [offset for _, offset, *_ in seen] == list(range(8 + NEW_VERSIONS))
-    assert [value for *_, value, _ in seen] == [b"%d" % n for n in range(8)] + [b"new"] * NEW_VERSIONS
+    assert [value for *_, value, _ in seen] == [b"%d" % n for n in range(8)] + [
+        b"new"
+    ] * NEW_VERSIONS
 
 
 @pytest.mark.slow
-def test_a_busy_writer_does_not_starve_a_merge(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_writer_does_not_starve_a_merge(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("deltaq.maintenance.work_queue.NEW_VERSIONS", 8)
     for number in range(8):
         topic.append(Row(b"%d" % number, partition=0))
@@ -393,8 +436,12 @@ def test_a_long_merge_is_interrupted_repeatedly_but_has_half_of_the_time(
     TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, 1, 150), beside=shared).run()
     small = merges(topic)[: merges(topic).index(60)]
     assert 2 <= len(small) <= 3, "each takes what came meanwhile, and that is more each time"
-    assert 4 <= small[0] <= 12, "as soon as there are so many, but for what came while the long one was planned"
-    assert "was not made" not in caplog.text, "a small merge is not interrupted by one of the same files"
+    assert 4 <= small[0] <= 12, (
+        "as soon as there are so many, but for what came while the long one was planned"
+    )
+    assert "was not made" not in caplog.text, (
+        "a small merge is not interrupted by one of the same files"
+    )
     assert len(seen_by_consumers(topic.store)) == 60 + 150
 
 
@@ -420,7 +467,9 @@ def test_files_added_during_a_long_listing_are_merged_before_it_ends(
 
 
 @pytest.mark.parametrize("operation", ["put", "get"], ids=["its file", "its look at the log"])
-def test_a_failed_small_merge_does_not_end_the_interrupted_large_one(topic: WrittenTopic, operation: str) -> None:
+def test_a_failed_small_merge_does_not_end_the_interrupted_large_one(
+    topic: WrittenTopic, operation: str
+) -> None:
     store = FaultyStore(topic.store)
     for number in range(8):
         topic.append(Row(b"%d" % number))
@@ -428,7 +477,9 @@ def test_a_failed_small_merge_does_not_end_the_interrupted_large_one(topic: Writ
     throttle = Writing(topic, NEW_VERSIONS, 1)
     work = TopicPass(store, "t", topic.clock, SMALL, throttle, beside=shared)
     newest = topic.log.version + NEW_VERSIONS
-    key = {"put": "topics/*.parquet", "get": f"topics/t/_delta_log/{newest + 1:020d}.json"}[operation]
+    key = {"put": "topics/*.parquet", "get": f"topics/t/_delta_log/{newest + 1:020d}.json"}[
+        operation
+    ]
     store.add(Rule(operation, key, Fault.error_before(), times=1))
     work.run(checkpoint=False)
     assert store.effects[Effect.ERROR_BEFORE] == 1
@@ -437,7 +488,9 @@ def test_a_failed_small_merge_does_not_end_the_interrupted_large_one(topic: Writ
 
 
 class Meddling(Writing):
-    """Once the writer has committed, something happens to its new files at the next pause, in the merge of them."""
+    """Once the writer has committed, something happens to its new files at the next pause, in the
+    merge of them.
+    """
 
     def __init__(self, topic: WrittenTopic, meddle: Callable[[list[DataFile]], object]) -> None:
         super().__init__(topic, NEW_VERSIONS, 1)
@@ -452,7 +505,9 @@ class Meddling(Writing):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["stale plan", "a file is gone"])
-def test_a_small_merge_with_stale_plan_does_not_end_the_interrupted_large_one(topic: WrittenTopic, how: str) -> None:
+def test_a_small_merge_with_stale_plan_does_not_end_the_interrupted_large_one(
+    topic: WrittenTopic, how: str
+) -> None:
     store = FaultyStore(topic.store)
     for number in range(8):
         topic.append(Row(b"%d" % number))
@@ -470,9 +525,9 @@ def test_a_small_merge_with_stale_plan_does_not_end_the_interrupted_large_one(to
     work = TopicPass(store, "t", topic.clock, SMALL, throttle, beside=shared)
     work.run(checkpoint=False)
     assert merges(topic)[:2] == ([NEW_VERSIONS, 8] if how == "stale plan" else [8, NEW_VERSIONS])
-    assert [value for *_, value, _ in seen_by_consumers(topic.store)] == [b"%d" % n for n in range(8)] + (
-        [b"new"] * NEW_VERSIONS
-    )
+    assert [value for *_, value, _ in seen_by_consumers(topic.store)] == [
+        b"%d" % n for n in range(8)
+    ] + ([b"new"] * NEW_VERSIONS)
     assert topic.stored() >= topic.live()
 
 
@@ -528,7 +583,9 @@ def test_rows_of_expired_or_merged_files_leave_the_row_cache(topic: WrittenTopic
     shared = SharedTopicLog(topic.log, topic.clock)
     kept = topic.row_cache
     assert all(kept.rows(file.path) is not None for file in [*files, newest])
-    work = TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), row_cache=kept, beside=shared)
+    work = TopicPass(
+        topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), row_cache=kept, beside=shared
+    )
     work.run(checkpoint=False)
     assert [file for file in [*files, newest] if kept.rows(file.path) is not None] == [newest]
     work.run()  # by now little is written

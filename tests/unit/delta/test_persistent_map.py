@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from deltaq.delta.persistent_map import BUCKETS, ONE_PART_KEYS, PersistentMap
 
 KEYS = st.integers(0, 2 * ONE_PART_KEYS).map(str)
-STEPS = st.lists(st.tuples(st.sampled_from(["put", "pop", "copy", "new owner"]), KEYS, st.integers()), max_size=400)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["put", "pop", "copy", "new owner"]), KEYS, st.integers()),
+    max_size=400,
+)
 
 
 def filled(size: int) -> PersistentMap[int]:
@@ -35,9 +38,14 @@ def test_a_map_and_its_copies_are_as_a_dict_was(size, steps):
             owner = object()
     for found, expected in [(changed, model), *copies]:
         assert list(found.items()) == list(expected.items())
-        assert (list(found), list(found.values()), len(found)) == (list(expected), [*expected.values()], len(expected))
+        assert (list(found), list(found.values()), len(found)) == (
+            list(expected),
+            [*expected.values()],
+            len(expected),
+        )
         assert all(
-            (key in found, found.get(key)) == (key in expected, expected.get(key)) for key in map(str, range(200))
+            (key in found, found.get(key)) == (key in expected, expected.get(key))
+            for key in map(str, range(200))
         )
 
 

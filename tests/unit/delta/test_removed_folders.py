@@ -1,4 +1,6 @@
-"""A folder that is removed or replaced under live clients: nothing is acknowledged into an unreadable log."""
+"""A folder that is removed or replaced under live clients: nothing is acknowledged into an
+unreadable log.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from deltaq import Consumer, KafkaError, KafkaException, OutcomeUnknown, Producer, TopicPartition, names
+from deltaq import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    Producer,
+    TopicPartition,
+    names,
+)
 from deltaq.delta.actions import CommitInfo, Txn
 from deltaq.delta.log import DeltaLog, Draft
 from deltaq.delta.resolve import resolve_commit
@@ -31,7 +41,10 @@ def commit(log: DeltaLog, value: int) -> int:
     token = uuid.uuid4().hex
 
     def write(state: TableState) -> Draft:
-        return Draft(CommitInfo(token, 0, "TEST"), [*([PROTOCOL] if state.version < 0 else []), Txn("app", value)])
+        return Draft(
+            CommitInfo(token, 0, "TEST"),
+            [*([PROTOCOL] if state.version < 0 else []), Txn("app", value)],
+        )
 
     return log.commit(write, log.clock.monotonic() + 60).entry.version
 
@@ -75,17 +88,24 @@ REMOVALS: dict[str, Callable[[Path], object]] = {
 
 
 def entries(root: Path) -> dict[str, bytes]:
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*.json"))
+    }
 
 
 @pytest.mark.fault("B5", "W5")
 @pytest.mark.parametrize("removed", REMOVALS)
-def test_a_commit_into_a_log_that_was_removed_or_replaced_fails_and_writes_nothing(tmp_path: Path, removed: str):
+def test_a_commit_into_a_log_that_was_removed_or_replaced_fails_and_writes_nothing(
+    tmp_path: Path, removed: str
+):
     store = LocalStore(str(tmp_path / "root"))
     log = opened(store, 4)
     REMOVALS[removed](tmp_path / "root")
     before = entries(tmp_path)
-    with pytest.raises(Corrupt, match=r"removed or replaced while .* AdminClient\.delete_topics or Topic\.delete"):
+    with pytest.raises(
+        Corrupt, match=r"removed or replaced while .* AdminClient\.delete_topics or Topic\.delete"
+    ):
         commit(log, 4)
     assert entries(tmp_path) == before
     assert commit(log, 5) == commit(opened(store), 6) - 1, "it begins anew with what is there"
@@ -128,8 +148,12 @@ def test_log_clean_up_below_a_writers_position_is_not_taken_for_a_removal(tmp_pa
 
 
 @pytest.mark.fault("P5", "B5")
-@pytest.mark.parametrize("removed", [kind for kind in REMOVALS if kind != "the topic, made anew and longer"])
-def test_a_commit_whose_log_is_removed_before_its_answer_is_unknown_and_then_resolved(tmp_path: Path, removed: str):
+@pytest.mark.parametrize(
+    "removed", [kind for kind in REMOVALS if kind != "the topic, made anew and longer"]
+)
+def test_a_commit_whose_log_is_removed_before_its_answer_is_unknown_and_then_resolved(
+    tmp_path: Path, removed: str
+):
     class Removing(LocalStore):
         def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
             super().create(key, data, after)
@@ -146,7 +170,8 @@ def test_a_commit_whose_log_is_removed_before_its_answer_is_unknown_and_then_res
     late = DeltaLog(LocalStore(str(tmp_path / "root")), FOLDER, resolver.clock)
     if "entr" in removed:
         with pytest.raises(OutcomeUnknown, match="missing"):
-            resolve_commit(late, caught.value.token, nothing, float("inf"))  # a log with a gap says nothing
+            # A log with a gap says nothing.
+            resolve_commit(late, caught.value.token, nothing, float("inf"))
     else:
         assert resolve_commit(late, caught.value.token, nothing, float("inf")) is None
 
@@ -233,7 +258,8 @@ def test_on_a_remote_store_the_previous_entry_is_checked_every_thirty_seconds():
     assert store.operations["get_range"] - looks == 6
 
 
-# --- clients ---------------------------------------------------------------------------------------------------------
+# --- clients
+# --------------------------------------------------------------------------------------------------
 
 
 CLIENT_REMOVALS = {"the topic": "topics/t", "the log": "topics/t/_delta_log", "the root": ""}
@@ -241,7 +267,9 @@ CLIENT_REMOVALS = {"the topic": "topics/t", "the log": "topics/t/_delta_log", "t
 
 @pytest.mark.fault("B5", "W5")
 @pytest.mark.parametrize("removed", CLIENT_REMOVALS)
-def test_a_producer_whose_topic_is_removed_acknowledges_nothing_until_there_is_a_new_one(tmp_path: Path, removed: str):
+def test_a_producer_whose_topic_is_removed_acknowledges_nothing_until_there_is_a_new_one(
+    tmp_path: Path, removed: str
+):
     reports: list[tuple[KafkaError | None, bytes]] = []
     root = tmp_path / "root"
     with Producer(

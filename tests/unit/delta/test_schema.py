@@ -40,8 +40,14 @@ TYPES = st.recursive(
     st.sampled_from(PRIMITIVES),
     lambda inner: st.one_of(
         _fields(inner).map(pa.struct),
-        st.builds(lambda kind, null: pa.list_(pa.field("element", kind, null)), inner, st.booleans()),
-        st.builds(lambda kind, null: pa.map_(pa.string(), pa.field("value", kind, null)), inner, st.booleans()),
+        st.builds(
+            lambda kind, null: pa.list_(pa.field("element", kind, null)), inner, st.booleans()
+        ),
+        st.builds(
+            lambda kind, null: pa.map_(pa.string(), pa.field("value", kind, null)),
+            inner,
+            st.booleans(),
+        ),
     ),
     max_leaves=8,
 )
@@ -67,8 +73,13 @@ def test_a_schema_written_by_delta_rs_is_read(schema: pa.Schema) -> None:
 
 
 def test_every_type_is_written_by_its_name_in_the_protocol() -> None:
-    written = json.loads(delta_schema(pa.schema([pa.field(f"c{i}", kind) for i, kind in enumerate(PRIMITIVES)])))
-    names = "boolean byte short integer long float double string binary date timestamp decimal(1,0) decimal(38,38)"
+    written = json.loads(
+        delta_schema(pa.schema([pa.field(f"c{i}", kind) for i, kind in enumerate(PRIMITIVES)]))
+    )
+    names = (
+        "boolean byte short integer long float double string binary date timestamp decimal(1,0) "
+        "decimal(38,38)"
+    )
     assert [field["type"] for field in written["fields"]] == names.split()
 
 
@@ -80,7 +91,10 @@ def test_nested_types_say_whether_they_hold_nulls() -> None:
             pa.field("m", pa.map_(pa.string(), pa.float64()), metadata={"comment": "why"}),
         ]
     )
-    struct = {"type": "struct", "fields": [{"name": "x", "type": "byte", "nullable": False, "metadata": {}}]}
+    struct = {
+        "type": "struct",
+        "fields": [{"name": "x", "type": "byte", "nullable": False, "metadata": {}}],
+    }
     assert json.loads(delta_schema(schema)) == {
         "type": "struct",
         "fields": [
@@ -92,7 +106,12 @@ def test_nested_types_say_whether_they_hold_nulls() -> None:
             },
             {
                 "name": "m",
-                "type": {"type": "map", "keyType": "string", "valueType": "double", "valueContainsNull": True},
+                "type": {
+                    "type": "map",
+                    "keyType": "string",
+                    "valueType": "double",
+                    "valueContainsNull": True,
+                },
                 "nullable": True,
                 "metadata": {"comment": "why"},
             },
@@ -168,10 +187,14 @@ def test_an_invalid_schema_raises_value_error(schema: str) -> None:
 
 
 def test_non_text_metadata_is_kept_as_json() -> None:
-    schema = json.dumps({"type": "struct", "fields": [FIELD | {"metadata": {"id": 7, "name": "x"}}]})
+    schema = json.dumps(
+        {"type": "struct", "fields": [FIELD | {"metadata": {"id": 7, "name": "x"}}]}
+    )
     assert arrow_schema(schema).field("a").metadata == {b"id": b"7", b"name": b"x"}
 
 
 def test_metadata_may_be_missing() -> None:
-    schema = json.dumps({"type": "struct", "fields": [{k: v for k, v in FIELD.items() if k != "metadata"}]})
+    schema = json.dumps(
+        {"type": "struct", "fields": [{k: v for k, v in FIELD.items() if k != "metadata"}]}
+    )
     assert arrow_schema(schema) == pa.schema([("a", pa.int64())])

@@ -49,10 +49,13 @@ def commit(log: GroupLog, names: list[str], number: int, offset: int) -> None:
 
 
 class Members:
-    """Members that commit again as soon as their commit has ended, each on a machine of its own. Those in `stops` end
-    early: so many seconds after `WARM_UP_S`."""
+    """Members that commit again as soon as their commit has ended, each on a machine of its own.
+    Those in `stops` end early: so many seconds after `WARM_UP_S`.
+    """
 
-    def __init__(self, world: World, count: int, stops: Mapping[int, float] = MappingProxyType({})) -> None:
+    def __init__(
+        self, world: World, count: int, stops: Mapping[int, float] = MappingProxyType({})
+    ) -> None:
         self.world = world
         self.names = [f"m{number}" for number in range(count)]
         self.machines = [world.machine(name) for name in self.names]
@@ -66,7 +69,9 @@ class Members:
     def run(self) -> list[int]:
         """The commits of each member while all others commit, after `WARM_UP_S`."""
         self.world.run(self._all)
-        return [self.counts[number] for number in range(len(self.names)) if number not in self.stops]
+        return [
+            self.counts[number] for number in range(len(self.names)) if number not in self.stops
+        ]
 
     def _all(self) -> None:
         join_all(GroupLog(self.machines[0].store, "g", self.machines[0].clock), self.names)
@@ -140,7 +145,9 @@ def test_a_lone_member_reads_once_and_creates_once():
 
 def learn(turns: CommitTurns, version: int, member_id: str, rest_ms: int | None = 0) -> None:
     rest = {} if rest_ms is None else {REST_PARAMETER: str(rest_ms)}
-    info = CommitInfo(f"txn-{version}", 0, "COMMIT OFFSETS", parameters={"member": member_id, **rest})
+    info = CommitInfo(
+        f"txn-{version}", 0, "COMMIT OFFSETS", parameters={"member": member_id, **rest}
+    )
     turns.advancing(Entry(version, info, ()), "path")
 
 
@@ -208,9 +215,14 @@ def test_only_commits_to_an_object_store_say_how_long_their_member_rested(tmp_pa
             for offset in range(2):
                 commit(log, ["m0"], 0, offset)
                 machine.clock.sleep(7.0)
-            return [store.get(log_entry(group_folder("g") + "_delta_log/", version)) for version in (1, 2)]
+            return [
+                store.get(log_entry(group_folder("g") + "_delta_log/", version))
+                for version in (1, 2)
+            ]
 
         first, second = world.run(lambda: run(machine.store), on=machine)
         assert REST_PARAMETER.encode() not in first
         assert b'"restMs":"7000"' in second
-        assert not any(REST_PARAMETER.encode() in entry for entry in world.run(lambda: run(local), on=machine))
+        assert not any(
+            REST_PARAMETER.encode() in entry for entry in world.run(lambda: run(local), on=machine)
+        )

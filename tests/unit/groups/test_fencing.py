@@ -49,19 +49,31 @@ def test_the_owner_of_the_partitions_may_commit(claim, partitions):
 @pytest.mark.parametrize(
     ("claim", "partitions", "code", "texts"),
     [
-        (Claim("a", 0), [0], KafkaError.ILLEGAL_GENERATION, ["generation 0", "t[0]", "another member", "'g'"]),
+        (
+            Claim("a", 0),
+            [0],
+            KafkaError.ILLEGAL_GENERATION,
+            ["generation 0", "t[0]", "another member", "'g'"],
+        ),
         (Claim("b", 4), [1], KafkaError.ILLEGAL_GENERATION, ["generation 4", "t[1]"]),
         (Claim("b", 6), [1, 2], KafkaError.ILLEGAL_GENERATION, ["generation 6", "t[2]"]),
         (Claim("a", 9), [1], KafkaError.ILLEGAL_GENERATION, ["t[1]", "another member"]),
         (Claim("a", 9), [0, 3, 2], KafkaError.ILLEGAL_GENERATION, ["t[2]"]),
-        (Claim("c", 9), [0], KafkaError.UNKNOWN_MEMBER_ID, ["removed from group 'g'", "session.timeout.ms"]),
+        (
+            Claim("c", 9),
+            [0],
+            KafkaError.UNKNOWN_MEMBER_ID,
+            ["removed from group 'g'", "session.timeout.ms"],
+        ),
         (Claim("c", 9), [3], KafkaError.UNKNOWN_MEMBER_ID, ["removed from group 'g'"]),
         (Claim("c", 9), [], KafkaError.UNKNOWN_MEMBER_ID, ["removed from group 'g'"]),
         (Claim("c", 9, "static-c"), [0], KafkaError.UNKNOWN_MEMBER_ID, ["removed from group 'g'"]),
         (NO_MEMBER, [3], KafkaError.UNKNOWN_MEMBER_ID, ["not a member of group 'g'", "poll()"]),
     ],
 )
-def test_a_commit_by_another_member_or_of_an_earlier_ownership_is_refused(claim, partitions, code, texts):
+def test_a_commit_by_another_member_or_of_an_earlier_ownership_is_refused(
+    claim, partitions, code, texts
+):
     with pytest.raises(Fenced) as caught:
         check_may_commit(HEAD, "g", claim, [("t", partition) for partition in partitions])
     assert caught.value.args[0] == code
@@ -81,7 +93,9 @@ def test_a_static_member_that_another_consumer_has_replaced_is_fenced_for_good()
 
 @pytest.mark.fault("R3")
 def test_a_commit_into_a_partition_that_came_back_needs_the_newer_generation():
-    """The member has lost the partition and got it again: records read before are those of the earlier ownership."""
+    """The member has lost the partition and got it again: records read before are those of the
+    earlier ownership.
+    """
     for since, may in ((5, True), (6, False)):
         head = replace(HEAD, owners={("t", 0): Owner("a", since)})
         if may:
@@ -102,7 +116,14 @@ def test_an_outside_commit_is_refused_while_a_member_is_not_dead():
         check_no_members(HEAD, "g", ["a"])
     assert caught.value.args[0] == KafkaError.UNKNOWN_MEMBER_ID
     assert not caught.value.error.fatal()
-    for text in ("'g'", "assign()", "'bob' on host 'host'", "member id 'b'", "another group.id", "45 s"):
+    for text in (
+        "'g'",
+        "assign()",
+        "'bob' on host 'host'",
+        "member id 'b'",
+        "another group.id",
+        "45 s",
+    ):
         assert text in caught.value.error.str()
     check_no_members(HEAD, "g", ["b", "a", "c"])
     check_no_members(GroupHead(4), "g", [])

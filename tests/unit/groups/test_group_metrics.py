@@ -41,12 +41,14 @@ def counted() -> Iterator[Counted]:
         yield found
 
 
-# Session time-outs that end in a test are short, but longer than a busy machine keeps a thread waiting: the test may
-# need its member until then.
+# Session time-outs that end in a test are short, but longer than a busy machine keeps a thread
+# waiting: the test may need its member until then.
 SHORT_MS = 2000
 
 
-def quick(root: str, store: Store | None = None, session_timeout_ms: int = 6000, **conf: Any) -> Consumer:
+def quick(
+    root: str, store: Store | None = None, session_timeout_ms: int = 6000, **conf: Any
+) -> Consumer:
     base = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}
     times = {"heartbeat.interval.ms": 20, "session.timeout.ms": session_timeout_ms}
     return Consumer(base | times | {"enable.auto.commit": False}, store=store, **conf)
@@ -57,7 +59,14 @@ def join_dead(root: str, *names: str) -> GroupLog:
     log = GroupLog(open_store(root), "g")
     dead = Member(("t",), "dead", "host", 50, protocols=(("range", ""),))
     for name in names:
-        plan = partial(joined, member_id=name, member=dead, sizes=sizes(t=1), gone=(), strategies=strategies(["range"]))
+        plan = partial(
+            joined,
+            member_id=name,
+            member=dead,
+            sizes=sizes(t=1),
+            gone=(),
+            strategies=strategies(["range"]),
+        )
         log.change("JOIN", Claim(name, -1), plan, 1e9)
     return log
 
@@ -72,7 +81,10 @@ def test_joins_and_the_generations_that_each_member_sees_are_counted(memory_root
         with quick(memory_root) as second:
             second.subscribe(["t"])
             # The first one may get its message once more, as nothing is committed.
-            eventually(lambda: (first.poll(0), second.poll(0), len(second.assignment()))[2] == 1, "the hand-over")
+            eventually(
+                lambda: (first.poll(0), second.poll(0), len(second.assignment()))[2] == 1,
+                "the hand-over",
+            )
             assert counted.amounts == {("joins", "g"): 2, ("rebalances", "g"): 3}
         eventually(lambda: (first.poll(0), len(first.assignment()))[1] == 2, "the return")
         assert counted.amounts == {("joins", "g"): 2, ("rebalances", "g"): 4}
@@ -120,17 +132,24 @@ def test_refused_commits_are_counted_with_the_reason(memory_root, counted):
 
 
 @pytest.mark.parametrize(("times", "is_lost"), [(1, False), (None, True)])
-def test_failed_heartbeats_and_the_sessions_that_they_end_are_counted(memory_root, counted, times, is_lost):
+def test_failed_heartbeats_and_the_sessions_that_they_end_are_counted(
+    memory_root, counted, times, is_lost
+):
     topic(memory_root)
     fill(memory_root, 1)
     store = FaultyStore(open_store(memory_root))
-    with quick(memory_root, store=store, session_timeout_ms=SHORT_MS if is_lost else 6000) as reader:
+    with quick(
+        memory_root, store=store, session_timeout_ms=SHORT_MS if is_lost else 6000
+    ) as reader:
         reader.subscribe(["t"])
         drain(reader, 1)
         store.add(Rule("put", "groups/g/_members/*", Fault.error_before(), times=times))
         eventually(lambda: counted.amounts["heartbeats_failed", "g"], "a failed heartbeat")
         if is_lost:
-            eventually(lambda: counted.amounts["sessions_lost", "g", "_TIMED_OUT"] == 1, "the end of the session")
+            eventually(
+                lambda: counted.amounts["sessions_lost", "g", "_TIMED_OUT"] == 1,
+                "the end of the session",
+            )
         store.clear()
     assert [name for name in counted.amounts if name[0] == "sessions_lost"] == [
         ("sessions_lost", "g", "_TIMED_OUT")
@@ -143,7 +162,10 @@ def test_a_member_that_did_not_poll_in_time_has_lost_its_session(memory_root, co
     with quick(memory_root, session_timeout_ms=SHORT_MS, max_poll_interval_ms=SHORT_MS) as reader:
         reader.subscribe(["t"])
         drain(reader, 1)
-        eventually(lambda: counted.amounts["sessions_lost", "g", "_MAX_POLL_EXCEEDED"], "the end of the session")
+        eventually(
+            lambda: counted.amounts["sessions_lost", "g", "_MAX_POLL_EXCEEDED"],
+            "the end of the session",
+        )
 
 
 def test_a_member_that_others_have_removed_has_lost_its_session(memory_root, counted):
@@ -154,13 +176,19 @@ def test_a_member_that_others_have_removed_has_lost_its_session(memory_root, cou
         drain(reader, 1)
         log = GroupLog(open_store(memory_root), "g")
         log.forget_offsets([], 1e9, sorted(log.head().members))
-        eventually(lambda: counted.amounts["sessions_lost", "g", "UNKNOWN_MEMBER_ID"], "the end of the session")
+        eventually(
+            lambda: counted.amounts["sessions_lost", "g", "UNKNOWN_MEMBER_ID"],
+            "the end of the session",
+        )
 
 
 def test_a_static_member_that_was_replaced_has_lost_its_session(memory_root, counted):
     topic(memory_root)
     fill(memory_root, 1)
-    with quick(memory_root, group_instance_id="i") as first, quick(memory_root, group_instance_id="i") as second:
+    with (
+        quick(memory_root, group_instance_id="i") as first,
+        quick(memory_root, group_instance_id="i") as second,
+    ):
         first.subscribe(["t"])
         drain(first, 1)
         second.subscribe(["t"])

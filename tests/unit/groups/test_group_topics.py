@@ -32,7 +32,10 @@ def admin(root: str) -> Iterator[AdminClient]:
 
 def topics(group: ConsumerGroup) -> dict[str, list[tuple[str, int]]]:
     """The assigned partitions by client id."""
-    return {name: [(tp.topic, tp.partition) for tp in c.assignment()] for name, c in group.consumers.items()}
+    return {
+        name: [(tp.topic, tp.partition) for tp in c.assignment()]
+        for name, c in group.consumers.items()
+    }
 
 
 @pytest.mark.fault("R8")
@@ -56,7 +59,9 @@ def test_new_partitions_are_shared_and_those_that_exist_stay(
         assert "revoke" not in [event for _, event, _ in group.calls[4:]]
 
 
-def test_a_new_topic_that_matches_is_shared_by_all_that_subscribe_to_the_pattern(group: ConsumerGroup) -> None:
+def test_a_new_topic_that_matches_is_shared_by_all_that_subscribe_to_the_pattern(
+    group: ConsumerGroup,
+) -> None:
     group.topic("a-1", 2)
     group.topic("other", 2)
     for name in "AB":
@@ -68,7 +73,9 @@ def test_a_new_topic_that_matches_is_shared_by_all_that_subscribe_to_the_pattern
     assert topics(group) == {"A": [("a-1", 0), ("a-2", 0)], "B": [("a-1", 1), ("a-2", 1)]}
 
 
-def test_members_with_different_subscriptions_share_what_they_have_in_common(group: ConsumerGroup) -> None:
+def test_members_with_different_subscriptions_share_what_they_have_in_common(
+    group: ConsumerGroup,
+) -> None:
     for name in ("t", "u"):
         group.topic(name, 2)
     group.join("A", ["t"])
@@ -97,20 +104,29 @@ def test_a_topic_that_is_deleted_and_created_again_is_read_from_its_beginning(
         reader.commit(asynchronous=False)
     group.messages.clear()
     admin.delete_topics(["t"])["t"].result(20)
-    group.poll_until(lambda: all(("t", n) not in of for of in topics(group).values() for n in range(2)), "its end")
-    group.poll_until(lambda: group.log.head().partitions == {"u": 2}, "that the group counts it no more")
+    group.poll_until(
+        lambda: all(("t", n) not in of for of in topics(group).values() for n in range(2)),
+        "its end",
+    )
+    group.poll_until(
+        lambda: group.log.head().partitions == {"u": 2}, "that the group counts it no more"
+    )
     group.follow()
     group.messages.clear()
     group.topic("t", 2)
     for partition in range(2):
         group.fill("t", 2, partition, start=10)
-    group.poll_until(lambda: len([m for _, m in group.messages if m.error() is None]) == 4, "the new records")
+    group.poll_until(
+        lambda: len([m for _, m in group.messages if m.error() is None]) == 4, "the new records"
+    )
     found = [(m.partition(), m.offset(), m.value()) for _, m in group.messages if m.error() is None]
     assert sorted(found, key=str) == [(p, o, b"v%d" % (10 + o)) for p in range(2) for o in range(2)]
     assert topics(group) == {"A": [("t", 0), ("u", 0)], "B": [("t", 1), ("u", 1)]}
 
 
-def test_a_consumer_that_is_garbage_collected_leaves_its_partitions_to_the_others(group: ConsumerGroup) -> None:
+def test_a_consumer_that_is_garbage_collected_leaves_its_partitions_to_the_others(
+    group: ConsumerGroup,
+) -> None:
     group.topic("t", 2)
     for name in "AB":
         group.join(name, ["t"])
@@ -118,7 +134,9 @@ def test_a_consumer_that_is_garbage_collected_leaves_its_partitions_to_the_other
     assert group.assignment() == {"A": [0], "B": [1]}
     del group.consumers["A"]
     gc.collect()
-    eventually(lambda: len(group.log.head().members) == 1, "the end of A, long before its session time-out")
+    eventually(
+        lambda: len(group.log.head().members) == 1, "the end of A, long before its session time-out"
+    )
     group.follow()
     assert group.assignment() == {"B": [0, 1]}
 
@@ -126,7 +144,9 @@ def test_a_consumer_that_is_garbage_collected_leaves_its_partitions_to_the_other
 # --- a user's own assignor ---
 
 
-def by_client_id(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Assignment:
+def by_client_id(
+    partitions: Mapping[str, int], members: Sequence[MemberSubscription]
+) -> Assignment:
     """Partition 0 of each topic to the last member by id, the others to the first."""
     first, *_, last = sorted(member.member_id for member in [*members, *members])
     found: Assignment = {first: [], last: []}
@@ -158,22 +178,30 @@ def test_members_use_a_common_assignor_while_one_lacks_the_function(group: Consu
     assert group.log.head().protocol == "range"
     assert group.assignment() == {"A": [0, 1], "B": [2], "C": [3]}
     group.close("C")
-    group.poll_until(lambda: group.log.head().protocol == "by_client_id", "a rebalance by a member that knows it")
+    group.poll_until(
+        lambda: group.log.head().protocol == "by_client_id", "a rebalance by a member that knows it"
+    )
     group.follow()
     assert group.assignment() == {"A": [1, 2, 3], "B": [0]}
 
 
-def test_a_failing_function_is_reported_and_the_consumer_can_be_closed(group: ConsumerGroup) -> None:
+def test_a_failing_function_is_reported_and_the_consumer_can_be_closed(
+    group: ConsumerGroup,
+) -> None:
     group.topic("t", 2)
 
-    def careless(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Assignment:
+    def careless(
+        partitions: Mapping[str, int], members: Sequence[MemberSubscription]
+    ) -> Assignment:
         return {"unknown": [("t", 0)]} if len(members) > 1 else {members[0].member_id: [("t", 0)]}
 
     group.join("A", ["t"], partition__assignment__strategy=careless)
     group.poll_until(lambda: group.assignment() == {"A": [0]}, "what it gives to one member")
     second = group.consumer("B", partition__assignment__strategy=[careless])
     second.subscribe(["t"])
-    with pytest.raises(KafkaException, match="the assignor 'careless' failed: ValueError: 'unknown'") as caught:
+    with pytest.raises(
+        KafkaException, match="the assignor 'careless' failed: ValueError: 'unknown'"
+    ) as caught:
         poll_until_raised(second)
     assert caught.value.args[0] == KafkaError._FAIL
     assert group.consumers["A"].assignment() == [TopicPartition("t", 0)], "undisturbed"

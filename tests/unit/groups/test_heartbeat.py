@@ -17,7 +17,9 @@ SESSION_S, INTERVAL_S = 9.0, 1.0
 
 
 class World:
-    """A group of `count` members m00, m01 ..., of which the first is the leader, and what each has read."""
+    """A group of `count` members m00, m01 ..., of which the first is the leader, and what each has
+    read.
+    """
 
     def __init__(self, count: int, interval_s: float = INTERVAL_S) -> None:
         self.clock = ManualClock()
@@ -26,17 +28,24 @@ class World:
         self.alive = [f"m{number:02}" for number in range(count)]
         self.head = GroupHead(
             1,
-            {name: new_member(name, int(SESSION_S * 1000), joined=place) for place, name in enumerate(self.alive)},
+            {
+                name: new_member(name, int(SESSION_S * 1000), joined=place)
+                for place, name in enumerate(self.alive)
+            },
         )
         self.stores = {name: FaultyStore(self.inner, trace=True) for name in self.alive}
         self.watches = {name: self.watch(name) for name in self.alive}
         self.beats = 0
 
     def watch(self, name: str) -> MemberWatch:
-        return MemberWatch(LivenessCheck(self.stores[name], "g", self.clock), self.clock, self.interval_s)
+        return MemberWatch(
+            LivenessCheck(self.stores[name], "g", self.clock), self.clock, self.interval_s
+        )
 
     def pass_time(self, seconds: float) -> None:
-        """Let the time pass in steps of a heartbeat interval, at each of which all living members beat and look."""
+        """Let the time pass in steps of a heartbeat interval, at each of which all living members
+        beat and look.
+        """
         for _ in range(round(seconds / self.interval_s)):
             self.clock.advance(self.interval_s)
             self.beats += 1
@@ -85,7 +94,9 @@ def test_a_new_member_watches_all_until_it_has_seen_that_the_leader_lives():
     world.pass_time(1)
     assert world.read("m03") == ["m00", "m01", "m02"]
     world.pass_time(1)
-    assert world.read("m03") == ["m00", "m01", "m02"], "it has seen the heartbeat of the leader change, now"
+    assert world.read("m03") == ["m00", "m01", "m02"], (
+        "it has seen the heartbeat of the leader change, now"
+    )
     world.pass_time(1)
     assert world.read("m03") == ["m00"]
 
@@ -180,7 +191,9 @@ def test_the_next_check_is_due_at_the_next_verdict_and_no_later_than_the_next_he
     assert watch.due_at == pytest.approx(world.clock.monotonic() + 0.1)
     world.clock.advance(0.099)
     world.dead("m00")
-    assert watch.due_at == pytest.approx(world.clock.monotonic() + INTERVAL_S / 20), "never in a tight loop"
+    assert watch.due_at == pytest.approx(world.clock.monotonic() + INTERVAL_S / 20), (
+        "never in a tight loop"
+    )
 
 
 def test_a_check_that_fails_is_due_again_at_once():

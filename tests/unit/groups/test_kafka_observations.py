@@ -1,6 +1,7 @@
 """What confluent-kafka and a broker showed of groups, shown by deltaq for the same calls.
 
-`kafka_observations.json` has what was observed with confluent-kafka 2.x and Apache Kafka; texts of errors are left out.
+`kafka_observations.json` has what was observed with confluent-kafka 2.x and Apache Kafka; texts of
+errors are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from deltaq import KafkaError, KafkaException, Message, TopicPartition
 from tests.doubles.consumer_group import ConsumerGroup, numbers
 from tests.doubles.reading import drain, eventually
 
-OBSERVED: dict[str, Any] = json.loads(Path(__file__).with_name("kafka_observations.json").read_text())
+OBSERVED: dict[str, Any] = json.loads(
+    Path(__file__).with_name("kafka_observations.json").read_text()
+)
 
 
 @pytest.fixture
@@ -57,7 +60,9 @@ def event_of(message: Message) -> str:
         ("rebalance_cooperative_sticky", {"partition__assignment__strategy": "cooperative-sticky"}),
     ],
 )
-def test_one_member_two_members_one_member(name: str, conf: dict[str, str], group: ConsumerGroup) -> None:
+def test_one_member_two_members_one_member(
+    name: str, conf: dict[str, str], group: ConsumerGroup
+) -> None:
     group.topic("t", 4)
     seen: dict[str, Any] = {}
 
@@ -84,7 +89,10 @@ def test_two_members_of_two_topics(strategy: str, group: ConsumerGroup) -> None:
     for name in "AB":
         group.join(name, ["ta", "tb"], partition__assignment__strategy=strategy)
     group.follow()
-    found = {name: [[tp.topic, tp.partition] for tp in c.assignment()] for name, c in group.consumers.items()}
+    found = {
+        name: [[tp.topic, tp.partition] for tp in c.assignment()]
+        for name, c in group.consumers.items()
+    }
     assert found == OBSERVED["rebalance_two_topics_range"][strategy]
 
 
@@ -97,22 +105,35 @@ def test_static_members_close_and_return(group: ConsumerGroup) -> None:
     group.take_calls()
 
     def take() -> list[list[Any]]:
-        return [[name, event, [number for _, number in parts]] for name, event, parts in group.take_calls()]
+        return [
+            [name, event, [number for _, number in parts]]
+            for name, event, parts in group.take_calls()
+        ]
 
     group.close("B")
     seen["close_events"] = take()
     for _ in range(20):
         group.poll(group.consumers["A"], 0.01)
     seen["members_while_away"] = len(group.log.head().members)
-    seen["instances"] = sorted(str(member.instance_id) for member in group.log.head().members.values())
+    seen["instances"] = sorted(
+        str(member.instance_id) for member in group.log.head().members.values()
+    )
     seen["a_events_while_away"] = take()
     # The time-out of its last session counts.
-    group.join("B", ["t"], group__instance__id="B", partition__assignment__strategy="range", session__timeout__ms=1000)
+    group.join(
+        "B",
+        ["t"],
+        group__instance__id="B",
+        partition__assignment__strategy="range",
+        session__timeout__ms=1000,
+    )
     group.follow()
     seen["rejoin_events"] = take()
     group.close("B")
     take()
-    group.poll_until(lambda: len(group.consumers["A"].assignment()) == 4, "the session time-out of B")
+    group.poll_until(
+        lambda: len(group.consumers["A"].assignment()) == 4, "the session time-out of B"
+    )
     seen["after_session_timeout"] = {"a_got_all": True, "events": take()}
     assert seen == OBSERVED["static_membership"]
 
@@ -120,17 +141,22 @@ def test_static_members_close_and_return(group: ConsumerGroup) -> None:
 def test_two_consumers_with_the_same_instance_id(group: ConsumerGroup) -> None:
     group.topic("t", 2)
     errors: list[str] = []
-    old = group.join("a", ["t"], group__instance__id="X", error_cb=lambda error: errors.append(error.name()))
+    old = group.join(
+        "a", ["t"], group__instance__id="X", error_cb=lambda error: errors.append(error.name())
+    )
     group.follow()
     new = group.join("b", ["t"], group__instance__id="X")
-    group.poll_until(lambda: group.messages and len(new.assignment()) == 2, "the end of the old one")
+    group.poll_until(
+        lambda: group.messages and len(new.assignment()) == 2, "the end of the old one"
+    )
     for _ in range(20):
         group.poll(old)
     assert [name for name, _ in group.messages] == ["a"]
     ((_, message),) = group.messages
     error = message.error()
     assert error is not None
-    assert (error.code(), error.fatal()) == (KafkaError._FATAL, False)  # as observed with confluent-kafka 2.16
+    # As observed with confluent-kafka 2.16.
+    assert (error.code(), error.fatal()) == (KafkaError._FATAL, False)
     assert {
         "new_assignment": numbers(new.assignment()),
         "old_commit": refused(old.commit, offsets=[TopicPartition("t", 0, 1)], asynchronous=False),
@@ -147,7 +173,9 @@ def test_two_consumers_with_the_same_instance_id(group: ConsumerGroup) -> None:
         ("cooperative-sticky", [["assign", []], ["assign", [0]], ["revoke", [0]]]),
     ],
 )
-def test_callbacks_of_a_member_without_partitions(strategy: str, idle_member: list[Any], group: ConsumerGroup) -> None:
+def test_callbacks_of_a_member_without_partitions(
+    strategy: str, idle_member: list[Any], group: ConsumerGroup
+) -> None:
     group.topic("t")
     for name in "AB":
         group.join(name, ["t"], partition__assignment__strategy=strategy)
@@ -164,9 +192,15 @@ def test_a_consumer_that_was_replaced_can_only_be_closed(group: ConsumerGroup) -
     old = group.join("a", ["t"], group__instance__id="X")
     group.follow()
     new = group.join("b", ["t"], group__instance__id="X")
-    group.poll_until(lambda: group.messages and len(new.assignment()) == 2, "the end of the old one")
+    group.poll_until(
+        lambda: group.messages and len(new.assignment()) == 2, "the end of the old one"
+    )
     # As observed with confluent-kafka 2.16 and a broker.
-    for call in (partial(old.subscribe, ["t"]), old.unsubscribe, partial(old.commit, asynchronous=False)):
+    for call in (
+        partial(old.subscribe, ["t"]),
+        old.unsubscribe,
+        partial(old.commit, asynchronous=False),
+    ):
         with pytest.raises(KafkaException) as caught:
             call()
         error = caught.value.args[0]
@@ -194,10 +228,14 @@ def test_a_former_member_cannot_commit_what_it_has_read(group: ConsumerGroup) ->
     # As observed with confluent-kafka 2.16 and a broker.
     unknown = {"code": KafkaError.UNKNOWN_MEMBER_ID, "err": "UNKNOWN_MEMBER_ID"}
     assert refused(reader.commit, message, asynchronous=False) == unknown
-    assert refused(reader.commit, offsets=[TopicPartition("t", 0, 2)], asynchronous=False) == unknown
+    assert (
+        refused(reader.commit, offsets=[TopicPartition("t", 0, 2)], asynchronous=False) == unknown
+    )
     reader.assign([TopicPartition("t", 0, 0)])
     (result,) = reader.commit(message, asynchronous=False)
-    assert (result.offset, result.error) == (1, None), "no member any more, as any consumer with assign()"
+    assert (result.offset, result.error) == (1, None), (
+        "no member any more, as any consumer with assign()"
+    )
 
 
 def test_members_without_a_common_assignor(group: ConsumerGroup) -> None:
@@ -231,7 +269,11 @@ def test_an_application_that_polls_too_late(group: ConsumerGroup) -> None:
     seen["polls"] = [
         {"event": event_of(message), "o": message.offset(), "p": 0, "t": message.topic()}
         if message.error() is not None
-        else {"o": message.offset(), "p": message.partition(), "v": (message.value() or b"").decode()}
+        else {
+            "o": message.offset(),
+            "p": message.partition(),
+            "v": (message.value() or b"").decode(),
+        }
         for message in drain(late, 4)
     ]
     seen["callbacks"] = group.events()["A"]
@@ -245,8 +287,11 @@ def test_an_outsider_commits_offsets(group: ConsumerGroup) -> None:
     group.follow()
     outsider = group.consumer("B")
     assert {
-        "outsider_commit": refused(outsider.commit, offsets=[TopicPartition("t", 0, 1)], asynchronous=False),
+        "outsider_commit": refused(
+            outsider.commit, offsets=[TopicPartition("t", 0, 1)], asynchronous=False
+        ),
         "outsider_read": [
-            {"t": tp.topic, "p": tp.partition, "o": tp.offset} for tp in outsider.committed([TopicPartition("t", 0)])
+            {"t": tp.topic, "p": tp.partition, "o": tp.offset}
+            for tp in outsider.committed([TopicPartition("t", 0)])
         ],
     } == OBSERVED["commit_from_outsider"]

@@ -1,4 +1,6 @@
-"""Liveness of members: silence as counted by others and by the silent member itself, with pauses at any point."""
+"""Liveness of members: silence as counted by others and by the silent member itself, with pauses at
+any point.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ EVER = None
 
 
 class SteppedStore(FaultyStore):
-    """Calls `done(number)` after each operation, while the process that asked has not gone on yet."""
+    """Calls `done(number)` after each operation, while the process that asked has not gone on
+    yet.
+    """
 
     def __init__(self, inner: Store, done: Callable[[int], None]) -> None:
         super().__init__(inner)
@@ -139,7 +143,9 @@ def test_a_slow_check_does_not_extend_the_observed_silence():
     clock.advance(5)
     assert not is_dead(watch), "the first look ended 5 s ago"
     clock.advance(4)
-    assert not is_dead(watch), "it may have read the object 9 s after the first look, though it ended much later"
+    assert not is_dead(watch), (
+        "it may have read the object 9 s after the first look, though it ended much later"
+    )
     assert is_dead(watch)
 
 
@@ -160,7 +166,9 @@ def test_each_member_has_the_session_timeout_that_it_joined_with():
     clock.advance(59)
     assert watch.check(both).dead == {"victim"}
     clock.advance(1)
-    assert watch.check(both).dead == {"victim", "patient"}, "neither has a heartbeat object, and that does not change"
+    assert watch.check(both).dead == {"victim", "patient"}, (
+        "neither has a heartbeat object, and that does not change"
+    )
 
 
 def test_the_heartbeats_of_many_members_on_a_remote_store_are_read_in_parallel():
@@ -213,7 +221,9 @@ def test_a_failed_check_changes_nothing_and_the_next_one_continues():
 @pytest.mark.parametrize("is_leader", [False, True])
 @pytest.mark.parametrize("paused_after", range(1, 40))
 def test_a_watcher_paused_after_any_step_removes_no_live_member(paused_after, is_leader):
-    """The member beats every 9 s. Wherever the watcher is suspended, it then has to look once more."""
+    """The member beats every 9 s. Wherever the watcher is suspended, it then has to look once
+    more.
+    """
     clock = ManualClock()
     inner = MemoryStore("test", clock)
     heart, others = Heart(inner), GroupLog(inner, "g", clock)
@@ -245,7 +255,9 @@ def test_a_watcher_paused_after_any_step_removes_no_live_member(paused_after, is
         eventually(lambda: passes(lambda: steps[0] >= 100), "the hundredth step of the watcher")
         assert "victim" in members(inner)
         lived_at[0] = clock.monotonic() + 1e9  # its heart stops
-        eventually(lambda: passes(lambda: "victim" not in members(inner)), "the removal of a dead member")
+        eventually(
+            lambda: passes(lambda: "victim" not in members(inner)), "the removal of a dead member"
+        )
 
 
 @pytest.mark.fault("C3", "R2")
@@ -274,7 +286,10 @@ def test_a_member_that_rejoins_before_its_removal_entry_stays():
         second = until_joined(silent)
         assert second != first
         other.release()
-        eventually(lambda: watcher.view is not None and watcher.view.generation == 3, "the end of the removal")
+        eventually(
+            lambda: watcher.view is not None and watcher.view.generation == 3,
+            "the end of the removal",
+        )
         clock.until_waiting(2)
         assert members(inner) == {second, watching}
         assert silent.view is not None
@@ -384,7 +399,11 @@ def test_a_program_that_commits_once_and_ends_gets_past_a_killed_member(by: str)
     with Producer({"bootstrap.servers": "memory://unused"}, store=store) as producer:
         producer.produce("t", b"v")
     join(GroupLog(store, "g"), "killed", new_member("killed", 300))
-    conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "enable.auto.commit": by == "close"}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "group.id": "g",
+        "enable.auto.commit": by == "close",
+    }
     with Consumer(conf, store=store) as reader:
         reader.assign([TopicPartition("t", 0, 0)])
         assert next_message(reader).offset() == 0

@@ -170,10 +170,15 @@ def test_a_group_of_format_1_is_joined_and_its_member_is_dropped(store):
     log = GroupLog(store, "g")
     log.commit(None, [offset(5)], FOREVER)
     member = {"topics": ["t"], "client": "old", "host": "h", "session": 45_000}
-    old = DomainMetadata("deltaq", json.dumps({"format": 1, "generation": 6, "members": {"old": member}}))
+    old = DomainMetadata(
+        "deltaq", json.dumps({"format": 1, "generation": 6, "members": {"old": member}})
+    )
     delta = DeltaLog(store, group_folder("g"))
     delta.load()
-    delta.commit(lambda state: Draft(CommitInfo("x", 0, "JOIN", "", "", is_blind_append=False), [old]), FOREVER)
+    delta.commit(
+        lambda state: Draft(CommitInfo("x", 0, "JOIN", "", "", is_blind_append=False), [old]),
+        FOREVER,
+    )
     log = GroupLog(store, "g")
     assert set(log.head().members) == {"old"}
     with pytest.raises(Fenced):
@@ -218,7 +223,9 @@ def test_an_outside_commit_removes_dead_members_in_the_same_entry():
 
 
 def test_the_heartbeat_objects_of_dead_members_are_removed_in_one_order(store, log, monkeypatch):
-    """A set of ids has another order in each process: the seed of a simulation would not give the same run again."""
+    """A set of ids has another order in each process: the seed of a simulation would not give the
+    same run again.
+    """
     removed: list[str] = []
     monkeypatch.setattr(store, "delete", removed.append)
     log.clear_away(frozenset("abcdefgh"))

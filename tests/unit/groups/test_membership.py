@@ -1,4 +1,6 @@
-"""One consumer and its group: subscribing, callbacks, patterns, sessions that end, and joining again."""
+"""One consumer and its group: subscribing, callbacks, patterns, sessions that end, and joining
+again.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ from tests.doubles.reading import TIMEOUT_S, drain, eventually, next_message, po
 EVER = None
 QUICK = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 40, "max.poll.interval.ms": 60_000}
 SHORT_MS = 1000
-"""A session time-out that a test can wait for, but longer than a busy machine keeps a thread waiting."""
+"""A session time-out that a test can wait for, but longer than a busy machine keeps a thread
+waiting.
+"""
 
 SHORT = QUICK | {"session.timeout.ms": SHORT_MS}
 
@@ -56,7 +60,11 @@ def fill(root: str, count: int, name: str = "t", partition: int = -1, start: int
 
 
 def consumer(root: str, **conf: object) -> Consumer:
-    base: dict[str, object] = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}
+    base: dict[str, object] = {
+        "bootstrap.servers": root,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+    }
     return Consumer(base | QUICK | {key.replace("__", "."): value for key, value in conf.items()})
 
 
@@ -65,7 +73,9 @@ class Calls(list[tuple[str, list[tuple[str, int]]]]):
 
     def callbacks(self) -> dict[str, Any]:
         def record(name):
-            return lambda consumer, partitions: self.append((name, [(p.topic, p.partition) for p in partitions]))
+            return lambda consumer, partitions: self.append(
+                (name, [(p.topic, p.partition) for p in partitions])
+            )
 
         return {f"on_{name}": record(name) for name in ("assign", "revoke", "lost")}
 
@@ -82,7 +92,10 @@ def put_out(root: str, reader: Consumer) -> None:
 
 
 def await_assignment(reader: Consumer, expected: list[tuple[str, int]]) -> None:
-    eventually(lambda: reader.poll(0.005) is None and held(reader) == expected, f"an assignment of {expected}")
+    eventually(
+        lambda: reader.poll(0.005) is None and held(reader) == expected,
+        f"an assignment of {expected}",
+    )
 
 
 # --- subscribing ---
@@ -113,7 +126,10 @@ def test_a_subscribed_consumer_is_a_member_before_it_polls(root, wanted):
 
         eventually(lambda: members() == [2], "the join")
         assert reader.memberid() is not None
-        assert (calls, reader.assignment()) == ([], []), "callbacks and the assignment wait for the poll"
+        assert (calls, reader.assignment()) == (
+            [],
+            [],
+        ), "callbacks and the assignment wait for the poll"
         await_assignment(reader, [("t", 0), ("t", 1)])
         assert calls == [("assign", [("t", 0), ("t", 1)])]
 
@@ -139,7 +155,11 @@ def test_another_subscription_replaces_the_first(root):
         assert [m.offset() for m in drain(reader, 2)] == [0, 1]
         member_id = reader.memberid()
         reader.subscribe(["two"], **calls.callbacks())
-        assert [(m.topic(), m.offset()) for m in drain(reader, 3)] == [("two", 0), ("two", 1), ("two", 2)]
+        assert [(m.topic(), m.offset()) for m in drain(reader, 3)] == [
+            ("two", 0),
+            ("two", 1),
+            ("two", 2),
+        ]
         assert reader.memberid() == member_id
         reader.unsubscribe()
         assert reader.poll(0.01) is None
@@ -294,8 +314,10 @@ def test_a_subscription_that_a_callback_makes_and_polls_keeps_its_member_and_its
         assert members == [reader.memberid()]
 
 
-@pytest.mark.parametrize(("does", "members"), [(Consumer.close, 0), (lambda reader: reader.subscribe(["u"]), 1)])
-def test_a_callback_that_closes_or_subscribes_after_another_subscription_leaves_no_second_membership(
+@pytest.mark.parametrize(
+    ("does", "members"), [(Consumer.close, 0), (lambda reader: reader.subscribe(["u"]), 1)]
+)
+def test_a_callback_that_closes_or_subscribes_after_another_subscription_leaves_no_second_membership(  # noqa: E501
     root, does, members
 ):
     topic(root)
@@ -318,7 +340,9 @@ def test_a_callback_that_closes_or_subscribes_after_another_subscription_leaves_
 def test_an_unbounded_poll_ends_once_a_callback_closes_the_consumer(root, wait):
     topic(root)
     fill(root, 1)
-    reader: Consumer = consumer(root, enable__auto__commit=False, on_commit=lambda *_: reader.close())
+    reader: Consumer = consumer(
+        root, enable__auto__commit=False, on_commit=lambda *_: reader.close()
+    )
     reader.assign([TopicPartition("t", 0)])
     drain(reader, 1)
     reader.commit()
@@ -375,11 +399,15 @@ def test_partitions_that_are_added_are_read_from_their_start(root, strategy, exp
     topic(root)
     fill(root, 2)
     calls = Calls()
-    with consumer(root, partition__assignment__strategy=strategy, auto__offset__reset="latest") as reader:
+    with consumer(
+        root, partition__assignment__strategy=strategy, auto__offset__reset="latest"
+    ) as reader:
         reader.subscribe(["t"], **calls.callbacks())
         await_assignment(reader, [("t", 0)])
         assert reader.poll(0.05) is None
-        AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 3)])["t"].result(20)
+        AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 3)])[
+            "t"
+        ].result(20)
         fill(root, 1, partition=2)
         message = next_message(reader)
         assert (message.partition(), message.offset()) == (2, 0)
@@ -393,11 +421,18 @@ def test_added_partitions_are_noticed_by_the_next_poll_though_records_are_ready(
         reader.subscribe(["t"])
         assert next_message(reader).offset() == 0
         before = reader.consumer_group_metadata()
-        AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 2)])["t"].result()
+        AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 2)])[
+            "t"
+        ].result()
         added = TopicPartition("t", 1)
-        eventually(lambda: reader.get_watermark_offsets(added, cached=True) == (0, 0), "the fetcher has read of it")
+        eventually(
+            lambda: reader.get_watermark_offsets(added, cached=True) == (0, 0),
+            "the fetcher has read of it",
+        )
         assert next_message(reader).offset() == 1
-        eventually(lambda: reader.consumer_group_metadata() != before, "the group has a new generation")
+        eventually(
+            lambda: reader.consumer_group_metadata() != before, "the group has a new generation"
+        )
 
 
 # --- patterns ---
@@ -542,11 +577,16 @@ def test_a_second_member_gets_its_share_and_all_once_the_first_leaves(root):
     first.subscribe(["t"])
     await_assignment(first, [("t", 0), ("t", 1)])
     second.subscribe(["t"])
-    eventually(lambda: first.poll(0.005) is second.poll(0.005) is None and held(second) == [("t", 1)], "a share")
+    eventually(
+        lambda: first.poll(0.005) is second.poll(0.005) is None and held(second) == [("t", 1)],
+        "a share",
+    )
     for partition in range(2):
         fill(root, 10, partition=partition)
     for reader, mine in ((first, 0), (second, 1)):
-        assert [(m.partition(), m.offset()) for m in drain(reader, 10)] == [(mine, offset) for offset in range(10)]
+        assert [(m.partition(), m.offset()) for m in drain(reader, 10)] == [
+            (mine, offset) for offset in range(10)
+        ]
         assert held(reader) == [("t", mine)]
     first.close()
     await_assignment(second, [("t", 0), ("t", 1)])
@@ -571,7 +611,12 @@ def test_a_member_without_heartbeats_is_replaced_and_fenced(root):
 
     second = consumer(root, client__id="a")
     second.subscribe(["t"])
-    assert [m.offset() for m in drain(second, 4)] == [2, 3, 4, 5], "from the committed offset of the dead one"
+    assert [m.offset() for m in drain(second, 4)] == [
+        2,
+        3,
+        4,
+        5,
+    ], "from the committed offset of the dead one"
 
     # While it is silent it stops delivering by itself, without an error from outside.
     assert stopped.poll(0.01) is None
@@ -585,7 +630,9 @@ def test_a_member_without_heartbeats_is_replaced_and_fenced(root):
     assert stopped.committed([TopicPartition("t", 0)])[0].offset == 2
 
     # Back again, it joins as another member, to which `range` assigns nothing.
-    eventually(lambda: stopped.poll(0.005) is None and stopped.memberid() is not None, "another session")
+    eventually(
+        lambda: stopped.poll(0.005) is None and stopped.memberid() is not None, "another session"
+    )
     assert [m.offset() for m in drain(second, 4)] == [6, 7, 8, 9]
     second.close()
     stopped.close()
@@ -616,12 +663,20 @@ def test_a_rejoined_member_has_a_new_identity(root):
         before = reader.memberid()
         put_out(root, reader)
         eventually(lambda: reader.memberid() not in (None, before), "it is another member")
-        assert [m.offset() for m in drain(reader, 5)] == [0, 1, 2, 3, 4], "again, for nothing was committed"
+        assert [m.offset() for m in drain(reader, 5)] == [
+            0,
+            1,
+            2,
+            3,
+            4,
+        ], "again, for nothing was committed"
         assert [name for name, _ in calls] == ["assign", "lost", "assign"]
 
 
 def test_a_removed_consumer_loses_its_partitions_although_it_has_rejoined(root):
-    """By its next call, and before it returns a record: another member may have read on meanwhile."""
+    """By its next call, and before it returns a record: another member may have read on
+    meanwhile.
+    """
     topic(root)
     fill(root, 3)
     calls = Calls()
@@ -673,12 +728,18 @@ def test_an_application_that_does_not_poll_loses_its_membership(root):
     topic(root)
     fill(root, 3)
     calls = Calls()
-    conf = {"session__timeout__ms": 2000, "max__poll__interval__ms": 2000, "heartbeat__interval__ms": 20}
+    conf = {
+        "session__timeout__ms": 2000,
+        "max__poll__interval__ms": 2000,
+        "heartbeat__interval__ms": 20,
+    }
     with consumer(root, enable__auto__commit=False, **conf) as reader:
         reader.subscribe(["t"], **calls.callbacks())
         drain(reader, 2)
         log = GroupLog(open_store(root), "g")
-        eventually(lambda: log.head().members == {}, "the group is free while the application is away")
+        eventually(
+            lambda: log.head().members == {}, "the group is free while the application is away"
+        )
         with pytest.raises(Fenced) as caught:
             reader.commit(asynchronous=False)
         assert caught.value.args[0] == KafkaError._ASSIGNMENT_LOST
@@ -746,12 +807,17 @@ def test_a_member_that_cannot_write_heartbeats_stops_delivering(root):
         assert [m.offset() for m in drain(reader, 2)] in ([0, 1], [1, 2])
 
 
-def test_a_group_that_the_store_refuses_is_asked_at_the_pace_of_heartbeats_however_busy_its_topics(root):
+def test_a_group_that_the_store_refuses_is_asked_at_the_pace_of_heartbeats_however_busy_its_topics(
+    root,
+):
     topic(root)
     store = FaultyStore(open_store(root), Rule("put", "groups/*", Fault.refused(), EVER))
     clock, refusals = SystemClock(), 0
     conf = {"bootstrap.servers": root, "group.id": "g"} | QUICK | {"heartbeat.interval.ms": 200}
-    with Consumer(conf, store=store) as reader, Producer(bootstrap_servers=root, linger_ms=0) as producer:
+    with (
+        Consumer(conf, store=store) as reader,
+        Producer(bootstrap_servers=root, linger_ms=0) as producer,
+    ):
         reader.subscribe(["t"])
         began = clock.monotonic()
         while refusals < 4:
@@ -840,6 +906,8 @@ def test_a_damaged_group_is_reported_with_its_path(root):
     open_store(root).put("groups/g/_delta_log/00000000000000000001.json", b"{")
     with consumer(root) as reader:
         reader.subscribe(["t"])
-        with pytest.raises(KafkaException, match=r"groups/g/_delta_log/0+1\.json \(version 1\)") as caught:
+        with pytest.raises(
+            KafkaException, match=r"groups/g/_delta_log/0+1\.json \(version 1\)"
+        ) as caught:
             next_message(reader)
         assert caught.value.args[0] == KafkaError._BAD_MSG

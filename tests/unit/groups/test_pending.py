@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.pending import PENDING_BYTES_MAX, PendingOffsets, heartbeat_content, parse_pending
+from deltaq.groups.pending import (
+    PENDING_BYTES_MAX,
+    PendingOffsets,
+    heartbeat_content,
+    parse_pending,
+)
 from deltaq.groups.rebalance import released
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.names import LOG_FOLDER, group_folder
@@ -47,12 +52,20 @@ class Group:
         join(self.log, "leader", known=sizes(t=2))
         join(self.log, "other", known=sizes(t=2))
         self.release(1)
-        assert [self.log.head().owners["t", partition].member_id for partition in (0, 1)] == ["leader", "other"]
+        assert [self.log.head().owners["t", partition].member_id for partition in (0, 1)] == [
+            "leader",
+            "other",
+        ]
         self.version = self.log.state().version
 
     def release(self, partition: int) -> None:
         """The leader releases a partition."""
-        self.log.change("RELEASE", LEADER, lambda head: released(head, "leader", [("t", partition)], RANGE), FOREVER)
+        self.log.change(
+            "RELEASE",
+            LEADER,
+            lambda head: released(head, "leader", [("t", partition)], RANGE),
+            FOREVER,
+        )
 
     def lead(self, *pending: PendingOffsets) -> None:
         self.log.commit_pending(LEADER, pending, FOREVER)
@@ -71,9 +84,13 @@ def group() -> Group:
     return Group()
 
 
-def pending(group: Group, *offsets: CommittedOffset, generation: int | None = None, after: int | None = None):
+def pending(
+    group: Group, *offsets: CommittedOffset, generation: int | None = None, after: int | None = None
+):
     known = group.log.head().generation if generation is None else generation
-    return PendingOffsets("other", known, group.version if after is None else after, offsets or (offset(100),))
+    return PendingOffsets(
+        "other", known, group.version if after is None else after, offsets or (offset(100),)
+    )
 
 
 # --- the content of a heartbeat ---
@@ -92,12 +109,16 @@ def pending(group: Group, *offsets: CommittedOffset, generation: int | None = No
 def test_pending_offsets_survive_the_way_through_a_heartbeat(beat, generation, after, offsets):
     shown = PendingOffsets("other", generation, after, tuple(offsets))
     content = heartbeat_content(beat, shown)
-    assert content != heartbeat_content(beat + 1, shown), "each heartbeat differs from the one before"
+    assert content != heartbeat_content(beat + 1, shown), (
+        "each heartbeat differs from the one before"
+    )
     assert parse_pending(content, "other") == shown
     assert parse_pending(content, "third") is None, "an object speaks for its own member only"
 
 
-def body(app_id: str = "t/id/1", entry: str = "[1,null]", generation: str = "1", after: str = "1") -> bytes:
+def body(
+    app_id: str = "t/id/1", entry: str = "[1,null]", generation: str = "1", after: str = "1"
+) -> bytes:
     return b'{"other":{"generation":%s,"after":%s,"offsets":{"%s":%s}}}' % tuple(
         text.encode() for text in (generation, after, app_id, entry)
     )
@@ -160,7 +181,9 @@ def test_a_heartbeat_that_cannot_be_parsed_has_no_pending_offsets(text):
     assert parse_pending(heartbeat(text), "other") is None
 
 
-@pytest.mark.parametrize("content", [None, b"", b"17", b"17 ", b"17 00000000", b"17  ", body(), b"17 " + body()])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"17", b"17 ", b"17 00000000", b"17  ", body(), b"17 " + body()]
+)
 def test_a_heartbeat_without_a_checksum_has_no_pending_offsets(content):
     assert parse_pending(content, "other") is None
 
@@ -187,7 +210,9 @@ def test_the_leader_commits_offsets_of_other_members_in_one_entry(group):
 
 
 def test_an_offset_that_is_shown_again_voids_what_was_shown_between(group):
-    """The member has gone on to 120, and back to 100: what it wants last counts, though it is committed already."""
+    """The member has gone on to 120, and back to 100: what it wants last counts, though it is
+    committed already.
+    """
     group.lead(pending(group, offset(100)))
     between = pending(group, offset(120), after=group.entries)
     group.lead(pending(group, offset(100), after=group.entries))
@@ -216,7 +241,9 @@ def test_a_commit_that_takes_the_slot_first_voids_the_pending_offset(group):
 
 
 def test_a_leader_that_acts_late_repeats_nothing(group):
-    """It was suspended with an old heartbeat in hand, while another leader committed a newer one, of a seek."""
+    """It was suspended with an old heartbeat in hand, while another leader committed a newer one,
+    of a seek.
+    """
     old = pending(group, offset(100))
     group.lead(pending(group, offset(50)))
     group.lead(old)
@@ -225,7 +252,9 @@ def test_a_leader_that_acts_late_repeats_nothing(group):
 
 def test_another_commit_voids_only_its_own_partition(group):
     leave(group.log, "leader")
-    shown = PendingOffsets("other", group.log.head().generation, group.entries, (offset(5, 0), offset(6, 1)))
+    shown = PendingOffsets(
+        "other", group.log.head().generation, group.entries, (offset(5, 0), offset(6, 1))
+    )
     commit(group.log, "other", offset(9, 0))
     group.lead(shown)
     assert (group.committed(0), group.committed(1)) == (9, 6)
@@ -266,7 +295,9 @@ def test_of_two_leaders_at_once_the_one_with_the_older_heartbeat_commits_nothing
 
 
 def test_offsets_of_a_static_member_that_was_replaced_are_void(group):
-    """The other consumer has its place, in the same generation, and reads on from the committed offset."""
+    """The other consumer has its place, in the same generation, and reads on from the committed
+    offset.
+    """
     static = new_member("s", instance_id="i")
     join(group.log, "before", static, known=sizes(t=2), gone=["other"])
     group.release(0)

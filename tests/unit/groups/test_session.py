@@ -33,7 +33,9 @@ class SlowStore(MemoryStore):
         return super().get(key, size_max)
 
 
-def test_a_member_joins_in_its_first_session_though_reading_the_log_takes_longer_than_a_session() -> None:
+def test_a_member_joins_in_its_first_session_though_reading_the_log_takes_longer_than_a_session() -> (  # noqa: E501
+    None
+):
     clock = ManualClock(auto_advance=True)
     store = SlowStore(clock)
     written = GroupLog(store, "g", clock)
@@ -53,7 +55,9 @@ def test_a_session_that_fell_silent_while_it_joined_ends_without_a_further_heart
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("silent")
     member = new_member("m", int(SESSION_S * 1000))
-    session = JoiningMember(store, GroupLog(store, "g", clock), member, RANGE, 1.0, clock).session(lambda: None)
+    session = JoiningMember(store, GroupLog(store, "g", clock), member, RANGE, 1.0, clock).session(
+        lambda: None
+    )
     session.join(topics(t=1), (), is_refused=False)
     before = store.get(member_key("g", session.member_id))
     clock.advance(SESSION_S)
@@ -75,12 +79,14 @@ class RacingStore(MemoryStore):
 
 
 def test_a_session_releases_only_what_it_has_found_unreleased_for_a_while() -> None:
-    """The consumer may hold a partition that an entry just before the release takes away: it has final offsets."""
+    """The consumer may hold a partition that an entry just before the release takes away: it has
+    final offsets.
+    """
     clock = ManualClock(auto_advance=True)
     store = RacingStore("racing")
-    session = JoiningMember(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock).session(
-        lambda: None
-    )
+    session = JoiningMember(
+        store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock
+    ).session(lambda: None)
     session.join(topics(t=2), (), is_refused=False)
     join(GroupLog(store, "g"), "z", known=sizes(t=2))
     known = topics(t=2)
@@ -93,19 +99,28 @@ def test_a_session_releases_only_what_it_has_found_unreleased_for_a_while() -> N
     assert head.to_release(session.member_id) == {("t", 0)}, "it is not released yet"
 
 
-def test_a_changed_subscription_is_written_once_though_another_member_fills_the_slot_first() -> None:
+def test_a_changed_subscription_is_written_once_though_another_member_fills_the_slot_first() -> (
+    None
+):
     clock = ManualClock(auto_advance=True)
     store = RacingStore("resubscribing")
-    session = JoiningMember(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock).session(
-        lambda: None
-    )
+    session = JoiningMember(
+        store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock
+    ).session(lambda: None)
     session.join(topics(t=2), (), is_refused=False)
     store.first = lambda: join(GroupLog(store, "g"), "a", known=sizes(t=2))
     changed = MemberTopics(1, ("u",), sizes(u=1))
     session.keep_up(changed, frozenset())
     head = GroupLog(store, "g").head()
-    assert {name: member.topics for name, member in head.members.items()} == {session.member_id: ("u",), "a": ("t",)}
-    assert head.owners == {("t", 0): Owner("a", 3), ("t", 1): Owner("a", 3), ("u", 0): Owner(session.member_id, 3)}
+    assert {name: member.topics for name, member in head.members.items()} == {
+        session.member_id: ("u",),
+        "a": ("t",),
+    }
+    assert head.owners == {
+        ("t", 0): Owner("a", 3),
+        ("t", 1): Owner("a", 3),
+        ("u", 0): Owner(session.member_id, 3),
+    }
     assert session.view is not None
     assert (session.view.subscription, set(session.view.owned)) == (1, {("u", 0)})
     session.keep_up(changed, frozenset())
@@ -115,9 +130,9 @@ def test_a_changed_subscription_is_written_once_though_another_member_fills_the_
 def test_a_subscription_that_could_not_be_written_is_written_in_the_next_round() -> None:
     clock = ManualClock(auto_advance=True)
     store = FaultyStore(MemoryStore("failing"), clock=clock)
-    session = JoiningMember(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock).session(
-        lambda: None
-    )
+    session = JoiningMember(
+        store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock
+    ).session(lambda: None)
     session.join(topics(t=2), (), is_refused=False)
     store.add(Rule("create", "groups/*", Fault.refused(), times=None))
     changed = MemberTopics(1, ("u",), sizes(u=1))
@@ -135,7 +150,9 @@ def test_the_same_topics_are_a_view_of_the_newer_subscription() -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("same")
     changes: list[int] = []
-    candidate = JoiningMember(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock)
+    candidate = JoiningMember(
+        store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock
+    )
     session = candidate.session(lambda: changes.append(1))
     session.join(topics(t=2), (), is_refused=False)
     head = GroupLog(store, "g").head()

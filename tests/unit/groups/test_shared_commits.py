@@ -63,7 +63,10 @@ class Follower:
         )
 
     def read_to(self, *offsets: int) -> None:
-        self.stored = [ToCommit(TopicPartition("t", number, offset), "id") for number, offset in enumerate(offsets)]
+        self.stored = [
+            ToCommit(TopicPartition("t", number, offset), "id")
+            for number, offset in enumerate(offsets)
+        ]
 
     def beat(self) -> PendingOffsets | None:
         """A heartbeat: the membership reads the log, and asks what to show."""
@@ -145,7 +148,9 @@ def test_a_heartbeat_shows_the_newest_offsets_and_what_was_not_committed_yet():
         third = member.beat()
         assert member.results == [(None, [1])]
         assert member.offsets(third) == [5]
-        assert member.lead(second) == 1, "it was shown before the member had read the entry of the first"
+        assert member.lead(second) == 1, (
+            "it was shown before the member had read the entry of the first"
+        )
         assert member.lead(third) == 5
 
 
@@ -155,7 +160,9 @@ def test_nothing_is_shown_long_before_the_periodic_commit_is_due():
         assert [member.offsets(shown) for shown in member.beats(18)] == [[]] * 18
         assert member.lead(member.beat()) == 1
         member.read_to(2)
-        assert [member.offsets(shown) for shown in member.beats(18)] == [[]] * 18, "the next one is due in a minute"
+        assert [member.offsets(shown) for shown in member.beats(18)] == [[]] * 18, (
+            "the next one is due in a minute"
+        )
         assert member.offsets(member.beat()) == [2]
 
 
@@ -174,7 +181,9 @@ def test_nothing_is_shown_without_periodic_commits_and_with_more_frequent_ones()
 
 
 def test_nothing_is_shown_on_behalf_of_another_session():
-    """The session has ended, and the consumer has not noticed yet: its offsets are those of the former member."""
+    """The session has ended, and the consumer has not noticed yet: its offsets are those of the
+    former member.
+    """
     with following() as member:
         member.log.head()
         assert member.committer.pending("m2") is None
@@ -294,7 +303,9 @@ def test_a_synchronous_commit_voids_what_was_shown():
         member.read_to(121)
         member.lead(member.beat())
         member.beat()
-        assert (member.committed, member.results) == (121, [(None, [121])]), "a synchronous commit has its own result"
+        assert (member.committed, member.results) == (121, [(None, [121])]), (
+            "a synchronous commit has its own result"
+        )
 
 
 def test_an_own_commit_after_that_of_the_leader_is_the_only_one_reported():
@@ -327,14 +338,18 @@ def test_a_commit_with_an_unknown_outcome_is_noticed_in_the_log():
 
 
 def test_the_offset_that_was_committed_before_is_not_taken_for_the_one_that_is_shown():
-    """An entry of another partition follows, and that of the partition is as old as what the member had read."""
+    """An entry of another partition follows, and that of the partition is as old as what the member
+    had read.
+    """
     with following() as member:
         member.has_committed(1)
         member.read_to(2)
         shown = member.beat()
         assert shown is not None
         assert shown.after == member.entries
-        GroupLog(member.store, "g").commit(Claim("m", 1), [CommittedOffset("t", "id", 1, 9)], FOREVER)
+        GroupLog(member.store, "g").commit(
+            Claim("m", 1), [CommittedOffset("t", "id", 1, 9)], FOREVER
+        )
         assert member.offsets(member.beat()) == [2]
         assert member.results == []
         assert member.lead(shown) == 2
@@ -344,7 +359,9 @@ def test_the_offset_that_was_committed_before_is_not_taken_for_the_one_that_is_s
 
 
 def test_a_member_that_goes_back_to_the_committed_offset_shows_it_again():
-    """A leader that acts late could commit what was shown in between, and the group would skip these records."""
+    """A leader that acts late could commit what was shown in between, and the group would skip
+    these records.
+    """
     with following() as member:
         member.has_committed(50)
         member.read_to(100)
@@ -438,15 +455,19 @@ def test_offsets_of_a_topic_that_was_created_again_are_shown_beside_the_old_ones
         assert shown.offsets == (CommittedOffset("t", "new", 0, 1),)
         member.lead(shown)
         assert member.beat() is None
-        assert GroupLog(member.store, "g").committed([("t", "new", 0), ("t", "id", 0)]) == [*shown.offsets, None]
+        assert GroupLog(member.store, "g").committed([("t", "new", 0), ("t", "id", 0)]) == [
+            *shown.offsets,
+            None,
+        ]
 
 
 # --- what the member knows of the log ---
 
 
 def test_an_offset_that_a_checkpoint_repeats_is_not_reported_again():
-    """The member could not read the entries, because they were cleaned up. The checkpoint does not say whether the
-    leader has committed since: an equal offset is shown again, another one is new."""
+    """The member could not read the entries, because they were cleaned up. The checkpoint does not
+    say whether the leader has committed since: an equal offset is shown again, another one is new.
+    """
     for committed, reported in ((50, []), (60, [(None, [60])])):
         with following() as member:
             member.has_committed(50)
@@ -485,7 +506,9 @@ def test_the_leader_commits_its_own_offsets_with_those_of_the_others():
     with following() as leader:
         join(leader.log, "other", known=sizes(1, t=2))
         leader.claim = Claim("m", 2)
-        leader.log.change("RELEASE", leader.claim, lambda head: released(head, "m", [("t", 1)], RANGE), FOREVER)
+        leader.log.change(
+            "RELEASE", leader.claim, lambda head: released(head, "m", [("t", 1)], RANGE), FOREVER
+        )
         leader.log.head()
         before = leader.entries
         other = PendingOffsets("other", 2, before, (CommittedOffset("t", "id", 1, 9),))
@@ -501,7 +524,9 @@ def test_a_leader_without_automatic_commits_commits_for_the_others():
     with following(float("inf")) as leader:
         join(leader.log, "other", known=sizes(1, t=2))
         leader.claim = Claim("m", 2)
-        leader.log.change("RELEASE", leader.claim, lambda head: released(head, "m", [("t", 1)], RANGE), FOREVER)
+        leader.log.change(
+            "RELEASE", leader.claim, lambda head: released(head, "m", [("t", 1)], RANGE), FOREVER
+        )
         before = leader.entries
         other = PendingOffsets("other", 2, before, (CommittedOffset("t", "id", 1, 9),))
         leader.committer.commit_pending([other])
@@ -558,7 +583,9 @@ def test_consumers_on_a_remote_store_let_their_leader_commit(strategy, stores):
         reported.extend((tp.partition, tp.offset) for tp in partitions)
 
     def committed() -> list[int]:
-        return [tp.offset for tp in second.committed([TopicPartition("t", 0), TopicPartition("t", 1)])]
+        return [
+            tp.offset for tp in second.committed([TopicPartition("t", 0), TopicPartition("t", 1)])
+        ]
 
     with (
         Consumer(conf, store=store, on_commit=on_commit) as first,
@@ -585,7 +612,11 @@ def test_consumers_on_a_remote_store_let_their_leader_commit(strategy, stores):
             eventually(lambda: polled() and committed() == [number, number])  # noqa: B023 - called before the next
         eventually(lambda: polled() and {(0, 3), (1, 3)} <= set(reported))
         leader, owned = first.memberid(), second.assignment()[0].partition
-        entries = [store.get(entry.key) for entry in store.list("groups/g/_delta_log/") if ".json" in entry.key]
+        entries = [
+            store.get(entry.key)
+            for entry in store.list("groups/g/_delta_log/")
+            if ".json" in entry.key
+        ]
         combined = [entry for entry in entries if b'"pending":"true"' in entry]
         assert all(f'"member":"{leader}"'.encode() in entry for entry in combined)
         assert any(re.search(rb'"appId":"t/\w+/%d"' % owned, entry) for entry in combined)

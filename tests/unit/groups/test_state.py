@@ -9,7 +9,15 @@ import pytest
 from deltaq import Corrupt, Incompatible
 from deltaq.delta.actions import DomainMetadata
 from deltaq.delta.table_state import TableState, restored_state
-from deltaq.groups.state import GroupHead, Member, Owner, TopicSize, group_head, matching, parse_head
+from deltaq.groups.state import (
+    GroupHead,
+    Member,
+    Owner,
+    TopicSize,
+    group_head,
+    matching,
+    parse_head,
+)
 from tests.doubles.groups import new_member
 
 PATH = "groups/g/"
@@ -148,7 +156,8 @@ MEMBER = '{"topics":["t"],"client":"c","host":"h","session":1%s}'
         '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"owned":{"t":[[0,1,2]]}'),
         '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER.replace('"t"', "1") % ""),
         '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER.replace('"t"', '"^["') % ""),
-        '{"format":2,"generation":1,"members":{"a":%s,"b":%s}}' % ((MEMBER % ',"owned":{"t":[[0,1]]}',) * 2),
+        '{"format":2,"generation":1,"members":{"a":%s,"b":%s}}'
+        % ((MEMBER % ',"owned":{"t":[[0,1]]}',) * 2),
     ],
 )
 def test_a_damaged_group_is_refused_with_path_and_version(body):
@@ -175,7 +184,9 @@ def test_owned_partitions_are_those_of_the_member_alone():
 def test_a_group_is_stable_once_each_partition_is_owned_by_the_member_it_is_assigned_to():
     assert not HEAD.is_stable(), "t[1] is assigned to b, and a owns it"
     assigned = {"a": frozenset({("t", 0)})}
-    assert GroupHead(1, {"a": ALICE}, assigned=assigned, owners={("t", 0): Owner("a", 1)}).is_stable()
+    assert GroupHead(
+        1, {"a": ALICE}, assigned=assigned, owners={("t", 0): Owner("a", 1)}
+    ).is_stable()
     assert not GroupHead(1, {"a": ALICE}, assigned=assigned).is_stable()
     assert not GroupHead(1, {"a": ALICE}, owners={("t", 0): Owner("a", 1)}).is_stable()
 

@@ -1,4 +1,6 @@
-"""Maintenance beside a writer: at the right version, one at a time, ended at exit, and never in the writer's way."""
+"""Maintenance beside a writer: at the right version, one at a time, ended at exit, and never in the
+writer's way.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from deltaq.delta.checkpoint import pointed_version
 from deltaq.delta.table_state import TableState
 from deltaq.errors import Unavailable
 from deltaq.maintenance import background, topic_pass
-from deltaq.maintenance.background import ROOT_CLAIM_PERIOD_MS, BackgroundTopicMaintenance, claim_root_maintenance
+from deltaq.maintenance.background import (
+    ROOT_CLAIM_PERIOD_MS,
+    BackgroundTopicMaintenance,
+    claim_root_maintenance,
+)
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.names import checkpoint_file, root_claims_folder, topic_log
@@ -76,7 +82,9 @@ def topic(held: HeldThreads) -> WrittenTopic:
 
 
 def background_of(topic: WrittenTopic, clock: Any, **changes: Any) -> BackgroundTopicMaintenance:
-    return BackgroundTopicMaintenance(topic.store, "t", clock, settings=replace(NO_PAUSES, **changes))
+    return BackgroundTopicMaintenance(
+        topic.store, "t", clock, settings=replace(NO_PAUSES, **changes)
+    )
 
 
 def state_of(topic: WrittenTopic, version: int | None = None) -> TableState:
@@ -85,7 +93,8 @@ def state_of(topic: WrittenTopic, version: int | None = None) -> TableState:
     return topic.log.state if version is None else replace(topic.log.state, version=version)
 
 
-# --- when ------------------------------------------------------------------------------------------------------------
+# --- when
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_writer_that_commits_very_fast_does_not_write_one_checkpoint_after_the_other(
@@ -111,7 +120,9 @@ def log_entries(topic: WrittenTopic) -> list[str]:
     return [entry.key for entry in topic.store.list(topic_log("t")) if entry.key.endswith(".json")]
 
 
-def test_a_writer_keeps_the_folder_of_its_log_small_on_a_local_store(topic: WrittenTopic, held: HeldThreads) -> None:
+def test_a_writer_keeps_the_folder_of_its_log_small_on_a_local_store(
+    topic: WrittenTopic, held: HeldThreads
+) -> None:
     care = background_of(topic, held, archive_interval=3, listed_bytes_max=20 * 48)
     most = 0
     for _ in range(100):
@@ -128,7 +139,10 @@ def test_the_folder_of_a_log_has_a_bound_though_no_thread_of_maintenance_gets_th
     topic: WrittenTopic, held: HeldThreads, writers: int
 ) -> None:
     limit = 30 * 48
-    cares = [background_of(topic, held, listed_bytes_max=20 * 48, listed_bytes_limit=limit) for _ in range(writers)]
+    cares = [
+        background_of(topic, held, listed_bytes_max=20 * 48, listed_bytes_limit=limit)
+        for _ in range(writers)
+    ]
     most = 0
     for number in range(200):
         topic.append(Row(b"x"))
@@ -152,13 +166,19 @@ def test_a_checkpoint_is_never_far_behind_though_no_thread_of_maintenance_gets_t
     for number in range(150):
         topic.append(Row(b"x"))
         cares[number % writers].committed(state_of(topic))
-        listed = [entry.key for entry in topic.store.list(topic_log("t")) if entry.key.endswith(".parquet")]
+        listed = [
+            entry.key
+            for entry in topic.store.list(topic_log("t"))
+            if entry.key.endswith(".parquet")
+        ]
         furthest, checkpoints = max(furthest, topic.log.version - pointed(topic)), len(listed)
     assert furthest < 20 + writers
     assert checkpoints <= 150 / 20 + 1, "one of the writers is enough"
 
 
-def test_a_writer_that_ends_after_its_commit_archives_what_its_checkpoint_replaces(topic: WrittenTopic) -> None:
+def test_a_writer_that_ends_after_its_commit_archives_what_its_checkpoint_replaces(
+    topic: WrittenTopic,
+) -> None:
     settings = replace(NO_PAUSES, listed_bytes_max=20 * 48)
     for _ in range(50):
         topic.append(Row(b"x"))
@@ -166,7 +186,9 @@ def test_a_writer_that_ends_after_its_commit_archives_what_its_checkpoint_replac
         assert len(log_entries(topic)) < 30
 
 
-def test_maintenance_begins_at_a_multiple_of_the_checkpoint_interval(topic: WrittenTopic, held: HeldThreads) -> None:
+def test_maintenance_begins_at_a_multiple_of_the_checkpoint_interval(
+    topic: WrittenTopic, held: HeldThreads
+) -> None:
     care = background_of(topic, held)
     begun = []
     for _ in range(30):
@@ -176,7 +198,9 @@ def test_maintenance_begins_at_a_multiple_of_the_checkpoint_interval(topic: Writ
             assert sorted(held.held) == ["deltaq-checkpoint-t", "deltaq-maintenance-t"]
             begun.append(topic.log.version)
             held.run()
-            assert checkpoint_file(topic_log("t"), begun[-1]) in {e.key for e in topic.store.list(topic_log("t"))}
+            assert checkpoint_file(topic_log("t"), begun[-1]) in {
+                e.key for e in topic.store.list(topic_log("t"))
+            }
     assert len(begun) >= 3
     assert all(version % 10 == 0 for version in begun)
     assert len(topic.files) < 15
@@ -204,8 +228,12 @@ class Untouchable:
         pass
 
 
-def test_requesting_maintenance_takes_no_maintenance_lock(topic: WrittenTopic, held: HeldThreads) -> None:
-    """The writer asks while it holds its own, which a finalizer may want in a thread that holds the other one."""
+def test_requesting_maintenance_takes_no_maintenance_lock(
+    topic: WrittenTopic, held: HeldThreads
+) -> None:
+    """The writer asks while it holds its own, which a finalizer may want in a thread that holds the
+    other one.
+    """
     care = background_of(topic, held)
     care._row_cache._lock = Untouchable()  # type: ignore[assignment]
     care.start_due()
@@ -252,7 +280,8 @@ def test_a_root_with_busy_topics_only_is_maintained() -> None:
     assert list(topic.store.list(root_claims_folder()))
 
 
-# --- in a producer ---------------------------------------------------------------------------------------------------
+# --- in a producer
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -260,7 +289,12 @@ def small_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     made = BackgroundTopicMaintenance.__init__
 
     def small(
-        self: BackgroundTopicMaintenance, store: Store, topic: str, clock: Clock, beside: SharedTopicLog, **_: Any
+        self: BackgroundTopicMaintenance,
+        store: Store,
+        topic: str,
+        clock: Clock,
+        beside: SharedTopicLog,
+        **_: Any,
     ) -> None:
         made(self, store, topic, clock, beside, NO_PAUSES)
 
@@ -271,7 +305,9 @@ def produce(producer: Producer, count: int) -> list[object]:
     reports: list[object] = []
     for number in range(count):
         producer.produce(
-            "t", b"%d" % number, on_delivery=lambda error, message: reports.append(error or message.offset())
+            "t",
+            b"%d" % number,
+            on_delivery=lambda error, message: reports.append(error or message.offset()),
         )
         assert producer.flush(20) == 0
     return reports
@@ -285,8 +321,12 @@ def test_a_producer_keeps_its_topic_compacted() -> None:
         files = WrittenTopicFiles(store)
         eventually(lambda: len(files()) < 25, "compaction")
         entries = lambda: [entry.key for entry in store.list(topic_log("t"))]  # noqa: E731
-        eventually(lambda: any(key.endswith(".checkpoint.parquet") for key in entries()), "a checkpoint")
-    assert [message.value() for message in messages_of(store, "t")] == [b"%d" % number for number in range(60)]
+        eventually(
+            lambda: any(key.endswith(".checkpoint.parquet") for key in entries()), "a checkpoint"
+        )
+    assert [message.value() for message in messages_of(store, "t")] == [
+        b"%d" % number for number in range(60)
+    ]
 
 
 class WrittenTopicFiles:
@@ -311,7 +351,9 @@ def test_a_producer_with_maintenance_disabled_never_begins() -> None:
 
 
 @pytest.mark.usefixtures("small_settings")
-@pytest.mark.parametrize("fault", [Fault.error_before(), Fault.refused(), Fault.hang(0.0), Fault.no_space()])
+@pytest.mark.parametrize(
+    "fault", [Fault.error_before(), Fault.refused(), Fault.hang(0.0), Fault.no_space()]
+)
 def test_maintenance_that_fails_is_logged_and_costs_the_writer_nothing(
     fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -320,11 +362,19 @@ def test_maintenance_that_fails_is_logged_and_costs_the_writer_nothing(
         Rule("write", "*checkpoint*", fault, times=None),
         Rule("list", "*/_deltaq/unreferenced/", Fault.error_before(), times=None),
     )
-    with caplog.at_level(logging.WARNING, "deltaq.maintenance"), Producer(CONF, store=faulty) as producer:
+    with (
+        caplog.at_level(logging.WARNING, "deltaq.maintenance"),
+        Producer(CONF, store=faulty) as producer,
+    ):
         assert produce(producer, 30) == list(range(30))
         eventually(lambda: faulty.struck[fault.name], "the fault")
-        eventually(lambda: [r for r in caplog.records if r.name == "deltaq.maintenance"], "a line in the log")
-    assert [message.value() for message in messages_of(faulty.inner, "t")] == [b"%d" % number for number in range(30)]
+        eventually(
+            lambda: [r for r in caplog.records if r.name == "deltaq.maintenance"],
+            "a line in the log",
+        )
+    assert [message.value() for message in messages_of(faulty.inner, "t")] == [
+        b"%d" % number for number in range(30)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -365,14 +415,19 @@ def test_an_unexpected_maintenance_error_is_logged_and_spares_the_writer(
     monkeypatch.setattr(background, "write_checkpoint", broken)
     monkeypatch.setattr(topic_pass.TopicPass, "run", broken)
     store = MemoryStore("test")
-    with caplog.at_level(logging.ERROR, "deltaq.maintenance"), Producer(CONF, store=store) as producer:
+    with (
+        caplog.at_level(logging.ERROR, "deltaq.maintenance"),
+        Producer(CONF, store=store) as producer,
+    ):
         assert produce(producer, 20) == list(range(20))
         eventually(lambda: len(caplog.records) >= 2, "lines in the log")
     assert all(record.exc_info for record in caplog.records if record.name == "deltaq.maintenance")
 
 
 @pytest.mark.usefixtures("small_settings")
-def test_a_commit_succeeds_if_no_maintenance_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_succeeds_if_no_maintenance_thread_can_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As at the end of a program: Python starts no more threads then, and `flush` still works."""
     refused: list[str] = []
 
@@ -390,10 +445,13 @@ def test_a_commit_succeeds_if_no_maintenance_thread_can_start(monkeypatch: pytes
     assert len(messages_of(store, "t")) == 20
 
 
-# --- its end ---------------------------------------------------------------------------------------------------------
+# --- its end
+# --------------------------------------------------------------------------------------------------
 
 
-def test_unfinished_maintenance_at_exit_is_left_and_none_begins(topic: WrittenTopic, held: HeldThreads) -> None:
+def test_unfinished_maintenance_at_exit_is_left_and_none_begins(
+    topic: WrittenTopic, held: HeldThreads
+) -> None:
     for _ in range(12):
         topic.append(Row(b"x"))
     care = background_of(topic, held)
@@ -418,7 +476,9 @@ def test_stopping_waits_for_the_step_under_way() -> None:
     slow = FaultyStore(store, Rule("put", "*.parquet", Fault.slow(), times=None))
     care = BackgroundTopicMaintenance(slow, "t", SYSTEM_CLOCK, settings=NO_PAUSES)
     care.start_due()
-    eventually(lambda: slow.blocked == 2, "an upload for the topic, and one by the maintenance of the root")
+    eventually(
+        lambda: slow.blocked == 2, "an upload for the topic, and one by the maintenance of the root"
+    )
     care.stop(0)
     slow.release()
     care.stop(20)
@@ -473,11 +533,15 @@ sys.stdout.write("writer gone, " if seen() is None else "writer still there, ")
 def test_maintenance_without_a_writer_is_stopped_at_exit(tmp_path: Path) -> None:
     environment = environment_of_child()
     command = [sys.executable, "-c", EXITING, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=120, check=False
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "writer gone, stopped", "")
 
 
-def test_a_forked_child_does_not_stop_the_maintenance_of_its_parent(topic: WrittenTopic, held: HeldThreads) -> None:
+def test_a_forked_child_does_not_stop_the_maintenance_of_its_parent(
+    topic: WrittenTopic, held: HeldThreads
+) -> None:
     care = background_of(topic, held)
     care.start_due()
     before = background._AT_WORK
@@ -492,7 +556,8 @@ def test_a_forked_child_does_not_stop_the_maintenance_of_its_parent(topic: Writt
     assert background._AT_WORK is before
 
 
-# --- pace ------------------------------------------------------------------------------------------------------------
+# --- pace
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -503,7 +568,16 @@ def working() -> tuple[ManualClock, Throttle]:
 
 @pytest.mark.parametrize(
     ("worked_s", "boost", "pause_s"),
-    [(0.1, 1, 0.3), (0.1, 2, 0.1), (0.1, 4, 0), (0.1, 9, 0), (1, 1, 3), (5, 1, 15), (5, 2, 5), (3600, 1, 60)],
+    [
+        (0.1, 1, 0.3),
+        (0.1, 2, 0.1),
+        (0.1, 4, 0),
+        (0.1, 9, 0),
+        (1, 1, 3),
+        (5, 1, 15),
+        (5, 2, 5),
+        (3600, 1, 60),
+    ],
 )
 def test_a_step_is_followed_by_a_pause_in_proportion(
     working: tuple[ManualClock, Throttle], worked_s: float, boost: float, pause_s: float
@@ -532,7 +606,9 @@ def test_a_long_pause_ends_soon_after_a_stop_request() -> None:
     assert clock.monotonic() - before <= 1
 
 
-def test_steps_too_small_for_a_pause_are_followed_by_one_for_all_of_them(working: tuple[ManualClock, Throttle]) -> None:
+def test_steps_too_small_for_a_pause_are_followed_by_one_for_all_of_them(
+    working: tuple[ManualClock, Throttle],
+) -> None:
     clock, throttle = working
     throttle.begin()
     for pause_s in (0.0, 0.0, 0.0036, 0.0):
@@ -542,14 +618,18 @@ def test_steps_too_small_for_a_pause_are_followed_by_one_for_all_of_them(working
         assert clock.monotonic() - before == pytest.approx(pause_s)
 
 
-def test_a_throttle_that_is_stopped_ends_the_work_at_its_next_step(working: tuple[ManualClock, Throttle]) -> None:
+def test_a_throttle_that_is_stopped_ends_the_work_at_its_next_step(
+    working: tuple[ManualClock, Throttle],
+) -> None:
     _, throttle = working
     throttle.stop()
     with pytest.raises(Stopped):
         throttle.step()
 
 
-def test_a_rest_takes_its_time_and_ends_soon_after_it_is_stopped(working: tuple[ManualClock, Throttle]) -> None:
+def test_a_rest_takes_its_time_and_ends_soon_after_it_is_stopped(
+    working: tuple[ManualClock, Throttle],
+) -> None:
     clock, throttle = working
     clock.advance(0.1)
     before = clock.monotonic()
@@ -586,4 +666,8 @@ def test_a_topic_without_a_table_is_no_failure(held: HeldThreads) -> None:
     held.run()
     assert [entry.key for entry in store.list("topics/")] == []
     with pytest.raises(Unavailable):
-        Topic("t", store=FaultyStore(store, Rule("*", "*", Fault.error_before(), times=None)), conf=CONF).to_arrow()
+        Topic(
+            "t",
+            store=FaultyStore(store, Rule("*", "*", Fault.error_before(), times=None)),
+            conf=CONF,
+        ).to_arrow()

@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from deltaq import Consumer, InvalidConfig, KafkaException, Producer, Topic, TopicPartition, Unavailable
+from deltaq import (
+    Consumer,
+    InvalidConfig,
+    KafkaException,
+    Producer,
+    Topic,
+    TopicPartition,
+    Unavailable,
+)
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
@@ -46,7 +54,9 @@ def root(tmp_path: Path) -> Path:
 def objects(root: Path) -> dict[str, str]:
     """Everything that lies under a root."""
     return {
-        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_file()
+        else "folder"
         for path in root.rglob("*")
     }
 
@@ -55,7 +65,9 @@ def data_files(root: Path) -> int:
     return len(list((root / "topics" / "t").glob("*.parquet")))
 
 
-def test_once_runs_due_maintenance_reports_it_and_exits(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_runs_due_maintenance_reports_it_and_exits(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = [(m.offset(), m.timestamp(), m.value()) for m in messages_of(str(root), "t")]
     assert main([str(root), "--once"]) == 0
     said = capsys.readouterr()
@@ -74,7 +86,10 @@ def test_once_runs_due_maintenance_reports_it_and_exits(root: Path, capsys: pyte
 def test_unfinished_files_of_killed_processes_are_removed_from_the_whole_root(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    left = [root / folder / ".~left" for folder in ("", "topics/t", "topics/idle/_delta_log", "groups/g")]
+    left = [
+        root / folder / ".~left"
+        for folder in ("", "topics/t", "topics/idle/_delta_log", "groups/g")
+    ]
     for path in left:
         path.write_bytes(b"half")
         os.utime(path, (0, 0))
@@ -85,7 +100,9 @@ def test_unfinished_files_of_killed_processes_are_removed_from_the_whole_root(
     assert "4 unfinished files deleted" in capsys.readouterr().out
 
 
-def test_a_dry_run_reports_planned_work_and_changes_no_object(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_reports_planned_work_and_changes_no_object(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = objects(root)
     assert main([str(root), "--dry-run"]) == 0
     assert objects(root) == before
@@ -104,7 +121,14 @@ def lines_of_a_dry_run(store: Store, clock: ManualClock) -> list[str]:
     counting = FaultyStore(store, clock=clock)
     before = all_objects(store)
     lines: list[str] = []
-    done = run("memory://test", dry_run=True, store=counting, clock=clock, settings=SMALL, notify=lines.append)
+    done = run(
+        "memory://test",
+        dry_run=True,
+        store=counting,
+        clock=clock,
+        settings=SMALL,
+        notify=lines.append,
+    )
     assert (done["actions planned"], done["failures"]) == (len(lines), 0)
     assert counting.operations["list"] > 0
     assert [name for name in WRITES if counting.operations[name]] == []
@@ -156,7 +180,9 @@ def test_a_dry_run_reports_the_objects_of_a_deleted_topic() -> None:
         written.append(Row(b"x"))
     written.log.delete(float("inf"))
     clock.advance(3600)
-    assert lines_of_a_dry_run(store, clock) == ["t: note 2 files that are not in it, to be deleted later"]
+    assert lines_of_a_dry_run(store, clock) == [
+        "t: note 2 files that are not in it, to be deleted later"
+    ]
     clock.advance(40 * 24 * 3600)
     assert lines_of_a_dry_run(store, clock) == [
         "t: note 2 files that are not in it, to be deleted later",
@@ -199,7 +225,9 @@ def test_a_root_without_topics_is_reported_as_possibly_mistyped(
 
 
 @pytest.mark.parametrize("argument", ["--once", "--dry-run"])
-def test_a_file_is_no_root(tmp_path: Path, argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_no_root(
+    tmp_path: Path, argument: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "file"
     file.write_text("x")
     assert main([str(file), argument]) == 1
@@ -211,7 +239,9 @@ def test_a_file_is_no_root(tmp_path: Path, argument: str, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("root", ["ftp://x/y", "s3://", ""])
-def test_an_unusable_root_is_reported_in_one_line(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_root_is_reported_in_one_line(
+    root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([root, "--once"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -221,7 +251,14 @@ def test_an_unusable_root_is_reported_in_one_line(root: str, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--interval", "0"], ["--interval", "nan"], ["--interval", "-1"], ["--interval", "x"], ["--set", "novalue"]],
+    [
+        [],
+        ["--interval", "0"],
+        ["--interval", "nan"],
+        ["--interval", "-1"],
+        ["--interval", "x"],
+        ["--set", "novalue"],
+    ],
 )
 def test_a_wrong_argument_is_reported_before_any_work(
     tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -234,7 +271,9 @@ def test_a_wrong_argument_is_reported_before_any_work(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_setting_without_a_name_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setting_without_a_name_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         main([str(tmp_path), "--set", "store.region=x", "--set", "hunter2"])
     said = capsys.readouterr().err
@@ -243,7 +282,9 @@ def test_a_setting_without_a_name_is_not_shown(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("setting", ["no.such.setting=1", "store.no.such=1"])
-def test_an_unknown_setting_is_reported(tmp_path: Path, setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_setting_is_reported(
+    tmp_path: Path, setting: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([str(tmp_path), "--once", "--set", setting]) == 2
     assert setting.split("=")[0] in capsys.readouterr().err
 
@@ -281,14 +322,17 @@ def test_a_foreign_folder_is_left_alone(root: Path, capsys: pytest.CaptureFixtur
     assert (root / "topics" / "a folder" / "b.parquet").read_text() == "x"
 
 
-# --- as a service ----------------------------------------------------------------------------------------------------
+# --- as a service
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def service(root: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-u", "-m", "deltaq.maintenance", str(root), "--interval", "0.05"]
     environment = environment_of_child()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     yield process
     process.kill()
     process.communicate()
@@ -304,7 +348,9 @@ def test_a_service_goes_on_round_after_round_until_it_is_interrupted(
     while sum(line.startswith("done: ") for line in lines) < 2:
         lines.append(service.stdout.readline())
         assert lines[-1], f"it ended: {lines}"
-    with Producer({"bootstrap.servers": str(root), "linger.ms": 0, "maintenance.enable": False}) as producer:
+    with Producer(
+        {"bootstrap.servers": str(root), "linger.ms": 0, "maintenance.enable": False}
+    ) as producer:
         for number in range(40, 80):
             producer.produce("t", b"%d" % number)
             assert producer.flush(20) == 0
@@ -314,7 +360,9 @@ def test_a_service_goes_on_round_after_round_until_it_is_interrupted(
     service.send_signal(by)
     _, errors = service.communicate(timeout=20)
     assert (service.returncode, errors) == (0, "")
-    assert [message.value() for message in messages_of(str(root), "t")] == [b"%d" % number for number in range(80)]
+    assert [message.value() for message in messages_of(str(root), "t")] == [
+        b"%d" % number for number in range(80)
+    ]
 
 
 @pytest.mark.parametrize(("arguments", "status"), [(["--once"], 1), ([], 0)])
@@ -335,12 +383,15 @@ def test_a_closed_output_pipe_ends_the_command_quietly(root: Path, argument: str
     os.close(reading)
     command = [sys.executable, "-m", "deltaq.maintenance", str(root), argument]
     environment = environment_of_child()
-    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=environment, timeout=60)
+    ended = subprocess.run(
+        command, stdout=writing, stderr=subprocess.PIPE, text=True, env=environment, timeout=60
+    )
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
-# --- as a function ---------------------------------------------------------------------------------------------------
+# --- as a function
+# --------------------------------------------------------------------------------------------------
 
 
 def test_run_returns_the_counts_of_its_work(root: Path) -> None:
@@ -401,7 +452,11 @@ def test_an_unexpected_error_of_one_topic_is_reported_and_the_others_are_maintai
     done = Maintenance(store, clock, SMALL, notify=lines.append).round()
     assert (done["failures"], done["files merged"]) == (1, 8)
     assert "a-strange-one: ZeroDivisionError: a defect" in lines
-    assert [record.exc_info is not None for record in caplog.records if record.name == "deltaq.maintenance"] == [True]
+    assert [
+        record.exc_info is not None
+        for record in caplog.records
+        if record.name == "deltaq.maintenance"
+    ] == [True]
 
 
 def test_a_stopped_run_does_not_begin_the_next_topic() -> None:
@@ -417,7 +472,9 @@ def test_a_stopped_run_does_not_begin_the_next_topic() -> None:
 
 
 @pytest.mark.parametrize(("minutes", "forgotten"), [(None, 0), (60, 1)])
-def test_a_service_has_a_setting_for_the_offset_retention_of_empty_groups(minutes: int | None, forgotten: int) -> None:
+def test_a_service_has_a_setting_for_the_offset_retention_of_empty_groups(
+    minutes: int | None, forgotten: int
+) -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("test", clock)
     GroupLog(store, "g", clock).commit(None, [CommittedOffset("t", "id", 0, 5)], float("inf"))
@@ -449,7 +506,9 @@ def test_a_service_survives_a_store_outage() -> None:
     written = WrittenTopic(store, clock)
     for _ in range(8):
         written.append(Row(b"x"))
-    faulty = FaultyStore(store, Rule("list_folders", "*", Fault.error_before(), times=1), clock=clock)
+    faulty = FaultyStore(
+        store, Rule("list_folders", "*", Fault.error_before(), times=1), clock=clock
+    )
     lines: list[str] = []
     with pytest.raises(Over):
         run("memory://test", store=faulty, clock=clock, settings=SMALL, notify=lines.append)
@@ -473,7 +532,9 @@ def test_log_entries_go_after_a_wait_once_a_day_is_over() -> None:
         written.append(Row(b"y"))
     lines: list[str] = []
     before = clock.monotonic()
-    done = run("memory://test", once=True, store=store, clock=clock, settings=SMALL, notify=lines.append)
+    done = run(
+        "memory://test", once=True, store=store, clock=clock, settings=SMALL, notify=lines.append
+    )
     assert done["log objects deleted"] > 20
     assert any(line.startswith("waiting 60 s") for line in lines)
     assert clock.monotonic() - before >= DEFAULT_SETTINGS.clean_up_grace_s

@@ -1,4 +1,6 @@
-"""Plans of file compaction: which files become which, by counting every offset; what a byte costs over the years."""
+"""Plans of file compaction: which files become which, by counting every offset; what a byte costs
+over the years.
+"""
 
 from __future__ import annotations
 
@@ -54,14 +56,21 @@ def written(plan: FileRewrite) -> list[DataFile]:
 
 
 def readable(files: list[DataFile], head: TopicHead) -> list[tuple[int, int]]:
-    return [(partition, offset) for partition, offset in offsets_of(files) if offset >= head.start_offsets[partition]]
+    return [
+        (partition, offset)
+        for partition, offset in offsets_of(files)
+        if offset >= head.start_offsets[partition]
+    ]
 
 
-# --- what a plan covers ----------------------------------------------------------------------------------------------
+# --- what a plan covers
+# ----------------------------------------------------------------------------------------------
 
 
 @given(appended_logs(), st.integers(1, 5000))
-def test_new_files_cover_what_the_old_ones_did_as_far_as_it_can_be_read(log: Log, target: int) -> None:
+def test_new_files_cover_what_the_old_ones_did_as_far_as_it_can_be_read(
+    log: Log, target: int
+) -> None:
     new = written(FileRewrite(tuple(log.files), cut(log.files, log.head, target)))
     assert offsets_of(new) == readable(log.files, log.head)
     assert all(batch.base_offset < batch.next_offset for file in new for batch in file.batches)
@@ -73,7 +82,9 @@ def test_each_new_file_has_few_partitions_and_about_the_target_size(log: Log, ta
     order = [partition for ranges in outputs for partition in sorted(ranges)]
     assert order == sorted(order), "a later file goes on where the one before ends"
     sizes = {file.path: file.segment.size / file.segment.rows for file in log.files}
-    largest = max((batch.rows * sizes[file.path] for file in log.files for batch in file.batches), default=0)
+    largest = max(
+        (batch.rows * sizes[file.path] for file in log.files for batch in file.batches), default=0
+    )
     total = sum(file.segment.size for file in log.files)
     assert len(outputs) <= -(-total // target)
     for ranges in outputs:
@@ -87,14 +98,18 @@ def test_each_new_file_has_few_partitions_and_about_the_target_size(log: Log, ta
 
 
 @given(appended_logs(sizes=st.integers(1, 3000)), st.sampled_from([1000, 5000, 20_000]))
-def test_a_merge_takes_whole_neighbours_and_its_result_stands_where_they_stood(log: Log, target: int) -> None:
+def test_a_merge_takes_whole_neighbours_and_its_result_stands_where_they_stood(
+    log: Log, target: int
+) -> None:
     plan = plan_compaction(log.index, log.head, target, SOON)
     assume(plan is not None)
     assert plan is not None
     units = in_log_order(log.index)
     at = [number for number, unit in enumerate(units) if set(unit) & set(plan.inputs)]
     assert at == list(range(at[0], at[-1] + 1)), "neighbours"
-    assert {file.path for number in at for file in units[number]} == {file.path for file in plan.inputs}
+    assert {file.path for number in at for file in units[number]} == {
+        file.path for file in plan.inputs
+    }
     largest = max(sum(file.segment.size for file in units[number]) for number in at)
     assert largest < target // 2
     assert largest <= plan.bytes <= MERGED_TARGETS_MAX * target + largest
@@ -125,7 +140,9 @@ def test_merging_comes_to_an_end_with_few_files(log: Log) -> None:
 def test_a_merge_takes_a_bounded_number_of_files_and_all_are_merged(sizes: list[int]) -> None:
     """The entry of a merge names all its files, and delays the next commit."""
     total, head = 1000, TopicHead("id", (1000,), (0,), 0)
-    files = [made_file(f"{n}", n, [(0, n, n + 1)], size=sizes[n % len(sizes)]) for n in range(total)]
+    files = [
+        made_file(f"{n}", n, [(0, n, n + 1)], size=sizes[n % len(sizes)]) for n in range(total)
+    ]
     merges = []
     while (plan := plan_compaction(index_of(files), head, TARGET, SOON)) is not None:
         merges.append(len(plan.inputs))
@@ -141,7 +158,9 @@ def test_while_older_files_are_merged_only_the_smallest_of_the_newer_ones_are() 
 
     def plan(size: int, after: int) -> list[str]:
         files = [made_file(f"{n}", n, [(0, n, n + 1)], size=size) for n in range(60)]
-        found = plan_compaction(index_of(files), head, 512_000, replace(SOON, merge_files=20), after)
+        found = plan_compaction(
+            index_of(files), head, 512_000, replace(SOON, merge_files=20), after
+        )
         return [] if found is None else [file.path for file in found.inputs]
 
     assert plan(999, after=-1) == [f"{n}" for n in range(60)]
@@ -152,21 +171,31 @@ def test_while_older_files_are_merged_only_the_smallest_of_the_newer_ones_are() 
 
 
 @given(st.lists(st.integers(10, 1000), min_size=1, max_size=60))
-def test_small_files_that_decode_to_much_are_merged_as_if_they_were_as_large(parts: list[int]) -> None:
+def test_small_files_that_decode_to_much_are_merged_as_if_they_were_as_large(
+    parts: list[int],
+) -> None:
     """A merge of those would be cut into as many again, by what is written at once."""
     at_once = 1000
     head = TopicHead("id", (len(parts),), (0,), 0)
 
     def merged(files: list[DataFile]) -> list[list[tuple[str, int]]]:
         found = []
-        while (plan := plan_compaction(index_of(files), head, TARGET, SOON, decoded_max=at_once)) is not None:
+        while (
+            plan := plan_compaction(index_of(files), head, TARGET, SOON, decoded_max=at_once)
+        ) is not None:
             found.append([(file.path, len(plan.outputs)) for file in plan.inputs])
             files = [*(file for file in files if file not in plan.inputs), *written(plan)]
             assert len(found) <= len(parts), "it comes to an end"
         return found
 
-    small = [made_file(f"{n}", n, [(0, n, n + 1)], size=1, decoded_bytes=part) for n, part in enumerate(parts)]
-    large = [made_file(f"{n}", n, [(0, n, n + 1)], size=TARGET * part // at_once) for n, part in enumerate(parts)]
+    small = [
+        made_file(f"{n}", n, [(0, n, n + 1)], size=1, decoded_bytes=part)
+        for n, part in enumerate(parts)
+    ]
+    large = [
+        made_file(f"{n}", n, [(0, n, n + 1)], size=TARGET * part // at_once)
+        for n, part in enumerate(parts)
+    ]
     assert merged(small) == merged([replace(file, decoded_bytes=7) for file in large])
 
 
@@ -185,7 +214,9 @@ def test_files_with_enough_small_neighbours_are_due_for_a_merge() -> None:
             made_file(f"{n}", n, [(0, n, n + 1)], size=size, decoded_bytes=decoded_bytes)
             for n, size in enumerate(sizes)
         ]
-        return count_waiting(index_of(files), 1000, replace(SOON, merge_files=4), decoded_max=500, left_out=left_out)
+        return count_waiting(
+            index_of(files), 1000, replace(SOON, merge_files=4), decoded_max=500, left_out=left_out
+        )
 
     assert waiting() == 0
     assert waiting(1, 1, 1) == 0
@@ -201,14 +232,19 @@ def test_files_with_enough_small_neighbours_are_due_for_a_merge() -> None:
 
 def test_a_partition_without_records_gets_no_new_file_of_its_own() -> None:
     """A merge of two files into two would be made again and again."""
-    files = [made_file("0", 7, [(0, 0, 3)], clean=0), made_file("1", 7, [(1, 0, 1)], clean=0, gaps=1)]
+    files = [
+        made_file("0", 7, [(0, 0, 3)], clean=0),
+        made_file("1", 7, [(1, 0, 1)], clean=0, gaps=1),
+    ]
     head = TopicHead("id", (3, 1), (0, 0), 0)
     assert cut(files, head, TARGET) == ({0: (0, 3), 1: (0, 1)},)
 
 
 def test_files_with_different_kinds_of_times_are_never_merged() -> None:
     kinds = [False] * 5 + [True] * 5 + [False] * 2
-    files = [made_file(f"{n}", n, [(0, n, n + 1)], log_append_time=kind) for n, kind in enumerate(kinds)]
+    files = [
+        made_file(f"{n}", n, [(0, n, n + 1)], log_append_time=kind) for n, kind in enumerate(kinds)
+    ]
     head = TopicHead("id", (12,), (0,), 0)
     plan = plan_compaction(index_of(files), head, TARGET, SOON)
     assert plan is not None
@@ -221,7 +257,9 @@ def test_files_with_different_kinds_of_times_are_never_merged() -> None:
 def test_an_entry_with_both_kinds_of_times_stays_as_it_is() -> None:
     """The topic's rule may change between an upload and its commit."""
     files = [made_file(f"{n}", n, [(0, n, n + 1)]) for n in range(4)]
-    files += [made_file(f"4{kind}", 4, [(kind, 0, 1)], log_append_time=bool(kind)) for kind in (1, 0, 2)]
+    files += [
+        made_file(f"4{kind}", 4, [(kind, 0, 1)], log_append_time=bool(kind)) for kind in (1, 0, 2)
+    ]
     files[5] = made_file("40", 4, [(0, 4, 5)])
     plan = plan_compaction(index_of(files), TopicHead("id", (5, 1, 1), (0, 0, 0), 0), TARGET, SOON)
     assert plan is not None
@@ -235,7 +273,8 @@ def test_files_that_key_compaction_has_cleaned_are_not_merged_with_others() -> N
     assert list(plan.inputs) == files[:4]
 
 
-# --- trims -----------------------------------------------------------------------------------------------------------
+# --- trims
+# --------------------------------------------------------------------------------------------------
 
 
 @given(appended_logs())
@@ -249,7 +288,11 @@ def test_trims_keep_exactly_the_readable_records(log: Log) -> None:
         del files[plan.inputs[0].path]
         files |= {file.path: file for file in written(plan)}
     starts = log.head.start_offsets
-    over = {file.path for file in log.files if all(b.next_offset <= starts[b.partition] for b in file.batches)}
+    over = {
+        file.path
+        for file in log.files
+        if all(b.next_offset <= starts[b.partition] for b in file.batches)
+    }
     left = [file for path, file in files.items() if path not in over]
     assert offsets_of(left) == readable(log.files, log.head)
     assert over <= files.keys(), "files without anything to read are left to retention"
@@ -270,7 +313,8 @@ def test_a_file_that_cannot_be_read_does_not_keep_others_from_being_trimmed() ->
     assert plan_trim(index_of(files), head, {"0", "1"}) is None
 
 
-# --- what it costs ---------------------------------------------------------------------------------------------------
+# --- what it costs
+# --------------------------------------------------------------------------------------------------
 
 
 def small(number: int) -> int:
@@ -315,7 +359,9 @@ def test_write_amplification_is_independent_of_the_number_of_appends(
             new = written(plan)
             for part in new:
                 index.add(part)
-                times[part.path] = Counter({n: size * part.segment.size // plan.bytes for n, size in again.items()})
+                times[part.path] = Counter(
+                    {n: size * part.segment.size // plan.bytes for n, size in again.items()}
+                )
         most = max(most, len(index.files))
     for counts in times.values():
         ever.update(counts)
@@ -331,7 +377,9 @@ def test_write_amplification_is_independent_of_the_number_of_appends(
 def test_entries_of_many_files_as_spark_writes_them_are_merged_like_others(width: int) -> None:
     entries = 100
     files = [
-        made_file(f"{entry}-{n}", entry, [(0, width * entry + n, width * entry + n + 1)], size=20_000)
+        made_file(
+            f"{entry}-{n}", entry, [(0, width * entry + n, width * entry + n + 1)], size=20_000
+        )
         for entry in range(entries)
         for n in range(width)
     ]
@@ -344,7 +392,9 @@ def test_entries_of_many_files_as_spark_writes_them_are_merged_like_others(width
 
 @pytest.mark.parametrize(("limit", "expected"), [(1, 14), (40, 4), (10**9, 1)])
 def test_offsets_are_halved_until_they_come_from_one_batch(limit: int, expected: int) -> None:
-    files = [made_file(f"{n}", n, [(0, 10 * n, 10 * n + 10), (1, 5 * n, 5 * n + 5)]) for n in range(7)]
+    files = [
+        made_file(f"{n}", n, [(0, 10 * n, 10 * n + 10), (1, 5 * n, 5 * n + 5)]) for n in range(7)
+    ]
     todo: list[Ranges] = list(cut(files, TopicHead("id", (70, 35), (3, 0), 0), 2**40))
     done = []
     while todo:
@@ -355,9 +405,14 @@ def test_offsets_are_halved_until_they_come_from_one_batch(limit: int, expected:
         else:
             todo += parts
     covered = sorted(
-        (p, offset) for ranges in done for p, (start, end) in ranges.items() for offset in range(start, end)
+        (p, offset)
+        for ranges in done
+        for p, (start, end) in ranges.items()
+        for offset in range(start, end)
     )
-    assert covered == [(0, offset) for offset in range(3, 70)] + [(1, offset) for offset in range(35)]
+    assert covered == [(0, offset) for offset in range(3, 70)] + [
+        (1, offset) for offset in range(35)
+    ]
     assert len(done) == expected
 
 
@@ -370,12 +425,18 @@ def test_divided_batches_are_complete_ordered_and_small(log: Log, bytes_max: int
     parts = divided(files, whole, bytes_max)
     assert [places for part in parts for places in each_place(part)] == list(each_place(whole))
     for part in parts:
-        size = sum(file.segment.size * inside(file, part) / file.segment.rows for file in files if file.segment.rows)
+        size = sum(
+            file.segment.size * inside(file, part) / file.segment.rows
+            for file in files
+            if file.segment.rows
+        )
         assert size <= bytes_max * (1 + 1e-9) or len(halved(files, part)) == 1
 
 
 def each_place(ranges: Ranges) -> Iterator[tuple[int, int]]:
-    return ((partition, offset) for partition in sorted(ranges) for offset in range(*ranges[partition]))
+    return (
+        (partition, offset) for partition in sorted(ranges) for offset in range(*ranges[partition])
+    )
 
 
 def inside(file: DataFile, ranges: Ranges) -> float:

@@ -1,4 +1,6 @@
-"""Maintenance of groups: short logs, expiry of the offsets of abandoned groups, and members that stay."""
+"""Maintenance of groups: short logs, expiry of the offsets of abandoned groups, and members that
+stay.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,14 @@ class World:
         self.clock = ManualClock(auto_advance=True)
         self.store: Store = MemoryStore("test", self.clock)
 
-    def log(self, store: Store | None = None, background: BackgroundGroupMaintenance | None = None) -> GroupLog:
+    def log(
+        self, store: Store | None = None, background: BackgroundGroupMaintenance | None = None
+    ) -> GroupLog:
         return GroupLog(store or self.store, "g", self.clock, "client", background)
 
-    def maintainer(self, store: Store | None = None, settings: MaintenanceSettings = SMALL) -> GroupPass:
+    def maintainer(
+        self, store: Store | None = None, settings: MaintenanceSettings = SMALL
+    ) -> GroupPass:
         return GroupPass(store or self.store, "g", self.clock, settings, WEEK_MS)
 
     def committed(self, partition: int = 0) -> int | None:
@@ -119,7 +125,9 @@ def test_a_dead_member_is_removed_after_a_week_and_two_scans(world):
     maintainer = world.maintainer()
     world.clock.advance(8 * DAY_S)
     maintainer.run()
-    assert world.committed() == 5, "it looks still, but for how long this maintainer cannot know yet"
+    assert world.committed() == 5, (
+        "it looks still, but for how long this maintainer cannot know yet"
+    )
     world.clock.advance(CLEAN_UP_GRACE_S)
     maintainer.run()
     assert world.committed() is None
@@ -151,7 +159,8 @@ def test_a_member_with_a_wrong_clock_stays_while_it_heartbeats(world):
     world.clock.advance(30 * DAY_S)
     for beat in range(5):
         now = world.clock.time_ms()
-        world.clock.set_wall_clock(now - 20 * DAY_S * 1000 + beat)  # the store's clock is three weeks late
+        # The store's clock is three weeks late.
+        world.clock.set_wall_clock(now - 20 * DAY_S * 1000 + beat)
         world.beat("a", b"%d" % beat)
         world.clock.set_wall_clock(now)
         maintainer.run()
@@ -328,7 +337,9 @@ def test_a_second_scan_is_awaited_only_if_it_may_matter(world):
     world.clock.advance(8 * DAY_S)
     maintainer = world.maintainer()
     maintainer.run()
-    assert maintainer.is_waiting(), "a member that is perhaps dead, of a group that would then be forgotten"
+    assert maintainer.is_waiting(), (
+        "a member that is perhaps dead, of a group that would then be forgotten"
+    )
     world.beat("a", b"2")
     maintainer.run()
     assert not maintainer.is_waiting(), "it lives"
@@ -506,15 +517,20 @@ def test_a_group_in_use_cleans_its_own_log(world, patient):
         for _, thread in patient.threads:
             thread.join()
         most = max(most, len(world.entries()))
-        patient.advance(DAY_S / 4)  # not before: what is old enough for a round would depend on when it begins
-    assert most <= 100, "of 400: those of a day, of a step of clean-up, and of the rounds until the next one"
+        # Not before: what is old enough for a round would depend on when it begins.
+        patient.advance(DAY_S / 4)
+    assert most <= 100, (
+        "of 400: those of a day, of a step of clean-up, and of the rounds until the next one"
+    )
     assert world.committed() == 9
 
 
 @pytest.mark.slow
 def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeypatch):
     monkeypatch.setattr(groups, "REMOVALS_MAX", 20)
-    settings = replace(SMALL, log_retention_ms=120_000, keep_entries_max=100_000, clean_up_interval_s=90.0)
+    settings = replace(
+        SMALL, log_retention_ms=120_000, keep_entries_max=100_000, clean_up_interval_s=90.0
+    )
     counting = FaultyStore(world.store, clock=patient)
     log = world.log(background=BackgroundGroupMaintenance(counting, "g", patient, settings))
     lengths, deletes = [], []
@@ -529,14 +545,21 @@ def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeyp
         if number % 10 == 0:
             lengths.append(len(world.entries()))
     assert max(deletes) == groups.REMOVALS_MAX
-    # What is too young, and what comes between two marks: a wait, and the removal of some hundred in small batches.
+    # What is too young, and what comes between two marks: a wait, and the removal of some hundred
+    # in small batches.
     assert max(lengths) <= 120 + 2 * (90 + 100)
     assert world.committed() == number
 
 
-def in_the_middle(world: World, patient: Patient) -> tuple[FaultyStore, BackgroundGroupMaintenance, GroupLog]:
-    """What looks after a group, at a checkpoint that the store keeps waiting; and the group's log."""
-    stuck = FaultyStore(world.store, Rule("create", "*.checkpoint.parquet", Fault.slow()), clock=SYSTEM_CLOCK)
+def in_the_middle(
+    world: World, patient: Patient
+) -> tuple[FaultyStore, BackgroundGroupMaintenance, GroupLog]:
+    """What looks after a group, at a checkpoint that the store keeps waiting; and the group's
+    log.
+    """
+    stuck = FaultyStore(
+        world.store, Rule("create", "*.checkpoint.parquet", Fault.slow()), clock=SYSTEM_CLOCK
+    )
     background = BackgroundGroupMaintenance(stuck, "g", patient, SMALL)
     log = world.log(background=background)
     commit_many(world, log, 11)
@@ -603,7 +626,12 @@ def test_a_consumer_keeps_the_log_of_its_group_short_unless_disabled(enabled, ro
     Topic("t", partitions=1, conf={"bootstrap.servers": root}).create()
     with Producer(bootstrap_servers=root) as producer:
         producer.produce("t", b"v")
-    conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    conf = {
+        "bootstrap.servers": root,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
     with Consumer(conf, maintenance_enable=enabled) as reader:
         reader.subscribe(["t"])
         drain(reader, 1)

@@ -26,15 +26,21 @@ def test_hashed_names_know_exactly_the_names_ever_live(
 
 
 @given(st.lists(NAMES), NAMES)
-def test_a_set_contains_exactly_the_added_names(several: list[frozenset[str]], names: frozenset[str]) -> None:
+def test_a_set_contains_exactly_the_added_names(
+    several: list[frozenset[str]], names: frozenset[str]
+) -> None:
     known = HashedNames()
     for some in several:
         known.add(some)
     assert {name for name in names if name in known} == names & frozenset().union(*several)
 
 
-def test_a_million_names_take_eight_bytes_each_and_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a producer that commits 100 times a second there are as many in three hours, and 10,000 looks."""
+def test_a_million_names_take_eight_bytes_each_and_are_not_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beside a producer that commits 100 times a second there are as many in three hours, and
+    10,000 looks.
+    """
     copied = 0
     concat = pa.concat_arrays
 
@@ -49,4 +55,7 @@ def test_a_million_names_take_eight_bytes_each_and_are_not_copied(monkeypatch: p
         since.add(frozenset(f"{number}.parquet" for number in range(first, first + 100)))
     assert since.nbytes == 8 * 50_050, "and what is still live is not added again"
     assert copied < 20 * 50_050
-    assert since.among(["0.parquet", "50049.parquet", "50050.parquet"]) == {"0.parquet", "50049.parquet"}
+    assert since.among(["0.parquet", "50049.parquet", "50050.parquet"]) == {
+        "0.parquet",
+        "50049.parquet",
+    }

@@ -1,4 +1,6 @@
-"""Key compaction against a dict: of each key the newest record stays, at its offset; tombstones for their time."""
+"""Key compaction against a dict: of each key the newest record stays, at its offset; tombstones for
+their time.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +36,24 @@ HOUR_MS = 3600 * 1000
 NEVER_MERGE = replace(SMALL, merge_files=1000)
 
 
-# --- plans -----------------------------------------------------------------------------------------------------------
+# --- plans
+# --------------------------------------------------------------------------------------------------
 
 
 def topic(**config: object) -> TopicSettings:
     config = {"cleanup_policy": "compact", **config}
-    return TopicSettings.from_properties(topic_properties({k.replace("_", "."): v for k, v in config.items()}))
+    return TopicSettings.from_properties(
+        topic_properties({k.replace("_", "."): v for k, v in config.items()})
+    )
 
 
 def files(*kinds: int | None, size: int = 100, age_ms: int = HOUR_MS) -> list[DataFile]:
     """One file in each version; `kinds` is what their `clean` says."""
     time = NOW - age_ms
     return [
-        made_file(f"{n}", n, [(0, n, n + 1)], size=size, times=(time, time), modified_ms=time, clean=kind)
+        made_file(
+            f"{n}", n, [(0, n, n + 1)], size=size, times=(time, time), modified_ms=time, clean=kind
+        )
         for n, kind in enumerate(kinds)
     ]
 
@@ -61,7 +68,9 @@ def planned(
     plan = plan_cleaning(index_of(found), settings, limits, NOW, damaged)
     if plan is None:
         return None
-    return [f.path for unit in plan.clean for f in unit], [f.path for unit in plan.dirty for f in unit]
+    return [f.path for unit in plan.clean for f in unit], [
+        f.path for unit in plan.dirty for f in unit
+    ]
 
 
 def test_only_compacted_topics_are_cleaned() -> None:
@@ -81,7 +90,9 @@ def test_cleaning_begins_at_the_dirty_ratio(ratio: float, dirty: int, is_due: bo
 
 @pytest.mark.parametrize(("age_ms", "is_due"), [(HOUR_MS, False), (HOUR_MS + 1, True)])
 def test_old_records_are_cleaned_at_any_ratio(age_ms: int, is_due: bool) -> None:
-    found = files(*[0] * 9) + [replace(f, path="9") for f in files(*[0] * 9, None, age_ms=age_ms)[-1:]]
+    found = files(*[0] * 9) + [
+        replace(f, path="9") for f in files(*[0] * 9, None, age_ms=age_ms)[-1:]
+    ]
     settings = topic(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=HOUR_MS)
     assert (planned(found, settings) is not None) is is_due
 
@@ -113,15 +124,23 @@ def test_cleaning_progresses_with_any_clean_part_and_any_step_size() -> None:
     """What counts against the ratio is all that is dirty, not just what is cleaned next."""
     limits = MaintenanceSettings(dirty_bytes_max=250)
     found = files(*[0] * 20, *[None] * 25)
-    assert planned(found, topic(min_cleanable_dirty_ratio=0.5), limits) == ([f"{n}" for n in range(20)], ["20", "21"])
+    assert planned(found, topic(min_cleanable_dirty_ratio=0.5), limits) == (
+        [f"{n}" for n in range(20)],
+        ["20", "21"],
+    )
 
 
 def test_a_clean_file_behind_a_dirty_one_is_not_clean() -> None:
     """A topic that was compacted, then not, then is again."""
-    assert planned(files(0, None, 0, 0), topic(min_cleanable_dirty_ratio=0)) == (["0"], ["1", "2", "3"])
+    assert planned(files(0, None, 0, 0), topic(min_cleanable_dirty_ratio=0)) == (
+        ["0"],
+        ["1", "2", "3"],
+    )
 
 
-@pytest.mark.parametrize(("clean", "expected"), [(NOW, (["1"], [])), (NOW + 1, None), (0, None), (1, (["1"], []))])
+@pytest.mark.parametrize(
+    ("clean", "expected"), [(NOW, (["1"], [])), (NOW + 1, None), (0, None), (1, (["1"], []))]
+)
 def test_tombstones_are_cleaned_again_after_their_delay(
     clean: int, expected: tuple[list[str], list[str]] | None
 ) -> None:
@@ -134,18 +153,27 @@ def test_records_after_an_unreadable_file_stay_dirty() -> None:
     assert planned(found, topic(), damaged={"1"}) is None
 
 
-def test_with_a_clean_file_that_cannot_be_read_nothing_becomes_clean_and_other_tombstones_go() -> None:
+def test_with_a_clean_file_that_cannot_be_read_nothing_becomes_clean_and_other_tombstones_go() -> (
+    None
+):
     """Older values in it could not be dropped."""
     assert planned(files(0, 1, 1, None, None, None, None), topic(), damaged={"1"}) == (["2"], [])
 
 
-@given(st.lists(st.sampled_from([None, 0, NOW - 1, NOW + 1]), max_size=8), st.floats(0, 1), st.integers(50, 500))
+@given(
+    st.lists(st.sampled_from([None, 0, NOW - 1, NOW + 1]), max_size=8),
+    st.floats(0, 1),
+    st.integers(50, 500),
+)
 def test_a_plan_is_a_clean_prefix_and_the_dirty_files_after_it(
     kinds: list[int | None], ratio: float, bytes_max: int
 ) -> None:
     found = files(*kinds)
     plan = plan_cleaning(
-        index_of(found), topic(min_cleanable_dirty_ratio=ratio), MaintenanceSettings(dirty_bytes_max=bytes_max), NOW
+        index_of(found),
+        topic(min_cleanable_dirty_ratio=ratio),
+        MaintenanceSettings(dirty_bytes_max=bytes_max),
+        NOW,
     )
     if plan is None or not plan.dirty:
         return
@@ -155,7 +183,8 @@ def test_a_plan_is_a_clean_prefix_and_the_dirty_files_after_it(
     assert plan.dirty[0][0].clean is None
 
 
-# --- against a dict --------------------------------------------------------------------------------------------------
+# --- against a dict
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -169,7 +198,9 @@ class Model:
             self.log[row.partition].append(row)
 
     def newest(self) -> dict[tuple[int, int], tuple[bytes | None, bytes | None]]:
-        """Place -> key and value of the newest record of each key, and of all records without a key."""
+        """Place -> key and value of the newest record of each key, and of all records without a
+        key.
+        """
         found = {}
         for partition, rows in self.log.items():
             last = {row.key: offset for offset, row in enumerate(rows)}
@@ -189,7 +220,11 @@ def seen(topic: WrittenTopic) -> dict[tuple[int, int], tuple[bytes | None, bytes
 def without_tombstones(
     found: dict[tuple[int, int], tuple[bytes | None, bytes | None]],
 ) -> dict[tuple[int, int], tuple[bytes | None, bytes | None]]:
-    return {place: (key, value) for place, (key, value) in found.items() if value is not None or key is None}
+    return {
+        place: (key, value)
+        for place, (key, value) in found.items()
+        if value is not None or key is None
+    }
 
 
 KEYED = st.builds(
@@ -203,9 +238,15 @@ KEYED = st.builds(
 @pytest.mark.slow
 @settings(max_examples=depth(12, 25))
 @given(
-    st.lists(st.tuples(st.lists(KEYED, min_size=1, max_size=5), st.booleans(), st.booleans()), min_size=1, max_size=7)
+    st.lists(
+        st.tuples(st.lists(KEYED, min_size=1, max_size=5), st.booleans(), st.booleans()),
+        min_size=1,
+        max_size=7,
+    )
 )
-def test_after_each_cleaning_only_the_newest_of_each_key_is_there(steps: list[tuple[list[Row], bool, bool]]) -> None:
+def test_after_each_cleaning_only_the_newest_of_each_key_is_there(
+    steps: list[tuple[list[Row], bool, bool]],
+) -> None:
     clock = ManualClock(auto_advance=True)
     written = WrittenTopic(
         MemoryStore("test", clock),
@@ -227,7 +268,11 @@ def test_after_each_cleaning_only_the_newest_of_each_key_is_there(steps: list[tu
             assert without_tombstones(found) == without_tombstones(model.newest())
             assert found.items() <= model.newest().items()
             if clock.time_ms() - last_append < HOUR_MS and not wait:
-                recent = {p: kv for p, kv in model.newest().items() if p in found or kv[1] is not None or kv[0] is None}
+                recent = {
+                    p: kv
+                    for p, kv in model.newest().items()
+                    if p in found or kv[1] is not None or kv[0] is None
+                }
                 assert found == recent
         if wait:
             clock.advance(HOUR_MS / 1000 + 1)
@@ -237,7 +282,9 @@ def test_after_each_cleaning_only_the_newest_of_each_key_is_there(steps: list[tu
     written.maintain(NEVER_MERGE)
     assert seen(written) == without_tombstones(model.newest())
     ends = written.fresh_log().live_head.next_offsets
-    assert ends == tuple(len(model.log[partition]) for partition in range(2)), "offsets keep their gaps"
+    assert ends == tuple(len(model.log[partition]) for partition in range(2)), (
+        "offsets keep their gaps"
+    )
 
 
 def test_keys_beyond_the_memory_limit_are_cleaned_in_parts(
@@ -245,7 +292,9 @@ def test_keys_beyond_the_memory_limit_are_cleaned_in_parts(
 ) -> None:
     """To call clean what was not learned would leave older values for ever."""
     clock = ManualClock(auto_advance=True)
-    written = WrittenTopic(MemoryStore("test", clock), clock, cleanup_policy="compact", min_cleanable_dirty_ratio=0)
+    written = WrittenTopic(
+        MemoryStore("test", clock), clock, cleanup_policy="compact", min_cleanable_dirty_ratio=0
+    )
     keys = [b"%04d" % n for n in range(10)]
     for number in range(4):
         written.append(*(Row(b"%d" % number, key) for key in keys))
@@ -255,7 +304,11 @@ def test_keys_beyond_the_memory_limit_are_cleaned_in_parts(
     plan = plan_cleaning(log.index, log.settings, SMALL, clock.time_ms())
     assert plan is not None
     assert len(plan.dirty) == 4
-    finish(KeyCleaner(written.store, log, clock, Rewriter(written.store, log, clock)).clean(plan, log.settings))
+    finish(
+        KeyCleaner(written.store, log, clock, Rewriter(written.store, log, clock)).clean(
+            plan, log.settings
+        )
+    )
     assert [file.clean for file in written.files] == [0, None, None, None]
     written.maintain(NEVER_MERGE)
     assert seen(written) == {(0, 30 + n): (key, b"3") for n, key in enumerate(keys)}
@@ -281,7 +334,11 @@ def test_no_entry_of_a_cleaning_names_very_many_files(monkeypatch: pytest.Monkey
     assert log.load()
     plan = plan_cleaning(log.index, log.settings, SMALL, clock.time_ms())
     assert plan is not None
-    finish(KeyCleaner(topic.store, log, clock, Rewriter(topic.store, log, clock)).clean(plan, log.settings))
+    finish(
+        KeyCleaner(topic.store, log, clock, Rewriter(topic.store, log, clock)).clean(
+            plan, log.settings
+        )
+    )
     assert removed == [4, 4, 3]
     seen = [(key, value) for *_, key, value, _ in seen_by_consumers(topic.store)]
     assert sorted(seen) == sorted(newest.items())
@@ -290,7 +347,9 @@ def test_no_entry_of_a_cleaning_names_very_many_files(monkeypatch: pytest.Monkey
 @pytest.mark.fault("M2")
 def test_a_tombstone_stays_until_its_delay_is_over_from_the_cleaning_on() -> None:
     clock = ManualClock(auto_advance=True)
-    written = WrittenTopic(MemoryStore("test", clock), clock, cleanup_policy="compact", delete_retention_ms=HOUR_MS)
+    written = WrittenTopic(
+        MemoryStore("test", clock), clock, cleanup_policy="compact", delete_retention_ms=HOUR_MS
+    )
     written.append(Row(b"v", b"k"), Row(b"w", b"other"))
     written.append(Row(None, b"k"))
     clock.advance(
@@ -313,7 +372,11 @@ def test_a_tombstone_stays_until_its_delay_is_over_from_the_cleaning_on() -> Non
 def test_no_older_value_comes_to_light_when_a_tombstone_goes() -> None:
     clock = ManualClock(auto_advance=True)
     written = WrittenTopic(
-        MemoryStore("test", clock), clock, cleanup_policy="compact", delete_retention_ms=0, min_cleanable_dirty_ratio=0
+        MemoryStore("test", clock),
+        clock,
+        cleanup_policy="compact",
+        delete_retention_ms=0,
+        min_cleanable_dirty_ratio=0,
     )
     for step in range(6):
         written.append(Row(b"%d" % step, b"k"), Row(b"x", b"%d" % step))
@@ -335,17 +398,24 @@ def test_a_record_that_comes_during_a_cleaning_stays_and_so_does_the_one_that_it
     assert plan is not None
     written.append(Row(b"3", b"k"), Row(None, b"j"))
     finish(
-        KeyCleaner(written.store, log, written.clock, Rewriter(written.store, log, written.clock)).clean(
-            plan, log.settings
-        )
+        KeyCleaner(
+            written.store, log, written.clock, Rewriter(written.store, log, written.clock)
+        ).clean(plan, log.settings)
     )
-    assert seen(written) == {(0, 1): (b"j", b"1"), (0, 2): (b"k", b"2"), (0, 3): (b"k", b"3"), (0, 4): (b"j", None)}
+    assert seen(written) == {
+        (0, 1): (b"j", b"1"),
+        (0, 2): (b"k", b"2"),
+        (0, 3): (b"k", b"3"),
+        (0, 4): (b"j", None),
+    }
     written.maintain()
     assert seen(written) == {(0, 3): (b"k", b"3"), (0, 4): (b"j", None)}
 
 
 def crashing_cleaning(crash: int) -> bool:
-    """Whether the cleaning met its death at that write; whether or not, nothing is lost, and the next one does all."""
+    """Whether the cleaning met its death at that write; whether or not, nothing is lost, and the
+    next one does all.
+    """
     written = WrittenTopic(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     model = Model()
     for number in range(6):
@@ -362,7 +432,11 @@ def crashing_cleaning(crash: int) -> bool:
     plan = plan_cleaning(log.index, log.settings, SMALL, written.clock.time_ms())
     assert plan is not None
     with contextlib.suppress(Crash):
-        finish(KeyCleaner(faulty, log, written.clock, Rewriter(faulty, log, written.clock)).clean(plan, log.settings))
+        finish(
+            KeyCleaner(faulty, log, written.clock, Rewriter(faulty, log, written.clock)).clean(
+                plan, log.settings
+            )
+        )
     assert model.newest().items() <= seen(written).items()
     written.maintain(NEVER_MERGE)
     assert seen(written) == model.newest()
@@ -371,7 +445,9 @@ def crashing_cleaning(crash: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.fault("M1", "M2")
-def test_a_cleaning_that_dies_at_any_write_has_lost_nothing_and_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cleaning_that_dies_at_any_write_has_lost_nothing_and_is_done_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It rewrites several files, one after the other."""
     monkeypatch.setattr(key_compaction, "MERGED_FILES_MAX", 2)
     crash = 1
@@ -409,7 +485,12 @@ def test_a_topic_with_keyless_records_from_before_keeps_them() -> None:
     written.append(Row(b"1"), Row(b"2", b"k"), Row(None), Row(b"3", b"k"), Row(b"1"))
     written.configure(cleanup_policy="compact")
     written.maintain()
-    assert seen(written) == {(0, 0): (None, b"1"), (0, 2): (None, None), (0, 3): (b"k", b"3"), (0, 4): (None, b"1")}
+    assert seen(written) == {
+        (0, 0): (None, b"1"),
+        (0, 2): (None, None),
+        (0, 3): (b"k", b"3"),
+        (0, 4): (None, b"1"),
+    }
 
 
 def test_a_key_is_of_its_partition() -> None:
@@ -420,7 +501,11 @@ def test_a_key_is_of_its_partition() -> None:
 
 
 def test_in_a_typed_topic_a_tombstone_has_no_column() -> None:
-    schema = schema_of(pa.schema([pa.field("a", pa.int64(), nullable=True), pa.field("b", pa.string(), nullable=True)]))
+    schema = schema_of(
+        pa.schema(
+            [pa.field("a", pa.int64(), nullable=True), pa.field("b", pa.string(), nullable=True)]
+        )
+    )
     written = WrittenTopic(schema=schema, cleanup_policy="compact", delete_retention_ms=0)
     written.append(Row({"a": 1, "b": "x"}, b"k"), Row({"a": None, "b": "y"}, b"j"))
     written.append(Row(None, b"k"))
@@ -435,19 +520,31 @@ def test_an_entry_with_both_kinds_of_times_is_cleaned_file_by_file() -> None:
     """The topic's rule has changed between two uploads of one commit."""
     written = WrittenTopic(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     timed = written.upload(Row(b"1", b"k", timestamp_ms=5), Row(b"1", b"j", timestamp_ms=6))
-    written.configure(message_timestamp_type="LogAppendTime", cleanup_policy="compact", min_cleanable_dirty_ratio=0)
+    written.configure(
+        message_timestamp_type="LogAppendTime",
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio=0,
+    )
     untimed = written.upload(Row(b"2", b"k"))
-    written.configure(message_timestamp_type="CreateTime", cleanup_policy="compact", min_cleanable_dirty_ratio=0)
+    written.configure(
+        message_timestamp_type="CreateTime", cleanup_policy="compact", min_cleanable_dirty_ratio=0
+    )
     again = written.upload(Row(b"3", b"i", timestamp_ms=7))
     written.commit(timed, untimed, again)
     before = {found[:2]: found for found in seen_by_consumers(written.store)}
     assert [found[2][0] for found in before.values()] == [1, 1, 2, 1]
     for _ in range(2):
         written.maintain()
-        assert seen_by_consumers(written.store) == [found for place, found in before.items() if place != (0, 0)]
+        assert seen_by_consumers(written.store) == [
+            found for place, found in before.items() if place != (0, 0)
+        ]
         written.append(Row(b"x", b"x"))
         before |= {found[:2]: found for found in seen_by_consumers(written.store)[-1:]}
-        before = {place: found for place, found in before.items() if found[3] != b"x" or place == max(before)}
+        before = {
+            place: found
+            for place, found in before.items()
+            if found[3] != b"x" or place == max(before)
+        }
 
 
 def test_an_entry_with_both_time_types_is_cleaned_after_a_partial_rewrite() -> None:
@@ -459,14 +556,18 @@ def test_an_entry_with_both_time_types_is_cleaned_after_a_partial_rewrite() -> N
     for kind in ["LogAppendTime", "CreateTime"] * 2:
         written.configure(**config, message_timestamp_type=kind)
         keys = [b"%d-%d" % (len(uploads), number) for number in range(3)]
-        uploads.append(written.upload(*(Row(b"v", key, partition) for partition in range(2) for key in keys)))
+        uploads.append(
+            written.upload(*(Row(b"v", key, partition) for partition in range(2) for key in keys))
+        )
     written.commit(*uploads)
     written.append(Row(b"new", b"k", partition=1))
     before = seen_by_consumers(written.store)
     log = written.fresh_log()
     log.retain(lambda head: plan_deletion(log.index, head, {0: 2}), written.clock.monotonic() + 60)
     done = written.maintain(NEVER_MERGE)
-    assert (done["files merged"], done["records superseded"]) == (1, 1), "the first file of the entry was trimmed"
+    assert (done["files merged"], done["records superseded"]) == (1, 1), (
+        "the first file of the entry was trimmed"
+    )
     assert [found[:2] for found in seen_by_consumers(written.store)] == [
         found[:2] for found in before if found[:2] not in [(0, 0), (0, 1), (1, 0)]
     ]

@@ -1,4 +1,6 @@
-"""Log archive: `_delta_log` stays small on a local store, and no entry is ever missing meanwhile."""
+"""Log archive: `_delta_log` stays small on a local store, and no entry is ever missing
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.log_archive import ArchivePlan, LogArchive, listed_bytes, plan_archive
 from deltaq.maintenance.log_cleanup import LogCleanup
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
-from deltaq.names import checkpoint_file, checkpoint_version, entry_version, last_checkpoint, log_entry
+from deltaq.names import (
+    checkpoint_file,
+    checkpoint_version,
+    entry_version,
+    last_checkpoint,
+    log_entry,
+)
 from deltaq.store import LocalStore, MemoryStore, Store
 from deltaq.testing import Crash, Fault, FaultyStore, ManualClock, Rule
 from deltaq.work import finish
@@ -58,7 +66,9 @@ def grown(topic: WrittenTopic, count: int) -> WrittenTopic:
 
 
 def versions(store: Store, folder: str) -> list[int]:
-    return [version for entry in store.list(folder) if (version := entry_version(entry.key)) is not None]
+    return [
+        version for entry in store.list(folder) if (version := entry_version(entry.key)) is not None
+    ]
 
 
 def state_by_name(store: Store) -> tuple[object, ...]:
@@ -73,9 +83,12 @@ def state_by_name(store: Store) -> tuple[object, ...]:
 # --- the plan ---
 
 
-@pytest.mark.parametrize("name", ["0" * 20 + ".json", "0" * 20 + ".checkpoint.parquet", "_last_checkpoint"])
+@pytest.mark.parametrize(
+    "name", ["0" * 20 + ".json", "0" * 20 + ".checkpoint.parquet", "_last_checkpoint"]
+)
 def test_names_are_counted_as_linux_counts_them(name: str) -> None:
-    # struct linux_dirent64: inode and offset of 8 bytes, length of 2, kind of 1, the name and its NUL; aligned to 8.
+    # struct linux_dirent64: inode and offset of 8 bytes, length of 2, kind of 1, the name and its
+    # NUL; aligned to 8.
     assert listed_bytes(LOG + name) == (8 + 8 + 2 + 1 + len(name) + 1 + 7) // 8 * 8
 
 
@@ -99,24 +112,40 @@ def test_a_plan_frees_what_it_must_and_never_what_a_reader_needs(
     keys = log_keys([*range(first, first + count)], checkpoints)
     settings = MaintenanceSettings(listed_bytes_max=room)
     plan = plan_archive(keys, settings)
-    left = [key for key in keys if entry_version(key) not in plan.versions and key not in plan.checkpoints]
+    left = [
+        key
+        for key in keys
+        if entry_version(key) not in plan.versions and key not in plan.checkpoints
+    ]
     newest = max(checkpoints, default=-1)
     assert all(version < newest for version in plan.versions)
-    assert list(plan.versions) == [*range(first, first + len(plan.versions))], "lowest first, and none is left out"
+    assert list(plan.versions) == [*range(first, first + len(plan.versions))], (
+        "lowest first, and none is left out"
+    )
     assert not {checkpoint_file(LOG, version) for version in checkpoints[-3:]} & {*plan.checkpoints}
-    needed = [key for key in keys if (entry_version(key) or 0) >= newest or checkpoint_version(key) in checkpoints[-3:]]
+    needed = [
+        key
+        for key in keys
+        if (entry_version(key) or 0) >= newest or checkpoint_version(key) in checkpoints[-3:]
+    ]
     if newest >= 0 and taken(left) > room:
-        assert not [v for key in left if (v := entry_version(key)) is not None and v < newest], "nothing more could go"
+        assert not [v for key in left if (v := entry_version(key)) is not None and v < newest], (
+            "nothing more could go"
+        )
         assert taken(left) <= taken(needed) + listed_bytes(last_checkpoint(LOG))
     if plan != ArchivePlan():
-        last = [log_entry(LOG, version) for version in plan.versions[-1:]] or list(plan.checkpoints[-1:])
+        last = [log_entry(LOG, version) for version in plan.versions[-1:]] or list(
+            plan.checkpoints[-1:]
+        )
         assert taken(left) + taken(last) + CHECKPOINT_BYTES > room, "one less would not have done"
 
 
 # --- moving ---
 
 
-def test_the_oldest_entries_are_archived_and_every_reader_finds_the_same(topic: WrittenTopic) -> None:
+def test_the_oldest_entries_are_archived_and_every_reader_finds_the_same(
+    topic: WrittenTopic,
+) -> None:
     before = state_by_name(topic.store)
     assert finish(LogArchive(topic.store, FOLDER, SMALL).move()) > 25
     stay = versions(topic.store, LOG)
@@ -139,13 +168,17 @@ def test_a_folder_that_is_small_enough_or_has_no_checkpoint_stays_as_it_is() -> 
     assert versions(topic.store, LOG) == [*range(41)]
 
 
-def test_nothing_is_archived_on_a_remote_store(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_archived_on_a_remote_store(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(topic.store, "is_remote", True)
     assert finish(LogArchive(topic.store, FOLDER, SMALL).move()) == 0
     assert versions(topic.store, LOG) == [*range(41)]
 
 
-def test_no_name_is_removed_before_the_archive_is_synced(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_name_is_removed_before_the_archive_is_synced(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A power failure may keep the removal of a name and lose a link that was not synced."""
     monkeypatch.setattr(log_archive, "MOVED_AT_ONCE", 4)
     synced: set[str] = set()
@@ -166,7 +199,9 @@ def test_no_name_is_removed_before_the_archive_is_synced(topic: WrittenTopic, mo
     assert finish(LogArchive(store, FOLDER, SMALL).move()) > 25
 
 
-@pytest.mark.parametrize("fault", [Fault.crash_before(), Fault.crash_after()], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "fault", [Fault.crash_before(), Fault.crash_after()], ids=["before", "after"]
+)
 def test_a_process_that_dies_while_it_archives_leaves_a_whole_log(fault: Fault) -> None:
     deaths = 0
     while True:
@@ -186,10 +221,15 @@ def test_a_process_that_dies_while_it_archives_leaves_a_whole_log(fault: Fault) 
     assert deaths > 20
 
 
-def test_two_processes_archive_the_same_entries(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_archive_the_same_entries(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_archive, "MOVED_AT_ONCE", 4)
     before = state_by_name(topic.store)
-    one, other = LogArchive(topic.store, FOLDER, SMALL).move(), LogArchive(topic.store, FOLDER, SMALL).move()
+    one, other = (
+        LogArchive(topic.store, FOLDER, SMALL).move(),
+        LogArchive(topic.store, FOLDER, SMALL).move(),
+    )
     next(one)
     finish(other)
     finish(one)
@@ -230,7 +270,10 @@ def test_an_archive_on_a_disk_has_the_entries_themselves(tmp_path: Path) -> None
 def test_clean_up_removes_archived_entries_after_its_grace_period(topic: WrittenTopic) -> None:
     clock = ManualClock(auto_advance=True)
     settings = MaintenanceSettings(
-        listed_bytes_max=SMALL.listed_bytes_max, keep_entries_min=5, keep_entries_max=12, log_retention_ms=DAY_S * 1000
+        listed_bytes_max=SMALL.listed_bytes_max,
+        keep_entries_min=5,
+        keep_entries_max=12,
+        log_retention_ms=DAY_S * 1000,
     )
     finish(LogArchive(topic.store, FOLDER, settings).move())
     archived = versions(topic.store, ARCHIVE)
@@ -250,9 +293,13 @@ def test_clean_up_removes_archived_entries_after_its_grace_period(topic: Written
     assert log.state == before
 
 
-def test_clean_up_keeps_archived_entries_that_no_readable_checkpoint_replaces(topic: WrittenTopic) -> None:
+def test_clean_up_keeps_archived_entries_that_no_readable_checkpoint_replaces(
+    topic: WrittenTopic,
+) -> None:
     clock = ManualClock(auto_advance=True)
-    settings = MaintenanceSettings(listed_bytes_max=SMALL.listed_bytes_max, keep_entries_min=5, keep_entries_max=12)
+    settings = MaintenanceSettings(
+        listed_bytes_max=SMALL.listed_bytes_max, keep_entries_min=5, keep_entries_max=12
+    )
     finish(LogArchive(topic.store, FOLDER, settings).move())
     for entry in [*topic.store.list(LOG)]:
         if checkpoint_version(entry.key) is not None:

@@ -1,5 +1,6 @@
-"""Log clean-up: removal of entries after a grace period; crashes on the way and sleepers of forty days change
-nothing."""
+"""Log clean-up: removal of entries after a grace period; crashes on the way and sleepers of forty
+days change nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,13 @@ from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.errors import Corrupt, KafkaException, Unavailable, UnknownTopic
 from deltaq.maintenance import log_cleanup
 from deltaq.maintenance.checkpoint import write_checkpoint
-from deltaq.maintenance.log_cleanup import LogCleanup, LogListing, LogPlan, plan_log_start, plan_removal
+from deltaq.maintenance.log_cleanup import (
+    LogCleanup,
+    LogListing,
+    LogPlan,
+    plan_log_start,
+    plan_removal,
+)
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.names import checkpoint_file, entry_version, log_entry, log_start_marker
 from deltaq.store import MemoryStore, Store, StoreError, StoreUnavailable
@@ -50,7 +57,9 @@ def pending(name: str, partition: int = 0) -> PendingSegment:
 class World:
     """A store with topic `t`, and a clock that moves by itself during a sleep."""
 
-    def __init__(self, store: MemoryStore | None = None, settings: MaintenanceSettings = SMALL) -> None:
+    def __init__(
+        self, store: MemoryStore | None = None, settings: MaintenanceSettings = SMALL
+    ) -> None:
         self.clock = ManualClock(auto_advance=True)
         self.store = store or MemoryStore("test")
         self.settings = settings
@@ -135,7 +144,9 @@ def seen(log: TopicLog) -> object:
 # --- the plan ---
 
 
-def listing(checkpoints: list[int], markers: list[int] | None = None, entries: range | None = None) -> LogListing:
+def listing(
+    checkpoints: list[int], markers: list[int] | None = None, entries: range | None = None
+) -> LogListing:
     versions = range(max(checkpoints, default=0) + 1) if entries is None else entries
     keys = {version: [log_entry(LOG, version)] for version in versions}
     for version in checkpoints:
@@ -151,7 +162,9 @@ def listing(checkpoints: list[int], markers: list[int] | None = None, entries: r
     st.integers(0, 400),
     st.sets(st.integers(0, 400)),
 )
-def test_the_log_starts_at_the_newest_checkpoint_that_is_old_enough(checkpoints, more, now, times, start, unfit):
+def test_the_log_starts_at_the_newest_checkpoint_that_is_old_enough(
+    checkpoints, more, now, times, start, unfit
+):
     settings = MaintenanceSettings(log_retention_ms=100, keep_entries_min=7, keep_entries_max=60)
     head = max(checkpoints, default=0) + more
     asked: list[int] = []
@@ -161,7 +174,12 @@ def test_the_log_starts_at_the_newest_checkpoint_that_is_old_enough(checkpoints,
         return int(times[min(version // 15, len(times) - 1)])
 
     found = plan_log_start(
-        listing(checkpoints, [start], range(head + 1)), head, time_of, now, settings, frozenset(unfit)
+        listing(checkpoints, [start], range(head + 1)),
+        head,
+        time_of,
+        now,
+        settings,
+        frozenset(unfit),
     )
     calls = len(asked)
     allowed = [
@@ -179,7 +197,10 @@ def test_the_log_starts_at_the_newest_checkpoint_that_is_old_enough(checkpoints,
 @pytest.mark.parametrize(("head", "start"), [(15, None), (16, 10)])
 def test_exactly_as_many_entries_stay_as_are_to_be_kept(head, start):
     settings = MaintenanceSettings(keep_entries_min=7, log_retention_ms=0)
-    assert plan_log_start(listing([10], entries=range(head + 1)), head, lambda _: 0, 10**15, settings) == start
+    assert (
+        plan_log_start(listing([10], entries=range(head + 1)), head, lambda _: 0, 10**15, settings)
+        == start
+    )
 
 
 def test_an_entry_with_unknown_time_stays():
@@ -189,7 +210,10 @@ def test_an_entry_with_unknown_time_stays():
 
 def test_a_log_does_not_start_at_a_checkpoint_whose_entry_is_missing():
     settings = MaintenanceSettings(keep_entries_min=1, log_retention_ms=0)
-    assert plan_log_start(listing([10, 20], entries=range(20)), 50, lambda _: 0, 10**15, settings) == 10
+    assert (
+        plan_log_start(listing([10, 20], entries=range(20)), 50, lambda _: 0, 10**15, settings)
+        == 10
+    )
 
 
 def test_exactly_the_objects_below_the_log_start_are_removed():
@@ -202,10 +226,19 @@ def test_exactly_the_objects_below_the_log_start_are_removed():
     ]
     kept = ["00000000000000000005.json", "00000000000000000005.checkpoint.parquet"]
     store = MemoryStore("test")
-    for name in [*names, *kept, "_last_checkpoint", "_sidecars/00000000000000000001.parquet", "7.json", "notes.txt"]:
+    for name in [
+        *names,
+        *kept,
+        "_last_checkpoint",
+        "_sidecars/00000000000000000001.parquet",
+        "7.json",
+        "notes.txt",
+    ]:
         store.put(LOG + name, b"")
     store.put(log_start_marker(FOLDER, 5), b"")
-    assert plan_removal(finish(log_cleanup._list_log(store, FOLDER)), 5, SMALL) == sorted(LOG + name for name in names)
+    assert plan_removal(finish(log_cleanup._list_log(store, FOLDER)), 5, SMALL) == sorted(
+        LOG + name for name in names
+    )
 
 
 def test_checkpoints_are_thinned_to_the_newest_the_starts_and_one_in_each_span():
@@ -226,7 +259,9 @@ def test_a_cleaned_log_is_the_same_topic_with_fewer_objects(old):
     before = old.topic()
     removed = old.clean()
     assert removed > 0
-    assert old.entries() == list(range(80, 106)), "80 has a checkpoint, and 20 entries stay at least"
+    assert old.entries() == list(range(80, 106)), (
+        "80 has a checkpoint, and 20 entries stay at least"
+    )
     assert same(old.topic(), before)
     assert old.store.get(log_start_marker(FOLDER, 80)) == b""
 
@@ -277,7 +312,9 @@ def test_no_new_marker_is_made_before_the_last_one_is_cleaned_up(old):
     old.grow(old.topic(), 100)
     old.clock.advance(2 * DAY_S)
     assert old.cleaner().plan(old.delta()).start is None
-    assert finish(old.cleaner().mark(old.delta())) is None, "one that has just come waits with the others"
+    assert finish(old.cleaner().mark(old.delta())) is None, (
+        "one that has just come waits with the others"
+    )
     assert finish(cleaner.remove()) > 0
     assert finish(cleaner.mark(old.delta())) == 180
 
@@ -340,7 +377,9 @@ def test_a_clean_up_yields_and_resumes_where_it_was_stopped(old, monkeypatch):
     with closing(cleaner.remove()) as work:
         for _ in range(listed // 10 + 4):
             next(work)
-    assert listed - len(list(old.store.list(LOG))) in range(7, 10), "the lowest entry, and three times two, and two"
+    assert listed - len(list(old.store.list(LOG))) in range(7, 10), (
+        "the lowest entry, and three times two, and two"
+    )
     assert finish(cleaner.remove()) > 10
     assert finish(cleaner.remove()) == 0
     assert old.delta().state.version > 0
@@ -423,7 +462,9 @@ def test_entries_stay_if_checkpoints_were_damaged_after_the_marker(old):
 @pytest.mark.fault("M6")
 def test_checkpoints_that_are_only_slow_to_appear_are_no_damage(old):
     old.clean()
-    hidden = FaultyStore(old.store, Rule("get", "*.checkpoint.parquet", Fault.missing(), times=None))
+    hidden = FaultyStore(
+        old.store, Rule("get", "*.checkpoint.parquet", Fault.missing(), times=None)
+    )
     with pytest.raises(Unavailable):
         old.topic(hidden)
     assert hidden.effects[Effect.OBJECT_HIDDEN] > 5
@@ -496,7 +537,10 @@ def test_a_writer_suspended_for_forty_days_commits_at_the_head(old):
     assert old.entries()[0] > sleeper.version + 1, "its slot is open again"
     old.append(sleeper, "late")
     assert sleeper.version == others.version + 1
-    assert sleeper.index.files["late.parquet"].batches[0].base_offset == others.live_head.next_offsets[0]
+    assert (
+        sleeper.index.files["late.parquet"].batches[0].base_offset
+        == others.live_head.next_offsets[0]
+    )
     assert same(old.topic(), sleeper)
     assert 106 not in old.entries(), "it has seen that the entry before is gone"
 
@@ -504,7 +548,9 @@ def test_a_writer_suspended_for_forty_days_commits_at_the_head(old):
 @pytest.mark.fault("M7", "C4")
 def test_a_writer_suspended_during_a_create_commits_at_the_head(old):
     cleaner = old.cleaner()
-    sleeper = old.topic(SleepsBeforeCreate(old.store, log_entry(LOG, 106), lambda: forty_days(old, cleaner)))
+    sleeper = old.topic(
+        SleepsBeforeCreate(old.store, log_entry(LOG, 106), lambda: forty_days(old, cleaner))
+    )
     old.append(sleeper, "late")
     assert 106 in old.entries(), "what it wrote below the log's start belongs to no reader"
     assert old.entries()[1] > 107
@@ -517,7 +563,9 @@ def test_a_writer_suspended_during_a_create_commits_at_the_head(old):
 
 
 class SleepsBeforeCreate(FaultyStore):
-    """The machine is suspended before it sends a create, to a store that does not look at the entry before."""
+    """The machine is suspended before it sends a create, to a store that does not look at the entry
+    before.
+    """
 
     def __init__(self, inner: Store, key: str, meanwhile: Callable[[], None]) -> None:
         super().__init__(inner)
@@ -531,9 +579,13 @@ class SleepsBeforeCreate(FaultyStore):
 
 
 class SleepsInCreate(FaultyStore):
-    """The machine is suspended in the middle of a create, `landed` or not; meanwhile the world goes on."""
+    """The machine is suspended in the middle of a create, `landed` or not; meanwhile the world goes
+    on.
+    """
 
-    def __init__(self, inner: Store, key: str, meanwhile: Callable[[], None], *, landed: bool) -> None:
+    def __init__(
+        self, inner: Store, key: str, meanwhile: Callable[[], None], *, landed: bool
+    ) -> None:
         super().__init__(inner)
         self._key, self._meanwhile, self._landed = key, meanwhile, landed
         self.slept = 0
@@ -677,7 +729,9 @@ def cost_of_opening(world: World) -> dict[str, int]:
 @pytest.mark.fault("D3")
 @pytest.mark.slow
 @pytest.mark.parametrize(("partitions", "more"), [(1, 600), (1000, 100)])
-def test_opening_a_topic_costs_as_many_requests_after_a_thousand_commits_as_after_hundreds(partitions, more):
+def test_opening_a_topic_costs_as_many_requests_after_a_thousand_commits_as_after_hundreds(
+    partitions, more
+):
     world = World(settings=MaintenanceSettings(keep_entries_min=200))
     topic = world.create(partitions)
     world.grow(topic, 450)
@@ -689,6 +743,7 @@ def test_opening_a_topic_costs_as_many_requests_after_a_thousand_commits_as_afte
     world.clean()
     assert topic.version == 450 + more
     assert cost_of_opening(world) == first
-    # Pointer, checkpoint, entries since and none, each looked up in the log archive too; end and log start.
+    # Pointer, checkpoint, entries since and none, each looked up in the log archive too; end and
+    # log start.
     assert first == {"get": 2 + 2 * (50 + 1), "list": 2}
     assert len(world.names()) < 300 + 50

@@ -1,4 +1,6 @@
-"""Orphan files: removal of unreferenced files after a grace period, and new uploads by late writers."""
+"""Orphan files: removal of unreferenced files after a grace period, and new uploads by late
+writers.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ def swept_after(topic: WrittenTopic, clock: ManualClock, seconds: float) -> int:
     return topic.maintain()["files deleted"]
 
 
-# --- rules -----------------------------------------------------------------------------------------------------------
+# --- rules
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_large_scan_is_saved_in_parts_and_removed_in_one_pass(
@@ -64,9 +67,9 @@ def test_a_large_scan_is_saved_in_parts_and_removed_in_one_pass(
         topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
     clock.advance(HOUR_S)
     assert topic.maintain()["files noted"] == 10
-    assert [orphan_scan_part(entry.key) for entry in topic.store.list(orphan_scans_folder("topics/t/"))] == [
-        (1, n) for n in range(3)
-    ]
+    assert [
+        orphan_scan_part(entry.key) for entry in topic.store.list(orphan_scans_folder("topics/t/"))
+    ] == [(1, n) for n in range(3)]
     topic.store.put("topics/t/later.parquet", b"x")
     clock.advance(HOUR_S)
     assert topic.maintain()["files noted"] == 1, "though nothing was written meanwhile"
@@ -100,7 +103,10 @@ def test_files_committed_during_a_scan_are_not_saved(
     log.load()
     remover = OrphanFileRemover(topic.store, log, clock, SMALL)
     assert finish(remover.scan()) == 2
-    assert [(look.version, *look.names) for look in remover.scans()] == [(1, "-0.parquet"), (2, "-1.parquet")]
+    assert [(look.version, *look.names) for look in remover.scans()] == [
+        (1, "-0.parquet"),
+        (2, "-1.parquet"),
+    ]
 
 
 def test_a_scan_yields_while_listing_and_can_be_stopped(
@@ -118,7 +124,9 @@ def test_a_scan_yields_while_listing_and_can_be_stopped(
     assert list(remover.scans()) == []
 
 
-def test_scans_that_are_not_due_are_read_once_and_not_in_each_round(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_scans_that_are_not_due_are_read_once_and_not_in_each_round(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
     for number in range(3):
         topic.store.put(f"topics/t/{number}.parquet", b"x")
         clock.advance(HOUR_S)
@@ -135,7 +143,9 @@ def test_scans_that_are_not_due_are_read_once_and_not_in_each_round(topic: Writt
     assert gets == [3, 0, 0]
 
 
-def test_the_age_of_a_file_is_taken_at_the_begin_of_the_scan(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_the_age_of_a_file_is_taken_at_the_begin_of_the_scan(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
     """However long the listing takes: on a large topic of a slow store that may be minutes."""
     topic.store.put("topics/t/old.parquet", b"x")
     clock.advance(90)
@@ -149,7 +159,11 @@ def test_the_age_of_a_file_is_taken_at_the_begin_of_the_scan(topic: WrittenTopic
     assert older_than(look, 60_000) == {"old.parquet"}
 
 
-@given(st.dictionaries(st.integers(0, 99), st.integers(0, 100), max_size=6), st.integers(0, 200), st.integers(0, 50))
+@given(
+    st.dictionaries(st.integers(0, 99), st.integers(0, 100), max_size=6),
+    st.integers(0, 200),
+    st.integers(0, 50),
+)
 def test_scans_are_due_after_the_grace_period_oldest_first(
     times_ms: dict[int, int], now_ms: int, grace_ms: int
 ) -> None:
@@ -207,11 +221,15 @@ def test_a_damaged_or_hostile_scan_is_ignored(topic: WrittenTopic, body: bytes) 
     before = {entry.key for entry in topic.store.list("topics/")}
     topic.store.put(key, body)
     topic.maintain()
-    assert {entry.key for entry in topic.store.list("topics/")} == before, "it is dropped, and nothing else"
+    assert {entry.key for entry in topic.store.list("topics/")} == before, (
+        "it is dropped, and nothing else"
+    )
     assert len(seen_by_consumers(topic.store)) == 1
 
 
-def test_a_scan_that_names_live_files_deletes_none_of_them(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_scan_that_names_live_files_deletes_none_of_them(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
     names = dict.fromkeys([*topic.live(), "orphan.parquet"], 0)
     topic.store.put("topics/t/orphan.parquet", b"x")
     body = {"version": 1, "took": 0, "time": clock.time_ms(), "names": names}
@@ -222,7 +240,9 @@ def test_a_scan_that_names_live_files_deletes_none_of_them(topic: WrittenTopic, 
 
 
 @pytest.mark.parametrize("version", [50, 2**63 - 1])
-def test_a_scan_of_a_missing_version_stops_no_writer(topic: WrittenTopic, clock: ManualClock, version: int) -> None:
+def test_a_scan_of_a_missing_version_stops_no_writer(
+    topic: WrittenTopic, clock: ManualClock, version: int
+) -> None:
     body = {"version": version, "took": 0, "time": 0, "names": {"a.parquet": 0}}
     topic.store.create(orphan_scan_key("topics/t/", version), json.dumps(body).encode())
     clock.advance(HOUR_S)
@@ -233,7 +253,8 @@ def test_a_scan_of_a_missing_version_stops_no_writer(topic: WrittenTopic, clock:
     assert len(seen_by_consumers(topic.store)) == 2
 
 
-# --- what goes -------------------------------------------------------------------------------------------------------
+# --- what goes
+# --------------------------------------------------------------------------------------------------
 
 
 FOREIGN = [
@@ -249,7 +270,9 @@ FOREIGN = [
 
 
 @pytest.mark.fault("P2", "M5")
-def test_unreferenced_files_are_removed_after_the_grace_period_only(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_unreferenced_files_are_removed_after_the_grace_period_only(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
     for name in FOREIGN:
         topic.store.put(f"topics/t/{name}", b"x")
     topic.upload(Row(b"never committed"))
@@ -258,7 +281,9 @@ def test_unreferenced_files_are_removed_after_the_grace_period_only(topic: Writt
     clock.advance(HOUR_S)
     assert topic.maintain()["files noted"] == len(FOREIGN) + 1
     assert swept_after(topic, clock, DAY_S - 2) == 0
-    assert before <= {entry.key.removeprefix("topics/t/") for entry in topic.store.list("topics/t/")}
+    assert before <= {
+        entry.key.removeprefix("topics/t/") for entry in topic.store.list("topics/t/")
+    }
     assert swept_after(topic, clock, 2) == len(FOREIGN) + 1
     keys = {entry.key for entry in topic.store.list("topics/")}
     assert {key.removeprefix("topics/t/") for key in keys if "/_delta" not in key} == topic.live()
@@ -271,7 +296,9 @@ def test_unreferenced_files_are_removed_after_the_grace_period_only(topic: Writt
 def test_an_upload_of_a_process_killed_before_its_commit_is_removed(clock: ManualClock) -> None:
     store = MemoryStore("test", clock)
     topic = WrittenTopic(store, clock)
-    faulty = FaultyStore(store, Rule("create", "*/_delta_log/*.json", Fault.crash_before()), clock=clock)
+    faulty = FaultyStore(
+        store, Rule("create", "*/_delta_log/*.json", Fault.crash_before()), clock=clock
+    )
     dying = TopicLog(faulty, "t", clock)
     dying.load()
     orphan = topic.upload(Row(b"x"))
@@ -286,7 +313,9 @@ def test_an_upload_of_a_process_killed_before_its_commit_is_removed(clock: Manua
     assert topic.stored() == set()
 
 
-def test_replaced_files_are_removed_after_the_grace_period(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_replaced_files_are_removed_after_the_grace_period(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
     for number in range(1, 6):
         topic.append(Row(b"%d" % number))
     clock.advance(HOUR_S)
@@ -297,7 +326,9 @@ def test_replaced_files_are_removed_after_the_grace_period(topic: WrittenTopic, 
     assert len(seen_by_consumers(topic.store)) == 6
 
 
-def test_scans_continue_after_a_clock_was_a_year_ahead(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_scans_continue_after_a_clock_was_a_year_ahead(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
     """On a local disk the store's clock is the same one, so a wrong time cannot be noticed."""
     topic.configure(retention_ms=-1)
     work = topic.maintenance(scan_interval_ms=3 * 3600 * 1000)
@@ -324,7 +355,9 @@ def test_the_files_of_a_deleted_topic_go_too(topic: WrittenTopic, clock: ManualC
 
 
 def test_the_grace_period_is_a_topic_setting(clock: ManualClock) -> None:
-    topic = WrittenTopic(MemoryStore("test", clock), clock, file_delete_delay_ms=int(3 * DAY_S * 1000))
+    topic = WrittenTopic(
+        MemoryStore("test", clock), clock, file_delete_delay_ms=int(3 * DAY_S * 1000)
+    )
     topic.upload(Row(b"x"))
     clock.advance(HOUR_S)
     topic.maintain()
@@ -376,12 +409,17 @@ def test_a_dry_run_counts_newly_found_files(topic: WrittenTopic, clock: ManualCl
     remover = OrphanFileRemover(topic.store, topic.fresh_log(), clock, SMALL)
     assert remover.plan(clock.time_ms(), round(DAY_S * 1000)) == (0, 1)
     assert topic.maintain()["files noted"] == 1
-    assert sorted(name for look in remover.scans() for name in look.names) == ["old.parquet", "young.parquet"]
+    assert sorted(name for look in remover.scans() for name in look.names) == [
+        "old.parquet",
+        "young.parquet",
+    ]
 
 
 def test_a_scan_saved_late_is_dropped(topic: WrittenTopic, clock: ManualClock) -> None:
     topic.store.put("topics/t/young.parquet", b"x")
-    slow = FaultyStore(topic.store, Rule("create", "*/unreferenced/*", Fault.slow(40), times=1), clock=clock)
+    slow = FaultyStore(
+        topic.store, Rule("create", "*/unreferenced/*", Fault.slow(40), times=1), clock=clock
+    )
     log = MaintenanceLog(slow, "t", clock)
     log.load()
     remover = OrphanFileRemover(slow, log, clock, SMALL)
@@ -400,13 +438,16 @@ def test_a_repeated_scan_keeps_old_files_that_were_not_live_since(
     expected = older_than(look, 1) - live
     assert older_than(left, 1) == expected
     if older_than(look, 1) & live:
-        assert older_than(replace(left, noted_ms=noted_ms + later_ms), 1) == expected, "whenever that is"
+        assert older_than(replace(left, noted_ms=noted_ms + later_ms), 1) == expected, (
+            "whenever that is"
+        )
         assert replace(left, names=found) == look
     else:
         assert left == look
 
 
-# --- late writers ----------------------------------------------------------------------------------------------------
+# --- late writers
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault("M5")
@@ -429,7 +470,9 @@ def test_a_commit_that_comes_days_after_its_upload_is_refused_once_the_file_may_
 
 
 @pytest.mark.fault("M5")
-def test_a_commit_during_the_removal_keeps_the_file(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_commit_during_the_removal_keeps_the_file(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
     """The commit comes between the remover's reading of the log and its entry."""
     waiting = topic.upload(Row(b"late"))
     clock.advance(HOUR_S)
@@ -456,14 +499,17 @@ def test_a_commit_during_the_removal_keeps_the_file(topic: WrittenTopic, clock: 
 
 
 @pytest.fixture
-def stalled(clock: ManualClock) -> Iterator[tuple[WrittenTopic, FaultyStore, Producer, list[object]]]:
+def stalled(
+    clock: ManualClock,
+) -> Iterator[tuple[WrittenTopic, FaultyStore, Producer, list[object]]]:
     """A producer that was stopped between an upload and its commit."""
     store = MemoryStore("test", clock)
     topic = WrittenTopic(store, clock)
     faulty = FaultyStore(store, Rule("create", "*/_delta_log/*.json", Fault.slow()), clock=clock)
     reports: list[object] = []
     with Producer(
-        {"bootstrap.servers": "memory://test", "linger.ms": 0, "maintenance.enable": False}, store=faulty
+        {"bootstrap.servers": "memory://test", "linger.ms": 0, "maintenance.enable": False},
+        store=faulty,
     ) as producer:
         yield topic, faulty, producer, reports
 
@@ -473,7 +519,9 @@ def test_a_producer_that_was_stopped_for_days_uploads_again_and_its_commit_does_
     stalled: tuple[WrittenTopic, FaultyStore, Producer, list[object]], clock: ManualClock
 ) -> None:
     topic, faulty, producer, reports = stalled
-    producer.produce("t", b"late", on_delivery=lambda error, message: reports.append(error or message.offset()))
+    producer.produce(
+        "t", b"late", on_delivery=lambda error, message: reports.append(error or message.offset())
+    )
     while not faulty.blocked:
         producer.poll(0.001)
     (orphan,) = topic.stored()
@@ -510,8 +558,12 @@ def test_a_store_that_lists_late_loses_no_file(topic: WrittenTopic, clock: Manua
     assert len(seen_by_consumers(topic.store)) == 5
 
 
-def test_a_refused_removal_is_reported_as_unavailable(topic: WrittenTopic, clock: ManualClock) -> None:
-    faulty = FaultyStore(topic.store, Rule("list", "topics/t/_deltaq/unref*", Fault.error_before()), clock=clock)
+def test_a_refused_removal_is_reported_as_unavailable(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
+    faulty = FaultyStore(
+        topic.store, Rule("list", "topics/t/_deltaq/unref*", Fault.error_before()), clock=clock
+    )
     log = MaintenanceLog(faulty, "t", clock)
     log.load()
     with pytest.raises(Unavailable) as raised:

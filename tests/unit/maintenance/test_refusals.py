@@ -1,4 +1,6 @@
-"""Maintenance that the store refuses is said once for each kind of work, other failures each time."""
+"""Maintenance that the store refuses is said once for each kind of work, other failures each
+time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ REFUSED = StoreRefused("delete", "topics/a/x.parquet", "403 Forbidden")
 AWAY = StoreUnavailable("delete", "topics/a/x.parquet", "503 Slow Down")
 
 
-def levels(caplog: pytest.LogCaptureFixture, store: Store, *failures: tuple[str, str, Exception]) -> list[str]:
+def levels(
+    caplog: pytest.LogCaptureFixture, store: Store, *failures: tuple[str, str, Exception]
+) -> list[str]:
     caplog.clear()
     with caplog.at_level(logging.INFO, "deltaq.maintenance"):
         for task, of, error in failures:
@@ -38,13 +42,24 @@ def test_a_refusal_is_a_warning_once_for_each_store_and_task(
 
 
 @pytest.mark.parametrize("error", [AWAY, unavailable(AWAY), Unavailable("away")])
-def test_a_transient_failure_is_a_warning_each_time(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    assert levels(caplog, MemoryStore("one"), *[("maintenance", "topic 'a'", error)] * 3) == ["WARNING"] * 3
+def test_a_transient_failure_is_a_warning_each_time(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert (
+        levels(caplog, MemoryStore("one"), *[("maintenance", "topic 'a'", error)] * 3)
+        == ["WARNING"] * 3
+    )
 
 
-def test_the_warning_names_the_refused_operation_and_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_names_the_refused_operation_and_the_remedy(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     levels(caplog, MemoryStore("one"), ("maintenance", "group 'g'", unavailable(REFUSED)))
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "deltaq.maintenance"]
-    assert line.startswith("maintenance of group 'g' failed: delete of 'topics/a/x.parquet': 403 Forbidden.")
+    (line,) = [
+        record.getMessage() for record in caplog.records if record.name == "deltaq.maintenance"
+    ]
+    assert line.startswith(
+        "maintenance of group 'g' failed: delete of 'topics/a/x.parquet': 403 Forbidden."
+    )
     assert "maintenance.enable" in line
     assert "python -m deltaq.maintenance" in line

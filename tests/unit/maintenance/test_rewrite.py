@@ -1,4 +1,6 @@
-"""Rewriting files: every record stays what it is to consumers; a stale plan leaves nothing behind."""
+"""Rewriting files: every record stays what it is to consumers; a stale plan leaves nothing
+behind.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ ROWS = st.builds(
     st.one_of(
         st.none(),
         st.just([]),
-        st.lists(st.tuples(st.text(max_size=3), st.one_of(st.none(), st.binary(max_size=3))), max_size=2),
+        st.lists(
+            st.tuples(st.text(max_size=3), st.one_of(st.none(), st.binary(max_size=3))), max_size=2
+        ),
     ),
 )
 
@@ -63,7 +67,9 @@ def everything(log: TopicLog, target_bytes: int = 2**30) -> FileRewrite:
     return FileRewrite(files, cut(files, log.live_head, target_bytes))
 
 
-def compact(topic: WrittenTopic, target_bytes: int = 2**30, row_cache: RowCache | None = None) -> None:
+def compact(
+    topic: WrittenTopic, target_bytes: int = 2**30, row_cache: RowCache | None = None
+) -> None:
     log, work = rewriter(topic, row_cache=row_cache)
     finish(work.rewrite(everything(log, target_bytes)))
 
@@ -73,16 +79,20 @@ def add_of(topic: WrittenTopic, path: str) -> Add:
     return topic.log.state.files[path]
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
+# --- records
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
 @pytest.mark.slow
 @settings(max_examples=depth(12, 25))
 @given(
-    commits=st.lists(st.lists(ROWS, min_size=1, max_size=6), min_size=1, max_size=5), target=st.sampled_from([1, 2**30])
+    commits=st.lists(st.lists(ROWS, min_size=1, max_size=6), min_size=1, max_size=5),
+    target=st.sampled_from([1, 2**30]),
 )
-def test_a_consumer_sees_the_same_after_a_rewrite(kind: str, commits: list[list[Row]], target: int) -> None:
+def test_a_consumer_sees_the_same_after_a_rewrite(
+    kind: str, commits: list[list[Row]], target: int
+) -> None:
     clock = ManualClock(auto_advance=True)
     topic = WrittenTopic(MemoryStore("test"), clock, partitions=3, message_timestamp_type=kind)
     for rows in commits:
@@ -135,7 +145,9 @@ def test_cached_rows_of_own_writes_are_rewritten_without_being_read(
     finish(work.rewrite(everything(log, target)))
     assert store.read == {topic.log.folder + path for path in gone}
     assert seen_by_consumers(topic.store) == before
-    assert all(topic.row_cache.rows(file.path) is None for file in files), "they are not needed any more"
+    assert all(topic.row_cache.rows(file.path) is None for file in files), (
+        "they are not needed any more"
+    )
 
 
 @pytest.mark.parametrize("limit", [1, 4_000, 40_000])
@@ -171,7 +183,9 @@ def test_beside_others_a_merge_makes_files_that_take_little_memory(
     if gently:
         assert len(sizes) > 1
         assert max(sizes) < 30_000
-        assert store.operations["get"] == 60, "each of 60 batches once: nothing is read to find that it is too much"
+        assert store.operations["get"] == 60, (
+            "each of 60 batches once: nothing is read to find that it is too much"
+        )
     else:
         assert len(sizes) == 1
 
@@ -194,14 +208,20 @@ def test_a_typed_topic_keeps_its_objects_and_its_tombstones(kept: int) -> None:
     at = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
     orders = [
         Order(
-            id=n, price=Decimal(n) / 4, at=at, lines=[Line(sku=f"{n}")] * (n % 3), labels={"a": "b"} if n % 2 else None
+            id=n,
+            price=Decimal(n) / 4,
+            at=at,
+            lines=[Line(sku=f"{n}")] * (n % 3),
+            labels={"a": "b"} if n % 2 else None,
         )
         for n in range(8)
     ]
     schema = schema_of(Order)
     topic = WrittenTopic(MemoryStore("test"), partitions=2, schema=schema)
     for order in orders:
-        topic.append(Row(schema.accept(order), b"%d" % order.id, order.id % 2), Row(None, b"%d" % order.id))
+        topic.append(
+            Row(schema.accept(order), b"%d" % order.id, order.id % 2), Row(None, b"%d" % order.id)
+        )
     handle = Topic("t", Order, store=topic.store, bootstrap_servers="memory://test")
     before = seen_by_consumers(topic.store, handle)
     assert sorted(value.id for *_, value, _ in before if value is not None) == list(range(8))
@@ -211,7 +231,9 @@ def test_a_typed_topic_keeps_its_objects_and_its_tombstones(kept: int) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_the_codec_is_what_producers_chose_last_unless_the_topic_says(codec: str, tmp_path: Path) -> None:
+def test_the_codec_is_what_producers_chose_last_unless_the_topic_says(
+    codec: str, tmp_path: Path
+) -> None:
     topic = WrittenTopic(LocalStore(str(tmp_path), SYSTEM_CLOCK))
     topic.append(Row(b"a" * 100), codec="none")
     topic.append(Row(b"b" * 100), codec=codec)
@@ -219,14 +241,23 @@ def test_the_codec_is_what_producers_chose_last_unless_the_topic_says(codec: str
     parquets = {"none": "UNCOMPRESSED", "lz4": "LZ4_RAW"}
     (file,) = topic.files
     metadata = pq.read_metadata(tmp_path / file.segment.key)
-    assert metadata.row_group(0).column(0).compression in (parquets.get(codec, codec.upper()), codec.upper())
+    assert metadata.row_group(0).column(0).compression in (
+        parquets.get(codec, codec.upper()),
+        codec.upper(),
+    )
     topic.configure(compression_type="zstd")
     compact(topic)
-    assert pq.read_metadata(tmp_path / topic.files[0].segment.key).row_group(0).column(0).compression == "ZSTD"
+    assert (
+        pq.read_metadata(tmp_path / topic.files[0].segment.key).row_group(0).column(0).compression
+        == "ZSTD"
+    )
 
 
 @pytest.mark.fault("C5")
-@given(st.lists(st.lists(ROWS, min_size=1, max_size=6), min_size=1, max_size=4), st.sampled_from([1, 2**30]))
+@given(
+    st.lists(st.lists(ROWS, min_size=1, max_size=6), min_size=1, max_size=4),
+    st.sampled_from([1, 2**30]),
+)
 @pytest.mark.slow
 @settings(max_examples=depth(12, 25))
 def test_the_statistics_of_a_new_file_are_true_and_its_times_those_of_its_records(
@@ -246,16 +277,23 @@ def test_the_statistics_of_a_new_file_are_true_and_its_times_those_of_its_record
         assert said["numRecords"] == table.num_rows == file.segment.rows
         for name in ("_partition", "_offset"):
             bounds = pc.min_max(table[name]).as_py()
-            assert (said["minValues"][name], said["maxValues"][name]) == (bounds["min"], bounds["max"])
+            assert (said["minValues"][name], said["maxValues"][name]) == (
+                bounds["min"],
+                bounds["max"],
+            )
         times = pc.min_max(table["_timestamp"].cast("int64")).as_py()
         assert said["nullCount"] == {"_partition": 0, "_offset": 0, "_timestamp": 0}
         texts = (said[side]["_timestamp"] for side in ("minValues", "maxValues"))
         low, high = map(datetime.fromisoformat, texts)
         epoch = datetime(1970, 1, 1, tzinfo=UTC)
-        assert ((low - epoch).total_seconds() * 1e6, (high - epoch).total_seconds() * 1e6) == pytest.approx(
-            (times["min"], times["max"]), abs=500
+        assert (
+            (low - epoch).total_seconds() * 1e6,
+            (high - epoch).total_seconds() * 1e6,
+        ) == pytest.approx((times["min"], times["max"]), abs=500)
+        assert (file.min_timestamp_ms, file.max_timestamp_ms) == (
+            times["min"] // 1000,
+            times["max"] // 1000,
         )
-        assert (file.min_timestamp_ms, file.max_timestamp_ms) == (times["min"] // 1000, times["max"] // 1000)
         assert uploaded <= file.modified_ms < uploaded + 700, "as its newest records"
 
 
@@ -267,7 +305,11 @@ def test_gaps_stay_and_records_below_a_raised_start_are_removed() -> None:
     odd = everything(log)
     finish(
         work.rewrite(
-            odd, lambda part: part.rows.filter(pc.not_equal(pc.bit_wise_and(part.rows["_offset"], 1), 0)), clean=0
+            odd,
+            lambda part: part.rows.filter(
+                pc.not_equal(pc.bit_wise_and(part.rows["_offset"], 1), 0)
+            ),
+            clean=0,
         )
     )
     topic.log.retain(lambda head: Trimmed((4,), ()), topic.clock.monotonic() + 60)
@@ -276,7 +318,9 @@ def test_gaps_stay_and_records_below_a_raised_start_are_removed() -> None:
     compact(topic)
     assert [seen[:2] for seen in seen_by_consumers(topic.store)] == expected
     (file,) = topic.files
-    assert [(b.base_offset, b.next_offset, b.rows, b.sparse) for b in file.batches] == [(4, 12, 4, True)]
+    assert [(b.base_offset, b.next_offset, b.rows, b.sparse) for b in file.batches] == [
+        (4, 12, 4, True)
+    ]
 
 
 def test_a_file_without_remaining_records_keeps_its_offsets() -> None:
@@ -285,7 +329,12 @@ def test_a_file_without_remaining_records_keeps_its_offsets() -> None:
     topic.append(Row(b"c"))
     first = topic.files[0]
     log, work = rewriter(topic)
-    finish(work.rewrite(FileRewrite((first,), cut([first], log.live_head, 2**30)), lambda part: part.rows.slice(0, 0)))
+    finish(
+        work.rewrite(
+            FileRewrite((first,), cut([first], log.live_head, 2**30)),
+            lambda part: part.rows.slice(0, 0),
+        )
+    )
     assert [seen[:2] for seen in seen_by_consumers(topic.store)] == [(0, 1)]
     empty = topic.files[0]
     assert (empty.segment.rows, empty.min_timestamp_ms, empty.max_timestamp_ms) == (
@@ -297,7 +346,8 @@ def test_a_file_without_remaining_records_keeps_its_offsets() -> None:
     assert [seen[:2] for seen in seen_by_consumers(topic.store)] == [(0, 1)]
 
 
-# --- others ----------------------------------------------------------------------------------------------------------
+# --- others
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault("M1")
@@ -343,7 +393,9 @@ def test_appends_during_a_rewrite_are_kept_and_stand_behind_it() -> None:
     for number in range(4, 7):
         topic.append(Row(b"%d" % number))
     finish(work.rewrite(plan))
-    assert [(seen[1], seen[4]) for seen in seen_by_consumers(topic.store)] == [(n, b"%d" % n) for n in range(7)]
+    assert [(seen[1], seen[4]) for seen in seen_by_consumers(topic.store)] == [
+        (n, b"%d" % n) for n in range(7)
+    ]
     assert [file.segment.version for file in topic.files] == [4, 5, 6, 7]
     assert [file.segment.rows for file in topic.files] == [4, 1, 1, 1]
     topic.append(Row(b"7"))
@@ -363,7 +415,8 @@ def test_files_of_an_unknown_outcome_are_left_alone(lands: bool) -> None:
     faulty = FaultyStore(topic.store, clock=clock)
     log, work = rewriter(topic, faulty)
     faulty.add(
-        Rule("create", entries, Fault.late_apply(), times=1), Rule("create", entries, Fault.error_before(), times=None)
+        Rule("create", entries, Fault.late_apply(), times=1),
+        Rule("create", entries, Fault.error_before(), times=None),
     )
     faulty.add(Rule("get", entries, Fault.error_before(), times=None))
     with pytest.raises(OutcomeUnknown):
@@ -381,7 +434,9 @@ def test_a_rewrite_that_fails_at_its_second_file_leaves_no_file() -> None:
     topic = WrittenTopic(MemoryStore("test"), partitions=2)
     topic.append(Row(b"a" * 1000), Row(b"b" * 1000, partition=1))
     stored = topic.stored()
-    faulty = FaultyStore(topic.store, Rule("put", "*.parquet", Fault.refused(), nth=2), clock=topic.clock)
+    faulty = FaultyStore(
+        topic.store, Rule("put", "*.parquet", Fault.refused(), nth=2), clock=topic.clock
+    )
     log, work = rewriter(topic, faulty)
     plan = everything(log, 1000)
     assert len(plan.outputs) > 1

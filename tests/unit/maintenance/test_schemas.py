@@ -10,7 +10,9 @@ from deltaq.schema_registry import Schema, SchemaRegistryClient
 from deltaq.store import MemoryStore
 from deltaq.testing import ManualClock
 
-SMALL = MaintenanceSettings(checkpoint_interval=4, log_retention_ms=1000, keep_entries_min=2, clean_up_grace_s=60)
+SMALL = MaintenanceSettings(
+    checkpoint_interval=4, log_retention_ms=1000, keep_entries_min=2, clean_up_grace_s=60
+)
 
 
 def entries(store: MemoryStore) -> list[str]:
@@ -22,7 +24,9 @@ def test_entries_that_a_checkpoint_replaces_are_removed_and_schemas_stay():
     store = MemoryStore("test", clock)
     client = SchemaRegistryClient({}, store=store, clock=clock)
     ids = [
-        client.register_schema(f"s{number}", Schema(f'{{"type":"fixed","name":"F","size":{number}}}'))
+        client.register_schema(
+            f"s{number}", Schema(f'{{"type":"fixed","name":"F","size":{number}}}')
+        )
         for number in range(1, 9)
     ]
     old = SchemaRegistryClient({}, store=store, clock=clock)

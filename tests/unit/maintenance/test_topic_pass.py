@@ -1,4 +1,6 @@
-"""A round of maintenance: readers are not disturbed, others are not in the way, what is newer is left alone."""
+"""A round of maintenance: readers are not disturbed, others are not in the way, what is newer is
+left alone.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,8 @@ def next_error(reader: Consumer) -> KafkaError:
     return error
 
 
-# --- what is planned -------------------------------------------------------------------------------------------------
+# --- what is planned
+# -------------------------------------------------------------------------------------------------
 
 
 def test_expired_records_are_not_compacted_first(topic: WrittenTopic, clock: ManualClock) -> None:
@@ -110,14 +113,17 @@ def test_expired_records_are_not_compacted_first(topic: WrittenTopic, clock: Man
 def test_a_dry_run_reports_its_plan_and_changes_nothing(topic: WrittenTopic) -> None:
     before = {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")}
     lines: list[str] = []
-    work = topic_pass.TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), lines.append)
+    work = topic_pass.TopicPass(
+        topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), lines.append
+    )
     assert work.plan()["actions planned"] == len(lines) == 2
     assert "merge 20 files" in lines[0]
     assert lines[1] == "t: write a checkpoint of version 20"
     assert {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")} == before
 
 
-# --- readers ---------------------------------------------------------------------------------------------------------
+# --- readers
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault("M3")
@@ -144,7 +150,9 @@ def test_a_reader_below_the_start_gets_an_error_or_is_reset(
 
 
 @pytest.mark.fault("M3")
-def test_a_table_of_removed_offsets_raises_with_the_available_range(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_table_of_removed_offsets_raises_with_the_available_range(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
     clock.advance(HOUR_S + 1)
     topic.append(Row(b"20"))
     topic.maintain()
@@ -158,13 +166,17 @@ def test_a_table_of_removed_offsets_raises_with_the_available_range(topic: Writt
 
 @pytest.mark.fault("M4")
 @pytest.mark.parametrize("swept", [False, True])
-def test_a_reader_in_the_files_from_before_finishes(topic: WrittenTopic, clock: ManualClock, swept: bool) -> None:
+def test_a_reader_in_the_files_from_before_finishes(
+    topic: WrittenTopic, clock: ManualClock, swept: bool
+) -> None:
     """Its snapshot names files that give way to others, and then are deleted."""
     reads = FaultyStore(topic.store, clock=clock)
     with consumer(reads) as reader:
         assert values(drain(reader, 3)) == [b"%d" % n for n in range(3)]
     # One more, held just before it opens its next file.
-    reads = FaultyStore(topic.store, Rule("get", "topics/t/*.parquet", Fault.slow(), nth=4), clock=clock)
+    reads = FaultyStore(
+        topic.store, Rule("get", "topics/t/*.parquet", Fault.slow(), nth=4), clock=clock
+    )
     with consumer(reads, queued_max_messages_kbytes=1) as reader:
         got = values(drain(reader, 3))
         while not reads.blocked:
@@ -185,7 +197,9 @@ def test_a_reader_in_the_files_from_before_finishes(topic: WrittenTopic, clock: 
 
 @pytest.mark.fault("M3", "M4")
 def test_a_reader_whose_files_expire_gets_an_error(topic: WrittenTopic, clock: ManualClock) -> None:
-    reads = FaultyStore(topic.store, Rule("get", "topics/t/*.parquet", Fault.slow(), nth=4), clock=clock)
+    reads = FaultyStore(
+        topic.store, Rule("get", "topics/t/*.parquet", Fault.slow(), nth=4), clock=clock
+    )
     with consumer(reads) as reader:
         assert values(drain(reader, 3)) == [b"0", b"1", b"2"]
         while not reads.blocked:
@@ -201,11 +215,14 @@ def test_a_reader_whose_files_expire_gets_an_error(topic: WrittenTopic, clock: M
         assert values(drain(reader, 1)) == [b"new"]
 
 
-# --- others ----------------------------------------------------------------------------------------------------------
+# --- others
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault("M1")
-def test_two_rounds_at_once_do_the_work_once(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_rounds_at_once_do_the_work_once(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second one comes in just before the first commits."""
     before = seen_by_consumers(topic.store)
     others: list[int] = []
@@ -240,7 +257,9 @@ def test_a_topic_that_others_keep_changing_is_left_to_them(
     assert len(attempts) == topic_pass.STALE_PLANS_MAX
 
 
-def test_a_plan_without_result_does_not_delay_the_others(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_without_result_does_not_delay_the_others(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic.configure(cleanup_policy="compact")
 
     def nothing(*_: object) -> Work[int]:
@@ -262,7 +281,9 @@ def merges(monkeypatch: pytest.MonkeyPatch) -> list[FileRewrite]:
     made: list[FileRewrite] = []
     rewrite = Rewriter.rewrite
 
-    def counted(self: Rewriter, plan: FileRewrite, *others: Any, **more: Any) -> Work[tuple[str, ...] | StalePlan]:
+    def counted(
+        self: Rewriter, plan: FileRewrite, *others: Any, **more: Any
+    ) -> Work[tuple[str, ...] | StalePlan]:
         made.append(plan)
         if len(made) > 9:
             raise TooOften
@@ -277,7 +298,9 @@ def test_files_that_decode_to_too_much_are_merged_once(
     clock: ManualClock, merges: list[FileRewrite], monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     at_once = {1.0: "deltaq.maintenance.rewrite.DECODED_BYTES_AT_ONCE"}
-    monkeypatch.setattr(at_once.get(share, "deltaq.maintenance.rewrite.GENTLE_BYTES_AT_ONCE"), 20_000)
+    monkeypatch.setattr(
+        at_once.get(share, "deltaq.maintenance.rewrite.GENTLE_BYTES_AT_ONCE"), 20_000
+    )
     topic = WrittenTopic(MemoryStore("test", clock), clock)
     for number in range(20):
         topic.append(*(Row(b"%06d" % number * 100) for _ in range(20)), codec="zstd")
@@ -291,7 +314,9 @@ def test_files_that_decode_to_too_much_are_merged_once(
     assert len(topic.files) >= 15, "of 12 kB each"
     for file in topic.files:
         payload = sum(
-            600 for _, offset, *_ in before if any(b.base_offset <= offset < b.next_offset for b in file.batches)
+            600
+            for _, offset, *_ in before
+            if any(b.base_offset <= offset < b.next_offset for b in file.batches)
         )
         assert payload <= file.decoded_bytes < 2 * payload, "as the log says"
     assert round_by_a_newcomer() == 0
@@ -308,7 +333,9 @@ def test_files_that_a_merge_has_not_made_fewer_are_not_merged_again(
     """Whatever the reason: the round would never end, and fill the store."""
     counted = Rewriter.rewrite
 
-    def into_many(self: Rewriter, plan: FileRewrite, *others: Any, **more: Any) -> Work[tuple[str, ...] | StalePlan]:
+    def into_many(
+        self: Rewriter, plan: FileRewrite, *others: Any, **more: Any
+    ) -> Work[tuple[str, ...] | StalePlan]:
         outputs = cut(plan.inputs, self._log.live_head, 1)
         return counted(self, replace(plan, outputs=outputs), *others, **more)
 
@@ -326,10 +353,14 @@ def test_a_file_that_was_trimmed_is_merged_with_others(topic: WrittenTopic) -> N
     for number in range(22, 26):
         topic.append(Row(b"%d" % number))
     assert topic.maintain()["files merged"] == 1 + 5
-    assert [seen[4] for seen in seen_by_consumers(topic.store)] == [b"%d" % number for number in range(21, 26)]
+    assert [seen[4] for seen in seen_by_consumers(topic.store)] == [
+        b"%d" % number for number in range(21, 26)
+    ]
 
 
-def test_retention_planned_for_a_topic_does_not_touch_its_successor(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_retention_planned_for_a_topic_does_not_touch_its_successor(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
     """Deleted and created again between plan and commit."""
     work = topic.maintenance()
     work._log.load()
@@ -353,7 +384,10 @@ def test_retention_planned_for_a_topic_does_not_touch_its_successor(topic: Writt
         ({"retention_ms": HOUR_MS}, {"retention_ms": -1}),
         ({"retention_ms": HOUR_MS}, {"retention_ms": HOUR_MS, "cleanup_policy": "compact"}),
         ({"cleanup_policy": "compact"}, {"cleanup_policy": "delete", "retention_ms": -1}),
-        ({"cleanup_policy": "compact"}, {"cleanup_policy": "compact", "min_compaction_lag_ms": 10**12}),
+        (
+            {"cleanup_policy": "compact"},
+            {"cleanup_policy": "compact", "min_compaction_lag_ms": 10**12},
+        ),
     ],
     ids=str,
 )
@@ -367,7 +401,9 @@ def test_a_plan_made_under_other_settings_removes_nothing(
     """They are changed after the plan, and before its entry."""
     topic = WrittenTopic(MemoryStore("test", clock), clock, **before)
     for number in range(20):
-        topic.append(Row(b"%d" % number, key=b"%d" % (number % 4 if "cleanup_policy" in before else number)))
+        topic.append(
+            Row(b"%d" % number, key=b"%d" % (number % 4 if "cleanup_policy" in before else number))
+        )
     clock.advance(2 * HOUR_S)
     changed: list[int] = []
 
@@ -376,8 +412,12 @@ def test_a_plan_made_under_other_settings_removes_nothing(
             if not changed:
                 changed.append(1)
                 admin = topic.fresh_log()
-                properties = topic_properties({name.replace("_", "."): value for name, value in after.items()})
-                admin.change(lambda head, _: TopicChange(head.partitions, properties), clock.monotonic() + 60)
+                properties = topic_properties(
+                    {name.replace("_", "."): value for name, value in after.items()}
+                )
+                admin.change(
+                    lambda head, _: TopicChange(head.partitions, properties), clock.monotonic() + 60
+                )
             return method(*arguments, **more)
 
         return first
@@ -405,7 +445,8 @@ def test_merging_with_older_records_does_not_expire_records_earlier(clock: Manua
     assert seen_by_consumers(topic.store) == []
 
 
-# --- what cannot be read ---------------------------------------------------------------------------------------------
+# --- what cannot be read
+# ---------------------------------------------------------------------------------------------
 
 
 def damage(topic: WrittenTopic, number: int, how: str) -> str:
@@ -454,7 +495,9 @@ def test_a_damaged_file_is_reported_and_skipped(
     assert reads.effects.total() == 0, "no reader tries them again"
 
 
-@pytest.mark.parametrize("fault", [Fault.refused(), Fault.error_before()], ids=["refused", "unavailable"])
+@pytest.mark.parametrize(
+    "fault", [Fault.refused(), Fault.error_before()], ids=["refused", "unavailable"]
+)
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a writer"])
 def test_an_unreadable_file_is_skipped_for_a_round(
     topic: WrittenTopic, clock: ManualClock, fault: Fault, beside: bool
@@ -476,14 +519,18 @@ def test_an_unreadable_file_is_skipped_for_a_round(
 
 
 def test_a_store_outage_ends_the_reads_of_a_round(topic: WrittenTopic, clock: ManualClock) -> None:
-    reads = FaultyStore(topic.store, Rule("read", "topics/t/*.parquet", Fault.refused(), times=None), clock=clock)
+    reads = FaultyStore(
+        topic.store, Rule("read", "topics/t/*.parquet", Fault.refused(), times=None), clock=clock
+    )
     done = topic_pass.TopicPass(reads, "t", clock, SMALL, Throttle(clock)).run()
     assert done["failures"] == reads.effects.total() == UNREAD_MAX + 1
     assert done["checkpoints"] == 1
 
 
 @pytest.mark.fault("C5")
-def test_a_damaged_file_does_not_keep_those_before_it_from_being_compacted_by_key(topic: WrittenTopic) -> None:
+def test_a_damaged_file_does_not_keep_those_before_it_from_being_compacted_by_key(
+    topic: WrittenTopic,
+) -> None:
     topic.configure(cleanup_policy="compact")
     for number in range(8):
         topic.append(Row(b"%d" % number, b"key"))
@@ -516,7 +563,9 @@ def test_a_store_that_refuses_new_files_does_not_keep_the_rest_from_being_done(
     topic: WrittenTopic, clock: ManualClock
 ) -> None:
     topic.store.put("topics/t/orphan.parquet", b"x")
-    faulty = FaultyStore(topic.store, Rule("put", "topics/t/*.parquet", Fault.refused(), times=None), clock=clock)
+    faulty = FaultyStore(
+        topic.store, Rule("put", "topics/t/*.parquet", Fault.refused(), times=None), clock=clock
+    )
     done = topic_pass.TopicPass(faulty, "t", clock, SMALL, Throttle(clock)).run()
     assert (done["failures"], done["files merged"]) == (1, 0)
     assert (done["checkpoints"], done["files noted"]) == (1, 1)
@@ -545,10 +594,13 @@ def test_a_damaged_log_ends_the_round(topic: WrittenTopic, monkeypatch: pytest.M
     with pytest.raises(Corrupt):
         topic.maintain()
     assert topic.fresh_log().version == before
-    assert not [entry.key for entry in topic.store.list("topics/t/_delta_log/") if "checkpoint" in entry.key]
+    assert not [
+        entry.key for entry in topic.store.list("topics/t/_delta_log/") if "checkpoint" in entry.key
+    ]
 
 
-# --- pace ------------------------------------------------------------------------------------------------------------
+# --- pace
+# --------------------------------------------------------------------------------------------------
 
 
 class Noted(Throttle):
@@ -564,7 +616,9 @@ class Noted(Throttle):
 
 
 @pytest.mark.slow
-def test_orphan_files_are_removed_although_merging_never_ends(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_orphan_files_are_removed_although_merging_never_ends(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
     notes: list[int] = []
 
     class Writing(Throttle):
@@ -580,18 +634,24 @@ def test_orphan_files_are_removed_although_merging_never_ends(topic: WrittenTopi
 
     topic.store.put("topics/t/orphan.parquet", b"x")
     beside = SharedTopicLog(topic.log, clock)
-    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock, 0.1), beside=beside).run(checkpoint=False)
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock, 0.1), beside=beside).run(
+        checkpoint=False
+    )
     assert notes[0] == 0
     assert notes[-1] > 0
     assert len(topic.files) < 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [{}, {"retention_bytes": 5000}, {"cleanup_policy": "compact"}], ids=str)
+@pytest.mark.parametrize(
+    "config", [{}, {"retention_bytes": 5000}, {"cleanup_policy": "compact"}], ids=str
+)
 def test_a_round_ends_although_others_write_as_fast_as_it_works(
     topic: WrittenTopic, clock: ManualClock, config: dict[str, object]
 ) -> None:
-    """Other topics want their turn. What was there when it began is done, all else is for the next round."""
+    """Other topics want their turn. What was there when it began is done, all else is for the next
+    round.
+    """
 
     class Writing(Throttle):
         steps = 0
@@ -616,7 +676,8 @@ def test_larger_files_are_merged_while_small_ones_keep_coming(
 ) -> None:
     monkeypatch.setattr("deltaq.maintenance.file_compaction.MERGED_FILES_MAX", 8)
     topic = WrittenTopic(MemoryStore("test", clock), clock, segment_bytes=1024 * 1024)
-    value = random.Random(0).randbytes(300)  # that of one file is small, of eight together it is not
+    # That of one file is small, of eight together it is not.
+    value = random.Random(0).randbytes(300)
     rewrite = Rewriter.rewrite
 
     def slowly(self: Rewriter, *arguments: Any, **more: Any) -> Work[tuple[str, ...] | StalePlan]:
@@ -669,7 +730,9 @@ def test_work_due_at_every_commit_does_not_starve_merges(
     assert max(counts[75:]) < 25
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["deleted", "and made again with fewer partitions"])
+@pytest.mark.parametrize(
+    "again", [False, True], ids=["deleted", "and made again with fewer partitions"]
+)
 def test_a_topic_that_ends_while_its_keys_are_compacted_ends_that_and_nothing_else(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
@@ -691,7 +754,9 @@ def test_a_topic_that_ends_while_its_keys_are_compacted_ends_that_and_nothing_el
 
     beside = SharedTopicLog(topic.log, clock)
     throttle = Ending(clock, 0.1)
-    done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, throttle, beside=beside).run(checkpoint=False)
+    done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, throttle, beside=beside).run(
+        checkpoint=False
+    )
     assert throttle.steps > 12
     assert (done["records superseded"], done[FAILURES]) == (0, 0)
     assert done["files noted"] == 12, "what is left of it is seen to"
@@ -716,7 +781,9 @@ def test_beside_a_fast_writer_the_clocks_are_compared_again_once_an_hour_is_over
                     topic.append(Row(b"new"))
 
     beside = SharedTopicLog(topic.log, clock)
-    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(checkpoint=False)
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(
+        checkpoint=False
+    )
     assert len(written_at) > 2, "it took more than five hours, a few of them without a break"
     assert all(later - earlier >= HOUR_MS for earlier, later in pairwise(sorted(written_at)))
 
@@ -742,7 +809,9 @@ def test_small_files_are_merged_while_a_compacted_topic_is_cleaned_again_and_aga
         topic.append(Row(b"old", key=b"k"))
     topic.configure(cleanup_policy="compact")
     beside = SharedTopicLog(topic.log, clock)
-    done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(checkpoint=False)
+    done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(
+        checkpoint=False
+    )
     assert done["records superseded"] > 0
     assert max(files) < 150
 
@@ -759,7 +828,9 @@ def test_maintenance_beside_a_producer_speeds_up_only_while_small_files_accumula
     work.run()
     assert max(throttle.boosts) == 2, "twice as many as may wait"
     assert throttle.boost == 1, "when it is done"
-    assert len(topic.files) > 2 * topic_pass.BACKLOG_MERGES * settings.merge_files / 2, "they decode to too much"
+    assert len(topic.files) > 2 * topic_pass.BACKLOG_MERGES * settings.merge_files / 2, (
+        "they decode to too much"
+    )
     throttle.boosts.clear()
     for _ in range(4):
         topic.append(Row(b"x"))
@@ -779,7 +850,9 @@ def test_a_large_plan_is_made_with_pauses() -> None:
         assert len(pauses) >= partitions
 
 
-def test_a_stop_request_ends_maintenance_during_a_plan(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_stop_request_ends_maintenance_during_a_plan(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
     throttle = Throttle(clock)
     work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, throttle)
     work._log.load()
@@ -788,7 +861,8 @@ def test_a_stop_request_ends_maintenance_during_a_plan(topic: WrittenTopic, cloc
         work._plan()
 
 
-# --- what is newer ---------------------------------------------------------------------------------------------------
+# --- what is newer
+# --------------------------------------------------------------------------------------------------
 
 
 def newer(topic: WrittenTopic, what: str) -> None:
@@ -829,13 +903,16 @@ def test_maintenance_by_an_older_deltaq_is_refused_and_changes_nothing(
     assert {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")} == before
 
 
-# --- the store -------------------------------------------------------------------------------------------------------
+# --- the store
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.fault("M1")
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_round_killed_at_any_write_is_harmless_and_repeated(clock: ManualClock, when: str) -> None:
+def test_a_round_killed_at_any_write_is_harmless_and_repeated(
+    clock: ManualClock, when: str
+) -> None:
     deaths = 0
     fault = {"before": Fault.crash_before(), "after": Fault.crash_after()}[when]
     for crash in range(1, 100):
@@ -847,7 +924,9 @@ def test_a_round_killed_at_any_write_is_harmless_and_repeated(clock: ManualClock
         with contextlib.suppress(Crash):
             work.run()
         found = seen_by_consumers(topic.store)
-        assert [(seen[1], seen[4]) for seen in found] == [(n, b"%d" % n) for n in range(topic.starts[0], 12)]
+        assert [(seen[1], seen[4]) for seen in found] == [
+            (n, b"%d" % n) for n in range(topic.starts[0], 12)
+        ]
         topic.fresh_log()
         topic.maintain()
         assert len(topic.files) == 1

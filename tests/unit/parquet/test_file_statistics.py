@@ -13,7 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq.parquet.column_bounds import STATISTICS_PROPERTY, ColumnStatistics, file_stats, indexed_columns
+from deltaq.parquet.column_bounds import (
+    STATISTICS_PROPERTY,
+    ColumnStatistics,
+    file_stats,
+    indexed_columns,
+)
 from deltaq.parquet.file_statistics import (
     INDEXED_COLUMNS_MAX,
     TEXT_CHARS_MAX,
@@ -28,7 +33,10 @@ from deltaq.serde.source import schema_of
 from deltaq.topics.columns import table_schema
 
 TEXTS = st.text(
-    st.sampled_from(["a", "b", "\x00", "\ud7ff", "\ue000", "\U0001ffff", "\U00020000", "\U0010ffff"]), max_size=40
+    st.sampled_from(
+        ["a", "b", "\x00", "\ud7ff", "\ue000", "\U0001ffff", "\U00020000", "\U0010ffff"]
+    ),
+    max_size=40,
 )
 TIME = pa.field("at", pa.timestamp("us", tz="UTC"))
 
@@ -46,10 +54,15 @@ def test_every_string_lies_between_bounds_that_are_short(texts: list[str]) -> No
     assert low.encode() <= stored[0]
     assert stored[-1] <= high.encode()
     assert max(len(low), len(high)) <= TEXT_CHARS_MAX
-    assert max(low + high, default="") <= "\U0001ffff", "what Arrow's JSON reader in Rust decodes rightly"
+    assert max(low + high, default="") <= "\U0001ffff", (
+        "what Arrow's JSON reader in Rust decodes rightly"
+    )
 
 
-@given(st.lists(st.floats(width=32) | st.none(), min_size=1), st.sampled_from([pa.float32(), pa.float64()]))
+@given(
+    st.lists(st.floats(width=32) | st.none(), min_size=1),
+    st.sampled_from([pa.float32(), pa.float64()]),
+)
 def test_float_bounds_keep_the_sign_of_zero_and_are_omitted_if_not_json(
     values: list[float | None], kind: pa.DataType
 ) -> None:
@@ -80,18 +93,27 @@ def test_times_and_dates_that_delta_cannot_write_have_no_bounds() -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        [ColumnStatistics("a", 0, 1, 2)],  # nothing is known of `b`, as of a file that another process has uploaded
-        [ColumnStatistics("a", 0, 1, 2), ColumnStatistics("b", 1)],  # it has values that no bounds can be told of
+        # Nothing is known of `b`, as of a file that another process has uploaded.
+        [ColumnStatistics("a", 0, 1, 2)],
+        # It has values that no bounds can be told of.
+        [ColumnStatistics("a", 0, 1, 2), ColumnStatistics("b", 1)],
     ],
 )
 def test_a_file_with_one_unknown_bound_has_no_bounds(values: list[ColumnStatistics]) -> None:
     own = [ColumnStatistics("_partition", 0, 0, 1), ColumnStatistics("_offset", 3)]
     stats = json.loads(file_stats(3, own, values, ("a", "b")))
-    assert stats == {"numRecords": 3, "nullCount": {"_partition": 0, "_offset": 3, **{c.name: c.nulls for c in values}}}
+    assert stats == {
+        "numRecords": 3,
+        "nullCount": {"_partition": 0, "_offset": 3, **{c.name: c.nulls for c in values}},
+    }
 
 
 def test_a_column_of_nulls_needs_no_bounds_and_others_keep_theirs() -> None:
-    values = [ColumnStatistics("a", 0, 1, 2), ColumnStatistics("b", 3), ColumnStatistics("c", 0, 7, 8)]
+    values = [
+        ColumnStatistics("a", 0, 1, 2),
+        ColumnStatistics("b", 3),
+        ColumnStatistics("c", 0, 7, 8),
+    ]
     stats = json.loads(file_stats(3, [], values, ("a", "b")))
     assert stats["minValues"] == {"a": 1}
     assert stats["maxValues"] == {"a": 2}
@@ -99,23 +121,37 @@ def test_a_column_of_nulls_needs_no_bounds_and_others_keep_theirs() -> None:
 
 
 def test_a_wide_table_has_statistics_of_its_first_columns_only() -> None:
-    schema = table_schema(schema_of(pa.schema([(f"c{number}", pa.int64()) for number in range(1000)])))
+    schema = table_schema(
+        schema_of(pa.schema([(f"c{number}", pa.int64()) for number in range(1000)]))
+    )
     named = statistics_property(schema).split(",")
-    assert named == ["_partition", "_offset", "_timestamp", *(f"c{n}" for n in range(INDEXED_COLUMNS_MAX - 3))]
+    assert named == [
+        "_partition",
+        "_offset",
+        "_timestamp",
+        *(f"c{n}" for n in range(INDEXED_COLUMNS_MAX - 3)),
+    ]
     assert indexed_columns({STATISTICS_PROPERTY: ",".join(named)}) == tuple(named[3:])
 
 
 def test_ambiguously_quoted_names_and_unordered_types_have_no_statistics() -> None:
-    fields = [("größe", pa.int64()), ("a b", pa.int64()), ("raw", pa.binary()), ("list", pa.list_(pa.int64()))]
-    assert indexable_fields(pa.schema([*fields, ("price", pa.decimal128(4, 2)), ("id", pa.int8())])) == [
-        pa.field("id", pa.int8())
+    fields = [
+        ("größe", pa.int64()),
+        ("a b", pa.int64()),
+        ("raw", pa.binary()),
+        ("list", pa.list_(pa.int64())),
     ]
+    assert indexable_fields(
+        pa.schema([*fields, ("price", pa.decimal128(4, 2)), ("id", pa.int8())])
+    ) == [pa.field("id", pa.int8())]
 
 
 def statistics_of(column: pa.Array, groups: int = 1) -> ColumnStatistics:
     """Those of a file with this column, in several row groups."""
     rows = pa.table({"_partition": pa.array(range(len(column)), pa.int32()), "c": column})
-    (found,) = encode_segment(rows, [1] * len(column), "none", row_group_bytes=rows.nbytes // groups).statistics
+    (found,) = encode_segment(
+        rows, [1] * len(column), "none", row_group_bytes=rows.nbytes // groups
+    ).statistics
     return found
 
 

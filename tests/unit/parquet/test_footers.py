@@ -1,4 +1,6 @@
-"""Footers as Arrow writes them are passed, and those that stand for far more than they hold are not."""
+"""Footers as Arrow writes them are passed, and those that stand for far more than they hold are
+not.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ def checked(footer: memoryview) -> None:
     st.booleans(),
 )
 def test_footers_of_arrow_are_read_to_their_end(columns, rows, notes, store_schema):
-    kinds = [pa.int32(), pa.string(), pa.bool_(), pa.list_(pa.struct([("a", pa.binary())])), pa.decimal128(5, 2)]
+    kinds = [
+        pa.int32(),
+        pa.string(),
+        pa.bool_(),
+        pa.list_(pa.struct([("a", pa.binary())])),
+        pa.decimal128(5, 2),
+    ]
     arrays = {f"c{number}": pa.nulls(rows, kinds[number % len(kinds)]) for number in range(columns)}
     table = pa.table(arrays).replace_schema_metadata(notes)
     sink = pa.BufferOutputStream()
@@ -57,10 +65,20 @@ def test_footers_of_arrow_are_read_to_their_end(columns, rows, notes, store_sche
         (b"\x1e", "type 14"),
         (b"\x16" + b"\xff" * 11, "more than 64 bits"),
     ],
-    ids=["structs", "texts", "a text", "a map", "structs in structs", "lists in lists", "an unknown type", "a number"],
+    ids=[
+        "structs",
+        "texts",
+        "a text",
+        "a map",
+        "structs in structs",
+        "lists in lists",
+        "an unknown type",
+        "a number",
+    ],
 )
 def test_an_oversized_or_unreadable_footer_is_refused(field, reason):
-    footer = memoryview(bytes(footer_with(field)).ljust(4000, b"\0"))  # large enough to be looked through
+    # Large enough to be looked through.
+    footer = memoryview(bytes(footer_with(field)).ljust(4000, b"\0"))
     with pytest.raises(ValueError, match=reason):
         check_footer(footer, 600 * STRUCT_BYTES)
 

@@ -1,4 +1,6 @@
-"""Page headers as Thrift writes them, told the same way as Arrow does; anything else is a ValueError."""
+"""Page headers as Thrift writes them, told the same way as Arrow does; anything else is a
+ValueError.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from deltaq.parquet.page_headers import ColumnContent
 
 pytestmark = pytest.mark.fault("X4", "B2")
 
-# Type, uncompressed and compressed size, and the header of a data page: values, encoding, encodings of the levels.
+# Type, uncompressed and compressed size, and the header of a data page: values, encoding, encodings
+# of the levels.
 HEADER = bytes.fromhex("150015c80115062c15141500150615060000")
 PAGE = HEADER + b"abc"
 
@@ -31,7 +34,9 @@ def content(chunk: bytes) -> ColumnContent:
     st.sampled_from(["1.0", "2.0"]),
     st.integers(1, 400),
 )
-def test_a_chunk_has_the_values_that_arrow_counts(values, codec, dictionary, statistics, version, page_bytes):
+def test_a_chunk_has_the_values_that_arrow_counts(
+    values, codec, dictionary, statistics, version, page_bytes
+):
     sink = pa.BufferOutputStream()
     pq.write_table(
         pa.table({"value": pa.array(values, pa.binary())}),
@@ -51,8 +56,12 @@ def test_a_chunk_has_the_values_that_arrow_counts(values, codec, dictionary, sta
     found = content(stored)
     assert found.values == chunk.num_values == len(values)
     assert sum(len(value) for value in {*values} - {None} if dictionary) <= found.page_bytes
-    assert found.page_bytes < chunk.total_uncompressed_size, "the footer's number has the headers too"
-    assert bool(found.dictionary_values) == (chunk.has_dictionary_page and any(value is not None for value in values))
+    assert found.page_bytes < chunk.total_uncompressed_size, (
+        "the footer's number has the headers too"
+    )
+    assert bool(found.dictionary_values) == (
+        chunk.has_dictionary_page and any(value is not None for value in values)
+    )
     assert found.dictionary_values <= len({*values} - {None})
     if codec == "none":
         assert found.page_bytes < len(stored)
@@ -62,7 +71,12 @@ def test_a_chunk_has_the_values_that_arrow_counts(values, codec, dictionary, sta
 
 def test_a_page_header_gives_its_decoded_size():
     found = content(PAGE + PAGE)
-    assert (found.values, found.page_bytes, found.dictionary_values, found.expanded_bytes) == (20, 200, 0, 0)
+    assert (found.values, found.page_bytes, found.dictionary_values, found.expanded_bytes) == (
+        20,
+        200,
+        0,
+        0,
+    )
 
 
 def test_dictionary_references_are_counted_at_the_largest_value():

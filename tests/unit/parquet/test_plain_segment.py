@@ -1,4 +1,6 @@
-"""Segments encoded without Arrow: the same rows, schema, statistics and checksums as those that Arrow encodes."""
+"""Segments encoded without Arrow: the same rows, schema, statistics and checksums as those that
+Arrow encodes.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,16 @@ VALUES = st.one_of(st.binary(max_size=3), st.binary(min_size=125, max_size=135))
 def plain_rows(draw: st.DrawFn) -> PlainRows:
     partitions = draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=300, unique=True))
     most = draw(st.sampled_from([1, 2, 300]))
-    shares = tuple((partition, draw(st.integers(1, 150))) for partition in sorted(partitions[:most]))
+    shares = tuple(
+        (partition, draw(st.integers(1, 150))) for partition in sorted(partitions[:most])
+    )
     count = sum(rows for _, rows in shares)
     chance = draw(st.randoms(use_true_random=False))
     some = draw(st.lists(VALUES, min_size=1, max_size=4))
     values = [chance.choice(some) for _ in range(count)]
     keys = [chance.choice(some) for _ in range(count)] if draw(st.booleans()) else None
-    span = draw(st.sampled_from([0, 2, TIMESTAMP_MS_MAX]))  # of a busy producer, many records have the same time
+    # Of a busy producer, many records have the same time.
+    span = draw(st.sampled_from([0, 2, TIMESTAMP_MS_MAX]))
     first = chance.randint(0, TIMESTAMP_MS_MAX - span)
     times = [first + chance.randint(0, span) for _ in range(count)]
     if draw(st.booleans()):
@@ -55,7 +60,9 @@ def plain_rows(draw: st.DrawFn) -> PlainRows:
 def by_arrow(rows: PlainRows) -> tuple[pa.RecordBatch, EncodedSegment]:
     count, times = len(rows), pa.array(rows.times_ms, pa.int64())
     partitions = [partition for partition, share in rows.shares for _ in range(share)]
-    columns = columns_of_rows(partitions, times, rows.keys or [None] * count, [None] * count, rows.values, None)
+    columns = columns_of_rows(
+        partitions, times, rows.keys or [None] * count, [None] * count, rows.values, None
+    )
     assert rows_by_partition(columns) == rows_by_partition(rows)
     batch, shares = by_partition(columns, timed=rows.timed)
     assert batch.equals(plain_batch(rows))
@@ -64,20 +71,26 @@ def by_arrow(rows: PlainRows) -> tuple[pa.RecordBatch, EncodedSegment]:
 
 def described(encoded: EncodedSegment) -> SegmentFile:
     size = len(encoded.data)
-    return SegmentFile("t/x", 1, size, encoded.rows, encoded.crc32, encoded.footer_bytes, encoded.footer_crc32)
+    return SegmentFile(
+        "t/x", 1, size, encoded.rows, encoded.crc32, encoded.footer_bytes, encoded.footer_crc32
+    )
 
 
 def read(encoded: EncodedSegment, data: bytes, first: int, count: int) -> pa.RecordBatch:
-    file = replace(described(encoded), crc32=zlib.crc32(data))  # the checksums inside the file are in question
+    # The checksums inside the file are in question.
+    file = replace(described(encoded), crc32=zlib.crc32(data))
     wanted = [RowRange(first, count)]
-    return read_rows(file, wanted, table_schema(None), lambda: data, lambda at, size: data[at : at + size])
+    return read_rows(
+        file, wanted, table_schema(None), lambda: data, lambda at, size: data[at : at + size]
+    )
 
 
 @given(plain_rows())
 def test_what_is_encoded_by_hand_is_what_arrow_encodes(rows: PlainRows) -> None:
     mine, (batch, arrows) = encode_plain(rows), by_arrow(rows)
     file, other = (
-        pq.ParquetFile(pa.BufferReader(each.data), page_checksum_verification=True) for each in (mine, arrows)
+        pq.ParquetFile(pa.BufferReader(each.data), page_checksum_verification=True)
+        for each in (mine, arrows)
     )
     assert pa.Table.from_batches([batch]).equals(file.read())
     assert file.schema.equals(other.schema)
@@ -125,16 +138,30 @@ def test_records_decoded_without_arrow_are_those_that_arrow_decodes(
     store, batches, first = MemoryStore(uuid.uuid4().hex), [], 0
     store.put("t/x", encoded.data)
     for partition, count in rows.shares:
-        batches.append(Batch(partition, base := 7 * partition % 1000, base + count, first, count, False, "x"))
+        batches.append(
+            Batch(partition, base := 7 * partition % 1000, base + count, first, count, False, "x")
+        )
         first += count
     append_time_ms = append_time_ms if rows.timed else append_time_ms or 0
-    file = DataFile("x", described(encoded), tuple(batches), 0, 0, 0, append_time_ms, append_time_ms is not None, None)
+    file = DataFile(
+        "x",
+        described(encoded),
+        tuple(batches),
+        0,
+        0,
+        0,
+        append_time_ms,
+        append_time_ms is not None,
+        None,
+    )
     wanted = []
     for batch in data.draw(st.lists(st.sampled_from(batches), min_size=1, unique_by=id)):
         start = data.draw(st.integers(batch.base_offset, batch.next_offset - 1))
         wanted.append((batch, start, data.draw(st.integers(start + 1, batch.next_offset))))
     read = FileRead(file, tuple(wanted))
-    plain, arrow = (read_file(store, read, table_schema(None), plain=each) for each in (True, False))
+    plain, arrow = (
+        read_file(store, read, table_schema(None), plain=each) for each in (True, False)
+    )
     assert all((part.plain is not None) == (len(rows) <= FEW_ROWS) for part in plain)
     joined = rows_of(plain, data.draw(st.integers(1, 2_000)))
     assert pa.Table.from_batches(joined) == pa.Table.from_batches([part.rows for part in arrow])
@@ -143,7 +170,14 @@ def test_records_decoded_without_arrow_are_those_that_arrow_decodes(
         assert replace(mine, arrow=None, plain=None, bytes=0) == replace(other, arrow=None, bytes=0)
         records, expected = (DecodedRecords("t", "id", each, None) for each in (mine, other))
         for row in range(len(mine)):
-            for field in ("value_at", "key_at", "headers_at", "timestamp_at", "offset_at", "position_after"):
+            for field in (
+                "value_at",
+                "key_at",
+                "headers_at",
+                "timestamp_at",
+                "offset_at",
+                "position_after",
+            ):
                 assert getattr(records, field)(row) == getattr(expected, field)(row)
 
 
@@ -167,7 +201,8 @@ def test_no_flipped_bit_changes_a_row(keys: list[bytes] | None) -> None:
     encoded = encode_plain(rows)
     sound = read(encoded, bytes(encoded.data), 0, 3)
     refused = 0
-    for place in range(4, len(encoded.data) - encoded.footer_bytes):  # the footer has a checksum of its own in the log
+    # The footer has a checksum of its own in the log.
+    for place in range(4, len(encoded.data) - encoded.footer_bytes):
         for bit in range(8):
             damaged = bytearray(encoded.data)
             damaged[place] ^= 1 << bit

@@ -37,7 +37,9 @@ def batch_of(rows_per_partition: dict[int, int], value_bytes: int = 100, seed: i
     chance.shuffle(partitions)
     values = [chance.randbytes(value_bytes) for _ in partitions]
     times = pa.array([1_700_000_000_000] * len(values), pa.int64())
-    return by_partition(columns_of_rows(partitions, times, [b"k"] * len(values), [None] * len(values), values, None))
+    return by_partition(
+        columns_of_rows(partitions, times, [b"k"] * len(values), [None] * len(values), values, None)
+    )
 
 
 def described(encoded: EncodedSegment) -> SegmentFile:
@@ -53,7 +55,9 @@ def described(encoded: EncodedSegment) -> SegmentFile:
 
 
 def read(data: bytes, file: SegmentFile, *wanted: RowRange) -> pa.RecordBatch:
-    return read_rows(file, wanted, COLUMNS, lambda: data, lambda start, length: data[start : start + length])
+    return read_rows(
+        file, wanted, COLUMNS, lambda: data, lambda start, length: data[start : start + length]
+    )
 
 
 def rows_of(batch: pa.RecordBatch, wanted: list[RowRange]) -> pa.RecordBatch:
@@ -79,8 +83,12 @@ def test_rows_round_trip_with_every_compression(compression):
     batch, shares = batch_of({0: 100, 3: 50, 4: 1})
     encoded = encode_segment(batch, [n for _, n in shares], compression)
     assert read(bytes(encoded.data), described(encoded), RowRange(0, 151)).equals(batch)
-    found = pq.ParquetFile(pa.BufferReader(encoded.data)).metadata.row_group(0).column(5).compression
-    assert found in {"none": ("UNCOMPRESSED",), "lz4": ("LZ4", "LZ4_RAW")}.get(compression, (compression.upper(),))
+    found = (
+        pq.ParquetFile(pa.BufferReader(encoded.data)).metadata.row_group(0).column(5).compression
+    )
+    assert found in {"none": ("UNCOMPRESSED",), "lz4": ("LZ4", "LZ4_RAW")}.get(
+        compression, (compression.upper(),)
+    )
 
 
 def test_shares_are_the_runs_of_the_sorted_partitions():
@@ -101,7 +109,12 @@ def test_large_shares_get_row_groups_of_their_own_and_small_ones_are_packed():
     batch, shares = batch_of({0: 10, 1: 10, 2: 2000, 3: 2000, 4: 10})
     encoded = encode_segment(batch, [n for _, n in shares], "none")
     metadata = pq.ParquetFile(pa.BufferReader(encoded.data)).metadata
-    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [20, 2000, 2000, 10]
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [
+        20,
+        2000,
+        2000,
+        10,
+    ]
 
 
 def test_only_the_footer_and_the_needed_row_groups_of_a_large_file_are_read(large_segments):
@@ -118,7 +131,9 @@ def test_only_the_footer_and_the_needed_row_groups_of_a_large_file_are_read(larg
         raise AssertionError("the whole file is not needed")
 
     wanted = [RowRange(2 * 4000 + 17, 100), RowRange(5 * 4000, 4000)]
-    assert read_rows(described(encoded), wanted, COLUMNS, get, get_range).equals(rows_of(batch, wanted))
+    assert read_rows(described(encoded), wanted, COLUMNS, get, get_range).equals(
+        rows_of(batch, wanted)
+    )
     assert len(requests) == 3
     assert sum(requests) < 0.3 * len(data)
 
@@ -177,9 +192,15 @@ def test_unusually_large_rows_get_smaller_row_groups():
 def test_the_row_groups_of_compacted_files_cost_less_than_a_hundredth_of_the_file():
     batch, _ = batch_of({0: 60_000}, value_bytes=100)
     plain, compacted = (
-        encode_segment(batch, [60_000], "none", row_group_bytes=size) for size in (None, COMPACTED_ROW_GROUP_BYTES)
+        encode_segment(batch, [60_000], "none", row_group_bytes=size)
+        for size in (None, COMPACTED_ROW_GROUP_BYTES)
     )
-    assert read_layout(described(compacted), Parts(bytes(compacted.data)).get_range).metadata.num_row_groups > 5
+    assert (
+        read_layout(
+            described(compacted), Parts(bytes(compacted.data)).get_range
+        ).metadata.num_row_groups
+        > 5
+    )
     assert len(compacted.data) < 1.01 * len(plain.data)
 
 
@@ -196,8 +217,12 @@ def test_the_cost_of_a_range_does_not_depend_on_the_file_size(large_segments):
         assert found.equals(batch.slice(rows // 2, 10))
         costs.append(parts.fetched - file.footer_bytes)
         assert len(parts.requests) == 2
-        most = read_rows(file, [RowRange(0, rows - 1000)], COLUMNS, parts.get, parts.get_range, layout=layout)
-        assert most.equals(batch.slice(0, rows - 1000)), "the reader of a layout chose how much to fetch"
+        most = read_rows(
+            file, [RowRange(0, rows - 1000)], COLUMNS, parts.get, parts.get_range, layout=layout
+        )
+        assert most.equals(batch.slice(0, rows - 1000)), (
+            "the reader of a layout chose how much to fetch"
+        )
     assert costs[0] < 120_000
     assert abs(costs[0] - costs[1]) < 0.02 * costs[0]
 
@@ -211,7 +236,9 @@ def test_only_the_named_columns_are_fetched(large_segments):
     found = read_rows(file, [RowRange(7000, 5000)], columns, parts.get, parts.get_range)
     assert found.equals(batch.slice(7000, 5000).select(columns.names))
     assert parts.fetched - file.footer_bytes < 0.15 * 0.35 * file.size
-    small = read_rows(replace(file), [RowRange(0, 20_000)], columns, lambda: parts.data, parts.get_range)
+    small = read_rows(
+        replace(file), [RowRange(0, 20_000)], columns, lambda: parts.data, parts.get_range
+    )
     assert small.equals(batch.select(columns.names))
 
 
@@ -220,7 +247,9 @@ def test_the_layout_has_the_row_ranges_and_their_numeric_bounds():
     offsets = sorted(chance.sample(range(10_000), 1000))
     times = [chance.randrange(10**15) for _ in offsets]
     batch, _ = batch_of({0: 1000})
-    encoded = encode_segment(with_offsets(batch, offsets, times), [1000], "none", row_group_bytes=8000)
+    encoded = encode_segment(
+        with_offsets(batch, offsets, times), [1000], "none", row_group_bytes=8000
+    )
     layout = read_layout(described(encoded), Parts(bytes(encoded.data)).get_range)
     parquet = pq.ParquetFile(pa.BufferReader(encoded.data))
     rows = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
@@ -228,12 +257,19 @@ def test_the_layout_has_the_row_ranges_and_their_numeric_bounds():
     for group, (first, after) in enumerate(zip(layout.firsts, layout.firsts[1:], strict=False)):
         assert after - first == rows[group]
         assert layout.bounds(group, "_offset") == (offsets[first], offsets[after - 1])
-        assert layout.bounds(group, "_timestamp") == (min(times[first:after]), max(times[first:after]))
+        assert layout.bounds(group, "_timestamp") == (
+            min(times[first:after]),
+            max(times[first:after]),
+        )
         assert layout.bounds(group, "_key") is None
         assert layout.bounds(group, "no such column") is None
     for first in range(0, 1000, 37):
         for count in (0, 1, min(50, 1000 - first), 1000 - first):
-            holding = [g for g in range(len(rows)) if layout.firsts[g] < first + count and first < layout.firsts[g + 1]]
+            holding = [
+                g
+                for g in range(len(rows))
+                if layout.firsts[g] < first + count and first < layout.firsts[g + 1]
+            ]
             assert list(layout.groups(RowRange(first, count))) == (holding if count else [])
 
 
@@ -260,13 +296,17 @@ def test_a_range_without_rows_is_empty_and_fetches_nothing(large_segments):
     batch, _ = batch_of({0: 4000, 1: 4000})
     encoded = encode_segment(batch, [4000, 4000], "none")
     file, parts = described(encoded), Parts(bytes(encoded.data))
-    found = read_rows(file, [RowRange(4000, 0), RowRange(4000, 3)], COLUMNS, parts.get, parts.get_range)
+    found = read_rows(
+        file, [RowRange(4000, 0), RowRange(4000, 3)], COLUMNS, parts.get, parts.get_range
+    )
     assert found.equals(batch.slice(4000, 3))
     nothing = read_rows(file, [RowRange(4000, 0)], COLUMNS, parts.get, parts.get_range)
     assert (nothing.num_rows, nothing.schema) == (0, batch.schema)
 
 
-def test_ranges_are_read_on_the_calling_thread_without_the_gaps_between(large_segments, monkeypatch):
+def test_ranges_are_read_on_the_calling_thread_without_the_gaps_between(
+    large_segments, monkeypatch
+):
     """A thread of Arrow that holds Python's bytes when Python ends would abort the process."""
     reads: list[tuple[int, int, int]] = []
     read = FileParts.read
@@ -280,7 +320,9 @@ def test_ranges_are_read_on_the_calling_thread_without_the_gaps_between(large_se
     encoded = encode_segment(batch, [4000], "none", row_group_bytes=2000)
     file, parts = described(encoded), Parts(bytes(encoded.data))
     wanted = [RowRange(0, 1), RowRange(900, 1), RowRange(1800, 1)]
-    assert read_rows(file, wanted, COLUMNS, parts.get, parts.get_range).equals(rows_of(batch, wanted))
+    assert read_rows(file, wanted, COLUMNS, parts.get, parts.get_range).equals(
+        rows_of(batch, wanted)
+    )
     assert len(reads) >= 3 * 6
     assert {thread for thread, _, _ in reads} == {threading.get_ident()}
     assert max(length for _, _, length in reads) < 3000
@@ -302,11 +344,16 @@ def test_reading_unfetched_bytes_raises():
 
 @pytest.mark.slow
 @pytest.mark.fault("B2")
-def test_no_flipped_bit_is_returned_when_only_some_columns_of_some_row_groups_are_read(large_segments):
+def test_no_flipped_bit_is_returned_when_only_some_columns_of_some_row_groups_are_read(
+    large_segments,
+):
     batch, _ = batch_of({0: 2000})
     batch = with_offsets(batch, list(range(2000)), list(range(0, 4000, 2)))
     encoded = encode_segment(batch, [2000], "none", row_group_bytes=20_000)
-    file, columns = described(encoded), pa.schema([COLUMNS.field("_offset"), COLUMNS.field("_timestamp")])
+    file, columns = (
+        described(encoded),
+        pa.schema([COLUMNS.field("_offset"), COLUMNS.field("_timestamp")]),
+    )
     wanted = [RowRange(500, 100), RowRange(1500, 100)]
     parts = Parts(bytes(encoded.data))
     clean = read_rows(file, wanted, columns, parts.get, parts.get_range)
@@ -335,7 +382,9 @@ def test_no_flipped_bit_is_ever_returned_as_a_value(whole, monkeypatch):
     wanted = RowRange(700, 700)
     clean = batch.slice(700, 700)
     chance = random.Random(1)
-    places = [chance.randrange(file.size) for _ in range(300)] + list(range(file.size - 60, file.size))
+    places = [chance.randrange(file.size) for _ in range(300)] + list(
+        range(file.size - 60, file.size)
+    )
     caught = 0
     for place in places:
         data = bytearray(encoded.data)
@@ -346,7 +395,9 @@ def test_no_flipped_bit_is_ever_returned_as_a_value(whole, monkeypatch):
             caught += 1
         else:
             assert not whole, "a file that is read whole is checked as a whole"
-            assert outcome.equals(clean), "what was read must be right when the damage is elsewhere in the file"
+            assert outcome.equals(clean), (
+                "what was read must be right when the damage is elsewhere in the file"
+            )
     assert caught == len(places) if whole else caught > len(places) / 8
 
 
@@ -375,7 +426,9 @@ def test_a_file_that_would_decode_to_too_much_memory_is_refused(monkeypatch):
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", use_dictionary=False)
     data = sink.getvalue().to_pybytes()
-    file = SegmentFile("topics/t/x.parquet", 1, len(data), 5000, zlib.crc32(data), 8, zlib.crc32(data[-8:]))
+    file = SegmentFile(
+        "topics/t/x.parquet", 1, len(data), 5000, zlib.crc32(data), 8, zlib.crc32(data[-8:])
+    )
     monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", 1_000_000)
     with pytest.raises(Corrupt, match="bytes of memory"):
         read_rows(file, [RowRange(0, 5000)], VALUE_SCHEMA, lambda: data, lambda start, length: b"")

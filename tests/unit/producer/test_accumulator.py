@@ -1,4 +1,6 @@
-"""The buffer between `produce` and the writer: nothing is lost, doubled or forgotten in it, and the writer is woken."""
+"""The buffer between `produce` and the writer: nothing is lost, doubled or forgotten in it, and the
+writer is woken.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ class Watched(RecordAccumulator):
             "partitioner": "consistent_random",
         }
         self.woken = 0
-        super().__init__(AccumulatorSettings(**settings | changes), lambda *_: None, self._count, lambda view: None)
+        super().__init__(
+            AccumulatorSettings(**settings | changes),
+            lambda *_: None,
+            self._count,
+            lambda view: None,
+        )
 
     def _count(self) -> None:
         self.woken += 1
@@ -47,7 +54,9 @@ class Watched(RecordAccumulator):
 def block(values: list[str], at: float = 0.0) -> ArrowBlock:
     rows = [value.encode() for value in values]
     times = pa.array([0] * len(rows), pa.int64())
-    columns = columns_of_rows([-1] * len(rows), times, [None] * len(rows), [None] * len(rows), rows, None)
+    columns = columns_of_rows(
+        [-1] * len(rows), times, [None] * len(rows), [None] * len(rows), rows, None
+    )
     return ArrowBlock(columns, None, at)
 
 
@@ -63,7 +72,9 @@ def names(records) -> list[str]:
     return list(records.values)
 
 
-def take(buffer: RecordAccumulator, rows_max: int = ROWS_MAX, until: float = float("inf")) -> tuple[list[str], int]:
+def take(
+    buffer: RecordAccumulator, rows_max: int = ROWS_MAX, until: float = float("inf")
+) -> tuple[list[str], int]:
     """Names and bytes of what is taken."""
     taken = buffer.take(rows_max, until)
     assert taken is not None
@@ -119,7 +130,14 @@ def test_a_batch_takes_as_many_rows_as_fit_and_at_least_one():
     buffer = Watched()
     for number in range(10):
         buffer.put(f"{number}", size=100)
-    assert [buffer.rows_within(size) for size in (50, 100, 550, 999, 1000, 5000)] == [1, 1, 5, 9, 10, 10]
+    assert [buffer.rows_within(size) for size in (50, 100, 550, 999, 1000, 5000)] == [
+        1,
+        1,
+        5,
+        9,
+        10,
+        10,
+    ]
     buffer.append_block(block(["a", "b"]), 20)
     assert [buffer.rows_within(size) for size in (550, 5000)] == [5, 10]
 

@@ -1,4 +1,6 @@
-"""`max.block.ms`: a full queue lets `produce` wait, and the callbacks that are due run meanwhile."""
+"""`max.block.ms`: a full queue lets `produce` wait, and the callbacks that are due run
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from tests.doubles.reading import TIMEOUT_S, eventually
 
 
 def make(**settings: Any) -> Producer:
-    conf = {"bootstrap.servers": "memory://unused", "linger.ms": 60_000, "queue.buffering.max.messages": 3}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "linger.ms": 60_000,
+        "queue.buffering.max.messages": 3,
+    }
     return Producer(conf, **{"store": MemoryStore("test"), "max_block_ms": 20_000, **settings})
 
 
@@ -26,7 +32,9 @@ def test_produce_waits_for_room_and_runs_callbacks_meanwhile():
     with make() as producer:
         for n in range(20):
             producer.produce(
-                "t", b"%d" % n, on_delivery=lambda _, m: reported.append((m.offset(), threading.get_ident()))
+                "t",
+                b"%d" % n,
+                on_delivery=lambda _, m: reported.append((m.offset(), threading.get_ident())),
             )
         assert len(reported) >= 17
         assert producer.flush(TIMEOUT_S) == 0
@@ -100,11 +108,20 @@ def test_an_error_of_a_callback_is_raised_and_the_message_is_not_queued():
         with pytest.raises(LookupError, match="in the callback"):
             producer.produce("t", b"refused")
         producer.produce("t", b"accepted")
-    assert Topic("t", store=store).to_arrow()["value"].to_pylist() == [b"v", b"v", b"v", b"accepted"]
+    assert Topic("t", store=store).to_arrow()["value"].to_pylist() == [
+        b"v",
+        b"v",
+        b"v",
+        b"accepted",
+    ]
 
 
 def test_the_producer_of_confluent_kafka_raises_a_buffer_error_by_default():
-    conf = {"bootstrap.servers": "memory://unused", "linger.ms": 60_000, "queue.buffering.max.messages": 1}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "linger.ms": 60_000,
+        "queue.buffering.max.messages": 1,
+    }
     with deltaq.compat.confluent.Producer(conf, store=MemoryStore("test")) as producer:
         producer.produce("t", b"v")
         with pytest.raises(BufferError, match="Local: Queue full"):

@@ -32,7 +32,9 @@ def test_a_future_returns_the_delivered_message_without_poll():
     with Producer(CONF, store=MemoryStore("test")) as producer:
         futures = [producer.produce_future("t", b"%d" % n, headers={"h": b"1"}) for n in range(100)]
         messages = [future.result(TIMEOUT_S) for future in futures]
-        assert [(message.offset(), message.value()) for message in messages] == [(n, b"%d" % n) for n in range(100)]
+        assert [(message.offset(), message.value()) for message in messages] == [
+            (n, b"%d" % n) for n in range(100)
+        ]
         assert messages[0].headers() == [("h", b"1")]
         assert len(producer) == 0
         assert [producer.poll(0), producer.poll(0)] == [100, 0]
@@ -41,7 +43,9 @@ def test_a_future_returns_the_delivered_message_without_poll():
 def test_messages_with_futures_callbacks_and_neither_share_a_batch():
     reported = []
     with Producer(CONF, store=MemoryStore("test"), linger_ms=60_000) as producer:
-        producer.produce("t", b"0", on_delivery=lambda error, message: reported.append(message.offset()))
+        producer.produce(
+            "t", b"0", on_delivery=lambda error, message: reported.append(message.offset())
+        )
         first = producer.produce_future("t", b"1")
         producer.produce("t", b"2")
         second = producer.produce_future("t", b"3")
@@ -91,5 +95,7 @@ def test_only_errors_are_reported_to_callbacks_and_futures_still_end():
     settings = {**CONF, "delivery.report.only.error": True}
     with SerializingProducer(settings, store=MemoryStore("test")) as producer:
         futures = [producer.produce_future("t", value=b"v", key=b"k") for _ in range(3)]
-        assert sorted(future.result().offset() or 0 for future in as_completed(futures, TIMEOUT_S)) == [0, 1, 2]
+        assert sorted(
+            future.result().offset() or 0 for future in as_completed(futures, TIMEOUT_S)
+        ) == [0, 1, 2]
         assert futures[0].result().key() == b"k"

@@ -34,9 +34,12 @@ def test_a_row_has_its_given_time_or_that_of_its_produce_call(count: int, timed:
 
 
 @pytest.mark.parametrize(
-    ("named", "expected"), [([-1, -1], [0, 0]), ([-1, 0], [0, 0]), ([0, 3], [0, 3]), ([-1, 3], [0, 3])]
+    ("named", "expected"),
+    [([-1, -1], [0, 0]), ([-1, 0], [0, 0]), ([0, 3], [0, 3]), ([-1, 3], [0, 3])],
 )
-def test_records_without_partition_go_to_the_only_partition(named: list[int], expected: list[int]) -> None:
+def test_records_without_partition_go_to_the_only_partition(
+    named: list[int], expected: list[int]
+) -> None:
     batch = replace(rows(len(named)), partitions=named)
     assert chosen_partitions(batch, "consistent_random", 1, 0, spread=False) == expected, (
         "3 may have come to be meanwhile"

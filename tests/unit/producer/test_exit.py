@@ -29,7 +29,7 @@ failing = Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0, "mes
 failing.produce("t", b"third", on_delivery=report)
 idle = Producer({"bootstrap.servers": sys.argv[1]})
 print("end")
-"""
+"""  # noqa: E501
 
 DROPPED = """
 import sys
@@ -48,20 +48,39 @@ main()
 
 
 def test_messages_that_were_not_flushed_are_written_when_the_program_ends(local_root):
-    done = subprocess.run([sys.executable, "-c", PROGRAM, local_root], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, local_root], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.split("\n")
     assert lines[0] == "end"
-    assert sorted(lines[1:4]) == ["callback first None", "callback second None", "callback third _MSG_TIMED_OUT"]
+    assert sorted(lines[1:4]) == [
+        "callback first None",
+        "callback second None",
+        "callback third _MSG_TIMED_OUT",
+    ]
     assert done.stderr.count("LookupError: a callback fails") == 1
-    assert "the program ends with 2 messages not delivered or reported: waiting up to 300 s" in done.stderr
-    assert "the program ends with 1 messages not delivered or reported: waiting up to 0.05 s" in done.stderr
-    assert Topic("t", conf={"bootstrap.servers": local_root}).to_arrow()["value"].to_pylist() == [b"first", b"second"]
+    assert (
+        "the program ends with 2 messages not delivered or reported: waiting up to 300 s"
+        in done.stderr
+    )
+    assert (
+        "the program ends with 1 messages not delivered or reported: waiting up to 0.05 s"
+        in done.stderr
+    )
+    assert Topic("t", conf={"bootstrap.servers": local_root}).to_arrow()["value"].to_pylist() == [
+        b"first",
+        b"second",
+    ]
 
 
 def test_messages_of_a_producer_dropped_just_before_the_end_are_written(local_root):
-    done = subprocess.run([sys.executable, "-c", DROPPED, local_root], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", DROPPED, local_root], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert "dropped with 1 messages" in done.stderr
     assert "messages of dropped producers are written: waiting up to 300 s" in done.stderr
-    assert Topic("t", conf={"bootstrap.servers": local_root}).to_arrow()["value"].to_pylist() == [b"from a function"]
+    assert Topic("t", conf={"bootstrap.servers": local_root}).to_arrow()["value"].to_pylist() == [
+        b"from a function"
+    ]

@@ -1,4 +1,6 @@
-"""Messages above the size limit are written in pieces, and read whole, with `large.message.enabled`."""
+"""Messages above the size limit are written in pieces, and read whole, with
+`large.message.enabled`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def producing(store: Any, **config: Any) -> Producer:
 
 def consuming(store: Any, **config: Any) -> Consumer:
     """A consumer of partition 0 from the committed offset on."""
-    consumer = Consumer({**CONF, "group.id": "g", "auto.offset.reset": "earliest"}, store=store, **config)
+    consumer = Consumer(
+        {**CONF, "group.id": "g", "auto.offset.reset": "earliest"}, store=store, **config
+    )
     consumer.assign([TopicPartition("t", 0)])
     return consumer
 
@@ -68,21 +72,29 @@ def test_a_message_of_ten_mebibytes_is_written_in_pieces_and_read_whole() -> Non
     found = pieces(store)
     count = len(found) - 2
     assert found[0] is found[-1] is None
-    assert [(piece.index, piece.count, piece.size) for piece in found[1:-1] if piece is not None] == [
-        (index, count, len(value)) for index in range(count)
-    ]
+    assert [
+        (piece.index, piece.count, piece.size) for piece in found[1:-1] if piece is not None
+    ] == [(index, count, len(value)) for index in range(count)]
     assert 11 <= count <= 12
     stored = Topic("t", store=store).to_arrow()
     assert max(len(part) for part in stored["value"].to_pylist()) < MIB
     assert set(stored["_key"].to_pylist()[1:-1]) == {b"k"}
     ((error, delivered),) = reports
     assert error is None
-    assert (delivered.offset(), delivered.partition(), len(delivered.value())) == (count, 0, len(value))
+    assert (delivered.offset(), delivered.partition(), len(delivered.value())) == (
+        count,
+        0,
+        len(value),
+    )
     with consuming(store) as consumer:
         before, large, after = drain(consumer, 3)
     assert [before.value(), after.value()] == [b"before", b"after"]
     assert large.value() == value
-    assert (large.key(), large.headers(), large.timestamp()) == (b"k", headers, (1, 1_700_000_000_000))
+    assert (large.key(), large.headers(), large.timestamp()) == (
+        b"k",
+        headers,
+        (1, 1_700_000_000_000),
+    )
     assert [before.offset(), large.offset(), after.offset()] == [0, count, count + 1]
 
 
@@ -105,23 +117,36 @@ def loaded(store: MemoryStore) -> TopicLog:
 def test_all_pieces_are_in_one_partition(partitioner: str, sticky_ms: int) -> None:
     store = MemoryStore("test")
     Topic("t", partitions=4, store=store).create()
-    settings = {"partitioner": partitioner, "sticky_partitioning_linger_ms": sticky_ms, "message_max_bytes": 1000}
+    settings = {
+        "partitioner": partitioner,
+        "sticky_partitioning_linger_ms": sticky_ms,
+        "message_max_bytes": 1000,
+    }
     with producing(store, **settings) as producer:
         for number in range(8):
-            producer.produce("t", value_of(9000, number), key=None if number % 2 else b"k%d" % number)
+            producer.produce(
+                "t", value_of(9000, number), key=None if number % 2 else b"k%d" % number
+            )
     with Consumer({**CONF, "group.id": "g"}, store=store) as consumer:
         consumer.assign([TopicPartition("t", partition, 0) for partition in range(4)])
-        assert {message.value() for message in drain(consumer, 8)} == {value_of(9000, number) for number in range(8)}
+        assert {message.value() for message in drain(consumer, 8)} == {
+            value_of(9000, number) for number in range(8)
+        }
 
 
 def test_messages_of_several_producers_do_not_mix_and_keep_their_order() -> None:
     store = MemoryStore("test")
     Topic("t", store=store).create()
-    with producing(store, message_max_bytes=2000) as one, producing(store, message_max_bytes=1500) as other:
+    with (
+        producing(store, message_max_bytes=2000) as one,
+        producing(store, message_max_bytes=1500) as other,
+    ):
         for number in range(30):
             for producer, name in ((one, b"a"), (other, b"b")):
                 large = number % 3 == 0
-                producer.produce("t", name + b"%02d" % number + (b"." * 10_000 if large else b""), key=name)
+                producer.produce(
+                    "t", name + b"%02d" % number + (b"." * 10_000 if large else b""), key=name
+                )
                 if number % 7 == 0:
                     producer.poll(0)
     with consuming(store) as consumer:
@@ -129,9 +154,14 @@ def test_messages_of_several_producers_do_not_mix_and_keep_their_order() -> None
     for name in (b"a", b"b"):
         own = [value for value in values if value.startswith(name)]
         assert [value[1:3] for value in own] == [b"%02d" % number for number in range(30)]
-        assert [len(value) for value in own] == [10_003 if number % 3 == 0 else 3 for number in range(30)]
+        assert [len(value) for value in own] == [
+            10_003 if number % 3 == 0 else 3 for number in range(30)
+        ]
     found = [piece for piece in pieces(store) if piece is not None]
-    assert all(piece.index == 0 or piece.follows(before) for before, piece in zip([None, *found], found, strict=False))
+    assert all(
+        piece.index == 0 or piece.follows(before)
+        for before, piece in zip([None, *found], found, strict=False)
+    )
 
 
 def test_a_consumer_without_the_setting_gets_the_pieces() -> None:
@@ -213,12 +243,20 @@ def test_tables_and_lists_of_messages_have_whole_messages() -> None:
         producer.produce("t", b"b")
     compact(store, "t")  # one file, and one batch of a consumer
     with consuming(store) as consumer:
-        assert [message.value() for message in consumer.consume(3, 20)] == [b"a", value_of(3000), b"b"]
+        assert [message.value() for message in consumer.consume(3, 20)] == [
+            b"a",
+            value_of(3000),
+            b"b",
+        ]
         consumer.seek(TopicPartition("t", 0, 0))
         rows = consumer.consume_arrow(timeout=20)
     assert rows is not None
     assert rows.column("value").to_pylist() == [b"a", value_of(3000), b"b"]
-    assert rows.column("_headers").to_pylist() == [[{"key": "h", "value": b"1"}], [{"key": "h", "value": b"2"}], None]
+    assert rows.column("_headers").to_pylist() == [
+        [{"key": "h", "value": b"1"}],
+        [{"key": "h", "value": b"2"}],
+        None,
+    ]
     assert rows.column("_offset").to_pylist()[0] == 0
 
 
@@ -227,12 +265,18 @@ def test_tables_and_lists_of_messages_have_whole_messages() -> None:
 
 def forged(store: MemoryStore, *records: tuple[bytes, Piece | None]) -> None:
     """Write records by hand, some of them as pieces."""
-    with Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store) as producer:
+    with Producer(
+        {"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store
+    ) as producer:
         for value, piece in records:
-            producer.produce("t", value, headers=None if piece is None else [(PIECE_HEADER, piece.text())])
+            producer.produce(
+                "t", value, headers=None if piece is None else [(PIECE_HEADER, piece.text())]
+            )
 
 
-def of(name: str, count: int, *indexes: int, size: int | None = None) -> list[tuple[bytes, Piece | None]]:
+def of(
+    name: str, count: int, *indexes: int, size: int | None = None
+) -> list[tuple[bytes, Piece | None]]:
     size = 2 * count if size is None else size
     return [(b"%d." % index, Piece(name, index, count, size)) for index in indexes]
 
@@ -244,15 +288,29 @@ LOST: list[tuple[str, list[tuple[bytes, Piece | None]], list[Any]]] = [
         [*of("a", 3, 0, 2), (b"x", None)],
         [(0, "only 1 of 3"), (1, "the first 2 of 3 pieces are missing"), b"x"],
     ),
-    ("the start", [(b"x", None), *of("a", 3, 1, 2), (b"y", None)], [b"x", (1, "the first 1 of 3"), b"y"]),
+    (
+        "the start",
+        [(b"x", None), *of("a", 3, 1, 2), (b"y", None)],
+        [b"x", (1, "the first 1 of 3"), b"y"],
+    ),
     ("one of two", [*of("a", 2, 0), *of("b", 2, 0, 1)], [(0, "only 1 of 2"), b"0.1."]),
     ("twice", [*of("a", 2, 0), *of("a", 2, 0, 1)], [(0, "only 1 of 2"), b"0.1."]),
-    ("bytes", [*of("a", 2, 0, 1, size=5), (b"x", None)], [(0, "its pieces have 4 instead of 5 bytes"), b"x"]),
-    ("too large", [*of("a", 2, 0, 1, size=2**40), (b"x", None)], [(0, "it has 1099511627776 bytes"), b"x"]),
+    (
+        "bytes",
+        [*of("a", 2, 0, 1, size=5), (b"x", None)],
+        [(0, "its pieces have 4 instead of 5 bytes"), b"x"],
+    ),
+    (
+        "too large",
+        [*of("a", 2, 0, 1, size=2**40), (b"x", None)],
+        [(0, "it has 1099511627776 bytes"), b"x"],
+    ),
 ]
 
 
-@pytest.mark.parametrize(("records", "expected"), [case[1:] for case in LOST], ids=[case[0] for case in LOST])
+@pytest.mark.parametrize(
+    ("records", "expected"), [case[1:] for case in LOST], ids=[case[0] for case in LOST]
+)
 def test_a_lost_piece_is_an_event_with_its_place_and_all_other_messages_are_read(
     records: list[tuple[bytes, Piece | None]], expected: list[Any]
 ) -> None:
@@ -310,7 +368,10 @@ def test_a_header_that_is_no_piece_is_left_alone() -> None:
 
 
 def test_a_large_message_without_the_setting_is_refused() -> None:
-    with producing(MemoryStore("test"), large_message_enabled=False) as producer, pytest.raises(MessageTooLarge):
+    with (
+        producing(MemoryStore("test"), large_message_enabled=False) as producer,
+        pytest.raises(MessageTooLarge),
+    ):
         producer.produce("t", value_of(2_000_000))
 
 
@@ -319,7 +380,9 @@ def test_a_compacted_or_typed_topic_takes_no_large_message() -> None:
     Topic("t", config={"cleanup.policy": "compact"}, store=store).create()
     typed = Topic("typed", pa.schema([("text", pa.string())]), store=store).create()
     with producing(store, message_max_bytes=1000) as producer:
-        with pytest.raises(InvalidValue, match="would keep only the last piece of a large message: use a topic"):
+        with pytest.raises(
+            InvalidValue, match="would keep only the last piece of a large message: use a topic"
+        ):
             producer.produce("t", value_of(5000), key="k")
         with pytest.raises(MessageTooLarge):
             producer.produce(typed, {"text": "x" * 5000})
@@ -334,7 +397,9 @@ def test_a_large_message_is_reported_as_refused_if_the_topic_was_not_known_at_fi
         Topic("t", config=config, store=store.inner).create()
         store.add(Rule("get", "topics/*_delta_log/*", Fault.error_before(), 3))
         with producing(store, message_max_bytes=1000) as producer:
-            producer.produce("t", value_of(5000), key="k", on_delivery=lambda *report: reports.append(report))
+            producer.produce(
+                "t", value_of(5000), key="k", on_delivery=lambda *report: reports.append(report)
+            )
     (error, first), (no_error, second) = reports
     assert error.name() == "_VALUE_SERIALIZATION"
     assert no_error is None
@@ -343,7 +408,9 @@ def test_a_large_message_is_reported_as_refused_if_the_topic_was_not_known_at_fi
 
 def test_a_full_queue_refuses_a_large_message_and_an_empty_one_takes_it() -> None:
     store = MemoryStore("test")
-    with producing(store, queue_buffering_max_kbytes=100, linger_ms=60_000, message_max_bytes=10_000) as producer:
+    with producing(
+        store, queue_buffering_max_kbytes=100, linger_ms=60_000, message_max_bytes=10_000
+    ) as producer:
         producer.produce("t", b"small")
         with pytest.raises(QueueFull):
             producer.produce("t", value_of(200_000))
@@ -367,4 +434,6 @@ def test_a_lost_answer_of_the_store_neither_loses_nor_repeats_a_piece() -> None:
     with consuming(store.inner) as consumer:
         found = drain(consumer, 3)
     assert [message.value() for message in found] == [value_of(5000, number) for number in range(3)]
-    assert [message.offset() for message in found] == [future.result().offset() for future in futures]
+    assert [message.offset() for message in found] == [
+        future.result().offset() for future in futures
+    ]

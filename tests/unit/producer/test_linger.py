@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from deltaq import Producer, Topic
 from deltaq.delta.retry import race_pause_s
-from deltaq.producer.linger import COMMITS_MAX, EXTRA_S_MAX, LONE_MIN, AdaptiveLinger, BatchTimes, LoneRecords
+from deltaq.producer.linger import (
+    COMMITS_MAX,
+    EXTRA_S_MAX,
+    LONE_MIN,
+    AdaptiveLinger,
+    BatchTimes,
+    LoneRecords,
+)
 from deltaq.store import MemoryStore
 from deltaq.testing import ManualClock
 from deltaq.topics.log import Appended, TopicLog
@@ -29,7 +36,9 @@ LINGER_S = 1.0
 
 
 def departures(produced_at: list[float]) -> list[tuple[float, int]]:
-    """When records leave, and how many at once, if each batch waits for the oldest of its records only."""
+    """When records leave, and how many at once, if each batch waits for the oldest of its records
+    only.
+    """
     lone, waiting, left = LoneRecords(), list(produced_at), []
     while waiting:
         oldest = waiting[0]
@@ -159,8 +168,10 @@ def test_one_slow_batch_does_not_raise_the_expected_batch_time():
 
 
 class TimedStore(MemoryStore):
-    """A store in which time passes only when something is written, half a second a commit: half of it for the data,
-    half for the entry. `gate` lets entries through; `at_the_gate` is set once one is there."""
+    """A store in which time passes only when something is written, half a second a commit: half of
+    it for the data, half for the entry. `gate` lets entries through; `at_the_gate` is set once one
+    is there.
+    """
 
     def __init__(self, clock: ManualClock, *, is_remote: bool = False) -> None:
         super().__init__("test")
@@ -261,7 +272,13 @@ def test_a_message_waits_for_the_batch_in_flight():
 # --- under contention ---
 
 
-def after(linger: AdaptiveLinger, commits: int, others: dict[str, int], interval_s: float, start: float = 0.0) -> float:
+def after(
+    linger: AdaptiveLinger,
+    commits: int,
+    others: dict[str, int],
+    interval_s: float,
+    start: float = 0.0,
+) -> float:
     """What the linger has come to after so many commits, each the same time after the last one."""
     for number in range(1, commits + 1):
         linger.committed(others, start + number * interval_s, COMMIT_S, 0.5)
@@ -316,9 +333,11 @@ def test_one_slow_commit_does_not_raise_later_waits():
 
 
 class Log:
-    """A log that takes one commit at a time, and writers that always have something to write; all of it in numbers.
+    """A log that takes one commit at a time, and writers that always have something to write; all
+    of it in numbers.
 
-    A writer looks at the log, sends its commit, and has lost if another one arrived between look and arrival.
+    A writer looks at the log, sends its commit, and has lost if another one arrived between look
+    and arrival.
     """
 
     def __init__(self, writers: int, seed: int) -> None:

@@ -1,5 +1,6 @@
-"""The log lines of clients: one line for each step of a normal run, and a true account of messages that were not
-written."""
+"""The log lines of clients: one line for each step of a normal run, and a true account of messages
+that were not written.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def test_a_normal_run_logs_one_line_for_each_step(caplog):
     with make(store) as producer:
         producer.produce("orders", "v", on_delivery=lambda *report: None)
     conf = {"bootstrap.servers": "memory://unused", "group.id": "billing", "client.id": "app-8"}
-    with Consumer(conf, store=store, maintenance_enable=False, auto_offset_reset="earliest") as consumer:
+    with Consumer(
+        conf, store=store, maintenance_enable=False, auto_offset_reset="earliest"
+    ) as consumer:
         consumer.subscribe(["orders"])
         assert len(drain(consumer, 1)) == 1
     AdminClient({"bootstrap.servers": "memory://unused", "client.id": "app-9"}, store=store)
@@ -47,7 +50,10 @@ def test_a_normal_run_logs_one_line_for_each_step(caplog):
         f"producer started client.id='app-7' root='memory://shop' version={__version__}",
         "topic created topic='orders' partitions=1",
         "producer closed client.id='app-7' root='memory://shop'",
-        f"consumer started client.id='app-8' group='billing' root='memory://shop' version={__version__}",
+        (
+            "consumer started client.id='app-8' group='billing' root='memory://shop' "
+            f"version={__version__}"
+        ),
         f"joined group='billing' member='{member}' generation=1",
         f"partitions assigned group='billing' member='{member}' partitions={{'orders': [0]}}",
         "consumer closed client.id='app-8' group='billing'",
@@ -91,7 +97,9 @@ def test_messages_that_were_not_written_are_logged_in_one_line_for_a_batch(caplo
         store.add(Rule("put", DATA, Fault.refused(), EVER))
         caplog.clear()
         for number in range(50):
-            producer.produce("t", f"{number}", on_delivery=(lambda *report: None) if number < 10 else None)
+            producer.produce(
+                "t", f"{number}", on_delivery=(lambda *report: None) if number < 10 else None
+            )
         assert producer.flush(20) == 0
         (line,) = lines(caplog, logging.WARNING)
         assert line.startswith("not written: 40 messages without a delivery callback, topic='t': ")
@@ -109,7 +117,8 @@ def test_an_unknown_outcome_is_logged_with_the_call_that_resolves_it(caplog):
         assert producer.flush(20) == 0
         (line,) = lines(caplog, logging.WARNING)
         assert line.startswith(
-            "outcome unknown: 1 messages without a delivery callback, topic='t'; Producer.resolve('t', "
+            "outcome unknown: 1 messages without a delivery callback, topic='t'; "
+            "Producer.resolve('t', "
         )
         assert "lost" not in line
         store.clear()
@@ -128,7 +137,11 @@ def test_purged_messages_log_no_warning(caplog):
 def test_each_member_logs_its_join_and_what_it_gets(caplog):
     store = MemoryStore("test")
     Topic("t", partitions=2, store=store).create()
-    conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "partition.assignment.strategy": "range"}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "group.id": "g",
+        "partition.assignment.strategy": "range",
+    }
 
     def consumer(client: str) -> Consumer:
         return Consumer({**conf, "client.id": client}, store=store, maintenance_enable=False)
@@ -139,7 +152,18 @@ def test_each_member_logs_its_join_and_what_it_gets(caplog):
             while not member.assignment():
                 one.poll(0.01)
                 two.poll(0.01)
-        logged = [line.split("-")[0] + line.split("'")[-1] for line in lines(caplog) if line.startswith("joined")]
-        assigned = [line.split(" partitions=")[1] for line in lines(caplog) if line.startswith("partitions assigned")]
-    assert logged == ["joined group='g' member='one generation=1", "joined group='g' member='two generation=2"]
+        logged = [
+            line.split("-")[0] + line.split("'")[-1]
+            for line in lines(caplog)
+            if line.startswith("joined")
+        ]
+        assigned = [
+            line.split(" partitions=")[1]
+            for line in lines(caplog)
+            if line.startswith("partitions assigned")
+        ]
+    assert logged == [
+        "joined group='g' member='one generation=1",
+        "joined group='g' member='two generation=2",
+    ]
     assert assigned == ["{'t': [0, 1]}", "{'t': [0]}", "{'t': [1]}"]

@@ -1,4 +1,6 @@
-"""Producers of one process with different `message.timeout.ms`: each limit is kept, whatever the others wait for."""
+"""Producers of one process with different `message.timeout.ms`: each limit is kept, whatever the
+others wait for.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ LONG_MS = 300_000
 
 
 class Stage:
-    """A patient and an impatient producer of one topic, on a store in which something fails for ever."""
+    """A patient and an impatient producer of one topic, on a store in which something fails for
+    ever.
+    """
 
     def __init__(self, *rules: Rule, store: FaultyStore | None = None) -> None:
         self.clock = ManualClock()
@@ -40,11 +44,18 @@ class Stage:
             self.flush(producer)
             self.reports.clear()
         self.writer = self.short._handles["t"].sender
-        eventually(lambda: not self.writer._batches.open, "the end of the first batches, right after their reports")
+        eventually(
+            lambda: not self.writer._batches.open,
+            "the end of the first batches, right after their reports",
+        )
         self.store.add(*rules)
 
     def _producer(self, limit_ms: int) -> Producer:
-        conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "message.timeout.ms": limit_ms}
+        conf = {
+            "bootstrap.servers": "memory://unused",
+            "linger.ms": 0,
+            "message.timeout.ms": limit_ms,
+        }
         return Producer(conf, store=self.store, clock=self.clock, maintenance_enable=False)
 
     def produce(self, producer: Producer, value: str) -> None:
@@ -67,8 +78,9 @@ class Stage:
             self.advance(SHORT_MS / 1000 / 5)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock once each thread of the sender waits for it, except `blocked` ones: a wait that began while
-        the clock moves would end late."""
+        """Move the clock once each thread of the sender waits for it, except `blocked` ones: a wait
+        that began while the clock moves would end late.
+        """
         threads = self.writer._threads.threads
 
         def all_wait() -> bool:
@@ -78,7 +90,9 @@ class Stage:
         self.clock.advance(seconds)
 
     def recover(self, producer: Producer | None = None) -> None:
-        """The store is well again; what is left, of the patient one unless another is named, is delivered."""
+        """The store is well again; what is left, of the patient one unless another is named, is
+        delivered.
+        """
         self.store.clear()
         waiting = producer or self.long
 
@@ -93,7 +107,12 @@ class Stage:
         for producer in self.short, self.long:
             self.recover(producer)
             producer.close()
-        eventually(lambda: self.writer not in self.writer._threads.users and not self.writer._batches.is_expiring)
+        eventually(
+            lambda: (
+                self.writer not in self.writer._threads.users
+                and not self.writer._batches.is_expiring
+            )
+        )
 
     def values(self) -> list[bytes]:
         table = Topic("t", store=self.store.inner).to_arrow()
@@ -140,7 +159,9 @@ def test_a_short_limit_is_kept_while_a_patient_producer_waits_for_its_commit():
     stage.produce(stage.long, "long")
     eventually(lambda: stage.writer._batches.open and not stage.writer._batches.waiting)
     stage.produce(stage.short, "short")
-    eventually(lambda: stage.writer._batches.waiting and stage.writer._batches.waiting[0].is_uploaded)
+    eventually(
+        lambda: stage.writer._batches.waiting and stage.writer._batches.waiting[0].is_uploaded
+    )
     stage.pass_limit()
     stage.flush(stage.short)
     error = stage.reports.pop(b"short")
@@ -176,7 +197,9 @@ def test_the_first_message_of_a_producer_does_not_wait_for_a_commit_that_was_pur
 @pytest.mark.parametrize("landed", [False, True])
 def test_a_message_in_a_commit_with_a_longer_limit_is_unknown_at_its_own(landed):
     answer = Fault.error_after() if landed else Fault.error_before()
-    stage = Stage(Rule("create", ENTRY, answer, EVER), Rule("get", ENTRY, Fault.error_before(), EVER))
+    stage = Stage(
+        Rule("create", ENTRY, answer, EVER), Rule("get", ENTRY, Fault.error_before(), EVER)
+    )
     batches = stage.writer._batches
     with stage.writer.log.lock:
         for producer, value in (stage.long, "long"), (stage.short, "short"):
@@ -214,7 +237,9 @@ def test_a_short_limit_is_kept_while_a_call_of_the_store_hangs():
     stage.produce(stage.short, "short")
     stage.pass_limit()
     stage.flush(stage.short)
-    assert {value: name_of(error) for value, error in stage.reports.items()} == {b"short": "_MSG_TIMED_OUT"}
+    assert {value: name_of(error) for value, error in stage.reports.items()} == {
+        b"short": "_MSG_TIMED_OUT"
+    }
     gate.set()
     stage.recover()
     assert stage.values() == [b"long"]

@@ -1,4 +1,6 @@
-"""A `produce` that `close` overtakes: the message is delivered and reported, or refused; it is never lost silently."""
+"""A `produce` that `close` overtakes: the message is delivered and reported, or refused; it is
+never lost silently.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from deltaq.store import MemoryStore
 
 
 class ClosingHeaders(dict[str, bytes]):
-    """Headers that close the producer when `produce` reads them: after it has looked the topic up."""
+    """Headers that close the producer when `produce` reads them: after it has looked the topic
+    up.
+    """
 
     def __init__(self, producer: Producer) -> None:
         super().__init__(name=b"value")

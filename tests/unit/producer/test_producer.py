@@ -1,4 +1,6 @@
-"""The producer against the facts of confluent-kafka 2.16 (observed on a real cluster), and what deltaq does better."""
+"""The producer against the facts of confluent-kafka 2.16 (observed on a real cluster), and what
+deltaq does better.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,17 @@ LONG_MS = 600_000
 
 def topic(root: str, name: str = "t", partitions: int = 1, schema=None, **config) -> Topic:
     config = {key.replace("_", "."): value for key, value in config.items()}
-    return Topic(name, schema, partitions=partitions, config=config, conf={"bootstrap.servers": root}).create()
+    return Topic(
+        name, schema, partitions=partitions, config=config, conf={"bootstrap.servers": root}
+    ).create()
 
 
 def lingering(root: str, **config) -> Producer:
     """A producer that sends nothing before it is flushed."""
-    return Producer({"bootstrap.servers": root, "linger.ms": LONG_MS, "message.timeout.ms": 2 * LONG_MS} | config)
+    return Producer(
+        {"bootstrap.servers": root, "linger.ms": LONG_MS, "message.timeout.ms": 2 * LONG_MS}
+        | config
+    )
 
 
 def read(root: str, count: int, name: str = "t", partitions: int = 1, **components) -> list[Any]:
@@ -71,7 +78,13 @@ def test_a_report_says_where_and_when_the_message_is(root):
     reports = []
     with lingering(root) as producer:
         producer.produce(
-            "t", "v", "k", 1, timestamp=NOW_MS, headers=[("a", b"1")], on_delivery=lambda *r: reports.append(r)
+            "t",
+            "v",
+            "k",
+            1,
+            timestamp=NOW_MS,
+            headers=[("a", b"1")],
+            on_delivery=lambda *r: reports.append(r),
         )
         assert len(producer) == 1
         assert reports == []
@@ -91,7 +104,9 @@ def test_a_report_says_where_and_when_the_message_is(root):
 def test_reports_of_later_batches_count_on_from_the_earlier_ones(root):
     topic(root)
     found: list[tuple[Any, Any]] = []
-    with Producer(bootstrap_servers=root, on_delivery=lambda _, m: found.append((m.value(), m.offset()))) as producer:
+    with Producer(
+        bootstrap_servers=root, on_delivery=lambda _, m: found.append((m.value(), m.offset()))
+    ) as producer:
         for number in range(6):
             producer.produce("t", b"%d" % number)
             if number % 3 == 2:
@@ -105,7 +120,12 @@ def test_a_report_can_be_copied_compared_changed_and_pickled_like_any_message(ro
     reports: list[Any] = []
     with Producer(bootstrap_servers=root) as producer:
         producer.produce(
-            "t", "v", "k", timestamp=NOW_MS, headers=[("a", b"1")], on_delivery=lambda _, m: reports.append(m)
+            "t",
+            "v",
+            "k",
+            timestamp=NOW_MS,
+            headers=[("a", b"1")],
+            on_delivery=lambda _, m: reports.append(m),
         )
     (message,) = reports
     plain = Message("t", 0, 0, b"k", b"v", [("a", b"1")], None, (1, NOW_MS), message.latency())
@@ -116,7 +136,11 @@ def test_a_report_can_be_copied_compared_changed_and_pickled_like_any_message(ro
     assert message == plain
     message.set_topic("u")
     message.set_error(KafkaError(KafkaError._FAIL))
-    assert (message.topic(), message.error(), message.latency()) == ("u", KafkaError._FAIL, plain.latency())
+    assert (message.topic(), message.error(), message.latency()) == (
+        "u",
+        KafkaError._FAIL,
+        plain.latency(),
+    )
 
 
 class Like:
@@ -153,7 +177,9 @@ def _nothing(*_: object) -> None:
 
 
 def test_a_waiting_message_with_a_callback_is_not_tracked_by_the_collector(root):
-    """It would be looked at again and again while it waits, and cost more than all else that `produce` does."""
+    """It would be looked at again and again while it waits, and cost more than all else that
+    `produce` does.
+    """
     topic(root)
     with lingering(root) as producer:
         before = len(gc.get_objects())
@@ -172,7 +198,13 @@ def test_null_and_empty_values_are_distinct(root):
         for key, value in pairs:
             producer.produce("t", key=key, value=value)
     read_back = [(m.key(), m.value()) for m in read(root, 5)]
-    assert read_back == [(None, None), (b"", b""), (None, b"v"), (b"k", None), ("é".encode(), "ü".encode())]
+    assert read_back == [
+        (None, None),
+        (b"", b""),
+        (None, b"v"),
+        (b"k", None),
+        ("é".encode(), "ü".encode()),
+    ]
 
 
 @pytest.mark.fault("X3")
@@ -215,7 +247,8 @@ def test_headers_come_back_in_order_with_repeats(root):
         {"topic": "t", "value": "v", "headers": [["a", b"1"]]},
         {"topic": "t", "value": "v", "on_delivery": 5},
     ],
-    ids=lambda arguments: str(arguments).split(" at 0x")[0],  # an address would differ between processes
+    # An address would differ between processes.
+    ids=lambda arguments: str(arguments).split(" at 0x")[0],
 )
 def test_wrong_types_are_refused_at_once(root, arguments):
     with Producer(bootstrap_servers=root) as producer:
@@ -255,13 +288,17 @@ def test_partitions_that_were_added_can_be_produced_to_at_once(root):
     with Producer(bootstrap_servers=root) as producer:
         producer.produce("t", "v")
         producer.flush(20)
-        AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 4)])["t"].result(20)
+        AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 4)])[
+            "t"
+        ].result(20)
         reports = []
         producer.produce("t", "v", partition=3, on_delivery=lambda *r: reports.append(r))
         producer.flush(20)
         keyed = []
         for number in range(40):
-            producer.produce("t", "v", key=f"{number}", on_delivery=lambda e, m: keyed.append(m.partition()))
+            producer.produce(
+                "t", "v", key=f"{number}", on_delivery=lambda e, m: keyed.append(m.partition())
+            )
         producer.flush(20)
     assert [(error, message.partition()) for error, message in reports] == [(None, 3)]
     assert set(keyed) == {0, 1, 2, 3}
@@ -269,13 +306,18 @@ def test_partitions_that_were_added_can_be_produced_to_at_once(root):
 
 @pytest.mark.parametrize("timestamp", [-5, 9_223_372_036_855])
 def test_a_time_that_cannot_be_stored_is_refused_at_once(root, timestamp):
-    with Producer(bootstrap_servers=root) as producer, pytest.raises(InvalidValue, match="timestamp"):
+    with (
+        Producer(bootstrap_servers=root) as producer,
+        pytest.raises(InvalidValue, match="timestamp"),
+    ):
         producer.produce("t", "v", timestamp=timestamp)
 
 
 def test_create_time_is_the_producers_and_zero_is_now(root):
     reports = []
-    with Producer(bootstrap_servers=root, on_delivery=lambda e, m: reports.append(m.timestamp())) as producer:
+    with Producer(
+        bootstrap_servers=root, on_delivery=lambda e, m: reports.append(m.timestamp())
+    ) as producer:
         producer.produce("t", "given", timestamp=NOW_MS)
         producer.produce("t", "now")
     found = [m.timestamp() for m in read(root, 2)]
@@ -289,7 +331,9 @@ def test_create_time_is_the_producers_and_zero_is_now(root):
 def test_log_append_time_is_that_of_the_commit_and_never_goes_back(root):
     topic(root, message_timestamp_type="LogAppendTime")
     reports = []
-    with Producer(bootstrap_servers=root, on_delivery=lambda e, m: reports.append(m.timestamp())) as producer:
+    with Producer(
+        bootstrap_servers=root, on_delivery=lambda e, m: reports.append(m.timestamp())
+    ) as producer:
         for _ in range(3):
             producer.produce("t", "v", timestamp=NOW_MS)
             producer.flush(20)
@@ -315,7 +359,10 @@ def test_too_large_a_message_is_refused_at_produce(root):
         with pytest.raises(MessageTooLarge):
             producer.produce("t", b"x" * 4000, headers=[("h", b"v" * 1000)])
         producer.produce("t", b"x" * 4000, key=b"k" * 1000)
-    with Producer(bootstrap_servers=root, message_max_bytes=2000) as producer, pytest.raises(MessageTooLarge):
+    with (
+        Producer(bootstrap_servers=root, message_max_bytes=2000) as producer,
+        pytest.raises(MessageTooLarge),
+    ):
         producer.produce("t", b"x" * 2001)
 
 
@@ -342,7 +389,9 @@ def test_a_full_queue_is_a_buffer_error_and_empties_by_polling(root):
 
 @pytest.mark.fault("D2")
 def test_unpolled_delivery_reports_fill_the_queue(root):
-    with Producer({"bootstrap.servers": root, "linger.ms": 0, "queue.buffering.max.messages": 2}) as producer:
+    with Producer(
+        {"bootstrap.servers": root, "linger.ms": 0, "queue.buffering.max.messages": 2}
+    ) as producer:
         for _ in range(2):
             producer.produce("t", "v", on_delivery=lambda *r: None)
         eventually(lambda: len(producer) == 2 and producer._callbacks.due)
@@ -408,7 +457,9 @@ def test_callbacks_run_only_on_a_thread_that_is_inside_poll_flush_or_close(root)
 
 def test_callback_wins_over_on_delivery_and_both_over_the_configured_one(root):
     delivered = []
-    with Producer(bootstrap_servers=root, on_delivery=lambda e, m: delivered.append("configured")) as producer:
+    with Producer(
+        bootstrap_servers=root, on_delivery=lambda e, m: delivered.append("configured")
+    ) as producer:
         producer.produce("t", "v")
         producer.produce("t", "v", on_delivery=lambda e, m: delivered.append("on_delivery"))
         producer.produce(
@@ -423,7 +474,10 @@ def test_callback_wins_over_on_delivery_and_both_over_the_configured_one(root):
 def test_only_failures_are_reported_if_that_is_wanted(root):
     delivered = []
     conf = {"bootstrap.servers": root, "delivery.report.only.error": True, "linger.ms": LONG_MS}
-    conf |= {"message.timeout.ms": 2 * LONG_MS, "on_delivery": lambda e, m: delivered.append((e.name(), m.value()))}
+    conf |= {
+        "message.timeout.ms": 2 * LONG_MS,
+        "on_delivery": lambda e, m: delivered.append((e.name(), m.value())),
+    }
     with Producer(conf) as producer:
         producer.produce("t", "fine")
         assert producer.flush(20) == 0
@@ -533,7 +587,9 @@ def test_after_an_interruption_the_remaining_callbacks_run_in_the_next_call(root
 
 
 @pytest.mark.fault("P14")
-def test_after_an_interruption_before_the_first_callback_all_of_them_run_in_the_next_call_of_any_thread(root):
+def test_after_an_interruption_before_the_first_callback_all_of_them_run_in_the_next_call_of_any_thread(  # noqa: E501
+    root,
+):
     class InterruptedOnce(threading.Condition):
         def __exit__(self, *outcome: Any) -> None:
             super().__exit__(*outcome)
@@ -545,7 +601,9 @@ def test_after_an_interruption_before_the_first_callback_all_of_them_run_in_the_
     interrupted: list[bool] = []
     producer = lingering(root, **{"batch.num.messages": 3})
     for number in range(3):
-        producer.produce("t", f"{number}", on_delivery=lambda error, message: delivered.append(message.value()))
+        producer.produce(
+            "t", f"{number}", on_delivery=lambda error, message: delivered.append(message.value())
+        )
     eventually(lambda: producer._callbacks.due)
     producer._callbacks.changed = InterruptedOnce()
     with pytest.raises(KeyboardInterrupt):
@@ -673,8 +731,10 @@ with Consumer(conf, group_id="h") as reader:
     values = sorted(reader.poll(20).value().decode() for _ in range(3))
     assert values == ["child", "parent", "queued in the parent"], values
     assert reader.poll(0.2) is None
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+"""  # noqa: E501
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -712,7 +772,9 @@ def test_a_producer_needs_a_configuration():
 @pytest.mark.fault("K1")
 def test_construction_does_no_io():
     Producer(bootstrap_servers="/nowhere/at/all").close()
-    Producer(bootstrap_servers="s3://no-such-bucket/prefix", store_endpoint="http://127.0.0.1:1").close()
+    Producer(
+        bootstrap_servers="s3://no-such-bucket/prefix", store_endpoint="http://127.0.0.1:1"
+    ).close()
 
 
 # --- topics that do not exist ---
@@ -725,7 +787,10 @@ def test_a_new_producer_writes_to_the_recreated_topic_beside_a_stale_one(root):
         assert first.flush(20) == 0
         batches = first._handles["t"].sender._batches
         # While the sender has something to do, it does not look for another topic.
-        eventually(lambda: not (batches.open or batches.is_committing), "the end of the commit, after its report")
+        eventually(
+            lambda: not (batches.open or batches.is_committing),
+            "the end of the commit, after its report",
+        )
         handle.delete()
         Topic("t", conf={"bootstrap.servers": root}).create()
         delivered: list[KafkaError | None] = []
@@ -752,7 +817,8 @@ def test_no_topic_is_created_if_creation_is_disabled(root, key):
         assert producer.flush(20) == 0
         assert errors_of(reports) == ["UNKNOWN_TOPIC_OR_PART"] * 2
         assert producer.list_topics("t").topics["t"].error == KafkaError.UNKNOWN_TOPIC_OR_PART
-        # Another client creates it: later messages are delivered, and the settings of the topic are known.
+        # Another client creates it: later messages are delivered, and the settings of the topic are
+        # known.
         topic(root, partitions=2, max_message_bytes=100)
         producer.produce("t", "v", partition=1, on_delivery=lambda *r: reports.append(r))
         producer.flush(20)
@@ -771,11 +837,18 @@ def test_errors_found_after_produce_are_reported(root):
             assert produced not in reports
             reports[produced], messages[produced] = error, message
 
-        for key, value, partition in ((b"k", b"fine", 0), (b"k", b"v" * 101, 0), (None, b"v", 0), (b"k", b"v", 7)):
+        for key, value, partition in (
+            (b"k", b"fine", 0),
+            (b"k", b"v" * 101, 0),
+            (None, b"v", 0),
+            (b"k", b"v", 7),
+        ):
             producer.produce("t", value, key, partition, on_delivery=partial(tell, (key, value)))
         topic(root, max_message_bytes=100, cleanup_policy="compact")
         assert producer.flush(20) == 0
-        assert [buffer.pending_bytes for buffer in producer._buffers()] == [0], "each byte comes back, and only once"
+        assert [buffer.pending_bytes for buffer in producer._buffers()] == [0], (
+            "each byte comes back, and only once"
+        )
     names = {what: None if error is None else error.name() for what, error in reports.items()}
     assert names == {
         (b"k", b"fine"): None,
@@ -784,10 +857,14 @@ def test_errors_found_after_produce_are_reported(root):
         (b"k", b"v"): "_UNKNOWN_PARTITION",
     }
     assert [m.value() for m in read(root, 1)] == [b"fine"]
-    assert all((message.key(), message.value()) == produced for produced, message in messages.items())
+    assert all(
+        (message.key(), message.value()) == produced for produced, message in messages.items()
+    )
     times = {produced: message.timestamp() for produced, message in messages.items()}
     assert times.pop((b"k", b"fine"))[0] == TIMESTAMP_CREATE_TIME
-    assert set(times.values()) == {(TIMESTAMP_NOT_AVAILABLE, 0)}, "of what was refused before it got a time"
+    assert set(times.values()) == {(TIMESTAMP_NOT_AVAILABLE, 0)}, (
+        "of what was refused before it got a time"
+    )
 
 
 def test_messages_refused_for_several_reasons_release_their_memory(root):
@@ -860,9 +937,13 @@ def test_a_topic_that_becomes_compacted_is_noticed(root):
     with Producer(bootstrap_servers=root) as producer:
         producer.produce("t", "v")
         producer.flush(20)
-        compacted = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        compacted = ConfigEntry(
+            "cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET
+        )
         resource = ConfigResource(ConfigResource.Type.TOPIC, "t", incremental_configs=[compacted])
-        AdminClient({"bootstrap.servers": root}).incremental_alter_configs([resource])[resource].result(20)
+        AdminClient({"bootstrap.servers": root}).incremental_alter_configs([resource])[
+            resource
+        ].result(20)
         producer.produce("t", "noticed when it is committed", key="k")
         producer.flush(20)
         with pytest.raises(InvalidValue):
@@ -875,7 +956,9 @@ def test_a_topic_that_becomes_compacted_is_noticed(root):
 def placed(root: str, keys: list[Any], **config) -> list[int]:
     """The partition of each message, in the order of production."""
     found: list[int] = []
-    with lingering(root, on_delivery=lambda e, m: found.append(m.partition()), **config) as producer:
+    with lingering(
+        root, on_delivery=lambda e, m: found.append(m.partition()), **config
+    ) as producer:
         for key in keys:
             producer.produce("t", "v", key=key)
     return found
@@ -885,20 +968,46 @@ def test_keys_go_where_the_real_client_sends_them(root):
     topic(root, partitions=7)
     # crc32(key) % 7, as observed.
     assert placed(root, [f"key-{n}" for n in range(10)]) == [6, 0, 3, 5, 1, 4, 3, 0, 3, 3]
-    assert placed(root, [f"key-{n}" for n in range(10)], partitioner="murmur2") == [0, 5, 4, 4, 5, 4, 5, 3, 4, 2]
-    assert placed(root, [f"key-{n}" for n in range(10)], partitioner="fnv1a") == [6, 1, 3, 5, 5, 0, 2, 4, 4, 6]
+    assert placed(root, [f"key-{n}" for n in range(10)], partitioner="murmur2") == [
+        0,
+        5,
+        4,
+        4,
+        5,
+        4,
+        5,
+        3,
+        4,
+        2,
+    ]
+    assert placed(root, [f"key-{n}" for n in range(10)], partitioner="fnv1a") == [
+        6,
+        1,
+        3,
+        5,
+        5,
+        0,
+        2,
+        4,
+        4,
+        6,
+    ]
 
 
 @pytest.mark.parametrize("partitioner", ["consistent_random", "murmur2_random", "random"])
 def test_messages_without_a_key_stick_together_or_are_spread_as_configured(root, partitioner):
     topic(root, partitions=4)
     assert len(set(placed(root, [None] * 100, partitioner=partitioner))) == 1
-    spread = placed(root, [None] * 100, partitioner=partitioner, **{"sticky.partitioning.linger.ms": 0})
+    spread = placed(
+        root, [None] * 100, partitioner=partitioner, **{"sticky.partitioning.linger.ms": 0}
+    )
     assert {spread.count(partition) for partition in range(4)} == {25}
 
 
 @pytest.mark.parametrize("partitioner", ["consistent", "murmur2"])
-def test_a_partitioner_without_chance_sends_all_messages_without_a_key_to_one_partition(root, partitioner):
+def test_a_partitioner_without_chance_sends_all_messages_without_a_key_to_one_partition(
+    root, partitioner
+):
     topic(root, partitions=4)
     for linger_ms in (0, 10):
         config = {"partitioner": partitioner, "sticky.partitioning.linger.ms": linger_ms}
@@ -908,7 +1017,9 @@ def test_a_partitioner_without_chance_sends_all_messages_without_a_key_to_one_pa
 def test_tables_are_partitioned_like_messages(root):
     topic(root, partitions=4)
     named = [f"k{n}" for n in range(50)]
-    table = pa.table({"key": pa.array([*named, *[None] * 50], pa.string()), "value": pa.array([b"v"] * 100)})
+    table = pa.table(
+        {"key": pa.array([*named, *[None] * 50], pa.string()), "value": pa.array([b"v"] * 100)}
+    )
     with lingering(root, **{"sticky.partitioning.linger.ms": 0}) as producer:
         producer.produce_arrow("t", table)
     found = read(root, 100, partitions=4)
@@ -926,7 +1037,9 @@ def test_a_batch_with_resubmitted_refusals_is_written_once(root):
     handle = topic(root)
     left: list[dict[str, Any]] = [{"value": str(number)} for number in range(10)]
     calls = 0
-    with Producer(bootstrap_servers=root, queue_buffering_max_messages=4, linger_ms=60_000) as producer:
+    with Producer(
+        bootstrap_servers=root, queue_buffering_max_messages=4, linger_ms=60_000
+    ) as producer:
         while left and calls < 10:
             calls += 1
             assert producer.produce_batch("t", left) > 0
@@ -951,13 +1064,19 @@ def test_text_that_utf_8_cannot_hold_is_refused_alone_wherever_it_stands(root):
             for arguments in wrong:
                 with pytest.raises(UnicodeEncodeError):
                     producer.produce("t", **arguments)
-            producer.produce("t", "a neighbour", on_delivery=lambda error, _: delivered.append(error))
+            producer.produce(
+                "t", "a neighbour", on_delivery=lambda error, _: delivered.append(error)
+            )
         messages = [*wrong, {"value": "last"}]
         assert producer.produce_batch("t", messages) == 1
     assert delivered == [None, None]
     refusals = [message.get("_error") for message in messages]
     assert [error and error.name() for error in refusals] == ["_INVALID_ARG"] * len(wrong) + [None]
-    assert [message.value() for message in read(root, 3)] == [b"a neighbour", b"a neighbour", b"last"]
+    assert [message.value() for message in read(root, 3)] == [
+        b"a neighbour",
+        b"a neighbour",
+        b"last",
+    ]
 
 
 def test_the_length_of_a_header_is_that_of_its_bytes(root):
@@ -978,7 +1097,9 @@ def test_a_batch_of_messages_is_queued_with_headers_and_times_and_reports_refusa
         {"value": "c", "partition": 9},
     ]
     with Producer(bootstrap_servers=root) as producer:
-        queued = producer.produce_batch("t", messages, partition=0, on_delivery=lambda e, m: delivered.append("all"))
+        queued = producer.produce_batch(
+            "t", messages, partition=0, on_delivery=lambda e, m: delivered.append("all")
+        )
         assert queued == 2
         with pytest.raises(TypeError, match="index 1"):
             producer.produce_batch("t", [{"value": "d"}, 5])  # type: ignore[list-item]  # as above
@@ -1107,7 +1228,9 @@ def test_a_handle_with_another_schema_than_the_topic_has_is_refused(root):
     topic(root, "orders")
     with Producer(bootstrap_servers=root) as producer:
         for _ in range(2):
-            with pytest.raises(InvalidConfig, match=r"the schema does not fit topic 'orders': it holds bytes"):
+            with pytest.raises(
+                InvalidConfig, match=r"the schema does not fit topic 'orders': it holds bytes"
+            ):
                 producer.produce(ORDERS, {"id": 1, "item": "x"})
         producer.produce("orders", "bytes")
     assert [m.value() for m in read(root, 1, "orders")] == [b"bytes"]
@@ -1138,7 +1261,9 @@ def test_a_cluster_is_described_without_a_broker(root):
 
 
 def test_empty_messages_count_when_a_batch_is_cut_into_files(monkeypatch):
-    """Headers of empty names and values: many of them take much, and a file that decodes to too much is never read."""
+    """Headers of empty names and values: many of them take much, and a file that decodes to too
+    much is never read.
+    """
     monkeypatch.setattr("deltaq.producer.batch_upload.SEGMENT_BYTES_MAX", 64 * 1024)
     store = MemoryStore("test")
     with Producer(bootstrap_servers="memory://test", store=store, linger_ms=60_000) as producer:
@@ -1147,7 +1272,9 @@ def test_empty_messages_count_when_a_batch_is_cut_into_files(monkeypatch):
         assert producer.flush(30) == 0
     sizes = [entry.size for entry in store.list("topics/t/") if entry.key.endswith(".parquet")]
     assert len(sizes) > 5
-    assert [message.value() for message in messages_of(store, "t")] == [b"%d" % number for number in range(60)]
+    assert [message.value() for message in messages_of(store, "t")] == [
+        b"%d" % number for number in range(60)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -1163,6 +1290,8 @@ def test_empty_messages_count_when_a_batch_is_cut_into_files(monkeypatch):
 def test_methods_of_transactions_say_that_there_are_none(root, name):
     with Producer(bootstrap_servers=root) as producer:
         arguments: tuple[object, ...] = ([], b"") if name.startswith("send") else ()
-        with pytest.raises(KafkaException, match="this version of deltaq has no transactions") as raised:
+        with pytest.raises(
+            KafkaException, match="this version of deltaq has no transactions"
+        ) as raised:
             getattr(producer, name)(*arguments)
         assert raised.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE

@@ -1,4 +1,6 @@
-"""The producer when the store is slow, away, full or silent: every message is reported, truly, and exactly once."""
+"""The producer when the store is slow, away, full or silent: every message is reported, truly, and
+exactly once.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ SHORT_MS = 1000
 
 
 class GatedStore(FaultyStore):
-    """Lets commits through only while `open_gate` is set; `at_gate` counts those that have arrived."""
+    """Lets commits through only while `open_gate` is set; `at_gate` counts those that have
+    arrived.
+    """
 
     def __init__(self) -> None:
         super().__init__(MemoryStore("test"))
@@ -65,7 +69,11 @@ def create(store: FaultyStore, name: str = "t", partitions: int = 1, **config) -
 
 
 def stored(store: FaultyStore, count: int, partitions: int = 1) -> list[Any]:
-    conf = {"bootstrap.servers": "memory://unused", "group.id": "reader", "enable.partition.eof": True}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "group.id": "reader",
+        "enable.partition.eof": True,
+    }
     with Consumer(conf, store=store.inner) as consumer:
         consumer.assign([TopicPartition("t", partition, 0) for partition in range(partitions)])
         messages = drain(consumer, count + partitions)
@@ -97,7 +105,10 @@ class Reports(list[tuple[Any, Any]]):
 
 @pytest.mark.fault("S1")
 def test_a_short_store_outage_delays_messages_and_loses_none():
-    for rule in (Rule("put", DATA, Fault.error_before(), 3), Rule("create", ENTRY, Fault.error_before(), 3)):
+    for rule in (
+        Rule("put", DATA, Fault.error_before(), 3),
+        Rule("create", ENTRY, Fault.error_before(), 3),
+    ):
         store = FaultyStore(MemoryStore("test"))
         create(store)
         store.add(rule)
@@ -135,7 +146,9 @@ def test_a_store_outage_during_a_partition_lookup_is_retried(as_table):
         producer._handles["t"].partitions = 2
         store.add(Rule("get", ENTRY, Fault.error_before(), 3))
         if as_table:
-            producer.produce_arrow("t", pa.table({"value": [b"new"], "partition": [1]}), on_delivery=reports)
+            producer.produce_arrow(
+                "t", pa.table({"value": [b"new"], "partition": [1]}), on_delivery=reports
+            )
         else:
             producer.produce("t", "new", partition=1)
         assert producer.flush(20) == 0
@@ -151,7 +164,9 @@ def test_messages_fail_definitely_if_only_the_topics_creation_is_unknown(monkeyp
 
     monkeypatch.setattr(TopicLog, "create", no_answer)
     reports = Reports()
-    with make(FaultyStore(MemoryStore("test")), message_timeout_ms=SHORT_MS, on_delivery=reports) as producer:
+    with make(
+        FaultyStore(MemoryStore("test")), message_timeout_ms=SHORT_MS, on_delivery=reports
+    ) as producer:
         producer.produce("t", "lost")
     assert reports.names == ["_MSG_TIMED_OUT"]
     (error, _) = reports[0]
@@ -180,7 +195,9 @@ def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(opera
     store.add(Rule(operation, pattern, Fault.error_before(), EVER))
     reports = Reports()
     errors: list[KafkaError] = []
-    with make(store, message_timeout_ms=SHORT_MS, on_delivery=reports, error_cb=errors.append) as producer:
+    with make(
+        store, message_timeout_ms=SHORT_MS, on_delivery=reports, error_cb=errors.append
+    ) as producer:
         producer.produce("t", "lost")
         assert producer.flush(20) == 0
         error, message = reports[0]
@@ -311,7 +328,10 @@ def test_an_unknown_outcome_that_was_committed_is_resolved_as_done():
     with make(store, message_timeout_ms=SHORT_MS, on_delivery=reports) as producer:
         producer.produce("t", "first")
         producer.flush(20)
-        store.add(Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, Fault.error_before(), EVER))
+        store.add(
+            Rule("create", ENTRY, Fault.error_after()),
+            Rule("get", ENTRY, Fault.error_before(), EVER),
+        )
         producer.produce("t", "unknown")
         producer.flush(20)
         store.clear()
@@ -363,7 +383,9 @@ def test_records_of_the_time_of_a_commit_become_one_file_on_a_local_store():
     assert store.uploads == 2
 
 
-def test_the_next_batch_is_uploaded_while_the_previous_commit_waits(monkeypatch: pytest.MonkeyPatch):
+def test_the_next_batch_is_uploaded_while_the_previous_commit_waits(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(GatedStore, "is_remote", True)
     store = GatedStore()
     create(store)
@@ -394,7 +416,9 @@ def send(producer: Producer, *numbers: int) -> None:
 
 
 def fill(producer: Producer, store: FaultyStore) -> int:
-    """Send batches, of which none comes back from the store, until no more are uploaded; how many messages."""
+    """Send batches, of which none comes back from the store, until no more are uploaded; how many
+    messages.
+    """
     sent = 0
     while (under_way := store.blocked) < UPLOADS_MAX:
         send(producer, *range(sent, sent + 20))
@@ -412,7 +436,12 @@ def test_whole_batches_are_uploaded_beside_a_slow_one_and_committed_after_it():
         eventually(lambda: store.operations["put"] == 2)
         send(producer, *range(12, 30))
         eventually(lambda: store.operations["put"] == 3)
-        assert not [action for entry in entries(store) for action in entry.actions if isinstance(action, Add)]
+        assert not [
+            action
+            for entry in entries(store)
+            for action in entry.actions
+            if isinstance(action, Add)
+        ]
         store.release()
         assert producer.flush(60) == 0
     assert stored(store, 30) == [b"%d" % number for number in range(30)]
@@ -451,7 +480,9 @@ def test_no_more_than_a_few_batches_are_uploaded_at_once():
 
 def test_a_batch_that_cannot_be_uploaded_takes_no_other_one_with_it():
     store = FaultyStore(
-        MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1), Rule("put", DATA, Fault.refused(), times=1)
+        MemoryStore("test"),
+        Rule("put", DATA, Fault.slow(), times=1),
+        Rule("put", DATA, Fault.refused(), times=1),
     )
     reports = Reports()
     with batches_of_ten(store, on_delivery=reports) as producer:
@@ -462,7 +493,9 @@ def test_a_batch_that_cannot_be_uploaded_takes_no_other_one_with_it():
         store.release()
         send(producer, *range(11, 30))
         assert producer.flush(60) == 0
-    assert sorted(int(message.value()) for error, message in reports if error is not None) == list(range(1, 11))
+    assert sorted(int(message.value()) for error, message in reports if error is not None) == list(
+        range(1, 11)
+    )
     assert stored(store, 20) == [b"%d" % number for number in (0, *range(11, 30))]
 
 
@@ -535,7 +568,9 @@ def test_a_refusal_without_messages_does_not_fail_a_batch_being_uploaded():
     with batches_of_ten(store) as producer:
         send(producer, 0)
         eventually(lambda: store.blocked == 1)
-        producer._handles["t"].sender._commits.not_appended([], KafkaException(KafkaError(KafkaError._FAIL)))
+        producer._handles["t"].sender._commits.not_appended(
+            [], KafkaException(KafkaError(KafkaError._FAIL))
+        )
         store.release()
         assert producer.flush(60) == 0
     assert stored(store, 1) == [b"0"]
@@ -552,7 +587,10 @@ def test_batches_are_uploaded_sequentially_if_no_thread_can_start():
             self.started = self.started or name == "deltaq-sender"
             return super().start_thread(target, name)
 
-    store, clock = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1)), Scarce()
+    store, clock = (
+        FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1)),
+        Scarce(),
+    )
     with batches_of_ten(store, clock=clock) as producer:
         send(producer, 0)
         eventually(lambda: store.blocked == 1)
@@ -585,7 +623,9 @@ def test_a_topic_for_which_there_was_no_thread_is_written_once_there_is_one():
 
 def test_topics_whose_uploads_hang_hold_up_no_other_topic():
     hanging = [f"hanging-{number}" for number in range(THREADS + 2)]
-    store = FaultyStore(MemoryStore("test"), Rule("put", "topics/hanging-*.parquet", Fault.slow(), EVER))
+    store = FaultyStore(
+        MemoryStore("test"), Rule("put", "topics/hanging-*.parquet", Fault.slow(), EVER)
+    )
     with make(store) as producer:
         for topic in hanging:
             producer.produce(topic, b"v")
@@ -636,7 +676,10 @@ def test_clients_with_different_compression_get_two_files_in_one_commit():
     create(store)
     store.open_gate.clear()
     reports = Reports()
-    with make(store, compression_type="zstd") as zstd, make(store, compression_type="none") as plain:
+    with (
+        make(store, compression_type="zstd") as zstd,
+        make(store, compression_type="none") as plain,
+    ):
         zstd.produce("t", "gate")
         eventually(lambda: store.at_gate == 1)
         for number in range(3):
@@ -650,7 +693,9 @@ def test_clients_with_different_compression_get_two_files_in_one_commit():
     found = stored(store, 7)
     assert sorted(found) == sorted([b"gate", b"z0", b"z1", b"z2", b"p0", b"p1", b"p2"])
     for message in (message for _, message in reports):
-        assert found[message.offset()] == message.value(), "each report names the offset of its own message"
+        assert found[message.offset()] == message.value(), (
+            "each report names the offset of its own message"
+        )
 
 
 def test_producers_of_one_root_share_one_writer():
@@ -669,7 +714,10 @@ def test_producers_of_one_root_share_one_writer():
 def test_messages_in_flight_count_for_the_limits():
     store = GatedStore()
     create(store)
-    with make(store, queue_buffering_max_messages=5) as rows, make(store, queue_buffering_max_kbytes=8) as size:
+    with (
+        make(store, queue_buffering_max_messages=5) as rows,
+        make(store, queue_buffering_max_kbytes=8) as size,
+    ):
         store.open_gate.clear()
         for _ in range(2):
             rows.produce("t", "v")
@@ -755,7 +803,9 @@ def test_purge_reports_messages_in_flight_once(monkeypatch: pytest.MonkeyPatch):
     assert reports.names == ["_PURGE_INFLIGHT"] * 2 + [None]
     assert [message.value() for _, message in reports] == [b"flying", b"uploaded", b"next"]
     found = stored(store, 2)
-    assert found == [b"flying", b"next"], "as in Kafka, what was in batch may be there; what only waited is not"
+    assert found == [b"flying", b"next"], (
+        "as in Kafka, what was in batch may be there; what only waited is not"
+    )
 
 
 @pytest.mark.fault("P14")
@@ -763,7 +813,9 @@ def test_messages_purged_before_their_topic_is_known_are_reported_once():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     create(store, "t", 1, **{"cleanup.policy": "compact"})
     store.add(Rule("get", ENTRY, Fault.error_before(), EVER))
-    with make(store, linger_ms=LONG_MS / 2, message_timeout_ms=LONG_MS, batch_num_messages=4) as producer:
+    with make(
+        store, linger_ms=LONG_MS / 2, message_timeout_ms=LONG_MS, batch_num_messages=4
+    ) as producer:
         for number, key in enumerate(("k", None, "k", None)):
             producer.produce("t", str(number), key=key, on_delivery=reports)
         eventually(lambda: len(producer._handles["t"].sender._batches.under_way) == 1)
@@ -788,7 +840,8 @@ def test_messages_purged_just_before_a_refusal_are_reported_once(monkeypatch, ke
         producer.purge()
         return found
 
-    store.add(Rule("get", ENTRY, Fault.error_before(), 3))  # so that `produce` does not know what the topic demands
+    # So that `produce` does not know what the topic demands.
+    store.add(Rule("get", ENTRY, Fault.error_before(), 3))
     with make(store, linger_ms=LONG_MS / 2, message_timeout_ms=LONG_MS) as producer:
         monkeypatch.setattr(BatchUpload, "_refusals", refusals_late)
         for key in keys:
@@ -849,7 +902,9 @@ TABLE = pa.table({"value": [b"much too long", b"b"]})
     ],
     ids=["partition", "schema", "key", "size", "fits"],
 )
-def test_a_table_for_a_topic_that_was_not_known_yet_is_refused_whole_and_alone(schema, config, table, error):
+def test_a_table_for_a_topic_that_was_not_known_yet_is_refused_whole_and_alone(
+    schema, config, table, error
+):
     store = FaultyStore(MemoryStore("test"))
     Topic("t", schema, config=config, store=store.inner).create()
     store.add(Rule("get", ENTRY, Fault.error_before(), EVER))
@@ -872,7 +927,10 @@ def test_a_table_for_a_topic_that_was_not_known_yet_is_refused_whole_and_alone(s
 def test_values_of_other_columns_than_those_of_a_topic_that_was_not_known_yet_fail_alone():
     store = FaultyStore(MemoryStore("test"))
     Topic("t", ID, store=store.inner).create()
-    for columns, value in (({"id": pa.string()}, {"id": "1"}), ({"other": pa.int64()}, {"other": 1})):
+    for columns, value in (
+        ({"id": pa.string()}, {"id": "1"}),
+        ({"other": pa.int64()}, {"other": 1}),
+    ):
         handle = Topic("t", pa.schema(list(columns.items())), store=store)
         store.add(Rule("get", ENTRY, Fault.error_before(), EVER))
         reports, others = Reports(), Reports()
@@ -891,7 +949,11 @@ def test_values_of_other_columns_than_those_of_a_topic_that_was_not_known_yet_fa
 def test_a_message_that_could_not_be_written_keeps_the_time_at_which_it_was_produced(operation):
     store = FaultyStore(MemoryStore("test"))
     create(store)
-    store.add(Rule(operation, DATA if operation == "put" else "topics/*_delta_log/*", Fault.refused(), EVER))
+    store.add(
+        Rule(
+            operation, DATA if operation == "put" else "topics/*_delta_log/*", Fault.refused(), EVER
+        )
+    )
     reports = Reports()
     before_ms = int(time.time() * 1000)
     with make(store, on_delivery=reports) as producer:

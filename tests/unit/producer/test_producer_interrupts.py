@@ -1,4 +1,6 @@
-"""An exception of a signal handler at any place of the producer's calls: no callback is lost, none runs twice."""
+"""An exception of a signal handler at any place of the producer's calls: no callback is lost, none
+runs twice.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ class Scenario:
     """A producer, its messages, and how often the callback of each has begun and ended."""
 
     def __init__(self) -> None:
-        conf = {"bootstrap.servers": "memory://unused", "linger.ms": 60_000, "batch.num.messages": 3}
+        conf = {
+            "bootstrap.servers": "memory://unused",
+            "linger.ms": 60_000,
+            "batch.num.messages": 3,
+        }
         self.producer = Producer(conf, store=MemoryStore("test"), maintenance_enable=False)
         self.sent: list[bytes] = []
         self.begun: Counter[bytes] = Counter()
@@ -41,7 +47,9 @@ class Scenario:
         self.ended[value] += 1
 
     def check(self, outcome: Outcome, excused: Callable[[Outcome], bool]) -> None:
-        """After a flush every message was told once, but for one, if the interruption excuses that."""
+        """After a flush every message was told once, but for one, if the interruption excuses
+        that.
+        """
         self.produce(1)
         assert self.producer.flush(20) == 0, outcome.place
         assert len(self.producer) == 0
@@ -88,26 +96,36 @@ def have_callbacks_due(scenario: Scenario) -> None:
 
 
 @pytest.mark.fault("P14")
-@pytest.mark.parametrize("error", [Interrupted, TimeoutError("the handler's own")], ids=["interrupt", "alarm"])
+@pytest.mark.parametrize(
+    "error", [Interrupted, TimeoutError("the handler's own")], ids=["interrupt", "alarm"]
+)
 def test_an_interrupted_poll_loses_no_callback_and_runs_none_twice(error):
-    assert interrupt_everywhere(have_callbacks_due, lambda scenario: scenario.producer.poll(0), error)
+    assert interrupt_everywhere(
+        have_callbacks_due, lambda scenario: scenario.producer.poll(0), error
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.fault("P14")
-@pytest.mark.parametrize("prepare", [have_callbacks_due, lambda scenario: scenario.produce(2)], ids=["due", "waiting"])
+@pytest.mark.parametrize(
+    "prepare", [have_callbacks_due, lambda scenario: scenario.produce(2)], ids=["due", "waiting"]
+)
 def test_an_interrupted_flush_loses_no_callback_and_leaves_no_lock_taken(prepare):
     assert interrupt_everywhere(prepare, lambda scenario: scenario.producer.flush())
 
 
 @pytest.mark.fault("P14")
 def test_a_poll_that_is_interrupted_while_it_waits_leaves_no_lock_taken():
-    assert interrupt_everywhere(lambda scenario: None, lambda scenario: scenario.producer.poll(0.001))
+    assert interrupt_everywhere(
+        lambda scenario: None, lambda scenario: scenario.producer.poll(0.001)
+    )
 
 
 @pytest.mark.fault("P14")
 def test_an_interrupted_produce_queues_its_message_once_or_not_at_all():
-    assert interrupt_everywhere(lambda scenario: None, produce_a_batch, excused=lambda outcome: outcome.reached)
+    assert interrupt_everywhere(
+        lambda scenario: None, produce_a_batch, excused=lambda outcome: outcome.reached
+    )
 
 
 @pytest.mark.slow
@@ -123,9 +141,15 @@ def test_an_interrupted_first_produce_leaves_the_topic_and_its_threads_usable():
     outcomes: list[Outcome] = []  # kept, since what is on the stack of an exception must not matter
     while not outcomes or outcomes[-1].reached:
         delivered: list[bytes] = []
-        conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "on_delivery": partial(note, delivered)}
+        conf = {
+            "bootstrap.servers": "memory://unused",
+            "linger.ms": 0,
+            "on_delivery": partial(note, delivered),
+        }
         producer = Producer(conf, store=MemoryStore("test"), maintenance_enable=False)
-        outcomes.append(interrupted(partial(producer.produce, "t", b"a"), len(outcomes), modules=modules))
+        outcomes.append(
+            interrupted(partial(producer.produce, "t", b"a"), len(outcomes), modules=modules)
+        )
         producer.produce("t", b"b")
         assert producer.flush(20) == 0, outcomes[-1].place
         assert delivered in ([b"b"], [b"a", b"b"])

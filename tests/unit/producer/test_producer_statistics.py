@@ -21,7 +21,9 @@ def names(statistics: dict[str, Any]) -> set[str]:
     found = set(statistics)
     for topic in statistics["topics"].values():
         found |= {f"topics.{name}" for name in topic}
-        found |= {f"partitions.{name}" for partition in topic["partitions"].values() for name in partition}
+        found |= {
+            f"partitions.{name}" for partition in topic["partitions"].values() for name in partition
+        }
     return found | {f"cgrp.{name}" for name in statistics.get("cgrp", ())}
 
 
@@ -50,7 +52,11 @@ class Emitted:
 
     def __init__(self, store: MemoryStore | FaultyStore, **settings: Any) -> None:
         self.clock, self.texts = ManualClock(), list[str]()
-        conf = {"bootstrap.servers": "memory://unused", "client.id": "app", "statistics.interval.ms": 1000}
+        conf = {
+            "bootstrap.servers": "memory://unused",
+            "client.id": "app",
+            "statistics.interval.ms": 1000,
+        }
         self.producer = Producer(
             {**conf, "stats_cb": self.texts.append, "maintenance.enable": False},
             store=store,
@@ -78,8 +84,17 @@ def test_a_producer_emits_what_waits_and_what_was_written(of_kafka):
     eventually(lambda: store.blocked, "the upload")
     emitted.producer.produce("t", b"defg")
     found = emitted.next()
-    assert (found["type"], found["client_id"], found["name"].split("-")[0]) == ("producer", "app", "app#producer")
-    assert (found["txmsgs"], found["txmsg_bytes"], found["msg_cnt"], found["msg_size"]) == (4, 20, 2, 7)
+    assert (found["type"], found["client_id"], found["name"].split("-")[0]) == (
+        "producer",
+        "app",
+        "app#producer",
+    )
+    assert (found["txmsgs"], found["txmsg_bytes"], found["msg_cnt"], found["msg_size"]) == (
+        4,
+        20,
+        2,
+        7,
+    )
     assert (found["msg_max"], found["msg_size_max"]) == (100_000, 10 * 1024)
     assert found["ts"] == 1_000_000 == found["age"]
     assert found["time"] == emitted.clock.time_ms() // 1000
@@ -107,9 +122,17 @@ def test_a_late_program_gets_the_newest_statistics_once():
 @pytest.mark.parametrize("end", ["close", "drop"])
 def test_the_thread_ends_with_the_client(end):
     def threads() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name == f"deltaq-statistics-{end}"]
+        return [
+            thread.name
+            for thread in threading.enumerate()
+            if thread.name == f"deltaq-statistics-{end}"
+        ]
 
-    conf = {"bootstrap.servers": "memory://unused", "statistics.interval.ms": 1, "stats_cb": lambda text: None}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "statistics.interval.ms": 1,
+        "stats_cb": lambda text: None,
+    }
     clients: list[Any] = [Producer({**conf, "client.id": end}), Consumer({**conf, "group.id": end})]
     assert len(threads()) == 2
     if end == "close":

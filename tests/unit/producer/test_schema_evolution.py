@@ -1,4 +1,6 @@
-"""Clients with different schemas of one topic: who changes its schema, who is refused, and what each one reads."""
+"""Clients with different schemas of one topic: who changes its schema, who is refused, and what
+each one reads.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ import pyarrow as pa
 import pytest
 from pydantic import BaseModel
 
-from deltaq import Consumer, Corrupt, InvalidConfig, KafkaError, KafkaException, Producer, Topic, TopicPartition
+from deltaq import (
+    Consumer,
+    Corrupt,
+    InvalidConfig,
+    KafkaError,
+    KafkaException,
+    Producer,
+    Topic,
+    TopicPartition,
+)
 from deltaq.delta.actions import Metadata, parse_entry
 from deltaq.errors import InvalidValue
 from deltaq.store import MemoryStore, Store
@@ -56,7 +67,12 @@ def schemas(store: MemoryStore) -> list[tuple[int, Metadata]]:
     """The entries with a schema, by version."""
     keys = [entry.key for entry in store.list("topics/t/_delta_log/")]
     parsed = [parse_entry(store.get(key), version, key) for version, key in enumerate(keys)]
-    return [(entry.version, action) for entry in parsed for action in entry.actions if isinstance(action, Metadata)]
+    return [
+        (entry.version, action)
+        for entry in parsed
+        for action in entry.actions
+        if isinstance(action, Metadata)
+    ]
 
 
 def test_producers_and_consumers_of_both_models_work_at_the_same_time() -> None:
@@ -68,7 +84,8 @@ def test_producers_and_consumers_of_both_models_work_at_the_same_time() -> None:
         new.flush(20)
         old.produce(OLD, {"id": 3, "item": "c"})
         old.flush(20)
-    assert [version for version, _ in schemas(store)] == [0, 2]  # one entry, between those of the messages
+    # One entry, between those of the messages.
+    assert [version for version, _ in schemas(store)] == [0, 2]
     assert read(store, 3, NEW) == [New(id=1), New(id=2, count=5), New(id=3)]
     assert read(store, 3) == [
         {"id": 1, "item": "a", "count": None, "note": None},
@@ -79,7 +96,8 @@ def test_producers_and_consumers_of_both_models_work_at_the_same_time() -> None:
         consumer.assign([TopicPartition("t", 0, 0)])
         first, second, third = drain(consumer, 3)
     assert [first.value(), third.value()] == [Old(id=1, item="a"), Old(id=3, item="c")]
-    with pytest.raises(KafkaException, match="'item'") as caught:  # which the new model does not write
+    # Which the new model does not write.
+    with pytest.raises(KafkaException, match="'item'") as caught:
         second.value()
     assert caught.value.args[0] == KafkaError._VALUE_DESERIALIZATION
 
@@ -90,7 +108,8 @@ def test_a_schema_is_changed_once_a_store_that_did_not_answer_does() -> None:
     with producing(store) as producer:
         producer.produce(OLD, {"id": 1, "item": "a"})
         producer.flush(20)
-        store.add(Rule("get", f"{ENTRY}_last_checkpoint", Fault.error_before(), 2))  # that a change loads first
+        # That a change loads first.
+        store.add(Rule("get", f"{ENTRY}_last_checkpoint", Fault.error_before(), 2))
         producer.produce(NEW, {"id": 2}, on_delivery=lambda error, _: reports.append(error))
         producer.flush(20)
     assert reports == [None]
@@ -147,7 +166,10 @@ def test_a_producer_that_must_not_change_schemas_waits_for_evolve() -> None:
     stored = Topic("t", Old, store=store).create()
     with producing(store, auto_register_schemas=False) as producer:
         producer.produce(stored, {"id": 1, "item": "a"})
-        with pytest.raises(InvalidConfig, match=r"does not have this schema yet: change the topic with Topic\.evolve"):
+        with pytest.raises(
+            InvalidConfig,
+            match=r"does not have this schema yet: change the topic with Topic\.evolve",
+        ):
             producer.produce(NEW, {"id": 2})
         evolving = Topic("t", New, store=store)
         assert evolving.evolve()
@@ -180,7 +202,13 @@ def test_tables_of_an_older_schema_are_written_with_the_columns_of_the_topic() -
     narrow = Topic("t", pa.schema([("id", pa.int8()), ("s", pa.struct([("x", pa.int8())]))]))
     wide = Topic(
         "t",
-        pa.schema([("n", pa.string()), ("id", pa.int64()), ("s", pa.struct([("x", pa.int16()), ("y", pa.int8())]))]),
+        pa.schema(
+            [
+                ("n", pa.string()),
+                ("id", pa.int64()),
+                ("s", pa.struct([("x", pa.int16()), ("y", pa.int8())])),
+            ]
+        ),
     )
     with producing(store) as old, producing(store) as new:
         old.produce_arrow(narrow, pa.table({"id": [1]}))
@@ -198,7 +226,9 @@ def test_tables_of_an_older_schema_are_written_with_the_columns_of_the_topic() -
 def test_a_schema_is_changed_by_the_sender_if_the_store_was_away_at_first() -> None:
     store = FaultyStore(MemoryStore("test"))
     Topic("t", Old, store=store.inner).create()
-    store.add(Rule("get", ENTRY, Fault.error_before(), 3), Rule("create", ENTRY, Fault.error_before(), 2))
+    store.add(
+        Rule("get", ENTRY, Fault.error_before(), 3), Rule("create", ENTRY, Fault.error_before(), 2)
+    )
     errors: list[Any] = []
     with producing(store) as producer:
         producer.produce(NEW, {"id": 1}, on_delivery=lambda error, _: errors.append(error))
@@ -219,7 +249,10 @@ def test_a_message_whose_schema_does_not_fit_is_reported_if_the_store_was_away_a
 
 def test_a_schema_that_does_not_fit_refuses_only_its_own_messages() -> None:
     store = FaultyStore(MemoryStore("test"))
-    good, bad = Topic("t", pa.schema([("id", pa.int32())])), Topic("t", pa.schema([("id", pa.string())]))
+    good, bad = (
+        Topic("t", pa.schema([("id", pa.int32())])),
+        Topic("t", pa.schema([("id", pa.string())])),
+    )
     Topic("t", good.schema, store=store.inner).create()
     store.add(Rule("get", ENTRY, Fault.error_before(), 3))
     errors: dict[object, KafkaError | None] = {}
@@ -249,7 +282,10 @@ def test_a_topic_that_was_created_again_takes_another_schema_of_the_same_produce
         (handle,) = producer._handles.values()
         batches = handle.sender._batches
         # While the sender has something to do, it does not look for another topic.
-        eventually(lambda: not (batches.open or batches.is_committing), "the end of the commit, after its report")
+        eventually(
+            lambda: not (batches.open or batches.is_committing),
+            "the end of the commit, after its report",
+        )
         other.delete()
         other.create()
         for text in "ab":
@@ -287,7 +323,9 @@ class RacedStore(FaultyStore):
 
 
 def race(wanted: pa.Schema, winner: pa.Schema) -> tuple[MemoryStore, Topic]:
-    """A topic whose schema `winner` changes just before the entry of a handle with the schema `wanted`."""
+    """A topic whose schema `winner` changes just before the entry of a handle with the schema
+    `wanted`.
+    """
     inner = MemoryStore("test")
     store = RacedStore(inner)
     Topic("t", pa.schema([("a", pa.int16())]), store=inner).create()
@@ -297,7 +335,8 @@ def race(wanted: pa.Schema, winner: pa.Schema) -> tuple[MemoryStore, Topic]:
 
 def test_of_two_changes_at_once_the_second_one_is_judged_by_the_result_of_the_first() -> None:
     store, loser = race(
-        pa.schema([("a", pa.int16()), ("c", pa.int8())]), pa.schema([("a", pa.int32()), ("b", pa.int8())])
+        pa.schema([("a", pa.int16()), ("c", pa.int8())]),
+        pa.schema([("a", pa.int32()), ("b", pa.int8())]),
     )
     assert loser.evolve()
     assert read_columns(store) == {"a": pa.int32(), "b": pa.int8(), "c": pa.int8()}
@@ -313,7 +352,8 @@ def test_the_loser_of_a_race_for_the_same_change_writes_nothing() -> None:
 
 def test_the_loser_of_a_race_is_refused_if_it_no_longer_fits() -> None:
     store, loser = race(
-        pa.schema([("a", pa.int16()), ("b", pa.string())]), pa.schema([("a", pa.int16()), ("b", pa.int8())])
+        pa.schema([("a", pa.int16()), ("b", pa.string())]),
+        pa.schema([("a", pa.int16()), ("b", pa.int8())]),
     )
     with pytest.raises(InvalidConfig, match="column 'b' is int8 in the topic, not string"):
         loser.evolve()
@@ -340,7 +380,12 @@ def test_producers_in_many_threads_change_a_topic_together() -> None:
     assert results == [0] * 4
     assert read_columns(store).keys() == {"a", "c0", "c1", "c2", "c3"}
     found = read(store, 4)
-    assert {next(value for value in row.values() if value is not None) for row in found} == {0, 1, 2, 3}
+    assert {next(value for value in row.values() if value is not None) for row in found} == {
+        0,
+        1,
+        2,
+        3,
+    }
 
 
 def read_columns(store: MemoryStore) -> dict[str, pa.DataType]:
@@ -372,6 +417,8 @@ def test_members_that_cannot_be_read_are_reported_as_damage(members: str) -> Non
     found = log.metadata.schema_string
     written = '{\\"colour\\":[\\"blue\\",\\"red\\"]}'
     assert found.count(written) == 1
-    log.change(lambda head, _: TopicChange(head.partitions, {}, found.replace(written, members)), 1e9)
+    log.change(
+        lambda head, _: TopicChange(head.partitions, {}, found.replace(written, members)), 1e9
+    )
     with pytest.raises(Corrupt, match="the table's schema cannot be parsed"):
         Topic("t", store=store).describe()

@@ -24,7 +24,12 @@ from deltaq.schema_registry import (
 )
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
 from deltaq.schema_registry.rules import RuleSet
-from deltaq.serde import MessageField, SerializationContext, SerializationError, ValueDeserializationError
+from deltaq.serde import (
+    MessageField,
+    SerializationContext,
+    SerializationError,
+    ValueDeserializationError,
+)
 from deltaq.serde.errors import ValueSerializationError
 from deltaq.store import MemoryStore
 from deltaq.testing import ManualClock
@@ -32,7 +37,9 @@ from deltaq.testing import ManualClock
 
 def record(*fields: tuple[str, Any] | tuple[str, Any, Any], name: str = "shop.Order") -> str:
     """A record; a field with a third part has it as its default."""
-    listed = [{"name": f[0], "type": f[1], **({"default": f[2]} if len(f) > 2 else {})} for f in fields]
+    listed = [
+        {"name": f[0], "type": f[1], **({"default": f[2]} if len(f) > 2 else {})} for f in fields
+    ]
     return json.dumps({"type": "record", "name": name, "fields": listed})
 
 
@@ -56,9 +63,13 @@ def test_a_message_has_a_prefix_of_a_zero_byte_and_the_id(client):
 
 
 def test_objects_pass_through_the_callables(client):
-    serializer = AvroSerializer(client, ONE, lambda number, context: {"id": number + len(context.topic)})
+    serializer = AvroSerializer(
+        client, ONE, lambda number, context: {"id": number + len(context.topic)}
+    )
     data = serializer(1, VALUE)
-    assert AvroDeserializer(client, from_dict=lambda fields, context: (fields["id"], context.topic))(data, VALUE) == (
+    assert AvroDeserializer(
+        client, from_dict=lambda fields, context: (fields["id"], context.topic)
+    )(data, VALUE) == (
         7,
         "orders",
     )
@@ -91,7 +102,13 @@ NESTED = record(
     ("ratio", ["null", "float"], None),
     (
         "choice",
-        ["null", *({"type": "record", "name": n, "fields": [{"name": "x", "type": "int"}]} for n in "AB")],
+        [
+            "null",
+            *(
+                {"type": "record", "name": n, "fields": [{"name": "x", "type": "int"}]}
+                for n in "AB"
+            ),
+        ],
         None,
     ),
 )
@@ -110,11 +127,19 @@ NESTED = record(
         ({"id": 1, "sum": Decimal("NaN")}, "shop.Order.sum", "a decimal must be finite"),
         ({"id": 1, "sum": Decimal("-Infinity")}, "shop.Order.sum", "a decimal must be finite"),
         ({"id": 1, "sum": Decimal("123.45")}, "shop.Order.sum", "precision"),
-        ({"id": 1, "address": {"zip": "", "paid": [Decimal(0), Decimal("0.001")]}}, "shop.Address.paid", "Scale"),
+        (
+            {"id": 1, "address": {"zip": "", "paid": [Decimal(0), Decimal("0.001")]}},
+            "shop.Address.paid",
+            "Scale",
+        ),
         ({"id": 1, "ratio": 1e39}, "shop.Order.ratio", "the number does not fit float"),
         ({"id": 1, "ratio": -(10**39)}, "shop.Order.ratio", "the number does not fit float"),
         ({"id": 1, "ratio": 10**400}, "shop.Order.ratio", "too large"),
-        ({"id": 1, "choice": {"-type": "shop.C", "x": 1}}, "shop.Order.choice", "no branch of the union"),
+        (
+            {"id": 1, "choice": {"-type": "shop.C", "x": 1}},
+            "shop.Order.choice",
+            "no branch of the union",
+        ),
         ("text", None, "expected shop.Order, not str"),
         ([], None, "expected shop.Order, not list"),
     ],
@@ -135,7 +160,9 @@ def test_a_record_may_name_its_branch_as_a_tuple_or_by_its_type(client):
     for place in ("A", "B"):
         named = {"id": 1, "choice": {"-type": f"shop.{place}", "x": 1}}
         data = AvroSerializer(client, NESTED)(named, VALUE)
-        assert data == AvroSerializer(client, NESTED)({"id": 1, "choice": (f"shop.{place}", {"x": 1})}, VALUE)
+        assert data == AvroSerializer(client, NESTED)(
+            {"id": 1, "choice": (f"shop.{place}", {"x": 1})}, VALUE
+        )
         found = AvroDeserializer(client, return_record_name=True)(data, VALUE)["choice"]
         assert found == (f"shop.{place}", {"x": 1})
     assert named == {"id": 1, "choice": {"-type": "shop.B", "x": 1}}
@@ -162,7 +189,9 @@ def test_a_value_can_name_its_branch_of_a_union(client, given, branch, value):
     assert AvroDeserializer(client)(data, VALUE) == {"any": value}
 
 
-@pytest.mark.parametrize("given", [("shop.Nosuch", "RED"), ("array", ["x"]), ("shop.Color", "BLUE"), (1, 2)])
+@pytest.mark.parametrize(
+    "given", [("shop.Nosuch", "RED"), ("array", ["x"]), ("shop.Color", "BLUE"), (1, 2)]
+)
 def test_a_value_that_is_none_of_its_branch_is_refused(client, given):
     with pytest.raises(SerializationError):
         AvroSerializer(client, ANY)({"any": given}, VALUE)
@@ -213,7 +242,11 @@ def test_old_records_are_read_with_the_schema_of_the_reader(client):
 
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
-INNER = {"type": "record", "name": "shop.Part", "fields": [{"name": "code", "type": "bytes", "default": "\u00ff"}]}
+INNER = {
+    "type": "record",
+    "name": "shop.Part",
+    "fields": [{"name": "code", "type": "bytes", "default": "\u00ff"}],
+}
 # The type of a field, its default in JSON, and the value that this stands for.
 DEFAULTS: list[tuple[Any, Any, Any]] = [
     ("bytes", "\u00ffa", b"\xffa"),
@@ -241,7 +274,9 @@ def test_a_default_is_the_value_that_its_json_stands_for(client, kind, default, 
 
     old, new = form.format(ONE), form.format(record(("id", "int"), ("more", kind, default)))
     without = AvroSerializer(client, new)(of_form({"id": 1}), VALUE)
-    assert AvroDeserializer(client)(without, VALUE) == of_form({"id": 1, "more": value}), "as written"
+    assert AvroDeserializer(client)(without, VALUE) == of_form({"id": 1, "more": value}), (
+        "as written"
+    )
     client.delete_subject("orders-value")
     earlier = AvroSerializer(client, old)(of_form({"id": 1}), VALUE)
     found = AvroDeserializer(client, new)(earlier, VALUE)
@@ -258,7 +293,9 @@ def test_a_record_that_an_application_changes_leaves_the_defaults_of_others_alon
     first["tags"].append("changed")
     assert deserializer(data, VALUE) == {"id": 1, "tags": []}
     old, new = (f'["null",{each}]' for each in (ONE, record(("id", "int"), ("tags", tags, []))))
-    data = AvroSerializer(client, old, conf={"subject.name.strategy": lambda _, name: "union"})({"id": 1}, VALUE)
+    data = AvroSerializer(client, old, conf={"subject.name.strategy": lambda _, name: "union"})(
+        {"id": 1}, VALUE
+    )
     named = AvroDeserializer(client, new, return_record_name=True)
     named(data, VALUE)[1]["tags"].append("changed")
     assert named(data, VALUE) == ("shop.Order", {"id": 1, "tags": []})
@@ -283,7 +320,9 @@ def test_without_registration_the_schema_must_be_there(client):
 def test_an_incompatible_schema_is_not_registered_and_nothing_is_written(client):
     AvroSerializer(client, ONE)({"id": 1}, VALUE)
     with pytest.raises(SchemaRegistryError, match="incompatible"):
-        AvroSerializer(client, record(("id", "int"), ("must", "string")))({"id": 1, "must": ""}, VALUE)
+        AvroSerializer(client, record(("id", "int"), ("must", "string")))(
+            {"id": 1, "must": ""}, VALUE
+        )
     assert client.get_versions("orders-value") == [1]
 
 
@@ -297,7 +336,9 @@ def test_records_are_written_with_the_version_that_the_settings_name(client):
         ({"use.schema.id": one}, one),
     ]
     for conf, expected in chosen:
-        data = AvroSerializer(client, conf={"auto.register.schemas": False, **conf})({"id": 1}, VALUE)
+        data = AvroSerializer(client, conf={"auto.register.schemas": False, **conf})(
+            {"id": 1}, VALUE
+        )
         assert data is not None
         assert int.from_bytes(data[1:5]) == expected
     with pytest.raises(SerializationError, match=r"set use\.latest\.version"):
@@ -327,11 +368,18 @@ def test_the_latest_version_is_read_again_after_its_time(lifetime, expected):
 
 
 def test_subjects_can_have_the_name_of_the_record(client):
-    for conf in ({"subject.name.strategy": record_subject_name_strategy}, {"subject.name.strategy.type": "record"}):
+    for conf in (
+        {"subject.name.strategy": record_subject_name_strategy},
+        {"subject.name.strategy.type": "record"},
+    ):
         AvroSerializer(client, ONE, conf=conf)({"id": 1})
-    AvroSerializer(client, ONE, conf={"subject.name.strategy.type": "TOPIC_RECORD"})({"id": 1}, VALUE)
+    AvroSerializer(client, ONE, conf={"subject.name.strategy.type": "TOPIC_RECORD"})(
+        {"id": 1}, VALUE
+    )
     assert client.get_subjects() == ["orders-shop.Order", "shop.Order"]
-    union = AvroSerializer(client, '["null","int"]', conf={"subject.name.strategy": record_subject_name_strategy})
+    union = AvroSerializer(
+        client, '["null","int"]', conf={"subject.name.strategy": record_subject_name_strategy}
+    )
     with pytest.raises(SerializationError, match="no name"):
         union(1, VALUE)
 
@@ -339,7 +387,9 @@ def test_subjects_can_have_the_name_of_the_record(client):
 def test_the_id_can_be_in_a_header(client):
     headers: list[tuple[str, Any]] = []
     context = SerializationContext("orders", MessageField.KEY, headers)
-    data = AvroSerializer(client, ONE, conf={"schema.id.serializer": header_schema_id_serializer})({"id": 1}, context)
+    data = AvroSerializer(client, ONE, conf={"schema.id.serializer": header_schema_id_serializer})(
+        {"id": 1}, context
+    )
     assert data == b"\x02"
     (name, guid), found = headers[0], client.get_latest_version("orders-key")
     assert (name, guid) == ("__key_schema_id", b"\x01" + bytes.fromhex(found.guid.replace("-", "")))
@@ -347,24 +397,34 @@ def test_the_id_can_be_in_a_header(client):
 
 
 ADDRESS = record(("zip", "string"), name="shop.Address")
-PERSON = record(("home", "shop.Address"), ("work", ["null", "shop.Address"], None), name="shop.Person")
+PERSON = record(
+    ("home", "shop.Address"), ("work", ["null", "shop.Address"], None), name="shop.Person"
+)
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
         (PERSON, {"home": {"zip": "1"}, "work": None}),
-        ('["null","shop.Address","shop.Person"]', ("shop.Person", {"home": {"zip": "1"}, "work": {"zip": "2"}})),
+        (
+            '["null","shop.Address","shop.Person"]',
+            ("shop.Person", {"home": {"zip": "1"}, "work": {"zip": "2"}}),
+        ),
         ('{"type":"array","items":"shop.Person"}', [{"home": {"zip": "1"}, "work": None}]),
     ],
 )
 def test_a_schema_can_refer_to_others(client, text, value):
     client.register_schema("address", Schema(ADDRESS))
-    address, person = SchemaReference("shop.Address", "address", 1), SchemaReference("shop.Person", "person", 1)
+    address, person = (
+        SchemaReference("shop.Address", "address", 1),
+        SchemaReference("shop.Person", "person", 1),
+    )
     client.register_schema("person", Schema(PERSON, references=[address]))
     references = [address] if text == PERSON else [address, person]
     data = AvroSerializer(client, Schema(text, references=references))(value, VALUE)
-    assert AvroDeserializer(client)(data, VALUE) == (value[1] if isinstance(value, tuple) else value)
+    assert AvroDeserializer(client)(data, VALUE) == (
+        value[1] if isinstance(value, tuple) else value
+    )
     with pytest.raises(SerializationError, match=r"shop\.(Address|Person)"):
         AvroSerializer(client, text)
 
@@ -381,7 +441,10 @@ def test_a_serializer_refuses_what_it_cannot_use(client):
     with pytest.raises(InvalidConfig, match="rules are not supported"):
         AvroSerializer(client, ONE, conf={"validation.rules.execution": "BEFORE_DOMAIN_RULES"})
     with pytest.raises(InvalidConfig, match="rules are not supported"):
-        AvroSerializer(client, Schema('"string"', rule_set=RuleSet.from_dict({"domainRules": [{"name": "encrypt"}]})))
+        AvroSerializer(
+            client,
+            Schema('"string"', rule_set=RuleSet.from_dict({"domainRules": [{"name": "encrypt"}]})),
+        )
 
 
 def test_messages_pass_through_a_topic_and_a_bad_one_has_its_bytes_and_its_place(memory_root):
@@ -401,7 +464,9 @@ def test_messages_pass_through_a_topic_and_a_bad_one_has_its_bytes_and_its_place
         consumer.subscribe(["orders"])
         found = [consumer.poll(30) for _ in range(2)]
         assert [message.value() for message in found if message] == [{"id": 1}, {"id": 2}]
-        with pytest.raises(ValueDeserializationError, match=r"topic 'orders', partition 0, offset 2") as failed:
+        with pytest.raises(
+            ValueDeserializationError, match=r"topic 'orders', partition 0, offset 2"
+        ) as failed:
             consumer.poll(30)
         assert failed.value.kafka_message is not None
         assert failed.value.kafka_message.value() == b"\x00\x00\x00\x00\x01"

@@ -1,4 +1,6 @@
-"""JSON Schema: what is registered, which schemas may follow which, and what the serializers refuse."""
+"""JSON Schema: what is registered, which schemas may follow which, and what the serializers
+refuse.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,22 @@ from typing import Any
 import pytest
 
 from deltaq.errors import InvalidConfig
-from deltaq.schema_registry import Schema, SchemaReference, SchemaRegistryClient, SchemaRegistryError
+from deltaq.schema_registry import (
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    SchemaRegistryError,
+)
 from deltaq.schema_registry.json_format import incompatibilities, parse
 from deltaq.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from deltaq.serde import MessageField, SerializationContext, SerializationError
 from deltaq.store import MemoryStore
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
-DRAFTS = {4: "http://json-schema.org/draft-04/schema#", 7: "http://json-schema.org/draft-07/schema#"}
+DRAFTS = {
+    4: "http://json-schema.org/draft-04/schema#",
+    7: "http://json-schema.org/draft-07/schema#",
+}
 
 
 @pytest.fixture
@@ -34,7 +44,9 @@ def can_read(reader: Any, writer: Any, draft: int | None = None) -> bool:
 # --- compatibility ---
 
 
-def of(open_: bool | None = None, required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+def of(
+    open_: bool | None = None, required: list[str] | None = None, **properties: Any
+) -> dict[str, Any]:
     """An object; closed, open, or partially open by a schema for other properties."""
     found: dict[str, Any] = {"type": "object", "properties": properties}
     if open_ is not None:
@@ -46,7 +58,10 @@ def of(open_: bool | None = None, required: list[str] | None = None, **propertie
 
 INT, STR, NUM, NULL = {"type": "integer"}, {"type": "string"}, {"type": "number"}, {"type": "null"}
 WORDS = {"type": "object", "additionalProperties": STR, "properties": {"a": INT}}
-TREE = {"$ref": "#/$defs/t", "$defs": {"t": of(False, v=INT, sub={"type": "array", "items": {"$ref": "#/$defs/t"}})}}
+TREE = {
+    "$ref": "#/$defs/t",
+    "$defs": {"t": of(False, v=INT, sub={"type": "array", "items": {"$ref": "#/$defs/t"}})},
+}
 WIDE_TREE = json.loads(json.dumps(TREE).replace("integer", "number"))
 CAT = of(required=["kind"], kind={"const": "cat"}, lives=INT)
 DOG = of(required=["kind"], kind={"const": "dog"}, name=STR)
@@ -55,8 +70,9 @@ LONG_IF_TEXT = {"if": STR, "then": {"minLength": 1}}
 A_IF_B = {"if": {"required": ["b"]}, "then": {"required": ["a"]}}
 FEW = {"contains": INT, "maxContains": 2}
 
-# From the schema of the old version to that of the new one; whether the new one reads all that the old one wrote, and
-# the reverse: what BACKWARD and FORWARD accept. The rules are Confluent's, "Schema Evolution and Compatibility".
+# From the schema of the old version to that of the new one; whether the new one reads all that the
+# old one wrote, and the reverse: what BACKWARD and FORWARD accept. The rules are Confluent's,
+# "Schema Evolution and Compatibility".
 CASES = [
     ("the same", of(a=INT), of(a=INT), True, True),
     (
@@ -68,8 +84,20 @@ CASES = [
     ),
     ("an optional property is added to an open model", of(a=INT), of(a=INT, b=STR), False, True),
     ("a property of any value is added to an open model", of(a=INT), of(a=INT, b={}), True, True),
-    ("an optional property is added to a closed model", of(False, a=INT), of(False, a=INT, b=STR), True, False),
-    ("a required property is added", of(False, a=INT), of(False, ["b"], a=INT, b=STR), False, False),
+    (
+        "an optional property is added to a closed model",
+        of(False, a=INT),
+        of(False, a=INT, b=STR),
+        True,
+        False,
+    ),
+    (
+        "a required property is added",
+        of(False, a=INT),
+        of(False, ["b"], a=INT, b=STR),
+        False,
+        False,
+    ),
     (
         "a required property with a default is added to a closed model",
         of(False, a=INT),
@@ -85,31 +113,67 @@ CASES = [
         True,
         True,
     ),
-    ("a property is added that it does not cover", WORDS, {**WORDS, "properties": {"a": INT, "b": INT}}, False, False),
+    (
+        "a property is added that it does not cover",
+        WORDS,
+        {**WORDS, "properties": {"a": INT, "b": INT}},
+        False,
+        False,
+    ),
     ("a property becomes optional", of(required=["a"], a=INT), of(a=INT), True, False),
     ("a required property becomes forbidden", of(a=INT, b=False), of(a=INT), True, False),
     ("an integer becomes a number", of(a=INT), of(a=NUM), True, False),
     ("a string becomes an integer", STR, INT, False, False),
     ("null is admitted", of(a=STR), of(a={"type": ["string", "null"]}), True, False),
-    ("a list of types becomes anyOf", {"type": ["string", "null"]}, {"anyOf": [NULL, STR]}, True, True),
+    (
+        "a list of types becomes anyOf",
+        {"type": ["string", "null"]},
+        {"anyOf": [NULL, STR]},
+        True,
+        True,
+    ),
     ("an enumeration grows", {"enum": ["a", "b"]}, {"enum": ["b", "a", "c"]}, True, False),
     ("an enumeration becomes a type", {"enum": ["a", "b"]}, STR, True, False),
     ("a constant joins an enumeration", {"const": 1}, {"enum": [1, 2]}, True, False),
     ("a maximum grows", {**INT, "maximum": 5}, {**INT, "maximum": 6}, True, False),
     ("a minimum is excluded", {**NUM, "minimum": 5}, {**NUM, "exclusiveMinimum": 5}, False, True),
     ("multipleOf is reduced", {**NUM, "multipleOf": 4}, {**NUM, "multipleOf": 2}, True, False),
-    ("a fraction of multipleOf changes", {**NUM, "multipleOf": 0.3}, {**NUM, "multipleOf": 0.1}, False, False),
+    (
+        "a fraction of multipleOf changes",
+        {**NUM, "multipleOf": 0.3},
+        {**NUM, "multipleOf": 0.1},
+        False,
+        False,
+    ),
     ("a pattern is removed", {**STR, "pattern": "^a"}, STR, True, False),
     ("a pattern changes", {**STR, "pattern": "^a"}, {**STR, "pattern": "^b"}, False, False),
     ("maxLength shrinks", {**STR, "maxLength": 5}, {**STR, "maxLength": 4}, False, True),
     ("minItems is removed", {"type": "array", "minItems": 1}, {"type": "array"}, True, False),
-    ("items must be unique", {"type": "array"}, {"type": "array", "uniqueItems": True}, False, True),
+    (
+        "items must be unique",
+        {"type": "array"},
+        {"type": "array", "uniqueItems": True},
+        False,
+        True,
+    ),
     ("items get a schema", {"type": "array"}, {"type": "array", "items": STR}, False, True),
-    ("an item is added to a closed list", {"items": False}, {"prefixItems": [STR], "items": False}, True, False),
+    (
+        "an item is added to a closed list",
+        {"items": False},
+        {"prefixItems": [STR], "items": False},
+        True,
+        False,
+    ),
     ("contains is widened", {"contains": INT}, {"contains": NUM}, True, False),
     ("maxProperties grows", {"maxProperties": 1}, {"maxProperties": 2}, True, False),
     ("a dependency is removed", {"dependentRequired": {"a": ["b"]}}, {}, True, False),
-    ("a dependency becomes a requirement", {"dependentRequired": {"a": ["b"]}}, {"required": ["b"]}, False, True),
+    (
+        "a dependency becomes a requirement",
+        {"dependentRequired": {"a": ["b"]}},
+        {"required": ["b"]},
+        False,
+        True,
+    ),
     ("names of properties are limited", {}, {"propertyNames": {"maxLength": 3}}, False, True),
     (
         "a pattern of properties is widened",
@@ -119,7 +183,13 @@ CASES = [
         False,
     ),
     ("a branch is added to anyOf", {"anyOf": [INT]}, {"anyOf": [STR, INT]}, True, False),
-    ("a branch is added to oneOf that excludes the others", {"oneOf": [CAT]}, {"oneOf": [CAT, DOG]}, True, False),
+    (
+        "a branch is added to oneOf that excludes the others",
+        {"oneOf": [CAT]},
+        {"oneOf": [CAT, DOG]},
+        True,
+        False,
+    ),
     (
         "a branch is added to oneOf that overlaps",
         {"oneOf": [of(a=INT)]},
@@ -127,16 +197,40 @@ CASES = [
         False,
         False,
     ),
-    ("branches of oneOf change their order", {"oneOf": [CAT, DOG, INT]}, {"oneOf": [INT, DOG, CAT]}, True, True),
+    (
+        "branches of oneOf change their order",
+        {"oneOf": [CAT, DOG, INT]},
+        {"oneOf": [INT, DOG, CAT]},
+        True,
+        True,
+    ),
     ("a part of allOf is removed", {"allOf": [INT, {"minimum": 1}]}, {"allOf": [INT]}, True, False),
     ("not is narrowed", {"not": NUM}, {"not": INT}, True, False),
     ("a definition is inlined", {"$ref": "#/$defs/x", "$defs": {"x": INT}}, INT, True, True),
     ("a recursive schema is the same", TREE, TREE, True, True),
     ("a recursive schema is widened", TREE, WIDE_TREE, True, False),
-    ("unevaluatedProperties closes a model", of(a=INT), {**of(a=INT), "unevaluatedProperties": False}, False, True),
+    (
+        "unevaluatedProperties closes a model",
+        of(a=INT),
+        {**of(a=INT), "unevaluatedProperties": False},
+        False,
+        True,
+    ),
     ("if is new", INT, {**INT, "if": {"minimum": 3}, "then": {"maximum": 9}}, False, True),
-    ("if stays the same", {"if": STR, "then": {"minLength": 1}}, {"if": STR, "then": {"minLength": 1}}, True, True),
-    ("a title changes beside if", {**LONG_IF_TEXT, "title": "a"}, {**LONG_IF_TEXT, "title": "b"}, True, True),
+    (
+        "if stays the same",
+        {"if": STR, "then": {"minLength": 1}},
+        {"if": STR, "then": {"minLength": 1}},
+        True,
+        True,
+    ),
+    (
+        "a title changes beside if",
+        {**LONG_IF_TEXT, "title": "a"},
+        {**LONG_IF_TEXT, "title": "b"},
+        True,
+        True,
+    ),
     (
         "a property is added beside if",
         {**of(False, a=INT), **A_IF_B},
@@ -152,30 +246,89 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "backward", "forward"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("old", "new", "backward", "forward"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
 def test_a_schema_may_follow_another_one_if_values_stay_valid(old, new, backward, forward):
     assert (can_read(new, old), can_read(old, new)) == (backward, forward)
 
 
 VALUES: list[Any] = [
-    *(None, True, False, 0, 1, -1, 2, 5, 6, 0.5, 0.1, 0.3, "", "a", "ab", "abc", "bcd", "aaaaaa", "x"),
-    *([], [1], [1, 1], [""], ["a", "b"], [0.5], [1, "a"], [None], {}, {"a": 1}, {"a": "1"}, {"a": 0.5}, {"a": None}),
-    *({"b": "x"}, {"a": 1, "b": "x"}, {"a": 1, "b": 2}, {"x": 1}, {"x1": 0.5}, {"long name": 1}, {"kind": "cat"}),
+    *(
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        2,
+        5,
+        6,
+        0.5,
+        0.1,
+        0.3,
+        "",
+        "a",
+        "ab",
+        "abc",
+        "bcd",
+        "aaaaaa",
+        "x",
+    ),
+    *(
+        [],
+        [1],
+        [1, 1],
+        [""],
+        ["a", "b"],
+        [0.5],
+        [1, "a"],
+        [None],
+        {},
+        {"a": 1},
+        {"a": "1"},
+        {"a": 0.5},
+        {"a": None},
+    ),
+    *(
+        {"b": "x"},
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": 2},
+        {"x": 1},
+        {"x1": 0.5},
+        {"long name": 1},
+        {"kind": "cat"},
+    ),
     *(
         {"kind": "cat", "lives": 9},
         {"kind": "dog", "name": ""},
         {"kind": "dog", "lives": "x"},
         {"v": 1, "sub": [{"v": 2}]},
     ),
-    *({"v": 0.5, "sub": []}, {"v": 1, "sub": [{"v": 0.5}]}, {"v": "x"}, {"a": 1, "c": "x"}, {"a": 1, "c": 2}),
+    *(
+        {"v": 0.5, "sub": []},
+        {"v": 1, "sub": [{"v": 0.5}]},
+        {"v": "x"},
+        {"a": 1, "c": "x"},
+        {"a": 1, "c": 2},
+    ),
 ]
 
 
 def test_no_value_contradicts_a_verdict():
-    """Whatever pair of schemas is accepted: each value that the old one admits, the new one admits."""
-    texts = {json.dumps(schema): schema for case in CASES for schema in case[1:3] if "default" not in str(schema)}
+    """Whatever pair of schemas is accepted: each value that the old one admits, the new one
+    admits.
+    """
+    texts = {
+        json.dumps(schema): schema
+        for case in CASES
+        for schema in case[1:3]
+        if "default" not in str(schema)
+    }
     nodes = [parse(text, ()) for text in texts]
-    admitted = [{number for number, value in enumerate(VALUES) if node.admits(value)} for node in nodes]
+    admitted = [
+        {number for number, value in enumerate(VALUES) if node.admits(value)} for node in nodes
+    ]
     accepted = [
         (reader, writer)
         for reader in range(len(nodes))
@@ -184,7 +337,11 @@ def test_no_value_contradicts_a_verdict():
     ]
     assert len(accepted) > 2 * len(nodes)
     wrong = [
-        (nodes[reader].schema, nodes[writer].schema, VALUES[min(admitted[writer] - admitted[reader])])
+        (
+            nodes[reader].schema,
+            nodes[writer].schema,
+            VALUES[min(admitted[writer] - admitted[reader])],
+        )
         for reader, writer in accepted
         if admitted[writer] - admitted[reader]
     ]
@@ -198,7 +355,12 @@ def test_no_value_contradicts_a_verdict():
         (4, {**NUM, "minimum": 1}, {**NUM, "minimum": 1, "exclusiveMinimum": True}, False),
         (4, {"const": 1}, {"const": 2}, True),  # draft 4 does not know the keyword
         (7, {"const": 1}, {"const": 2}, False),
-        (7, {"items": [INT], "additionalItems": False}, {"items": [INT, STR], "additionalItems": False}, True),
+        (
+            7,
+            {"items": [INT], "additionalItems": False},
+            {"items": [INT, STR], "additionalItems": False},
+            True,
+        ),
         (7, {"items": [INT]}, {"items": [INT, STR]}, False),
         (7, LONG_IF_TEXT, {**LONG_IF_TEXT, "title": "a"}, True),
         (7, {"dependencies": {"a": ["b"]}}, {"dependencies": {"a": ["b", "c"]}}, False),
@@ -251,13 +413,17 @@ def test_an_invalid_schema_is_refused(client, schema, reason):
 
 
 @pytest.mark.parametrize("draft", [None, 4, 7])
-@pytest.mark.parametrize("name", ["id", "$id", "$ref", "pattern", "patternProperties", "not", "enum", "items"])
+@pytest.mark.parametrize(
+    "name", ["id", "$id", "$ref", "pattern", "patternProperties", "not", "enum", "items"]
+)
 def test_a_property_can_have_the_name_of_a_keyword(client, draft, name):
     def closed(kind: dict[str, str]) -> str:
         return text({**of(False, [name]), "properties": {name: kind}}, draft)
 
     serializer = JSONSerializer(closed(INT), client)
-    assert JSONDeserializer(None, schema_registry_client=client)(serializer({name: 1}, VALUE), VALUE) == {name: 1}
+    assert JSONDeserializer(None, schema_registry_client=client)(
+        serializer({name: 1}, VALUE), VALUE
+    ) == {name: 1}
     with pytest.raises(SerializationError, match="does not conform"):
         serializer({name: "x"}, VALUE)
     assert client.register_schema("orders-value", Schema(closed(NUM), "JSON")) == 2
@@ -265,11 +431,16 @@ def test_a_property_can_have_the_name_of_a_keyword(client, draft, name):
 
 def test_a_chain_of_references_can_be_long(client):
     chain = {f"d{n}": of(next={"$ref": f"#/$defs/d{n + 1}"}) for n in range(1000)}
-    assert client.register_schema("a", Schema(text({"$ref": "#/$defs/d0", "$defs": {**chain, "d1000": INT}}), "JSON"))
+    assert client.register_schema(
+        "a", Schema(text({"$ref": "#/$defs/d0", "$defs": {**chain, "d1000": INT}}), "JSON")
+    )
 
 
 def test_white_space_makes_no_other_schema_and_order_only_without_normalisation(client):
-    one, two = Schema('{"type": "object", "title": "x"}', "JSON"), Schema('{"title":"x","type":"object"}', "JSON")
+    one, two = (
+        Schema('{"type": "object", "title": "x"}', "JSON"),
+        Schema('{"title":"x","type":"object"}', "JSON"),
+    )
     assert client.register_schema("a", one) == client.register_schema(
         "a", Schema('{"type":"object","title":"x"}', "JSON")
     )
@@ -284,7 +455,11 @@ def test_white_space_makes_no_other_schema_and_order_only_without_normalisation(
 ORDER = {
     "title": "Order",
     "type": "object",
-    "properties": {"id": INT, "address": {"$ref": "address.json"}, "tags": {"type": "array", "items": STR}},
+    "properties": {
+        "id": INT,
+        "address": {"$ref": "address.json"},
+        "tags": {"type": "array", "items": STR},
+    },
     "required": ["id"],
     "additionalProperties": False,
 }
@@ -293,7 +468,9 @@ ORDER = {
 @pytest.fixture
 def order(client: SchemaRegistryClient) -> Schema:
     address = client.register_schema_full_response("address", Schema(text(of(zip=STR)), "JSON"))
-    return Schema(text(ORDER), "JSON", [SchemaReference("address.json", "address", address.version)])
+    return Schema(
+        text(ORDER), "JSON", [SchemaReference("address.json", "address", address.version)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -306,13 +483,20 @@ def order(client: SchemaRegistryClient) -> Schema:
         ({"id": 1, "more": 2}, None, "'more' was unexpected"),
     ],
 )
-def test_a_value_that_does_not_conform_is_refused_with_its_field(client, order, value, field, reason):
+def test_a_value_that_does_not_conform_is_refused_with_its_field(
+    client, order, value, field, reason
+):
     with pytest.raises(SerializationError, match=reason) as refused:
         JSONSerializer(order, client)(value, VALUE)
     assert refused.value.field == field
     assert "secret" not in str(refused.value)
     data = JSONSerializer(order, client, conf={"validate": False})(value, VALUE)
-    assert JSONDeserializer(order, schema_registry_client=client, conf={"validate": False})(data, VALUE) == value
+    assert (
+        JSONDeserializer(order, schema_registry_client=client, conf={"validate": False})(
+            data, VALUE
+        )
+        == value
+    )
     with pytest.raises(SerializationError, match=reason):
         JSONDeserializer(None, schema_registry_client=client)(data, VALUE)
 
@@ -335,7 +519,12 @@ def test_bytes_that_are_no_json_and_values_that_json_lacks_are_refused(client):
     for value in (float("nan"), b"bytes", object()):
         with pytest.raises(SerializationError):
             anything(value, VALUE)
-    for data in (b"", b"\x00\x00\x00\x00\x01", b"\x00\x00\x00\x00\x01{", b"\x00\x00\x00\x00\x01\xff"):
+    for data in (
+        b"",
+        b"\x00\x00\x00\x00\x01",
+        b"\x00\x00\x00\x00\x01{",
+        b"\x00\x00\x00\x00\x01\xff",
+    ):
         with pytest.raises(SerializationError, match=r"no schema id|not JSON"):
             JSONDeserializer(None, schema_registry_client=client)(data, VALUE)
 
@@ -353,6 +542,8 @@ def test_the_newest_version_can_judge_old_values(client):
     data = JSONSerializer("true", client)({"id": "x"}, VALUE)
     client.set_compatibility("orders-value", "NONE")
     client.register_schema("orders-value", Schema(text(of(id=INT)), "JSON"))
-    latest = JSONDeserializer(None, schema_registry_client=client, conf={"use.latest.version": True})
+    latest = JSONDeserializer(
+        None, schema_registry_client=client, conf={"use.latest.version": True}
+    )
     with pytest.raises(SerializationError, match="type"):
         latest(data, VALUE)

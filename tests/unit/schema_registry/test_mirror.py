@@ -1,4 +1,6 @@
-"""Copies of the registry: the same ids and versions in another root, after lost answers and clean-up too."""
+"""Copies of the registry: the same ids and versions in another root, after lost answers and
+clean-up too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import KafkaException
 from deltaq.maintenance.schemas import SchemasPass
 from deltaq.maintenance.settings import MaintenanceSettings
-from deltaq.schema_registry import ConfigCompatibilityLevel, Schema, SchemaRegistryClient, ServerConfig
+from deltaq.schema_registry import (
+    ConfigCompatibilityLevel,
+    Schema,
+    SchemaRegistryClient,
+    ServerConfig,
+)
 from deltaq.schema_registry.log import RegistryLog
 from deltaq.schema_registry.mirror import RegistryCopier, may_continue, plan_copy
 from deltaq.schema_registry.state import Registry
@@ -54,8 +61,12 @@ def test_ids_and_versions_are_the_same_in_a_copy(source: Store, target: Store) -
     assert copied(source, target) == 4 + 1, "schemas and subjects"
     copy = SchemaRegistryClient({}, store=target)
     original = SchemaRegistryClient({}, store=source)
-    assert [len(json.loads(str(copy.get_schema(number).schema_str))["fields"]) for number in ids] == [1, 2, 3, 4]
-    assert [copy.get_schema(number) for number in ids] == [original.get_schema(number) for number in ids]
+    assert [
+        len(json.loads(str(copy.get_schema(number).schema_str))["fields"]) for number in ids
+    ] == [1, 2, 3, 4]
+    assert [copy.get_schema(number) for number in ids] == [
+        original.get_schema(number) for number in ids
+    ]
     assert copy.get_versions("orders-value") == [4]
     assert _registered(source, 5) == [5]
     assert copied(source, target) == 1 + 1
@@ -131,7 +142,9 @@ def test_a_copy_in_many_steps_may_end_after_any_of_them(source: Store, target: S
     assert copied(source, target) == 0
 
 
-@pytest.mark.parametrize(("here", "there"), [((1,), (2,)), ((1,), (1, 2)), ((1,), (1,)), ((), (1,))])
+@pytest.mark.parametrize(
+    ("here", "there"), [((1,), (2,)), ((1,), (1, 2)), ((1,), (1,)), ((), (1,))]
+)
 def test_a_registry_with_entries_of_its_own_is_left_alone(
     source: Store, target: Store, here: tuple[int, ...], there: tuple[int, ...]
 ) -> None:
@@ -140,13 +153,17 @@ def test_a_registry_with_entries_of_its_own_is_left_alone(
     _assert_left_alone(source, target)
 
 
-def test_a_copy_that_was_changed_or_is_of_another_source_is_left_alone(source: Store, target: Store) -> None:
+def test_a_copy_that_was_changed_or_is_of_another_source_is_left_alone(
+    source: Store, target: Store
+) -> None:
     _registered(source, 1)
     copied(source, target)
     other = MemoryStore("other")
     _registered(other, 2, 3)
     _assert_left_alone(other, target)
-    SchemaRegistryClient({}, store=target).set_config(config=ServerConfig(ConfigCompatibilityLevel.NONE))
+    SchemaRegistryClient({}, store=target).set_config(
+        config=ServerConfig(ConfigCompatibilityLevel.NONE)
+    )
     _assert_left_alone(source, target)
 
 

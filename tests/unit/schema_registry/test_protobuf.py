@@ -1,4 +1,6 @@
-"""Protobuf: what is registered, which schemas may follow which, and what the serializers write and refuse."""
+"""Protobuf: what is registered, which schemas may follow which, and what the serializers write and
+refuse.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message_factory import GetMessageClass
 
 from deltaq.errors import InvalidConfig
-from deltaq.schema_registry import Schema, SchemaReference, SchemaRegistryClient, SchemaRegistryError
+from deltaq.schema_registry import (
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    SchemaRegistryError,
+)
 from deltaq.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from deltaq.schema_registry.protobuf_format import identity, incompatibilities, parse, schema_text
 from deltaq.serde import MessageField, SerializationContext, SerializationError
@@ -69,23 +76,21 @@ extend A { optional A more = 100; }
 def test_a_text_describes_the_file_that_protoc_describes():
     found = FileDescriptorProto()
     parse(PROTO2, ()).CopyToProto(found)
-    assert str(found) == (
-        'name: "schema.proto"\nmessage_type {\n  name: "A"\n'
-        "  field {\n"
-        '    name: "id"\n    number: 1\n    label: LABEL_REQUIRED\n    type: TYPE_INT32\n    default_value: "-7"\n  }\n'
-        '  field {\n    name: "ratio"\n    number: 2\n    label: LABEL_OPTIONAL\n    type: TYPE_FLOAT\n'
-        '    default_value: "1.5"\n    json_name: "r"\n  }\n'
-        '  field {\n    name: "on"\n    number: 3\n    label: LABEL_OPTIONAL\n    type: TYPE_BOOL\n'
-        '    default_value: "true"\n  }\n'
-        '  field {\n    name: "inner"\n    number: 4\n    label: LABEL_OPTIONAL\n    type: TYPE_GROUP\n'
-        '    type_name: ".A.Inner"\n  }\n'
-        '  field {\n    name: "names"\n    number: 6\n    label: LABEL_REPEATED\n    type: TYPE_STRING\n  }\n'
-        '  nested_type {\n    name: "Inner"\n    field {\n      name: "data"\n      number: 1\n'
-        "      label: LABEL_OPTIONAL\n      type: TYPE_BYTES\n    }\n  }\n"
-        "  extension_range {\n    start: 100\n    end: 200\n  }\n"
-        "  extension_range {\n    start: 500\n    end: 536870912\n  }\n}\n"
-        'extension {\n  name: "more"\n  extendee: ".A"\n  number: 100\n  label: LABEL_OPTIONAL\n  type: TYPE_MESSAGE\n'
-        '  type_name: ".A"\n}\n'
+    assert (
+        str(found)
+        == 'name: "schema.proto"\nmessage_type {\n  name: "A"\n  field {\n    name: "id"\n   '
+        ' number: 1\n    label: LABEL_REQUIRED\n    type: TYPE_INT32\n    default_value: "-7"\n '
+        ' }\n  field {\n    name: "ratio"\n    number: 2\n    label: LABEL_OPTIONAL\n    type:'
+        ' TYPE_FLOAT\n    default_value: "1.5"\n    json_name: "r"\n  }\n  field {\n    name:'
+        ' "on"\n    number: 3\n    label: LABEL_OPTIONAL\n    type: TYPE_BOOL\n   '
+        ' default_value: "true"\n  }\n  field {\n    name: "inner"\n    number: 4\n    label:'
+        ' LABEL_OPTIONAL\n    type: TYPE_GROUP\n    type_name: ".A.Inner"\n  }\n  field {\n   '
+        ' name: "names"\n    number: 6\n    label: LABEL_REPEATED\n    type: TYPE_STRING\n  }\n '
+        ' nested_type {\n    name: "Inner"\n    field {\n      name: "data"\n      number: 1\n  '
+        "    label: LABEL_OPTIONAL\n      type: TYPE_BYTES\n    }\n  }\n  extension_range {\n   "
+        " start: 100\n    end: 200\n  }\n  extension_range {\n    start: 500\n    end:"
+        ' 536870912\n  }\n}\nextension {\n  name: "more"\n  extendee: ".A"\n  number: 100\n '
+        ' label: LABEL_OPTIONAL\n  type: TYPE_MESSAGE\n  type_name: ".A"\n}\n'
     )
 
 
@@ -109,8 +114,14 @@ def test_an_optional_field_of_proto3_has_a_oneof_of_its_own_after_the_others():
         ('syntax = "proto3"; message A { int32 a = 1 [packd = true]; }', "packd"),
         ("message A { int32 a = 1; }", "must be optional, required or repeated"),
         ('edition = "2023"; message A {}', "use the syntax proto2 or proto3"),
-        ('syntax = "proto3"; import "other.proto"; message A {}', "'other.proto' is not among the references"),
-        ('syntax = "proto3"; import "google/protobuf/nosuch.proto"; message A {}', "no file of Protobuf"),
+        (
+            'syntax = "proto3"; import "other.proto"; message A {}',
+            "'other.proto' is not among the references",
+        ),
+        (
+            'syntax = "proto3"; import "google/protobuf/nosuch.proto"; message A {}',
+            "no file of Protobuf",
+        ),
     ],
 )
 def test_an_invalid_schema_is_refused(client, text, reason):
@@ -120,9 +131,18 @@ def test_an_invalid_schema_is_refused(client, text, reason):
 
 
 def test_nested_types_have_the_order_that_protoc_gives_them():
-    body = "map<string, N> first = 1; message N {} optional group Group = 2 {} message O {} map<string, O> last = 3;"
+    body = (
+        "map<string, N> first = 1; message N {} optional group Group = 2 {} message O {} "
+        "map<string, O> last = 3;"
+    )
     descriptor = parse(message(body, "proto2"), ()).message_types_by_name["M"]
-    assert [nested.name for nested in descriptor.nested_types] == ["FirstEntry", "N", "Group", "O", "LastEntry"]
+    assert [nested.name for nested in descriptor.nested_types] == [
+        "FirstEntry",
+        "N",
+        "Group",
+        "O",
+        "LastEntry",
+    ]
 
 
 def test_text_and_descriptor_of_one_file_have_one_id(client):
@@ -130,8 +150,13 @@ def test_text_and_descriptor_of_one_file_have_one_id(client):
     assert identity(generated, ()) == identity(ORDER, ())
     first = client.register_schema("a", Schema(ORDER, "PROTOBUF"))
     assert client.register_schema("a", Schema(generated, "PROTOBUF")) == first
-    assert client.lookup_schema("a", Schema(ORDER.replace("// a comment", ""), "PROTOBUF")).version == 1
-    assert client.register_schema("a", Schema(ORDER.replace("prices", "cents"), "PROTOBUF")) != first
+    assert (
+        client.lookup_schema("a", Schema(ORDER.replace("// a comment", ""), "PROTOBUF")).version
+        == 1
+    )
+    assert (
+        client.register_schema("a", Schema(ORDER.replace("prices", "cents"), "PROTOBUF")) != first
+    )
     assert "a comment" in client.get_version("a", 1).schema.schema_str
 
 
@@ -148,9 +173,12 @@ STRINGS, LONGS, NUMBERS = (f"map<string, {kind}> a = 1;" for kind in ("string", 
 TWO, ONE_OF_TWO = "int32 a = 1; int32 b = 2;", "oneof o { int32 a = 1; int32 b = 2; }"
 ONE_OF_ONE = "oneof o { int32 a = 1; }"
 N_AND_O = "message N {} message O {}"
-REQUIRED, OPTIONAL = (message(f"{label} int32 a = 1;", "proto2") for label in ("required", "optional"))
-# From the old version to the new one: whether the new one reads what the old one wrote, and the reverse. The rules are
-# those of Protobuf, "Updating A Message Type", as Confluent publishes them in "Schema Evolution and Compatibility".
+REQUIRED, OPTIONAL = (
+    message(f"{label} int32 a = 1;", "proto2") for label in ("required", "optional")
+)
+# From the old version to the new one: whether the new one reads what the old one wrote, and the
+# reverse. The rules are those of Protobuf, "Updating A Message Type", as Confluent publishes them
+# in "Schema Evolution and Compatibility".
 CASES = [
     ("the same", M, M, True, True),
     ("a field is added", M, message(NUMBERED + "string b = 2;"), True, True),
@@ -168,17 +196,47 @@ CASES = [
     ("an int32 becomes an enum", M, message("E a = 1; enum E { X = 0; }"), True, True),
     ("an int32 becomes a sint32", M, message("sint32 a = 1;"), False, False),
     ("an int32 becomes a fixed32", M, message("fixed32 a = 1;"), False, False),
-    ("a fixed32 becomes a sfixed32", message("fixed32 a = 1;"), message("sfixed32 a = 1;"), True, True),
-    ("a fixed32 becomes a fixed64", message("fixed32 a = 1;"), message("fixed64 a = 1;"), False, False),
+    (
+        "a fixed32 becomes a sfixed32",
+        message("fixed32 a = 1;"),
+        message("sfixed32 a = 1;"),
+        True,
+        True,
+    ),
+    (
+        "a fixed32 becomes a fixed64",
+        message("fixed32 a = 1;"),
+        message("fixed64 a = 1;"),
+        False,
+        False,
+    ),
     ("a float becomes a double", message("float a = 1;"), message("double a = 1;"), False, False),
     ("a string becomes bytes", message("string a = 1;"), message("bytes a = 1;"), True, True),
     ("an int32 becomes a string", M, message("string a = 1;"), False, False),
     ("an int32 becomes a message", M, message("N a = 1; message N {}"), False, False),
     ("an int32 becomes repeated", M, message("repeated int32 a = 1;"), False, False),
-    ("a string becomes repeated", message("string a = 1;"), message("repeated string a = 1;"), True, True),
+    (
+        "a string becomes repeated",
+        message("string a = 1;"),
+        message("repeated string a = 1;"),
+        True,
+        True,
+    ),
     ("a field becomes optional", M, message("optional int32 a = 1;"), True, True),
-    ("an enumeration gets a value", message("enum E { X = 0; }"), message("enum E { X = 0; Y = 1; }"), True, True),
-    ("the type changes", message("N a = 1;", others=N_AND_O), message("O a = 1;", others=N_AND_O), False, False),
+    (
+        "an enumeration gets a value",
+        message("enum E { X = 0; }"),
+        message("enum E { X = 0; Y = 1; }"),
+        True,
+        True,
+    ),
+    (
+        "the type changes",
+        message("N a = 1;", others=N_AND_O),
+        message("O a = 1;", others=N_AND_O),
+        False,
+        False,
+    ),
     (
         "a nested field changes",
         message("message N { int32 x = 1; }"),
@@ -186,30 +244,55 @@ CASES = [
         False,
         False,
     ),
-    ("a recursive message is widened", message("M m = 1; int32 a = 2;"), message("M m = 1; int64 a = 2;"), True, True),
+    (
+        "a recursive message is widened",
+        message("M m = 1; int32 a = 2;"),
+        message("M m = 1; int64 a = 2;"),
+        True,
+        True,
+    ),
     ("the values of a map change", message(NUMBERS), message(STRINGS), False, False),
     ("the values of a map are widened", message(NUMBERS), message(LONGS), True, True),
-    ("a map becomes a message", message(NUMBERS), message("repeated N a = 1; message N {}"), False, False),
+    (
+        "a map becomes a message",
+        message(NUMBERS),
+        message("repeated N a = 1; message N {}"),
+        False,
+        False,
+    ),
     ("the package changes", M, M.replace("package p", "package q"), False, False),
     ("a required field is added", message("", "proto2"), REQUIRED, False, False),
     ("a field becomes required", OPTIONAL, REQUIRED, False, True),
     ("a field moves into a new oneof", M, message(ONE_OF_ONE), True, True),
-    ("a field joins a oneof", message("int32 b = 2; " + ONE_OF_ONE), message(ONE_OF_TWO), False, True),
+    (
+        "a field joins a oneof",
+        message("int32 b = 2; " + ONE_OF_ONE),
+        message(ONE_OF_TWO),
+        False,
+        True,
+    ),
     ("two fields move into a oneof", message(TWO), message(ONE_OF_TWO), False, True),
     ("a member is added to a oneof", message(ONE_OF_ONE), message(ONE_OF_TWO), True, False),
     ("a oneof is removed with its members", message(ONE_OF_ONE), message(""), True, True),
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "backward", "forward"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("old", "new", "backward", "forward"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
 def test_a_schema_may_follow_another_one_if_messages_can_be_read(old, new, backward, forward):
     before, after = parse(old, ()), parse(new, ())
-    assert (not incompatibilities(after, before), not incompatibilities(before, after)) == (backward, forward)
+    assert (not incompatibilities(after, before), not incompatibilities(before, after)) == (
+        backward,
+        forward,
+    )
 
 
 def test_an_incompatible_schema_is_refused_with_its_field(client):
     client.register_schema("orders-value", Schema(M, "PROTOBUF"))
-    with pytest.raises(SchemaRegistryError, match=r"M\.a: field 1 changed from int32, .* to string or bytes"):
+    with pytest.raises(
+        SchemaRegistryError, match=r"M\.a: field 1 changed from int32, .* to string or bytes"
+    ):
         client.register_schema("orders-value", Schema(message("string a = 1;"), "PROTOBUF"))
 
 
@@ -240,8 +323,14 @@ def test_messages_come_back_as_they_were(client):
     found = ProtobufDeserializer(order, schema_registry_client=client)(data, VALUE)
     assert found == given
     assert found.HasField("note")
-    assert ProtobufDeserializer(order)(data, VALUE) == given, "without a client, the class alone is enough"
-    assert ProtobufSerializer(order, client)(None, VALUE) is ProtobufDeserializer(order)(None, VALUE) is None
+    assert ProtobufDeserializer(order)(data, VALUE) == given, (
+        "without a client, the class alone is enough"
+    )
+    assert (
+        ProtobufSerializer(order, client)(None, VALUE)
+        is ProtobufDeserializer(order)(None, VALUE)
+        is None
+    )
 
 
 def test_imports_are_registered_as_references(client):
@@ -256,7 +345,9 @@ def test_imports_are_registered_as_references(client):
         SchemaReference("middle.proto", "middle.proto", 1)
     ]
     assert ProtobufDeserializer(kind, schema_registry_client=client)(data, VALUE).middle.base.x == 3
-    named = {"reference.subject.name.strategy": lambda context, file: f"{context.topic}/{file.name}"}
+    named = {
+        "reference.subject.name.strategy": lambda context, file: f"{context.topic}/{file.name}"
+    }
     ProtobufSerializer(kind, client, named)(kind(), VALUE)
     assert "orders/base.proto" in client.get_subjects()
     absent = ProtobufSerializer(
@@ -273,8 +364,14 @@ def test_a_message_is_looked_for_in_the_version_that_is_written_with(client):
     )
     client.register_schema("orders-value", Schema(old, "PROTOBUF"))
     client.register_schema("orders-value", Schema(new, "PROTOBUF"))
-    kind, conf = message_class(old, "M"), {"auto.register.schemas": False, "use.latest.version": True}
-    assert ProtobufSerializer(kind, client, conf)(kind(a=1), VALUE) == b"\x00\x00\x00\x00\x02\x02\x02\x08\x01"
+    kind, conf = (
+        message_class(old, "M"),
+        {"auto.register.schemas": False, "use.latest.version": True},
+    )
+    assert (
+        ProtobufSerializer(kind, client, conf)(kind(a=1), VALUE)
+        == b"\x00\x00\x00\x00\x02\x02\x02\x08\x01"
+    )
     other = message_class('syntax = "proto3"; message Other {}', "Other")
     with pytest.raises(SerializationError, match="no message Other"):
         ProtobufSerializer(other, client, conf)(other(), VALUE)

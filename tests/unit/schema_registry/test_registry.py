@@ -1,4 +1,6 @@
-"""The registry: ids, versions, references, deletion and settings, with the error codes of Confluent's registry."""
+"""The registry: ids, versions, references, deletion and settings, with the error codes of
+Confluent's registry.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from deltaq.clock import Clock
 from deltaq.delta.actions import CommitInfo, DomainMetadata
 from deltaq.delta.log import DeltaLog, Draft
 from deltaq.delta.table_state import TableState
-from deltaq.errors import Corrupt, Incompatible, InvalidConfig, KafkaError, KafkaException, OutcomeUnknown
+from deltaq.errors import (
+    Corrupt,
+    Incompatible,
+    InvalidConfig,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+)
 from deltaq.names import SCHEMAS_FOLDER
 from deltaq.schema_registry import (
     ConfigCompatibilityLevel,
@@ -35,7 +44,9 @@ from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 
 def record(*fields: tuple[str, str] | tuple[str, str, object], name: str = "Order") -> Schema:
     """An Avro record; a field with a third part has it as its default."""
-    listed = [{"name": f[0], "type": f[1], **({"default": f[2]} if len(f) > 2 else {})} for f in fields]
+    listed = [
+        {"name": f[0], "type": f[1], **({"default": f[2]} if len(f) > 2 else {})} for f in fields
+    ]
     return Schema(json.dumps({"type": "record", "name": name, "fields": listed}))
 
 
@@ -65,7 +76,9 @@ def refused(code: int, text: str | None = None) -> Iterator[None]:
 def test_versions_are_numbered_by_subject_and_ids_are_unique_under_the_root(client):
     assert client.register_schema("a-value", ONE) == 1
     assert client.register_schema("a-value", TWO) == 2
-    assert client.register_schema("b-value", TWO) == 2, "the same schema has the same id in every subject"
+    assert client.register_schema("b-value", TWO) == 2, (
+        "the same schema has the same id in every subject"
+    )
     assert client.register_schema("b-value", record(("id", "int"), ("x", "long", 0))) == 3
     assert client.get_versions("a-value") == [1, 2]
     assert client.get_subjects() == ["a-value", "b-value"]
@@ -73,7 +86,10 @@ def test_versions_are_numbered_by_subject_and_ids_are_unique_under_the_root(clie
     assert client.get_latest_version("a-value").schema_id == 2
     assert client.get_version("a-value", 1).schema_id == 1
     assert client.get_subjects_by_schema_id(2) == ["a-value", "b-value"]
-    assert [(v.subject, v.version) for v in client.get_schema_versions(2)] == [("a-value", 2), ("b-value", 1)]
+    assert [(v.subject, v.version) for v in client.get_schema_versions(2)] == [
+        ("a-value", 2),
+        ("b-value", 1),
+    ]
     assert client.get_subjects(offset=1, limit=5) == ["b-value"]
 
 
@@ -92,7 +108,9 @@ def test_registering_again_changes_nothing_and_writes_nothing(client, store):
     again = SchemaRegistryClient({}, store=counted)
     spaced = Schema(json.dumps(json.loads(ONE.schema_str), indent=4))
     assert again.register_schema_full_response("a", spaced) == first
-    assert not [op for op in counted.trace if op.operation == "create" and op.key.startswith(SCHEMAS_FOLDER)]
+    assert not [
+        op for op in counted.trace if op.operation == "create" and op.key.startswith(SCHEMAS_FOLDER)
+    ]
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -111,9 +129,15 @@ def test_the_order_of_attributes_makes_no_other_avro_schema(client, normalize):
         (Schema("{"), "invalid AVRO schema"),
         (Schema('{"type":"record","name":"r"}'), "invalid AVRO schema"),
         (Schema('{"type":"record","name":"r","fields":[{"name":"x","type":"nosuch"}]}'), "nosuch"),
-        (Schema('"string"', schema_type="XML"), "invalid schema type 'XML': use AVRO, JSON, PROTOBUF"),
+        (
+            Schema('"string"', schema_type="XML"),
+            "invalid schema type 'XML': use AVRO, JSON, PROTOBUF",
+        ),
         (Schema('"string"', rule_set=object()), "rules are not supported"),
-        (Schema.from_dict({"schema": '"string"', "ruleSet": {"domainRules": [{"name": "r"}]}}), "rules are not"),
+        (
+            Schema.from_dict({"schema": '"string"', "ruleSet": {"domainRules": [{"name": "r"}]}}),
+            "rules are not",
+        ),
         (Schema("[" * 100_000), "invalid AVRO schema"),
         (record(("id", "int", "text")), "invalid AVRO schema"),
         (
@@ -135,7 +159,9 @@ def test_an_invalid_schema_is_refused_and_leaves_no_trace(client, store, schema,
 
 def test_the_default_level_is_backward_and_an_incompatible_schema_is_named(client):
     client.register_schema("a", ONE)
-    with refused(409, r"cannot read data of version 1: reader field missing default value at /fields/1: note"):
+    with refused(
+        409, r"cannot read data of version 1: reader field missing default value at /fields/1: note"
+    ):
         client.register_schema("a", BAD)
     assert not client.test_compatibility("a", BAD)
     assert client.test_compatibility("a", TWO)
@@ -167,7 +193,11 @@ def test_levels_of_a_subject_come_before_those_of_the_registry(client):
 def test_a_level_that_is_not_transitive_compares_with_the_newest_version_only(client):
     client.set_compatibility("a", "NONE")
     client.register_schema("a", ONE)
-    closed = {"type": "object", "additionalProperties": False, "properties": {"id": {"type": "integer"}}}
+    closed = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"id": {"type": "integer"}},
+    }
     client.register_schema("a", Schema(json.dumps(closed), "JSON"))
     closed["properties"] = {"id": {"type": "number"}}
     for level in ("BACKWARD_TRANSITIVE", "FULL_TRANSITIVE"):
@@ -175,7 +205,9 @@ def test_a_level_that_is_not_transitive_compares_with_the_newest_version_only(cl
         with refused(409, "version 1 is AVRO, not JSON"):
             client.register_schema("a", Schema(json.dumps(closed), "JSON"))
     client.set_compatibility("a", "BACKWARD")
-    assert client.register_schema_full_response("a", Schema(json.dumps(closed), "JSON")).version == 3
+    assert (
+        client.register_schema_full_response("a", Schema(json.dumps(closed), "JSON")).version == 3
+    )
 
 
 def test_a_schema_can_be_tested_before_its_subject_exists(client):
@@ -213,7 +245,11 @@ def test_soft_deletion_hides_a_version_and_keeps_its_schema(client, store):
     assert client.delete_subject("a") == [2]
     with refused(40404):
         client.delete_subject("a")
-    assert (client.get_subjects(), client.get_subjects(deleted=True), client.get_subjects(deleted_only=True)) == (
+    assert (
+        client.get_subjects(),
+        client.get_subjects(deleted=True),
+        client.get_subjects(deleted_only=True),
+    ) == (
         [],
         ["a"],
         ["a"],
@@ -243,25 +279,36 @@ def test_ids_are_never_used_again(client):
 
 
 def test_a_referenced_version_cannot_be_deleted(client):
-    address = Schema('{"type":"record","name":"shop.Address","fields":[{"name":"street","type":"string"}]}')
+    address = Schema(
+        '{"type":"record","name":"shop.Address","fields":[{"name":"street","type":"string"}]}'
+    )
     client.register_schema("address", address)
-    text = '{"type":"record","name":"shop.Customer","fields":[{"name":"home","type":"shop.Address"}]}'
+    text = (
+        '{"type":"record","name":"shop.Customer","fields":[{"name":"home","type":"shop.Address"}]}'
+    )
     with refused(42201, "shop.Address"):
         client.register_schema("customer", Schema(text))
     reference = SchemaReference("shop.Address", "address", 1)
     with refused(42201, "there is no subject 'address', version 2"):
-        client.register_schema("customer", Schema(text, references=[SchemaReference("shop.Address", "address", 2)]))
+        client.register_schema(
+            "customer", Schema(text, references=[SchemaReference("shop.Address", "address", 2)])
+        )
     customer_id = client.register_schema("customer", Schema(text, references=[reference]))
     assert client.get_referenced_by("address", 1) == [customer_id]
     assert client.get_schema(customer_id).references == [reference]
-    for delete in (lambda: client.delete_version("address", 1), lambda: client.delete_subject("address")):
+    for delete in (
+        lambda: client.delete_version("address", 1),
+        lambda: client.delete_subject("address"),
+    ):
         with refused(42206, f"ids {customer_id}"):
             delete()
     client.delete_subject("customer")
     assert client.delete_subject("address") == [1]
     with refused(42206):
         client.delete_subject("address", permanent=True)
-    assert [text.name for text in client.references_of(client.get_schema(customer_id))] == ["shop.Address"]
+    assert [text.name for text in client.references_of(client.get_schema(customer_id))] == [
+        "shop.Address"
+    ]
     client.delete_subject("customer", permanent=True)
     assert client.delete_subject("address", permanent=True) == [1]
 
@@ -288,7 +335,9 @@ def test_a_read_only_subject_refuses_changes_until_it_is_writable_again(client):
     client.update_global_mode("READONLY")
     with refused(42205):
         client.register_schema("a", TWO)
-    assert client.register_schema("a", ONE) == 1, "the serializers of its messages register what is there"
+    assert client.register_schema("a", ONE) == 1, (
+        "the serializers of its messages register what is there"
+    )
     with refused(42204, "use READWRITE or READONLY"):
         client.update_global_mode("IMPORT")
 
@@ -330,7 +379,9 @@ def test_an_invalid_version_is_refused(client, version):
 # --- many writers and failing stores ---
 
 
-def test_registrations_that_race_get_one_id_for_one_schema_and_different_ids_for_different_ones(store):
+def test_registrations_that_race_get_one_id_for_one_schema_and_different_ids_for_different_ones(
+    store,
+):
     schemas = [record((f"f{n}", "int")) for n in range(4)]
     found: list[dict[int, int]] = []
 
@@ -346,7 +397,9 @@ def test_registrations_that_race_get_one_id_for_one_schema_and_different_ids_for
     assert len(found) == 6
     assert all(ids == found[0] for ids in found)
     assert sorted(found[0].values()) == [1, 2, 3, 4]
-    assert [SchemaRegistryClient({}, store=store).get_versions(f"s{n}") for n in range(4)] == [[1]] * 4
+    assert [SchemaRegistryClient({}, store=store).get_versions(f"s{n}") for n in range(4)] == [
+        [1]
+    ] * 4
 
 
 def test_a_registration_that_lost_the_race_is_compared_with_the_winner(store):
@@ -394,7 +447,8 @@ def test_registering_again_after_an_unknown_outcome_finds_the_id():
     answerless = FaultyStore(inner, Rule("create", ENTRY, Fault.error_after(), times=None))
     client = SchemaRegistryClient({"timeout": 5}, store=answerless, clock=clock)
     assert client.get_subjects() == []
-    answerless.add(Rule("get", ENTRY, Fault.error_before(), nth=2, times=None))  # the first one finds no entry
+    # The first one finds no entry.
+    answerless.add(Rule("get", ENTRY, Fault.error_before(), nth=2, times=None))
     with pytest.raises(OutcomeUnknown):
         client.register_schema("a", ONE)
     again = SchemaRegistryClient({}, store=inner, clock=clock)
@@ -402,14 +456,20 @@ def test_registering_again_after_an_unknown_outcome_finds_the_id():
     assert again.get_versions("a") == [1]
 
 
-@pytest.mark.parametrize(("fault", "visible"), [(Fault.crash_before(), []), (Fault.crash_after(), [1])])
+@pytest.mark.parametrize(
+    ("fault", "visible"), [(Fault.crash_before(), []), (Fault.crash_after(), [1])]
+)
 def test_a_crash_leaves_a_whole_registration_or_none(fault, visible):
     inner = MemoryStore("test")
     dying = FaultyStore(inner, Rule("create", ENTRY, fault))
     with pytest.raises(Crash):
-        SchemaRegistryClient({}, store=dying, clock=ManualClock(auto_advance=True)).register_schema("a", ONE)
+        SchemaRegistryClient({}, store=dying, clock=ManualClock(auto_advance=True)).register_schema(
+            "a", ONE
+        )
     survivor = SchemaRegistryClient({}, store=inner)
-    assert [v for subject in survivor.get_subjects() for v in survivor.get_versions(subject)] == visible
+    assert [
+        v for subject in survivor.get_subjects() for v in survivor.get_versions(subject)
+    ] == visible
     assert survivor.register_schema("a", ONE) == 1
     assert survivor.register_schema("b", TWO) == 2
 
@@ -486,7 +546,9 @@ def test_settings_of_the_store_are_those_of_the_other_clients(monkeypatch, setti
 
     monkeypatch.setattr(client_module, "open_store", open_store)
     SchemaRegistryClient({"url": "s3://bucket"}, **settings)
-    assert opened == [("s3://bucket", {"allow_http": "true", "access_key_id": "id", "secret_access_key": "text"})]
+    assert opened == [
+        ("s3://bucket", {"allow_http": "true", "access_key_id": "id", "secret_access_key": "text"})
+    ]
 
 
 def test_the_root_can_be_a_path(tmp_path):
@@ -511,13 +573,20 @@ def test_settings_of_a_subject_that_would_not_be_applied_are_refused(client, con
 
 
 def test_a_set_of_no_rules_is_no_set_of_rules(client):
-    given = Schema.from_dict({"schema": '"string"', "ruleSet": {"migrationRules": [], "domainRules": []}})
+    given = Schema.from_dict(
+        {"schema": '"string"', "ruleSet": {"migrationRules": [], "domainRules": []}}
+    )
     assert client.register_schema("a", given) == client.register_schema("b", Schema('"string"'))
     assert client.get_latest_version("a").schema == Schema('"string"')
 
 
 def test_settings_for_a_server_have_no_effect(memory_root):
-    conf = {"url": memory_root, "basic.auth.user.info": "me:secret", "cache.capacity": 10, "timeout": 5}
+    conf = {
+        "url": memory_root,
+        "basic.auth.user.info": "me:secret",
+        "cache.capacity": 10,
+        "timeout": 5,
+    }
     with SchemaRegistryClient(conf) as client:
         assert client.register_schema("a", ONE) == 1
         assert client.config()["url"] == memory_root
@@ -533,7 +602,9 @@ def test_an_error_of_the_registry_is_a_kafka_exception_with_the_text_of_confluen
 
 
 @pytest.mark.parametrize("kind", [SchemaRegistryClient, AsyncSchemaRegistryClient])
-@pytest.mark.parametrize("method", ["create_association", "get_associations_by_resource_name", "delete_associations"])
+@pytest.mark.parametrize(
+    "method", ["create_association", "get_associations_by_resource_name", "delete_associations"]
+)
 def test_associations_are_refused_with_the_reason(
     kind: type[SchemaRegistryClient | AsyncSchemaRegistryClient], method: str, store: Store
 ) -> None:

@@ -53,39 +53,65 @@ def rows_at_fault(column: pa.Array) -> list[int]:
 
 @given(st.lists(st.none() | TEXTS, max_size=9), st.integers(0, 3))
 def test_text_is_utf_8(contents, skipped):
-    expected = [row for row, content in enumerate(contents[skipped:]) if content is not None and not is_text(content)]
+    expected = [
+        row
+        for row, content in enumerate(contents[skipped:])
+        if content is not None and not is_text(content)
+    ]
     assert rows_at_fault(text_of(*contents).slice(skipped)) == expected
 
 
 @given(st.lists(st.none() | TIMES, max_size=9))
 def test_times_are_within_pythons_calendar(times):
     column = pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC"))
-    assert rows_at_fault(column) == [row for row, time in enumerate(times) if time is not None and not is_time(time)]
+    assert rows_at_fault(column) == [
+        row for row, time in enumerate(times) if time is not None and not is_time(time)
+    ]
 
 
 @given(st.lists(st.none() | DAYS, max_size=9))
 def test_days_are_within_pythons_calendar(days):
     column = pa.array(days, pa.int32()).cast(pa.date32())
-    assert rows_at_fault(column) == [row for row, day in enumerate(days) if day is not None and not is_day(day)]
+    assert rows_at_fault(column) == [
+        row for row, day in enumerate(days) if day is not None and not is_day(day)
+    ]
 
 
-@given(st.lists(st.none() | st.lists(st.sampled_from("abc"), max_size=4), max_size=9), st.integers(0, 3))
+@given(
+    st.lists(st.none() | st.lists(st.sampled_from("abc"), max_size=4), max_size=9),
+    st.integers(0, 3),
+)
 def test_maps_have_each_key_once(keys, skipped):
     maps = [None if each is None else [(key, 1) for key in each] for each in keys]
     column = pa.array(maps, pa.map_(pa.string(), pa.int8())).slice(skipped)
-    expected = [row for row, each in enumerate(keys[skipped:]) if each is not None and len(set(each)) < len(each)]
+    expected = [
+        row
+        for row, each in enumerate(keys[skipped:])
+        if each is not None and len(set(each)) < len(each)
+    ]
     assert rows_at_fault(column) == expected
 
 
 @given(
-    st.lists(st.none() | st.lists(st.none() | st.fixed_dictionaries({"t": st.none() | TIMES}), max_size=3), max_size=5)
+    st.lists(
+        st.none()
+        | st.lists(st.none() | st.fixed_dictionaries({"t": st.none() | TIMES}), max_size=3),
+        max_size=5,
+    )
 )
 def test_a_fault_inside_is_that_of_its_row(rows):
     given_type = pa.list_(pa.struct([("t", pa.int64())]))
-    column = pa.array(rows, given_type).cast(pa.list_(pa.struct([("t", pa.timestamp("us", "UTC"))])))
-    times = [[each["t"] for each in row or () if each is not None and each["t"] is not None] for row in rows]
+    column = pa.array(rows, given_type).cast(
+        pa.list_(pa.struct([("t", pa.timestamp("us", "UTC"))]))
+    )
+    times = [
+        [each["t"] for each in row or () if each is not None and each["t"] is not None]
+        for row in rows
+    ]
     found = list(faults(column, "c"))
-    assert [fault.row for fault in found] == [row for row, inner in enumerate(times) if not all(map(is_time, inner))]
+    assert [fault.row for fault in found] == [
+        row for row, inner in enumerate(times) if not all(map(is_time, inner))
+    ]
     assert {fault.path for fault in found} <= {"c.element.t"}
 
 
@@ -98,5 +124,7 @@ def test_a_fault_inside_is_that_of_its_row(rows):
         ([[{"f": 1.0, "s": "x"}]], [[{"f": 1.0, "s": "y"}]], False),
     ],
 )
-def test_stored_arrays_are_equal_where_their_values_print_the_same(left: Any, right: Any, are_equal: bool):
+def test_stored_arrays_are_equal_where_their_values_print_the_same(
+    left: Any, right: Any, are_equal: bool
+):
     assert as_stored(pa.array(left)).equals(as_stored(pa.array(right))) is are_equal

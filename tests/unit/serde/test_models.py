@@ -1,4 +1,6 @@
-"""Instances of models: what is accepted is what the model reads back, whatever the rules of the model."""
+"""Instances of models: what is accepted is what the model reads back, whatever the rules of the
+model.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def test_a_field_of_a_subclass_is_refused_where_it_stands(
     annotation: Any, wrap: Callable[[Part], Any], place: str
 ) -> None:
     model = model_of(annotation)
-    with pytest.raises(InvalidValue, match="Screw has the field 'length', which Part does not have") as caught:
+    with pytest.raises(
+        InvalidValue, match="Screw has the field 'length', which Part does not have"
+    ) as caught:
         schema_of(model).accept(model(a=wrap(SCREW)))
     assert caught.value.field == place
     with pytest.raises(InvalidValue, match="length"):
@@ -100,7 +104,9 @@ def test_a_field_of_a_subclass_is_refused_where_it_stands(
     with pytest.raises(InvalidValue, match="'more'"):
         schema_of(model).accept(model(a=wrap(Loose.model_validate({"name": "x", "more": 1}))))
     for part in (Part(name="x"), Nail(name="x"), Loose(name="x")):
-        assert read_back(model, model(a=wrap(part))).model_dump() == model(a=wrap(part)).model_dump()
+        assert (
+            read_back(model, model(a=wrap(part))).model_dump() == model(a=wrap(part)).model_dump()
+        )
 
 
 def test_a_model_that_only_looks_alike_is_refused() -> None:
@@ -139,7 +145,9 @@ class Colour(enum.Enum):
     ],
     ids=str,
 )
-def test_an_instance_changed_against_the_rules_is_refused(annotation: Any, good: object, bad: object) -> None:
+def test_an_instance_changed_against_the_rules_is_refused(
+    annotation: Any, good: object, bad: object
+) -> None:
     model = model_of(annotation)
     instance = model(a=good)
     assert read_back(model, instance) == instance
@@ -189,11 +197,15 @@ class Counted(BaseModel):
 
 
 @pytest.mark.parametrize(
-    "annotation", [Shouted, list[Shouted], dict[str, Shouted | None]], ids=["field", "list", "dict of optional"]
+    "annotation",
+    [Shouted, list[Shouted], dict[str, Shouted | None]],
+    ids=["field", "list", "dict of optional"],
 )
 def test_a_validator_that_changes_its_own_result_is_refused_by_field(annotation: Any) -> None:
     model = model_of(annotation)
-    value = {"k": "hi"} if "dict" in str(annotation) else ["hi"] if "list" in str(annotation) else "hi"
+    value = (
+        {"k": "hi"} if "dict" in str(annotation) else ["hi"] if "list" in str(annotation) else "hi"
+    )
     for accepted in (model(a=value), {"a": value}):
         with pytest.raises(InvalidValue, match="would be read back as another value") as caught:
             schema_of(model).accept(accepted)
@@ -215,9 +227,13 @@ def test_a_validator_that_leaves_its_own_result_holds() -> None:
 # --- what a field may be ---
 
 
-@pytest.mark.parametrize("how", [{"exclude": True}, {"exclude_if": lambda value: not value}], ids=["always", "if"])
+@pytest.mark.parametrize(
+    "how", [{"exclude": True}, {"exclude_if": lambda value: not value}], ids=["always", "if"]
+)
 def test_an_excluded_field_is_refused_with_a_remedy(how: dict[str, Any]) -> None:
-    with_secret: Any = pydantic.create_model("Inner", user=(str, ...), secret=(Annotated[str, Field(**how)], ""))
+    with_secret: Any = pydantic.create_model(
+        "Inner", user=(str, ...), secret=(Annotated[str, Field(**how)], "")
+    )
     for model, path in ((with_secret, "secret"), (model_of(list[with_secret]), r"a\[\]\.secret")):
         with pytest.raises(InvalidConfig, match=rf"column '{path}'.*private attribute"):
             schema_of(model)
@@ -272,7 +288,9 @@ class Spelled(BaseModel):
     one: int = Field(alias="uno")
     two: int = Field(validation_alias="due")
     three: int = Field(serialization_alias="tre")
-    four: int = Field(validation_alias=pydantic.AliasChoices("quattro", pydantic.AliasPath("numbers", 3)))
+    four: int = Field(
+        validation_alias=pydantic.AliasChoices("quattro", pydantic.AliasPath("numbers", 3))
+    )
     shown: str
     _seen: int = pydantic.PrivateAttr(default=0)
 
@@ -305,7 +323,9 @@ class EnumValues(BaseModel):
 
 
 def test_aliases_serializers_and_computed_fields_have_no_effect_on_columns() -> None:
-    spelled = Spelled.model_validate({"uno": 1, "due": 2, "three": 3, "quattro": 4, "shown": "plain"})
+    spelled = Spelled.model_validate(
+        {"uno": 1, "due": 2, "three": 3, "quattro": 4, "shown": "plain"}
+    )
     spelled._seen = 5  # private attributes are no part of the value
     read = read_back(Spelled, spelled)
     assert [read.one, read.two, read.three, read.four, read.shown, read.total, read._seen] == [
@@ -330,14 +350,21 @@ def test_instances_of_generic_models_hold() -> None:
 
 
 def test_the_default_of_an_enum_is_read_as_its_value_where_the_model_holds_values() -> None:
-    assert read_back(EnumValues, EnumValues(given=Colour.RED)).model_dump() == {"given": "red", "default": "red"}
+    assert read_back(EnumValues, EnumValues(given=Colour.RED)).model_dump() == {
+        "given": "red",
+        "default": "red",
+    }
 
 
-@pytest.mark.parametrize("hour", [dt.datetime(2026, 3, 29, 2, 30), dt.datetime(2026, 10, 25, 2, 30)], ids=str)
+@pytest.mark.parametrize(
+    "hour", [dt.datetime(2026, 3, 29, 2, 30), dt.datetime(2026, 10, 25, 2, 30)], ids=str
+)
 @pytest.mark.parametrize("fold", [0, 1])
 def test_a_time_in_an_hour_that_a_zone_skips_or_repeats_holds(hour: dt.datetime, fold: int) -> None:
     at = hour.replace(tzinfo=ZoneInfo("Europe/Vienna"), fold=fold)
-    model = model_of(AwareDatetime, all=(list[AwareDatetime], [at]), some=(set[AwareDatetime], {at}))
+    model = model_of(
+        AwareDatetime, all=(list[AwareDatetime], [at]), some=(set[AwareDatetime], {at})
+    )
     read = read_back(model, model(a=at))
     expected = at.astimezone(dt.UTC)
     assert [read.a, *read.all, *read.some] == [expected] * 3
@@ -374,7 +401,9 @@ def changed(model: Any) -> Any:
 
 @pytest.mark.parametrize(("model", "field"), [(Coded, "b"), (CodedAsAWhole, None)])
 @pytest.mark.parametrize("as_dict", [True, False])
-def test_any_exception_of_a_validator_refuses_the_value_by_field(model: Any, field: str | None, as_dict: bool) -> None:
+def test_any_exception_of_a_validator_refuses_the_value_by_field(
+    model: Any, field: str | None, as_dict: bool
+) -> None:
     value = {"b": "private"} if as_dict else changed(model)
     with pytest.raises(InvalidValue, match="A validator raised KeyError") as caught:
         schema_of(model).accept(value)
@@ -385,7 +414,9 @@ def test_any_exception_of_a_validator_refuses_the_value_by_field(model: Any, fie
 
 @pytest.mark.parametrize(("model", "field"), [(Coded, "field 'b'"), (CodedAsAWhole, "the row")])
 def test_any_exception_of_a_validator_is_an_unreadable_value(model: Any, field: str) -> None:
-    with pytest.raises(KafkaException, match=f"does not take {field}: A validator raised KeyError") as caught:
+    with pytest.raises(
+        KafkaException, match=f"does not take {field}: A validator raised KeyError"
+    ) as caught:
         schema_of(model).restore({"a": 1, "b": "private"})
     assert caught.value.error.code() == KafkaError._VALUE_DESERIALIZATION
     assert "private" not in str(caught.value)
@@ -453,7 +484,9 @@ def _optional(inner: Drawn) -> Drawn:
 
 
 def _as_model(inner: list[Drawn], *, with_subclass: bool) -> Drawn:
-    """A model with these fields. With a subclass, some of the instances are of one that has a field more."""
+    """A model with these fields. With a subclass, some of the instances are of one that has a field
+    more.
+    """
     fields: dict[str, Any] = {f"f{i}": (annotation, ...) for i, (annotation, _) in enumerate(inner)}
     model = pydantic.create_model("Inner", **fields)
     sub = pydantic.create_model("Sub", __base__=model, more=(int, 1))
@@ -470,7 +503,9 @@ def drawn(scalars: list[Drawn], *, with_subclass: bool) -> st.SearchStrategy[Dra
             inner.map(_listed),
             inner.map(_keyed),
             inner.map(_optional),
-            st.lists(inner, min_size=1, max_size=3).map(lambda each: _as_model(each, with_subclass=with_subclass)),
+            st.lists(inner, min_size=1, max_size=3).map(
+                lambda each: _as_model(each, with_subclass=with_subclass)
+            ),
         ),
         max_leaves=5,
     )
@@ -483,7 +518,9 @@ def instance_of(kinds: list[Drawn], data: st.DataObject) -> Any:
 
 
 def everything(instance: BaseModel) -> object:
-    """All fields of an instance, also those that the class of an inner one adds. Written by pydantic."""
+    """All fields of an instance, also those that the class of an inner one adds. Written by
+    pydantic.
+    """
     return instance.model_dump(serialize_as_any=True, warnings=False)
 
 
@@ -520,7 +557,9 @@ def test_any_instance_is_read_back_equal_or_refused_by_field(
     way: Way, kinds: list[Drawn], other: object, data: st.DataObject
 ) -> None:
     instance = instance_of(kinds, data)
-    target = data.draw(st.sampled_from(sorted(_models_in(instance), key=lambda found: type(found).__name__)))
+    target = data.draw(
+        st.sampled_from(sorted(_models_in(instance), key=lambda found: type(found).__name__))
+    )
     if data.draw(st.booleans()):
         setattr(target, data.draw(st.sampled_from(sorted(type(target).model_fields))), other)
     try:

@@ -1,4 +1,6 @@
-"""Serializers write the bytes that confluent-kafka's write, and refuse by name what does not conform."""
+"""Serializers write the bytes that confluent-kafka's write, and refuse by name what does not
+conform.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_a_double_has_the_bytes_of_confluent_kafka(number):
     assert serde.DoubleDeserializer()(data) == number
 
 
-@pytest.mark.parametrize("name", [name for name in serde.__all__ if re.fullmatch(r"\w+(S|Des)erializer", name)])
+@pytest.mark.parametrize(
+    "name", [name for name in serde.__all__ if re.fullmatch(r"\w+(S|Des)erializer", name)]
+)
 def test_none_is_a_tombstone_for_every_serializer(name):
     arguments = [Customer] if name.startswith("Model") else []
     assert getattr(serde, name)(*arguments)(None, IN_VALUE) is None
@@ -67,7 +71,9 @@ def test_none_is_a_tombstone_for_every_serializer(name):
         (serde.IntegerSerializer(), 2**31, "2147483648"),
         (serde.IntegerSerializer(), "1", "required argument is not an integer"),
         (serde.DoubleSerializer(), "1.5", "required argument is not a float"),
-        pytest.param(serde.DoubleSerializer(), 10**400, "required argument is not a float", id="huge"),
+        pytest.param(
+            serde.DoubleSerializer(), 10**400, "required argument is not a float", id="huge"
+        ),
         (serde.StringSerializer(), b"x", "expected str, not bytes"),
         (serde.StringSerializer("ascii"), "ü", "ascii"),
         (serde.StringDeserializer(), b"\xff", "utf-8"),
@@ -77,7 +83,11 @@ def test_none_is_a_tombstone_for_every_serializer(name):
         (serde.PlainJSONSerializer(), {"x": object()}, "not JSON serializable"),
         (serde.PlainJSONDeserializer(), b"{", "not JSON"),
         (serde.PlainJSONDeserializer(), b"[" * 100_000, "not JSON"),
-        (serde.ModelSerializer(Customer), Address(street="a", number=1), "expected Customer or dict, not Address"),
+        (
+            serde.ModelSerializer(Customer),
+            Address(street="a", number=1),
+            "expected Customer or dict, not Address",
+        ),
         (serde.ArrowSerializer(), [1], "expected pyarrow.Table or RecordBatch, not list"),
         (serde.ArrowDeserializer(), b"no stream", "not an Arrow IPC stream"),
     ],
@@ -99,10 +109,17 @@ def test_a_model_is_read_back_and_a_wrong_field_is_named():
     data = serde.ModelSerializer(Customer)(customer)
     assert data == b'{"name":"Ada","address":{"street":"Main St","number":3}}'
     assert serde.ModelDeserializer(Customer)(data) == customer
-    assert serde.ModelSerializer(Customer)({"name": "Ada", "address": None}) == b'{"name":"Ada","address":null}'
+    assert (
+        serde.ModelSerializer(Customer)({"name": "Ada", "address": None})
+        == b'{"name":"Ada","address":null}'
+    )
     for wrong in (
-        lambda: serde.ModelSerializer(Customer)({"name": "Ada", "address": {"street": "x", "number": "y"}}),
-        lambda: serde.ModelDeserializer(Customer)(b'{"name":"Ada","address":{"street":"x","number":"y"}}'),
+        lambda: serde.ModelSerializer(Customer)(
+            {"name": "Ada", "address": {"street": "x", "number": "y"}}
+        ),
+        lambda: serde.ModelDeserializer(Customer)(
+            b'{"name":"Ada","address":{"street":"x","number":"y"}}'
+        ),
     ):
         with pytest.raises(SerializationError, match=r"^field 'address\.number': ") as refused:
             wrong()
@@ -200,14 +217,24 @@ SCREW = Screw(street="x", number=1, length=20)
         (Address, SCREW, "length", "Screw has the field 'length'"),
         (Hidden, Hidden(id=2, secret="x"), "secret", "exclude keeps it out"),
         (Hidden, {"secret": "x"}, "secret", "exclude keeps it out"),
-        (HiddenInside, {"by_name": {"k": {"secret": "x"}}}, "by_name.k.secret", "exclude keeps it out"),
+        (
+            HiddenInside,
+            {"by_name": {"k": {"secret": "x"}}},
+            "by_name.k.secret",
+            "exclude keeps it out",
+        ),
         (RequiredHidden, {"secret": "x"}, "secret", "exclude keeps it out"),
         (Appending, Appending(label="x"), "label", "would be read back as another value"),
         (Appending, {"label": "x"}, "label", "would be read back as another value"),
         (Spelled, Spelled(count=2), "count", "valid integer"),
         (Whole, Whole(count=2), "count", "Field required"),
         (Doubled, Doubled(count=2), "double", "Extra inputs are not permitted"),
-        (Password, Password(word=pydantic.SecretStr("hunter2")), "word", "would be read back as another value"),
+        (
+            Password,
+            Password(word=pydantic.SecretStr("hunter2")),
+            "word",
+            "would be read back as another value",
+        ),
         (Address, Address.model_construct(street="x"), "number", "Field required"),
         (Hidden, Hidden.model_construct(id="5"), "id", "would be read back as another value"),
     ],
@@ -230,7 +257,10 @@ def test_a_value_without_end_is_refused():
     box, anything = Box(parts=[]), AnyList(items=[])
     box.parts.append(box)  # type: ignore[arg-type]  # the point of the test
     anything.items.append(anything.items)
-    for value, reason in ((box, "field 'parts.0.street': Field required"), (anything, "Circular reference")):
+    for value, reason in (
+        (box, "field 'parts.0.street': Field required"),
+        (anything, "Circular reference"),
+    ):
         with pytest.raises(SerializationError, match=reason):
             serde.ModelSerializer(type(value))(value)
 
@@ -242,7 +272,10 @@ def test_a_model_with_a_root_is_read_back_alone_and_inside_another():
     class Tagged(pydantic.BaseModel):
         tags: Tags
 
-    for instance, data in ((Tags(["a", "b"]), b'["a","b"]'), (Tagged(tags=Tags(["a"])), b'{"tags":["a"]}')):
+    for instance, data in (
+        (Tags(["a", "b"]), b'["a","b"]'),
+        (Tagged(tags=Tags(["a"])), b'{"tags":["a"]}'),
+    ):
         assert serde.ModelSerializer(type(instance))(instance) == data
         assert serde.ModelDeserializer(type(instance))(data) == instance
 
@@ -253,7 +286,10 @@ def test_arrow_tables_are_read_back_and_a_column_of_another_type_is_named():
     assert serde.ArrowDeserializer(table.schema)(data) == table
     assert serde.ArrowDeserializer()(serde.ArrowSerializer()(table.to_batches()[0])) == table
     other = table.set_column(1, "y", pa.array([1, 2, 3]))
-    for refusing in (serde.ArrowSerializer(table.schema), lambda t: serde.ArrowDeserializer(t.schema)(data)):
+    for refusing in (
+        serde.ArrowSerializer(table.schema),
+        lambda t: serde.ArrowDeserializer(t.schema)(data),
+    ):
         with pytest.raises(SerializationError, match="field 'y'"):
             refusing(other)
     with pytest.raises(SerializationError, match="field 'z'"):
@@ -273,13 +309,22 @@ def test_a_serializer_may_append_headers_without_changing_those_of_the_applicati
         ("signed-value", b"1"),
     ]
     assert mine == [("h", b"x")]
-    assert serializers.serialize("t", b"k", b"v", None).headers == [("signed-key", b"1"), ("signed-value", b"1")]
-    assert MessageSerializers(value=serde.StringSerializer()).serialize("t", b"k", "v", None) == (b"k", b"v", None)
+    assert serializers.serialize("t", b"k", b"v", None).headers == [
+        ("signed-key", b"1"),
+        ("signed-value", b"1"),
+    ]
+    assert MessageSerializers(value=serde.StringSerializer()).serialize("t", b"k", "v", None) == (
+        b"k",
+        b"v",
+        None,
+    )
 
 
 def test_serializers_of_a_topic_come_before_those_of_the_client():
     text, number = serde.StringSerializer(), serde.IntegerSerializer()
-    assert MessageSerializers(value=text).over(MessageSerializers(number, number)) == MessageSerializers(number, text)
+    assert MessageSerializers(value=text).over(
+        MessageSerializers(number, number)
+    ) == MessageSerializers(number, text)
     assert not MessageDeserializers()
     assert MessageDeserializers(key=serde.StringDeserializer())
 
@@ -292,9 +337,16 @@ def test_errors_can_be_pickled_and_have_the_bases_of_confluent_kafka():
     assert (error.field, error.code, error.name) == ("a.b", -161, "_VALUE_SERIALIZATION")
     assert "field 'a.b': too short" in str(error)
     copy = pickle.loads(pickle.dumps(error))
-    assert (type(copy), copy.field, str(copy), str(copy.exception)) == (type(error), "a.b", str(error), str(cause))
+    assert (type(copy), copy.field, str(copy), str(copy.exception)) == (
+        type(error),
+        "a.b",
+        str(error),
+        str(cause),
+    )
     assert {cls.__name__ for cls in serde.KeyDeserializationError.__mro__} >= {
-        cls.__name__ for cls in confluent_error("KeyDeserializationError").__mro__ if not cls.__name__.startswith("_")
+        cls.__name__
+        for cls in confluent_error("KeyDeserializationError").__mro__
+        if not cls.__name__.startswith("_")
     }
 
 
@@ -306,7 +358,10 @@ def confluent_error(name: str) -> type:
 
 
 def test_text_and_numbers_load_no_other_library():
-    program = "import deltaq.serde, sys; assert not {'pyarrow', 'pydantic', 'fastavro'} & set(sys.modules)"
+    program = (
+        "import deltaq.serde, sys; assert not {'pyarrow', 'pydantic', 'fastavro'} & "
+        "set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -330,7 +385,9 @@ class SpelledMeasurement(Measurement):
     ],
 )
 def test_a_number_of_a_model_that_would_become_null_is_refused(number, field, wrap):
-    with pytest.raises(serde.SerializationError, match=rf"field '{field}': NaN and infinities would become null"):
+    with pytest.raises(
+        serde.SerializationError, match=rf"field '{field}': NaN and infinities would become null"
+    ):
         serde.ModelSerializer(Measurement)(wrap(number))
     spelled = SpelledMeasurement(**wrap(number))
     data = serde.ModelSerializer(SpelledMeasurement)(spelled)

@@ -69,14 +69,22 @@ class Order(BaseModel):
 
 
 def order(**changes: Any) -> Order:
-    values: dict[str, Any] = {"id": 7, "customer": "Ann", "total": Decimal("9.90"), "at": NOON, "day": NOON.date()}
+    values: dict[str, Any] = {
+        "id": 7,
+        "customer": "Ann",
+        "total": Decimal("9.90"),
+        "at": NOON,
+        "day": NOON.date(),
+    }
     return Order(**(values | changes))
 
 
 ORDERS = schema_of(Order)
 
 
-def through_arrow(schema: TopicSchema, *rows: dict[str, object] | None) -> list[dict[str, object] | None]:
+def through_arrow(
+    schema: TopicSchema, *rows: dict[str, object] | None
+) -> list[dict[str, object] | None]:
     batch = schema.to_arrow(rows)
     batch.validate(full=True)
     assert batch.schema.equals(schema.arrow, check_metadata=True)
@@ -176,7 +184,9 @@ def model_of(annotation: Any) -> type[BaseModel]:
     ],
     ids=lambda value: str(value)[-50:],
 )
-def test_an_annotation_without_a_column_type_is_refused_with_a_remedy(annotation: Any, remedy: str) -> None:
+def test_an_annotation_without_a_column_type_is_refused_with_a_remedy(
+    annotation: Any, remedy: str
+) -> None:
     with pytest.raises(InvalidConfig, match=remedy) as caught:
         schema_of(model_of(annotation))
     assert caught.value.key is not None
@@ -215,8 +225,13 @@ def test_a_model_without_columns_is_refused(model: type[BaseModel]) -> None:
     ],
     ids=str,
 )
-def test_an_arrow_type_unknown_to_delta_is_refused_with_a_remedy(kind: pa.DataType, remedy: str) -> None:
-    for schema in (pa.schema([("a", kind)]), pa.schema([("a", pa.struct([("b", pa.list_(kind))]))])):
+def test_an_arrow_type_unknown_to_delta_is_refused_with_a_remedy(
+    kind: pa.DataType, remedy: str
+) -> None:
+    for schema in (
+        pa.schema([("a", kind)]),
+        pa.schema([("a", pa.struct([("b", pa.list_(kind))]))]),
+    ):
         with pytest.raises(InvalidConfig, match=remedy) as caught:
             schema_of(schema)
         assert caught.value.key is not None
@@ -234,7 +249,9 @@ def test_an_arrow_type_unknown_to_delta_is_refused_with_a_remedy(kind: pa.DataTy
     ],
     ids=str,
 )
-def test_equivalent_arrow_types_become_the_plain_ones(given_type: pa.DataType, stored: pa.DataType) -> None:
+def test_equivalent_arrow_types_become_the_plain_ones(
+    given_type: pa.DataType, stored: pa.DataType
+) -> None:
     assert schema_of(pa.schema([("a", given_type)])).arrow.field("a").type == stored
 
 
@@ -322,7 +339,11 @@ def test_an_instance_becomes_a_row_of_plain_values() -> None:
 
 
 def test_an_instance_comes_back_equal() -> None:
-    original = order(lines=[Line(sku=Sku("x"), count=3, colour=Colour.BLUE)], tags={"a": 1, "b": None}, raw=b"\x00\xff")
+    original = order(
+        lines=[Line(sku=Sku("x"), count=3, colour=Colour.BLUE)],
+        tags={"a": 1, "b": None},
+        raw=b"\x00\xff",
+    )
     (row,) = through_arrow(ORDERS, ORDERS.accept(original))
     assert row is not None
     assert ORDERS.restore(row) == original
@@ -332,9 +353,9 @@ def test_a_dict_is_validated_by_the_model_and_takes_its_defaults() -> None:
     plain = {"id": 7, "customer": "Ann", "total": Decimal("9.9"), "at": NOON, "day": NOON.date()}
     assert ORDERS.accept(plain) == ORDERS.accept(order())
     assert ORDERS.accept(plain | {"colour": "blue", "level": 2})["colour"] == "blue"
-    assert ORDERS.accept(plain | {"lines": [{"sku": "x", "count": 1, "colour": "red"}]}) == ORDERS.accept(
-        order(lines=[Line(sku=Sku("x"), count=1, colour=Colour.RED)])
-    )
+    assert ORDERS.accept(
+        plain | {"lines": [{"sku": "x", "count": 1, "colour": "red"}]}
+    ) == ORDERS.accept(order(lines=[Line(sku=Sku("x"), count=1, colour=Colour.RED)]))
 
 
 class Visit(BaseModel):
@@ -365,7 +386,11 @@ def test_types_unknown_to_delta_are_stored_as_text_and_lists_and_come_back_equal
         "page": "https://example.org/a?b=%C3%BC",
         "at": "07:05:00.000000+00:00",
         "colours": ["blue", "red"],
-        "friends": [None, "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"],
+        "friends": [
+            None,
+            "00000000-0000-0000-0000-000000000001",
+            "00000000-0000-0000-0000-000000000002",
+        ],
         "links": {"home": "ftp://example.org/"},
     }
     (read,) = through_arrow(schema, row)
@@ -415,7 +440,9 @@ def test_a_row_that_was_read_can_be_produced_again() -> None:
     ],
     ids=str,
 )
-def test_a_dict_that_does_not_fit_is_refused_by_field(change: dict[str, object], field: str) -> None:
+def test_a_dict_that_does_not_fit_is_refused_by_field(
+    change: dict[str, object], field: str
+) -> None:
     plain = {"id": 7, "customer": "Ann", "total": Decimal("9.9"), "at": NOON, "day": NOON.date()}
     with pytest.raises(InvalidValue) as caught:
         ORDERS.accept(plain | change)
@@ -426,7 +453,9 @@ def test_a_dict_that_does_not_fit_is_refused_by_field(change: dict[str, object],
 @pytest.mark.fault("K5")
 def test_a_missing_field_is_refused_and_no_value_is_shown() -> None:
     with pytest.raises(InvalidValue, match="customer") as caught:
-        ORDERS.accept({"id": 7, "total": Decimal("9.9"), "at": NOON, "day": NOON.date(), "raw": b"PLANTED"})
+        ORDERS.accept(
+            {"id": 7, "total": Decimal("9.9"), "at": NOON, "day": NOON.date(), "raw": b"PLANTED"}
+        )
     assert "PLANTED" not in str(caught.value)
     with pytest.raises(InvalidValue) as caught:
         ORDERS.accept({"id": "PLANTED"})
@@ -494,7 +523,9 @@ PLAIN = pa.schema(
         pa.field("f64", pa.float64()),
         pa.field("must", pa.int32(), nullable=False),
         pa.field("at", TIMESTAMP),
-        pa.field("s", pa.struct([pa.field("x", pa.int8(), nullable=False), pa.field("y", pa.int8())])),
+        pa.field(
+            "s", pa.struct([pa.field("x", pa.int8(), nullable=False), pa.field("y", pa.int8())])
+        ),
     ]
 )
 
@@ -503,7 +534,14 @@ def test_arrow_columns_alone_are_a_schema_too() -> None:
     schema = schema_of(PLAIN)
     assert schema.model is None
     row = schema.accept({"must": 1, "f64": 3, "s": {"x": 1}})
-    assert row == {"i8": None, "f32": None, "f64": 3.0, "must": 1, "at": None, "s": {"x": 1, "y": None}}
+    assert row == {
+        "i8": None,
+        "f32": None,
+        "f64": 3.0,
+        "must": 1,
+        "at": None,
+        "s": {"x": 1, "y": None},
+    }
     assert through_arrow(schema, row) == [row]
     assert schema.restore(row) == row
 
@@ -543,7 +581,9 @@ def test_infinity_and_nan_are_floats() -> None:
 
 
 @pytest.mark.parametrize("value", [{}, {"a": None}], ids=str)
-def test_a_row_of_nulls_is_refused_because_it_would_read_as_a_tombstone(value: dict[str, object]) -> None:
+def test_a_row_of_nulls_is_refused_because_it_would_read_as_a_tombstone(
+    value: dict[str, object],
+) -> None:
     with pytest.raises(InvalidValue, match="deletion"):
         schema_of(pa.schema([("a", pa.int8())])).accept(value)
 
@@ -638,18 +678,24 @@ def _list(inner: Typed) -> Typed:
 
 
 def _map(inner: Typed) -> Typed:
-    return pa.map_(pa.string(), inner[0]), st.dictionaries(st.text(max_size=3), st.none() | inner[1], max_size=3)
+    return pa.map_(pa.string(), inner[0]), st.dictionaries(
+        st.text(max_size=3), st.none() | inner[1], max_size=3
+    )
 
 
 def _struct(inner: list[Typed]) -> Typed:
     fields = [pa.field(f"f{i}", kind, nullable=i % 2 == 0) for i, (kind, _) in enumerate(inner)]
-    values = {f"f{i}": (st.none() | value) if i % 2 == 0 else value for i, (_, value) in enumerate(inner)}
+    values = {
+        f"f{i}": (st.none() | value) if i % 2 == 0 else value for i, (_, value) in enumerate(inner)
+    }
     return pa.struct(fields), st.fixed_dictionaries(values)
 
 
 TYPES: st.SearchStrategy[Typed] = st.recursive(
     st.sampled_from(SCALARS),
-    lambda inner: st.one_of(inner.map(_list), inner.map(_map), st.lists(inner, min_size=1, max_size=3).map(_struct)),
+    lambda inner: st.one_of(
+        inner.map(_list), inner.map(_map), st.lists(inner, min_size=1, max_size=3).map(_struct)
+    ),
     max_leaves=6,
 )
 
@@ -662,11 +708,14 @@ def test_any_accepted_value_comes_back_equal(types: list[Typed], data: st.DataOb
     fields += [pa.field(f"c{i}", kind) for i, (kind, _) in enumerate(types)]
     schema = schema_of(pa.schema(fields))
     values = st.fixed_dictionaries(
-        {"there": st.booleans()}, optional={f"c{i}": st.none() | value for i, (_, value) in enumerate(types)}
+        {"there": st.booleans()},
+        optional={f"c{i}": st.none() | value for i, (_, value) in enumerate(types)},
     )
     rows = data.draw(st.lists(st.none() | values, max_size=4))
     accepted = [None if row is None else schema.accept(row) for row in rows]
-    assert accepted == [None if row is None else dict.fromkeys(schema.arrow.names) | row for row in rows]
+    assert accepted == [
+        None if row is None else dict.fromkeys(schema.arrow.names) | row for row in rows
+    ]
     assert through_arrow(schema, *accepted) == accepted
 
 
@@ -692,8 +741,17 @@ def test_a_value_of_another_type_is_refused_unless_it_is_equal_there(
 @pytest.mark.fault("X3")
 @given(
     st.recursive(
-        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4), st.binary(max_size=4)),
-        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)),
+        st.one_of(
+            st.none(),
+            st.booleans(),
+            st.integers(),
+            st.floats(),
+            st.text(max_size=4),
+            st.binary(max_size=4),
+        ),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)
+        ),
     )
 )
 def test_any_value_becomes_a_row_or_a_named_refusal(value: object) -> None:

@@ -31,7 +31,12 @@ from deltaq.topics.log import TopicLog
 from tests.doubles.unsound import FAR_TIME, append_unsound, headers_named, text_of
 
 SCHEMA = pa.schema(
-    [("id", pa.int64()), ("s", pa.string()), ("t", pa.timestamp("us", "UTC")), ("l", pa.list_(pa.string()))]
+    [
+        ("id", pa.int64()),
+        ("s", pa.string()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("l", pa.list_(pa.string())),
+    ]
 )
 NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 FOR_EVER = {"retention.ms": -1}
@@ -40,10 +45,17 @@ GOOD = {"s": "ä", "t": NOON, "l": ["x"]}
 
 def unsound_rows() -> pa.Table:
     """Five rows, of which the odd ones have a value that no producer accepts."""
-    lists = pa.ListArray.from_arrays(pa.array(range(6), pa.int32()), text_of(b"x", b"x", b"x", b"\xff", b"x"))
+    lists = pa.ListArray.from_arrays(
+        pa.array(range(6), pa.int32()), text_of(b"x", b"x", b"x", b"\xff", b"x")
+    )
     times = pa.array([NOON, NOON, NOON, NOON, NOON], pa.timestamp("us", "UTC"))
     return pa.table(
-        {"id": pa.array(range(5)), "s": text_of("ä".encode(), b"\xfc", *["ä".encode()] * 3), "t": times, "l": lists}
+        {
+            "id": pa.array(range(5)),
+            "s": text_of("ä".encode(), b"\xfc", *["ä".encode()] * 3),
+            "t": times,
+            "l": lists,
+        }
     )
 
 
@@ -54,7 +66,12 @@ def topic_of_five(root: str) -> Topic:
 
 
 def conf(root: str) -> dict[str, Any]:
-    return {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest", "maintenance.enable": False}
+    return {
+        "bootstrap.servers": root,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "maintenance.enable": False,
+    }
 
 
 def merge(root: str) -> None:
@@ -95,10 +112,15 @@ def test_the_records_beside_it_are_returned_and_its_own_error_names_it(memory_ro
         (pa.array([576 * 10**15]).cast(pa.timestamp("us", "UTC")), "outside the years 1 to 9999"),
         (pa.array([-719_163], pa.int32()).cast(pa.date32()), "outside the years 1 to 9999"),
         (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int8())), "has a key twice"),
-        (pa.array([[{"t": FAR_TIME.value}]]).cast(pa.list_(pa.struct([("t", FAR_TIME.type)]))), "outside the years"),
+        (
+            pa.array([[{"t": FAR_TIME.value}]]).cast(pa.list_(pa.struct([("t", FAR_TIME.type)]))),
+            "outside the years",
+        ),
     ],
 )
-def test_any_value_without_an_equal_in_python_is_the_error_of_its_record(memory_root, column, reason):
+def test_any_value_without_an_equal_in_python_is_the_error_of_its_record(
+    memory_root, column, reason
+):
     topic = Topic("t", pa.schema([("c", column.type)]), bootstrap_servers=memory_root).create()
     sound = pa.nulls(1, column.type)
     append_unsound(topic.store, "t", pa.table({"c": pa.concat_arrays([sound, column, sound])}))
@@ -112,7 +134,9 @@ def test_a_merge_of_files_makes_no_readable_record_unreadable(memory_root):
     topic = Topic("t", SCHEMA, config=FOR_EVER, bootstrap_servers=memory_root).create()
     rows = unsound_rows()
     for row in range(5):
-        append_unsound(topic.store, "t", rows.slice(row, 1), headers=headers_named(b"\xff"), times_ms=[-1])
+        append_unsound(
+            topic.store, "t", rows.slice(row, 1), headers=headers_named(b"\xff"), times_ms=[-1]
+        )
     before = [value_or_error(message) for message in consumed(memory_root, 5)]
     merge(memory_root)
     assert [value_or_error(message) for message in consumed(memory_root, 5)] == before
@@ -172,14 +196,23 @@ def test_arrow_has_what_is_stored(memory_root):
 
 def test_a_header_name_that_is_no_text_stops_neither_its_record_nor_others(memory_root):
     topic = Topic("t", config=FOR_EVER, bootstrap_servers=memory_root).create()
-    append_unsound(topic.store, "t", [b"a", b"b", b"c"], headers=headers_named(b"h", b"n\xfc", None))
+    append_unsound(
+        topic.store, "t", [b"a", b"b", b"c"], headers=headers_named(b"h", b"n\xfc", None)
+    )
     append_unsound(topic.store, "t", [b"d"])
     found = consumed(memory_root, 4)
     assert [message.error() for message in found] == [None] * 4
     assert [message.value() for message in found] == [b"a", b"b", b"c", b"d"]
-    assert [message.headers() for message in found] == [[("h", b"x")], [("n\\xfc", b"x")], [("", b"x")], None]
+    assert [message.headers() for message in found] == [
+        [("h", b"x")],
+        [("n\\xfc", b"x")],
+        [("", b"x")],
+        None,
+    ]
     merge(memory_root)
-    assert [message.headers() for message in consumed(memory_root, 4)] == [message.headers() for message in found]
+    assert [message.headers() for message in consumed(memory_root, 4)] == [
+        message.headers() for message in found
+    ]
 
 
 def test_a_missing_header_is_one_without_name_and_content(memory_root):
@@ -190,7 +223,9 @@ def test_a_missing_header_is_one_without_name_and_content(memory_root):
     assert message.headers() == [("h", b"x"), ("", None)]
 
 
-@pytest.mark.parametrize("time_ms", [-1, -62_135_596_800_001, 9_223_372_036_855, (2**63 - 1) // 1000])
+@pytest.mark.parametrize(
+    "time_ms", [-1, -62_135_596_800_001, 9_223_372_036_855, (2**63 - 1) // 1000]
+)
 def test_a_stored_time_that_no_message_can_have_is_no_timestamp(memory_root, time_ms):
     topic = Topic("t", config=FOR_EVER, bootstrap_servers=memory_root).create()
     append_unsound(topic.store, "t", [b"a", b"b", b"c"], times_ms=[5, time_ms, 0])

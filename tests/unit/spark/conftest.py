@@ -1,4 +1,6 @@
-"""Fixtures of the tests of the Spark source and sink, called as Spark calls them but without a JVM."""
+"""Fixtures of the tests of the Spark source and sink, called as Spark calls them but without a
+JVM.
+"""
 
 from __future__ import annotations
 

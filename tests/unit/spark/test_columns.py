@@ -21,7 +21,9 @@ def numbered(sizes: list[int]) -> list[pa.RecordBatch]:
     """Batches of these sizes, whose rows are numbered through."""
     batches, first = [], 0
     for size in sizes:
-        batches.append(pa.RecordBatch.from_arrays([pa.array(range(first, first + size), pa.int64())], ["n"]))
+        batches.append(
+            pa.RecordBatch.from_arrays([pa.array(range(first, first + size), pa.int64())], ["n"])
+        )
         first += size
     return batches
 
@@ -46,7 +48,9 @@ def test_small_batches_are_joined_as_long_as_they_fit(sizes, rows_max, bytes_max
 def test_files_written_in_different_ways_come_as_one_batch_in_order(tmp_path: Path) -> None:
     """Small files without headers are decoded without Arrow, others with it."""
     expected = []
-    with Producer({"bootstrap.servers": str(tmp_path), "linger.ms": 60_000, "maintenance.enable": False}) as producer:
+    with Producer(
+        {"bootstrap.servers": str(tmp_path), "linger.ms": 60_000, "maintenance.enable": False}
+    ) as producer:
         for number in range(24):
             key = None if number % 5 < 2 else b"k%d" % number
             headers = {"h": b"1"} if number % 7 == 0 else None
@@ -69,9 +73,13 @@ def test_files_written_in_different_ways_come_as_one_batch_in_order(tmp_path: Pa
 def test_small_files_of_large_values_are_read_when_their_batch_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task of 32 MiB of such files would otherwise be in memory twice, and reach the JVM as one batch."""
+    """A task of 32 MiB of such files would otherwise be in memory twice, and reach the JVM as one
+    batch.
+    """
     values = [b"%02d" % number + bytes(400_000) for number in range(25)]
-    with Producer({"bootstrap.servers": str(tmp_path), "linger.ms": 60_000, "maintenance.enable": False}) as producer:
+    with Producer(
+        {"bootstrap.servers": str(tmp_path), "linger.ms": 60_000, "maintenance.enable": False}
+    ) as producer:
         for value in values:
             producer.produce("t", value)
             producer.flush()

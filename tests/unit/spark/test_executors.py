@@ -1,4 +1,6 @@
-"""Tasks in a process that has only the packages of the dependency group `executor`, besides Spark's own."""
+"""Tasks in a process that has only the packages of the dependency group `executor`, besides Spark's
+own.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,16 @@ def distribution(requirement: str) -> str:
 
 
 def modules_that_executors_lack() -> set[str]:
-    """The modules of all that deltaq needs, may need, or that those need, but for the group's and Spark's."""
+    """The modules of all that deltaq needs, may need, or that those need, but for the group's and
+    Spark's.
+    """
     extras = PROJECT["project"]["optional-dependencies"].values()
     optional = {distribution(of) for extra in extras for of in extra} | {"numpy"}
-    wanted = {distribution(of) for of in PROJECT["project"]["dependencies"]} | optional | {"pydantic_core"}
+    wanted = (
+        {distribution(of) for of in PROJECT["project"]["dependencies"]}
+        | optional
+        | {"pydantic_core"}
+    )
     present = {distribution(of) for of in EXECUTOR} | {"pyspark"}
     of_distribution = {"delta-spark": "delta"}
     return {of_distribution.get(name, name.replace("-", "_")) for name in wanted - present}
@@ -71,4 +79,8 @@ def test_tasks_run_with_the_packages_of_the_group_alone(root: str, produce: Prod
     )
     assert done.returncode == 0, done.stderr.decode()
     writer.commit([cloudpickle.loads(done.stdout)])
-    assert Topic("copy", bootstrap_servers=root).to_arrow()["value"].to_pylist() == [b"1", b"2", b"3"]
+    assert Topic("copy", bootstrap_servers=root).to_arrow()["value"].to_pylist() == [
+        b"1",
+        b"2",
+        b"3",
+    ]

@@ -52,16 +52,23 @@ def named() -> dict[str, str]:
 
 def launched() -> bool:
     """Whether workers start through the launcher, with the Python of this process."""
-    return named() == {"PYSPARK_PYTHON": str(LAUNCHER)} and os.environ["DELTAQ_SPARK_PYTHON"] == sys.executable
+    return (
+        named() == {"PYSPARK_PYTHON": str(LAUNCHER)}
+        and os.environ["DELTAQ_SPARK_PYTHON"] == sys.executable
+    )
 
 
 @pytest.mark.parametrize("conf", [{}, {"spark.master": "local"}, {"spark.master": "local[2]"}])
-def test_workers_here_run_the_python_of_the_session_through_the_launcher(conf: dict[str, str]) -> None:
+def test_workers_here_run_the_python_of_the_session_through_the_launcher(
+    conf: dict[str, str],
+) -> None:
     choose_interpreter(conf)
     assert launched()
 
 
-@pytest.mark.parametrize("master", ["spark://here:7077", "local-cluster[2,1,1024]", "yarn", "k8s://here"])
+@pytest.mark.parametrize(
+    "master", ["spark://here:7077", "local-cluster[2,1,1024]", "yarn", "k8s://here"]
+)
 def test_workers_of_a_cluster_run_the_python_of_the_session_itself(master: str) -> None:
     choose_interpreter({})
     choose_interpreter({"spark.master": master})
@@ -77,7 +84,9 @@ def test_an_environment_that_may_name_other_machines_or_another_spark_needs_no_l
     assert named() == {"PYSPARK_PYTHON": sys.executable}
 
 
-def test_a_jvm_that_was_started_without_the_launcher_keeps_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_that_was_started_without_the_launcher_keeps_its_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", "running")
     choose_interpreter({})
     assert named() == {"PYSPARK_PYTHON": sys.executable}
@@ -91,7 +100,9 @@ def test_a_jvm_that_was_started_without_the_launcher_keeps_its_python(monkeypatc
     assert launched()
 
 
-def test_a_pyspark_that_only_this_process_finds_needs_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pyspark_that_only_this_process_finds_needs_no_launcher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(site, "getsitepackages", list)
     choose_interpreter({})
     assert named() == {"PYSPARK_PYTHON": sys.executable}
@@ -107,7 +118,9 @@ def test_a_launcher_that_lost_its_right_to_be_executed_is_not_used(
     assert named() == {"PYSPARK_PYTHON": sys.executable}
 
 
-def test_paths_with_spaces_are_replaced_by_names_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_with_spaces_are_replaced_by_names_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Spark asks an unquoted shell whether its Python exists."""
     folder = tmp_path / "my programs"
     folder.mkdir()
@@ -117,7 +130,9 @@ def test_paths_with_spaces_are_replaced_by_names_or_refused(tmp_path: Path, monk
     monkeypatch.setattr(interpreter, "LAUNCHER", copy)
     choose_interpreter({})
     assert named() == {"PYSPARK_PYTHON": sys.executable}
-    with pytest.raises(InvalidConfig, match=r"PYSPARK_PYTHON cannot be '.*my programs/python'.*contains ' '"):
+    with pytest.raises(
+        InvalidConfig, match=r"PYSPARK_PYTHON cannot be '.*my programs/python'.*contains ' '"
+    ):
         choose_interpreter({"spark.pyspark.python": python(folder)})
     monkeypatch.delenv("PYSPARK_PYTHON")
     monkeypatch.setattr(sys, "executable", python(folder))
@@ -131,7 +146,9 @@ def test_paths_with_spaces_are_replaced_by_names_or_refused(tmp_path: Path, monk
 
 def launch(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     everything = {**os.environ, "DELTAQ_SPARK_PYTHON": sys.executable, **environment}
-    return subprocess.run([str(LAUNCHER), *arguments], env=everything, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [str(LAUNCHER), *arguments], env=everything, capture_output=True, text=True, check=False
+    )
 
 
 def test_the_launcher_drops_the_archives_of_spark_and_nothing_else() -> None:
@@ -140,19 +157,26 @@ def test_the_launcher_drops_the_archives_of_spark_and_nothing_else() -> None:
     archives = [str(jar), *map(str, spark.glob("python/lib/*.zip"))]
     assert len(archives) == 3
     mine = ["/a folder", "/b/*", "", "/c/mine.zip"]
-    shown = launch("-c", "import os; print(os.environ['PYTHONPATH'])", PYTHONPATH=":".join([*archives, *mine]))
+    shown = launch(
+        "-c", "import os; print(os.environ['PYTHONPATH'])", PYTHONPATH=":".join([*archives, *mine])
+    )
     assert shown.stdout == ":".join(mine) + "\n"
 
 
 @pytest.mark.parametrize("path", ["", None])
-def test_the_launcher_runs_without_a_path_too(path: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_launcher_runs_without_a_path_too(
+    path: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     shown = launch("-c", "print('runs')", **({} if path is None else {"PYTHONPATH": path}))
     assert (shown.stdout, shown.stderr) == ("runs\n", "")
 
 
 def test_the_launcher_becomes_the_python_with_its_arguments_and_status() -> None:
-    program = "import sys; print(sys.executable, sys.argv[1:], sys.flags.dont_write_bytecode); sys.exit(3)"
+    program = (
+        "import sys; print(sys.executable, sys.argv[1:], sys.flags.dont_write_bytecode); "
+        "sys.exit(3)"
+    )
     shown = launch("-B", "-c", program, "two words", "*", "")
     assert (shown.stdout, shown.returncode) == (f"{sys.executable} ['two words', '*', ''] 1\n", 3)
 
@@ -168,7 +192,11 @@ def test_the_daemon_of_the_launcher_is_that_of_spark_with_a_quiet_end(tmp_path: 
         "def manager():\n    print(sys.argv[1:], sys.path[0], flush=True)\n    worker(None, True)\n"
     )
     shown = launch("-m", "pyspark.daemon", "pyspark.worker", PYTHONPATH=str(tmp_path))
-    assert (shown.stdout, shown.stderr, shown.returncode) == (f"['pyspark.worker'] {Path.cwd()}\n", "", 0)
+    assert (shown.stdout, shown.stderr, shown.returncode) == (
+        f"['pyspark.worker'] {Path.cwd()}\n",
+        "",
+        0,
+    )
 
 
 def test_the_launcher_without_a_python_says_which_variable_is_missing() -> None:
@@ -186,7 +214,9 @@ def test_a_python_named_by_the_environment_is_kept(
     assert named() == {"PYSPARK_PYTHON": sys.executable} | {variable: python(tmp_path)}
 
 
-def test_a_python_named_by_a_setting_wins_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_named_by_a_setting_wins_over_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/python")
     choose_interpreter({"spark.pyspark.python": python(tmp_path)})
     assert named() == {"PYSPARK_PYTHON": python(tmp_path)}
@@ -197,7 +227,9 @@ def test_a_named_python_without_deltaq_is_refused_before_spark_starts(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, bare := python(tmp_path, "-I", "-S"))
-    with pytest.raises(InvalidConfig, match=f"{variable} is '{bare}', which has no deltaq.*unset {variable}"):
+    with pytest.raises(
+        InvalidConfig, match=f"{variable} is '{bare}', which has no deltaq.*unset {variable}"
+    ):
         spark_session("none")
     assert named() == {variable: bare}
 

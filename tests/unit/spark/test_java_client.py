@@ -1,4 +1,6 @@
-"""Options `kafka.*` as jobs for Kafka have them: which ones count, which have no effect, and which are refused."""
+"""Options `kafka.*` as jobs for Kafka have them: which ones count, which have no effect, and which
+are refused.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,14 @@ from deltaq.spark.options import parse_sink_options, parse_source_options
 READ = {"path": "/data/events", "subscribe": "orders"}
 WRITE = {"path": "/data/events", "topic": "orders"}
 
-# Options of jobs against a secured cluster, with values that the Java client allows and librdkafka does not.
+# Options of jobs against a secured cluster, with values that the Java client allows and librdkafka
+# does not.
 CONNECTION = {
     "security.protocol": "SASL_SSL",
     "sasl.mechanism": "PLAIN",
-    "sasl.jaas.config": 'org.apache.kafka.common.security.plain.PlainLoginModule required password="hunter2";',
+    "sasl.jaas.config": (
+        'org.apache.kafka.common.security.plain.PlainLoginModule required password="hunter2";'
+    ),
     "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
     "ssl.truststore.location": "/etc/trust.jks",
     "ssl.truststore.password": "hunter2",
@@ -59,7 +64,9 @@ PRODUCER = {
 }
 
 
-@pytest.mark.parametrize("options", [CONNECTION, CONSUMER, PRODUCER], ids=["connection", "consumer", "producer"])
+@pytest.mark.parametrize(
+    "options", [CONNECTION, CONSUMER, PRODUCER], ids=["connection", "consumer", "producer"]
+)
 def test_options_without_effect_are_accepted_whatever_their_value_and_logged_by_name(
     options: Mapping[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -86,7 +93,12 @@ def test_settings_of_a_write_count_under_their_java_name() -> None:
 
 def test_a_limit_of_messages_that_means_no_limit_becomes_the_highest_one() -> None:
     highest = CLIENT_SETTINGS["message.max.bytes"].high
-    assert parse_sink_options(WRITE | {"kafka.max.request.size": "2147483647"}).client.message_max_bytes == highest
+    assert (
+        parse_sink_options(
+            WRITE | {"kafka.max.request.size": "2147483647"}
+        ).client.message_max_bytes
+        == highest
+    )
     with pytest.raises(InvalidConfig, match=r"message\.max\.bytes"):
         parse_sink_options(WRITE | {"kafka.max.request.size": "large"})
 
@@ -99,12 +111,17 @@ def test_a_limit_of_messages_that_means_no_limit_becomes_the_highest_one() -> No
     ],
 )
 def test_a_partitioner_of_the_java_client_has_a_counterpart(java: str, partitioner: str) -> None:
-    assert parse_sink_options(WRITE | {"kafka.partitioner.class": java}).client.partitioner == partitioner
+    assert (
+        parse_sink_options(WRITE | {"kafka.partitioner.class": java}).client.partitioner
+        == partitioner
+    )
 
 
 def test_partitions_without_regard_to_keys_are_chosen_at_random() -> None:
     def chosen(**options: str) -> str:
-        given = {f"kafka.partitioner.{name.replace('_', '.')}": value for name, value in options.items()}
+        given = {
+            f"kafka.partitioner.{name.replace('_', '.')}": value for name, value in options.items()
+        }
         return parse_sink_options(WRITE | given).client.partitioner
 
     assert [chosen(ignore_keys=text) for text in ("true", " False ")] == ["random", chosen()]
@@ -133,11 +150,17 @@ def test_a_partitioner_of_the_users_own_is_refused_with_what_replaces_it() -> No
         ("sink", "transactional.id", "omit it"),
     ],
 )
-def test_what_sparks_kafka_refuses_is_refused_with_the_remedy(side: Side, name: str, remedy: str) -> None:
+def test_what_sparks_kafka_refuses_is_refused_with_the_remedy(
+    side: Side, name: str, remedy: str
+) -> None:
     assert name in REFUSED[side]
-    with pytest.raises(InvalidConfig, match=rf'option "kafka\.{name}" is not supported: .*{remedy}'):
-        parse_source_options(READ | {f"kafka.{name}": "x"}) if side == "source" else parse_sink_options(
-            WRITE | {f"kafka.{name}": "x"}
+    with pytest.raises(
+        InvalidConfig, match=rf'option "kafka\.{name}" is not supported: .*{remedy}'
+    ):
+        (
+            parse_source_options(READ | {f"kafka.{name}": "x"})
+            if side == "source"
+            else parse_sink_options(WRITE | {f"kafka.{name}": "x"})
         )
 
 
@@ -162,6 +185,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(name: str, near: 
 
 
 def test_no_name_stands_in_two_tables() -> None:
-    known = {name for setting in CLIENT_SETTINGS.values() for name in (setting.name, *setting.aliases)}
+    known = {
+        name for setting in CLIENT_SETTINGS.values() for name in (setting.name, *setting.aliases)
+    }
     assert not known & (WITHOUT_EFFECT | TRANSLATED.keys())
     assert not WITHOUT_EFFECT & TRANSLATED.keys()

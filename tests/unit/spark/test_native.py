@@ -1,5 +1,6 @@
-"""What Spark's own reader gets: the files of a plan, against every row that the batches describe, and the addresses of
-files for Hadoop."""
+"""What Spark's own reader gets: the files of a plan, against every row that the batches describe,
+and the addresses of files for Hadoop.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +24,16 @@ Place = tuple[int, int]
 def data_file(number: int, batches: list[Batch]) -> DataFile:
     rows = sum(batch.rows for batch in batches)
     segment = SegmentFile(f"topics/t/{number}", number, 1000, rows, 0, 100, 0)
-    return DataFile(f"{number}", segment, tuple(batches), 0, 0, 0, None, log_append_time=False, clean=None)
+    return DataFile(
+        f"{number}", segment, tuple(batches), 0, 0, 0, None, log_append_time=False, clean=None
+    )
 
 
 @st.composite
 def topics(draw: st.DrawFn) -> tuple[list[DataFile], list[int]]:
-    """Files of a topic in the order of its log, dense and sparse, and the next offset of each partition."""
+    """Files of a topic in the order of its log, dense and sparse, and the next offset of each
+    partition.
+    """
     ends = [0] * PARTITIONS
     files = []
     for number in range(draw(st.integers(1, 5))):
@@ -47,7 +52,11 @@ def topics(draw: st.DrawFn) -> tuple[list[DataFile], list[int]]:
 def stored_offsets(batch: Batch) -> list[int]:
     """The offsets of a batch's rows: of a sparse one, the first and then the last ones."""
     last = range(batch.next_offset - batch.rows + 1, batch.next_offset)
-    return [batch.base_offset, *last] if batch.sparse else list(range(batch.base_offset, batch.next_offset))
+    return (
+        [batch.base_offset, *last]
+        if batch.sparse
+        else list(range(batch.base_offset, batch.next_offset))
+    )
 
 
 @given(topics(), st.data())
@@ -78,15 +87,23 @@ def test_the_tables_give_each_wanted_row_its_offset_and_no_other_row(
                 if low <= offset < high:
                     found.append((batch.partition, offset))
     everything = [
-        (batch.partition, offset) for file in files for batch in file.batches for offset in stored_offsets(batch)
+        (batch.partition, offset)
+        for file in files
+        for batch in file.batches
+        for offset in stored_offsets(batch)
     ]
-    wanted = [(p, offset) for p, offset in everything if p in ranges and ranges[p][0] <= offset < ranges[p][1]]
+    wanted = [
+        (p, offset)
+        for p, offset in everything
+        if p in ranges and ranges[p][0] <= offset < ranges[p][1]
+    ]
     assert sorted(found) == sorted(wanted)
 
 
 def test_a_read_of_everything_compares_no_row() -> None:
     files = [
-        data_file(n, [Batch(p, 10 * n, 10 * n + 10, 10 * p, 10, False, f"{n}") for p in range(2)]) for n in range(3)
+        data_file(n, [Batch(p, 10 * n, 10 * n + 10, 10 * p, 10, False, f"{n}") for p in range(2)])
+        for n in range(3)
     ]
     index = OffsetIndex()
     for file in files:
@@ -122,7 +139,10 @@ def test_an_azure_container_without_its_account_is_refused(monkeypatch: pytest.M
 
 
 def test_characters_of_patterns_are_escaped() -> None:
-    assert file_path("file:///a[1]{b}*", "topics/t/0a.parquet") == r"file:///a\[1\]\{b\}\*/topics/t/0a.parquet"
+    assert (
+        file_path("file:///a[1]{b}*", "topics/t/0a.parquet")
+        == r"file:///a\[1\]\{b\}\*/topics/t/0a.parquet"
+    )
 
 
 @pytest.mark.parametrize("name", ["_hidden.parquet", ".hidden.parquet", "a b.parquet", "ä.parquet"])
@@ -132,7 +152,9 @@ def test_a_name_that_spark_hides_or_changes_is_refused(name: str) -> None:
 
 
 def test_a_missing_file_system_is_reported_with_what_to_add() -> None:
-    missing = RuntimeError("java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found")
+    missing = RuntimeError(
+        "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
+    )
     error = lacks_file_system("s3a://bucket", missing)
     assert error is not None
     assert "add hadoop-aws" in str(error)

@@ -52,7 +52,9 @@ def rows(reader: DataSourceReader | DataSourceStreamReader, tasks: Any) -> list[
     for task in tasks or [InputPartition(None)]:  # as Spark does
         for records in reader.read(task):
             assert isinstance(records, pa.RecordBatch)
-            columns = (records.column(name).to_pylist() for name in ("partition", "offset", "value"))
+            columns = (
+                records.column(name).to_pylist() for name in ("partition", "offset", "value")
+            )
             found += zip(*columns, strict=True)
     return sorted(found)
 
@@ -63,11 +65,15 @@ def through_json(offset: Mapping[str, Any]) -> dict[str, Any]:
     return parsed
 
 
-def micro_batches(reader: DeltaqStreamReader, start: Mapping[str, Any], limit: Any = None) -> list[list[Row]]:
+def micro_batches(
+    reader: DeltaqStreamReader, start: Mapping[str, Any], limit: Any = None
+) -> list[list[Row]]:
     """Micro-batch after micro-batch until there is nothing new."""
     found = []
     start = through_json(start)
-    while (end := through_json(reader.latestOffset(start, limit or reader.getDefaultReadLimit()))) != start:
+    while (
+        end := through_json(reader.latestOffset(start, limit or reader.getDefaultReadLimit()))
+    ) != start:
         found.append(rows(reader, reader.partitions(start, end)))
         start = end
     return found
@@ -75,7 +81,9 @@ def micro_batches(reader: DeltaqStreamReader, start: Mapping[str, Any], limit: A
 
 def begun(reader: DeltaqStreamReader) -> dict[str, Any]:
     """Where a new query stands after its first micro-batch."""
-    return through_json(reader.latestOffset(through_json(reader.initialOffset()), ReadAllAvailable()))
+    return through_json(
+        reader.latestOffset(through_json(reader.initialOffset()), ReadAllAvailable())
+    )
 
 
 def numbers(first: int, count: int) -> list[bytes]:
@@ -152,9 +160,17 @@ def test_a_batch_from_a_time_after_the_last_record_is_an_error(root: str, produc
 def test_a_task_has_no_more_offsets_than_allowed(root: str, produce: Produce) -> None:
     for first in (0, 50):
         produce("orders", numbers(first, 50))
-    data_source = source(root, subscribe="orders", maxRecordsPerPartition="8", startingOffsets="earliest")
-    reader, streaming = data_source.reader(data_source.schema()), data_source.streamReader(data_source.schema())
-    for tasks in (reader.partitions(), streaming.partitions(streaming.initialOffset(), begun(streaming))):
+    data_source = source(
+        root, subscribe="orders", maxRecordsPerPartition="8", startingOffsets="earliest"
+    )
+    reader, streaming = (
+        data_source.reader(data_source.schema()),
+        data_source.streamReader(data_source.schema()),
+    )
+    for tasks in (
+        reader.partitions(),
+        streaming.partitions(streaming.initialOffset(), begun(streaming)),
+    ):
         assert [len(rows(reader, [task])) for task in tasks] == [8] * 12 + [4]
         assert rows(reader, tasks) == expected(0, 100)
 
@@ -200,7 +216,9 @@ def test_a_relative_root_is_made_absolute_where_the_driver_runs(
 
 def test_a_schema_given_by_the_user_picks_columns(root: str, produce: Produce) -> None:
     produce("orders", numbers(0, 2))
-    reader = source(root, subscribe="orders").reader(StructType().add("offset", LongType()).add("topic", StringType()))
+    reader = source(root, subscribe="orders").reader(
+        StructType().add("offset", LongType()).add("topic", StringType())
+    )
     (task,) = reader.partitions()
     (records,) = reader.read(task)
     assert isinstance(records, pa.RecordBatch)
@@ -237,7 +255,11 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ids=["place", "key", "value", "both"],
 )
 def test_a_schema_given_by_the_user_decides_which_bytes_are_fetched(
-    root: str, produce: Produce, fetched: list[int], schema: StructType, mebibytes: tuple[float, float]
+    root: str,
+    produce: Produce,
+    fetched: list[int],
+    schema: StructType,
+    mebibytes: tuple[float, float],
 ) -> None:
     random = Random(0)
     keys, large = ([random.randbytes(size) for _ in range(2048)] for size in (1024, 2048))
@@ -251,7 +273,12 @@ def test_a_schema_given_by_the_user_decides_which_bytes_are_fetched(
 
 def test_columns_of_a_typed_topic_are_fetched_apart(root: str, fetched: list[int]) -> None:
     random = Random(0)
-    table = pa.table({name: [random.randbytes(1024) for _ in range(2048)] for name in ("first", "second", "third")})
+    table = pa.table(
+        {
+            name: [random.randbytes(1024) for _ in range(2048)]
+            for name in ("first", "second", "third")
+        }
+    )
     with Producer({"bootstrap.servers": root}) as producer:
         Topic("orders", table.schema, bootstrap_servers=root).create()
         producer.produce_arrow("orders", table)
@@ -259,8 +286,11 @@ def test_columns_of_a_typed_topic_are_fetched_apart(root: str, fetched: list[int
     reader = data_source.reader(StructType([data_source.schema()["third"]]))
     fetched.clear()
     found = [as_batch(records) for task in reader.partitions() for records in reader.read(task)]
-    assert [value for records in found for value in records["third"].to_pylist()] == table["third"].to_pylist()
-    # Without the column in the middle, but with the first one: it shows that the file is one of the topic.
+    assert [value for records in found for value in records["third"].to_pylist()] == table[
+        "third"
+    ].to_pylist()
+    # Without the column in the middle, but with the first one: it shows that the file is one of the
+    # topic.
     assert 4 <= sum(fetched) / 2**20 <= 4.2
 
 
@@ -271,10 +301,16 @@ def as_batch(records: object) -> pa.RecordBatch:
 
 def test_a_schema_that_the_topic_does_not_have_is_refused(root: str, produce: Produce) -> None:
     produce("orders", numbers(0, 2))
-    with pytest.raises(InvalidConfig, match="column 'amount' as int64: in the topic it does not exist"):
+    with pytest.raises(
+        InvalidConfig, match="column 'amount' as int64: in the topic it does not exist"
+    ):
         source(root, subscribe="orders").reader(StructType().add("amount", LongType())).partitions()
-    with pytest.raises(InvalidConfig, match="column 'offset' as string: in the topic it has type int64"):
-        source(root, subscribe="orders").reader(StructType().add("offset", StringType())).partitions()
+    with pytest.raises(
+        InvalidConfig, match="column 'offset' as string: in the topic it has type int64"
+    ):
+        source(root, subscribe="orders").reader(
+            StructType().add("offset", StringType())
+        ).partitions()
 
 
 # --- stream ---
@@ -312,7 +348,11 @@ def test_a_limit_cuts_the_backlog_into_micro_batches(root: str, produce: Produce
     produce("orders", numbers(0, 20))
     reader = stream(root, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="8")
     assert reader.getDefaultReadLimit() == ReadMaxRows(8)
-    assert micro_batches(reader, reader.initialOffset()) == [expected(0, 8), expected(8, 8), expected(16, 4)]
+    assert micro_batches(reader, reader.initialOffset()) == [
+        expected(0, 8),
+        expected(8, 8),
+        expected(16, 4),
+    ]
     assert micro_batches(reader, reader.initialOffset(), ReadAllAvailable()) == [expected(0, 20)]
 
 
@@ -329,12 +369,17 @@ def test_a_minimum_delays_micro_batches_until_there_are_enough_records(
 ) -> None:
     produce("orders", numbers(0, 2))
     reader = stream(
-        root, subscribe="orders", startingOffsets="earliest", minOffsetsPerTrigger="4", maxTriggerDelay="60s"
+        root,
+        subscribe="orders",
+        startingOffsets="earliest",
+        minOffsetsPerTrigger="4",
+        maxTriggerDelay="60s",
     )
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMinRows(4)
     first = through_json(reader.latestOffset(reader.initialOffset(), limit))
-    assert rows(reader, reader.partitions(reader.initialOffset(), first)) == expected(0, 2)  # at once
+    # At once.
+    assert rows(reader, reader.partitions(reader.initialOffset(), first)) == expected(0, 2)
     produce("orders", numbers(2, 3))
     clock.advance(59.5)
     assert reader.latestOffset(first, limit) == first
@@ -377,7 +422,11 @@ def test_available_now_leaves_nothing_behind_whatever_the_minimum(
 ) -> None:
     produce("orders", numbers(0, 10))
     reader = stream(
-        root, subscribe="orders", startingOffsets="earliest", minOffsetsPerTrigger="5", maxOffsetsPerTrigger="6"
+        root,
+        subscribe="orders",
+        startingOffsets="earliest",
+        minOffsetsPerTrigger="5",
+        maxOffsetsPerTrigger="6",
     )
     start = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
@@ -403,7 +452,9 @@ def test_a_restarted_query_plans_its_last_micro_batch_the_same(root: str, produc
     assert rows(restarted, restarted.partitions(start, end)) == expected(0, 4)
 
 
-def test_topics_that_a_pattern_matches_later_are_read_from_their_beginning(root: str, produce: Produce) -> None:
+def test_topics_that_a_pattern_matches_later_are_read_from_their_beginning(
+    root: str, produce: Produce
+) -> None:
     produce("orders-eu", numbers(0, 2))
     produce("payments", numbers(0, 9))
     start = begun(stream(root, subscribePattern="orders-.*"))
@@ -434,7 +485,14 @@ def test_a_stream_that_would_begin_behind_the_end_is_refused(root: str, produce:
     produce("orders", numbers(0, 5))
     begun(stream(root, subscribe="orders", startingOffsets='{"orders":{"0":5}}'))
     with pytest.raises(InvalidConfig, match="partition 0: its start 6 is after its end 5"):
-        begun(stream(root, subscribe="orders", startingOffsets='{"orders":{"0":6}}', failOnDataLoss="false"))
+        begun(
+            stream(
+                root,
+                subscribe="orders",
+                startingOffsets='{"orders":{"0":6}}',
+                failOnDataLoss="false",
+            )
+        )
 
 
 def test_a_checkpoint_without_first_offsets_is_refused(root: str, produce: Produce) -> None:
@@ -450,9 +508,11 @@ def test_a_checkpoint_without_first_offsets_is_refused(root: str, produce: Produ
 
 
 class Query:
-    """The calls that Spark's micro-batch engine makes, in its order, and what its checkpoint keeps of the answers.
+    """The calls that Spark's micro-batch engine makes, in its order, and what its checkpoint keeps
+    of the answers.
 
-    A record is appended before each call. `restart` is a crash: the new reader has only the checkpoint.
+    A record is appended before each call. `restart` is a crash: the new reader has only the
+    checkpoint.
     """
 
     def __init__(self, root: str, producer: Producer, **options: str) -> None:
@@ -480,9 +540,13 @@ class Query:
         return through_json(self.reader.initialOffset())
 
     def plan(self) -> bool:
-        """Choose the end of the next micro-batch, unless that was done before a restart. Whether there is one."""
+        """Choose the end of the next micro-batch, unless that was done before a restart. Whether
+        there is one.
+        """
         if len(self._planned) == self._committed:
-            end = json.dumps(self.reader.latestOffset(self.start(), self._reader.getDefaultReadLimit()))
+            end = json.dumps(
+                self.reader.latestOffset(self.start(), self._reader.getDefaultReadLimit())
+            )
             if end in self._planned[-1:]:
                 return False
             self._planned.append(end)
@@ -591,7 +655,9 @@ def test_a_recreated_topic_ends_the_query_or_is_read_from_its_beginning(
     with pytest.raises(KafkaException, match="deleted and created again"):
         micro_batches(reader, start)
     with caplog.at_level(logging.WARNING, "deltaq.spark"):
-        assert micro_batches(stream(root, subscribe="orders", failOnDataLoss="false"), start) == [expected(0, 2)]
+        assert micro_batches(stream(root, subscribe="orders", failOnDataLoss="false"), start) == [
+            expected(0, 2)
+        ]
     assert "deleted and created again" in caplog.text
 
 
@@ -612,7 +678,9 @@ def data_files(root: str, topic: str) -> list[Path]:
     return sorted(Path(root, "topics", topic).glob("*.parquet"))
 
 
-def test_a_task_finds_records_that_were_compacted_after_they_were_planned(root: str, produce: Produce) -> None:
+def test_a_task_finds_records_that_were_compacted_after_they_were_planned(
+    root: str, produce: Produce
+) -> None:
     produce("orders", numbers(0, 5), partitions=2)
     produce("orders", numbers(0, 5), to=1)
     produce("orders", numbers(5, 5))
@@ -623,9 +691,13 @@ def test_a_task_finds_records_that_were_compacted_after_they_were_planned(root: 
     assert rows(reader, tasks) == expected(3, 7) + expected(0, 5, partition=1)
 
 
-def test_offsets_that_key_compaction_removed_are_gaps_and_no_loss(root: str, produce: Produce) -> None:
+def test_offsets_that_key_compaction_removed_are_gaps_and_no_loss(
+    root: str, produce: Produce
+) -> None:
     produce("orders", numbers(0, 10))
-    compact(LocalStore(root, SYSTEM_CLOCK), "orders", keep=lambda partition, offset: offset % 3 == 0)
+    compact(
+        LocalStore(root, SYSTEM_CLOCK), "orders", keep=lambda partition, offset: offset % 3 == 0
+    )
     reader = stream(root, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="4")
     found = micro_batches(reader, reader.initialOffset())
     assert [[offset for _, offset, _ in records] for records in found] == [[0, 3], [6], [9]]
@@ -659,7 +731,13 @@ def test_a_task_of_a_deleted_topic_raises(root: str, produce: Produce) -> None:
 
 def test_a_record_keeps_all_its_produced_fields(root: str, produce: Produce) -> None:
     headers = [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None]
-    produce("orders", [b"x", None], keys=[b"k", None], timestamps=[1_700_000_000_123, 0], headers=headers)
+    produce(
+        "orders",
+        [b"x", None],
+        keys=[b"k", None],
+        timestamps=[1_700_000_000_123, 0],
+        headers=headers,
+    )
     data_source = source(root, subscribe="orders", includeHeaders="true")
     reader = data_source.reader(data_source.schema())
     (records,) = reader.read(*reader.partitions())
@@ -668,7 +746,12 @@ def test_a_record_keeps_all_its_produced_fields(root: str, produce: Produce) -> 
         "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
     ]  # fmt: skip
     first, second = records.to_pylist()
-    assert (first["key"], first["value"], first["topic"], first["timestampType"]) == (b"k", b"x", "orders", 0)
+    assert (first["key"], first["value"], first["topic"], first["timestampType"]) == (
+        b"k",
+        b"x",
+        "orders",
+        0,
+    )
     assert first["timestamp"].timestamp() == 1_700_000_000.123
     assert [first["headers"], second["headers"]] == headers
     assert (second["key"], second["value"], second["offset"]) == (None, None, 1)
@@ -687,7 +770,12 @@ def test_log_append_times_are_distinguished_from_create_times(root: str, produce
     assert row["timestamp"].timestamp() > 1000
 
 
-TYPED = pa.schema([pa.field("item", pa.string(), nullable=False), pa.field("prices", pa.list_(pa.decimal128(10, 2)))])
+TYPED = pa.schema(
+    [
+        pa.field("item", pa.string(), nullable=False),
+        pa.field("prices", pa.list_(pa.decimal128(10, 2))),
+    ]
+)
 
 
 def test_a_typed_topic_is_read_as_its_own_columns(root: str) -> None:
@@ -699,7 +787,9 @@ def test_a_typed_topic_is_read_as_its_own_columns(root: str) -> None:
         "_headers:array<struct<key:string,value:binary>>,item:string,prices:array<decimal(10,2)>>"
     )
     with Producer({"bootstrap.servers": root}) as producer:
-        producer.produce("sales", {"item": "tea", "prices": [Decimal("2.50"), None]}, key="k", timestamp=5)
+        producer.produce(
+            "sales", {"item": "tea", "prices": [Decimal("2.50"), None]}, key="k", timestamp=5
+        )
     reader = data_source.reader(schema)
     (records,) = reader.read(*reader.partitions())
     assert isinstance(records, pa.RecordBatch)
@@ -742,7 +832,9 @@ def test_a_pattern_without_topics_has_no_columns_yet(root: str) -> None:
 def test_a_topic_with_large_messages_is_refused(root: str) -> None:
     with Producer({"bootstrap.servers": root, "large.message.enabled": True}) as producer:
         producer.produce("orders", b"x" * 1_500_000)
-    with pytest.raises(InvalidConfig, match=r"topic 'orders' has messages in pieces .*, which Spark does not join"):
+    with pytest.raises(
+        InvalidConfig, match=r"topic 'orders' has messages in pieces .*, which Spark does not join"
+    ):
         batch(root, subscribe="orders")
     streaming = stream(root, subscribe="orders", startingOffsets="earliest")
     with pytest.raises(InvalidConfig, match="topic 'orders' has messages in pieces"):

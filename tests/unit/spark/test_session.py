@@ -13,13 +13,21 @@ import pytest
 from deltaq import InvalidConfig
 from deltaq.spark import spark_session
 from deltaq.spark.interpreter import LAUNCHER
-from deltaq.spark.session import REDACTION, _socket_folder, native_delta_settings, session_settings, socket_settings
+from deltaq.spark.session import (
+    REDACTION,
+    _socket_folder,
+    native_delta_settings,
+    session_settings,
+    socket_settings,
+)
 from deltaq.store.object_options import OPTIONS
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs/guides/spark-cluster.md"
 
 
-def test_the_jars_of_delta_are_those_of_the_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_jars_of_delta_are_those_of_the_installed_packages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(metadata, "version", {"delta-spark": "9.8.7"}.__getitem__)
     monkeypatch.setattr(pyspark, "__version__", "9.5.1")
     packages = native_delta_settings()["spark.jars.packages"]
@@ -40,11 +48,18 @@ def test_a_setting_of_the_user_wins_and_a_list_gets_longer() -> None:
     settings = session_settings(native_delta=True, quick_start=False, conf=conf)
     assert settings["spark.ui.enabled"] == "true"
     assert settings["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,mine"
-    assert session_settings(native_delta=False, quick_start=False, conf=conf)["spark.sql.extensions"] == "mine"
+    assert (
+        session_settings(native_delta=False, quick_start=False, conf=conf)["spark.sql.extensions"]
+        == "mine"
+    )
 
 
-def test_sockets_are_files_where_their_paths_are_short_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With a longer path Spark would not start: the name of a socket has at most 104 bytes, 43 of them Spark's."""
+def test_sockets_are_files_where_their_paths_are_short_enough(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With a longer path Spark would not start: the name of a socket has at most 104 bytes, 43 of
+    them Spark's.
+    """
     name = "spark.python.unix.domain.socket"
     for folder, is_short in ((Path("/tmp"), True), (tmp_path / (60 * "t"), False)):
         folder.mkdir(exist_ok=True)
@@ -72,7 +87,9 @@ def test_sockets_are_set_where_the_launcher_starts_the_workers_unless_the_user_d
     _socket_folder.cache_clear()
 
 
-def test_native_delta_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_delta_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def version(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
@@ -83,7 +100,9 @@ def test_native_delta_without_its_package_says_what_to_install(monkeypatch: pyte
 
 @pytest.mark.fault("K5")
 def test_every_secret_option_of_a_store_has_a_name_that_spark_masks() -> None:
-    secrets = {name for options in OPTIONS.values() for name, option in options.items() if option.secret}
+    secrets = {
+        name for options in OPTIONS.values() for name, option in options.items() if option.secret
+    }
     masked = re.compile(REDACTION["spark.redaction.regex"])
     assert {name for name in secrets if not masked.search(f"store.{name}")} == set()
     assert "secret_access_key" in secrets

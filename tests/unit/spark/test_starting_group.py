@@ -20,13 +20,19 @@ from tests.doubles.produced_tables import Produce
 
 def commit(root: str, *offsets: tuple[str, int, int]) -> None:
     """Commit (topic, partition, offset) for the group `billing`."""
-    wanted = [ConsumerGroupTopicPartitions("billing", [TopicPartition(*offset) for offset in offsets])]
-    (future,) = AdminClient({"bootstrap.servers": root}).alter_consumer_group_offsets(wanted).values()
+    wanted = [
+        ConsumerGroupTopicPartitions("billing", [TopicPartition(*offset) for offset in offsets])
+    ]
+    (future,) = (
+        AdminClient({"bootstrap.servers": root}).alter_consumer_group_offsets(wanted).values()
+    )
     assert [tp.error for tp in future.result().topic_partitions or ()] == [None] * len(offsets)
 
 
 def source(root: str, **options: str) -> DeltaqDataSource:
-    return DeltaqDataSource({"path": root, "subscribe": "orders", "startingOffsetsByGroup": "billing", **options})
+    return DeltaqDataSource(
+        {"path": root, "subscribe": "orders", "startingOffsetsByGroup": "billing", **options}
+    )
 
 
 def batch(root: str, **options: str) -> list[tuple[int, int]]:
@@ -37,7 +43,9 @@ def batch(root: str, **options: str) -> list[tuple[int, int]]:
     for task in reader.partitions():
         for records in reader.read(task):
             assert isinstance(records, pa.RecordBatch)
-            found += zip(*(records.column(name).to_pylist() for name in ("partition", "offset")), strict=True)
+            found += zip(
+                *(records.column(name).to_pylist() for name in ("partition", "offset")), strict=True
+            )
     return sorted(found)
 
 
@@ -54,7 +62,9 @@ def begun(reader: DeltaqStreamReader) -> Mapping[str, Any]:
     return body
 
 
-def test_a_batch_reads_on_where_a_consumer_of_the_group_has_stopped(root: str, produce: Produce) -> None:
+def test_a_batch_reads_on_where_a_consumer_of_the_group_has_stopped(
+    root: str, produce: Produce
+) -> None:
     produce("orders", [b"x"] * 10)
     conf = {"bootstrap.servers": root, "group.id": "billing", "auto.offset.reset": "earliest"}
     with Consumer(conf) as consumer:
@@ -74,20 +84,28 @@ def test_a_batch_reads_on_where_a_consumer_of_the_group_has_stopped(root: str, p
     ids=str,
 )
 def test_partitions_without_a_committed_offset_follow_the_other_starting_options(
-    root: str, produce: Produce, caplog: pytest.LogCaptureFixture, options: dict[str, str], first: int
+    root: str,
+    produce: Produce,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, str],
+    first: int,
 ) -> None:
     for partition in (0, 1):
         produce("orders", [b"x"] * 5, to=partition, partitions=2, timestamps=range(1000, 1005))
     commit(root, ("orders", 0, 2))
     with caplog.at_level(logging.WARNING, "deltaq.spark"):
         found = batch(root, **options)
-    assert found == [(0, offset) for offset in range(2, 5)] + [(1, offset) for offset in range(first, 5)]
+    assert found == [(0, offset) for offset in range(2, 5)] + [
+        (1, offset) for offset in range(first, 5)
+    ]
     assert [record.getMessage() for record in caplog.records if record.name == "deltaq.spark"] == [
         "no committed offset group='billing' topic='orders' partition=1"
     ]
 
 
-def test_a_time_without_a_record_is_no_error_where_the_group_says_the_beginning(root: str, produce: Produce) -> None:
+def test_a_time_without_a_record_is_no_error_where_the_group_says_the_beginning(
+    root: str, produce: Produce
+) -> None:
     produce("orders", [b"x"] * 5, timestamps=range(1000, 1005))
     with pytest.raises(InvalidConfig, match="no record with the timestamp"):
         batch(root, startingTimestamp="9000")
@@ -103,10 +121,14 @@ def test_a_stream_begins_there_and_then_follows_its_checkpoint(root: str, produc
     produce("orders", [b"x"])
     commit(root, ("orders", 0, 1))
     restarted = stream(root)
-    assert restarted.latestOffset(dict(end), restarted.getDefaultReadLimit())["orders"]["next_offsets"] == {"0": 11}
+    assert restarted.latestOffset(dict(end), restarted.getDefaultReadLimit())["orders"][
+        "next_offsets"
+    ] == {"0": 11}
 
 
-def test_a_group_that_commits_while_the_query_starts_is_not_ahead_of_it(root: str, produce: Produce) -> None:
+def test_a_group_that_commits_while_the_query_starts_is_not_ahead_of_it(
+    root: str, produce: Produce
+) -> None:
     produce("orders", [b"x"] * 3)
     reader = stream(root)
     reader.prepareForTriggerAvailableNow()
@@ -116,7 +138,9 @@ def test_a_group_that_commits_while_the_query_starts_is_not_ahead_of_it(root: st
     assert (end["orders"]["first_offsets"], end["orders"]["next_offsets"]) == ({"0": 5}, {"0": 6})
 
 
-def test_offsets_of_a_deleted_topic_do_not_apply_to_its_successor(root: str, produce: Produce) -> None:
+def test_offsets_of_a_deleted_topic_do_not_apply_to_its_successor(
+    root: str, produce: Produce
+) -> None:
     produce("orders", [b"x"] * 5)
     commit(root, ("orders", 0, 3))
     Topic("orders", bootstrap_servers=root).delete()
@@ -124,7 +148,9 @@ def test_offsets_of_a_deleted_topic_do_not_apply_to_its_successor(root: str, pro
     assert batch(root) == [(0, offset) for offset in range(5)]
 
 
-def test_committed_offsets_that_retention_has_passed_are_data_loss(root: str, produce: Produce) -> None:
+def test_committed_offsets_that_retention_has_passed_are_data_loss(
+    root: str, produce: Produce
+) -> None:
     produce("orders", [b"x"] * 5)
     commit(root, ("orders", 0, 1))
     admin = AdminClient({"bootstrap.servers": root})

@@ -17,7 +17,9 @@ TOPIC = ("orders", "one")
 
 
 def file_reads(rows_of_files: Iterable[list[int]], row_bytes: int = 100) -> list[FileRead]:
-    """Files of dense batches: a number for each partition's rows, offsets going on from file to file."""
+    """Files of dense batches: a number for each partition's rows, offsets going on from file to
+    file.
+    """
     next_offsets: dict[int, int] = {}
     reads = []
     for number, shares in enumerate(rows_of_files):
@@ -28,8 +30,12 @@ def file_reads(rows_of_files: Iterable[list[int]], row_bytes: int = 100) -> list
             next_offsets[partition] = base + rows
             first += rows
         segment = SegmentFile(path, number, first * row_bytes, first, 0, 0, 0)
-        file = DataFile(path, segment, tuple(batches), 0, 0, 0, None, log_append_time=False, clean=None)
-        reads.append(FileRead(file, tuple((b, b.base_offset, b.next_offset) for b in batches if b.rows)))
+        file = DataFile(
+            path, segment, tuple(batches), 0, 0, 0, None, log_append_time=False, clean=None
+        )
+        reads.append(
+            FileRead(file, tuple((b, b.base_offset, b.next_offset) for b in batches if b.rows))
+        )
     return reads
 
 
@@ -48,7 +54,9 @@ files = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), max_size=
 
 
 @given(files, st.integers(1, 20))
-def test_every_offset_is_in_one_task_and_in_order(rows_of_files: list[list[int]], tasks_min: int) -> None:
+def test_every_offset_is_in_one_task_and_in_order(
+    rows_of_files: list[list[int]], tasks_min: int
+) -> None:
     reads = file_reads(rows_of_files)
     tasks = in_tasks({TOPIC: reads}, TaskLimits(tasks_min))
     assert spans(tasks) == spans([[TopicRead(*TOPIC, read) for read in reads]])
@@ -63,7 +71,9 @@ def test_the_requested_number_of_tasks_is_made_if_there_are_enough_rows(
 
 
 @given(files, st.integers(1, 20), st.integers(1, 50))
-def test_no_task_has_more_offsets_than_allowed(rows_of_files: list[list[int]], tasks_min: int, most: int) -> None:
+def test_no_task_has_more_offsets_than_allowed(
+    rows_of_files: list[list[int]], tasks_min: int, most: int
+) -> None:
     reads = file_reads(rows_of_files)
     tasks = in_tasks({TOPIC: reads}, TaskLimits(tasks_min, most))
     assert spans(tasks) == spans([[TopicRead(*TOPIC, read) for read in reads]])

@@ -15,9 +15,13 @@ def test_a_topic_that_is_not_compacted_is_refused_until_it_is(root: str) -> None
     Topic("sold", bootstrap_servers=root).create()
     with pytest.raises(InvalidConfig, match=r"alter cleanup\.policy to compact"):
         upsert_to_topic(root, "sold", "item")
-    entry = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
+    entry = ConfigEntry(
+        "cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET
+    )
     resource = ConfigResource(ResourceType.TOPIC, "sold", incremental_configs=[entry])
-    for future in AdminClient({"bootstrap.servers": root}).incremental_alter_configs([resource]).values():
+    for future in (
+        AdminClient({"bootstrap.servers": root}).incremental_alter_configs([resource]).values()
+    ):
         future.result()
     upsert_to_topic(root, "sold", "item")
 

@@ -1,4 +1,6 @@
-"""What the processes load that Spark starts for a query: each one only what it runs, and collects no garbage in it."""
+"""What the processes load that Spark starts for a query: each one only what it runs, and collects
+no garbage in it.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,18 @@ import pyspark.sql.streaming.python_streaming_source_runner, pyspark.sql.worker.
 from pyspark.sql.types import BinaryType, StructField, StructType
 before = set(sys.modules)
 from pyspark_deltaq import DefaultSource
-"""
+"""  # noqa: E501
 READ = "source = DefaultSource({'path': './unused', 'subscribe': 't'})"
 WRITE = "source = DefaultSource({'path': './unused', 'topic': 't'})"
 COLUMNS = "StructType([StructField('value', BinaryType())])"
 
-CLIENTS = {f"deltaq.{name}" for name in ("admin", "consumer", "maintenance", "producer.producer", "topic")}
+CLIENTS = {
+    f"deltaq.{name}" for name in ("admin", "consumer", "maintenance", "producer.producer", "topic")
+}
 HEAVY = {"deltalake", "delta", "duckdb", "minio", "obstore", "pydantic", "pyspark.sql.connect"}
 ONLY_OF_DRIVERS = {
-    f"deltaq.spark.{name}" for name in ("interpreter", "latest", "native", "progress", "session", "upsert")
+    f"deltaq.spark.{name}"
+    for name in ("interpreter", "latest", "native", "progress", "session", "upsert")
 }
 SOURCE, SINK = "deltaq.spark.source", "deltaq.spark.sink"
 RECORDS = {"deltaq.delta", "deltaq.parquet", "deltaq.store", "deltaq.topics", SOURCE, SINK}
@@ -34,7 +39,13 @@ RECORDS = {"deltaq.delta", "deltaq.parquet", "deltaq.store", "deltaq.topics", SO
 def loaded_by(program: str) -> set[str]:
     """The modules that a process of Spark loads on top of Spark's own."""
     source = f"{SPARK}{program}\nprint(*(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, env=with_pandas())
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=with_pandas(),
+    )
     return set(done.stdout.split())
 
 
@@ -42,14 +53,20 @@ def loaded_by(program: str) -> set[str]:
     ("program", "loads", "loads_not"),
     [
         ("", "deltaq.spark.data_source", {"deltaq.config", "pandas", "pyarrow.parquet", *RECORDS}),
-        (f"{READ}; source.schema()", "deltaq.spark.kafka_columns", {"pandas", "pyarrow.parquet", *RECORDS}),
+        (
+            f"{READ}; source.schema()",
+            "deltaq.spark.kafka_columns",
+            {"pandas", "pyarrow.parquet", *RECORDS},
+        ),
         (f"{READ}; source.reader(source.schema())", SOURCE, {SINK, "pandas"}),
         (f"{READ}; source.streamReader(source.schema())", SOURCE, {SINK, "pandas"}),
         (f"{WRITE}; source.writer({COLUMNS}, False)", SINK, {SOURCE}),
         (f"{WRITE}; source.streamWriter({COLUMNS}, False)", SINK, {SOURCE}),
     ],
 )
-def test_a_process_of_spark_loads_only_what_it_runs(program: str, loads: str, loads_not: set[str]) -> None:
+def test_a_process_of_spark_loads_only_what_it_runs(
+    program: str, loads: str, loads_not: set[str]
+) -> None:
     loaded = loaded_by(program)
     assert loads in loaded
     assert loaded & (CLIENTS | HEAVY | ONLY_OF_DRIVERS | loads_not) == set()
@@ -63,13 +80,20 @@ from pyspark_deltaq import DefaultSource
 source.schema()
 print(*sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert {"pyarrow", "numpy"} & set(done.stdout.split()) == set()
 
 
 @pytest.mark.parametrize(
     ("main", "loaded", "frozen"),
-    [("pyspark.daemon", "", True), (None, "import pyspark.daemon", True), ("a.program", "", False), (None, "", False)],
+    [
+        ("pyspark.daemon", "", True),
+        (None, "import pyspark.daemon", True),
+        ("a.program", "", False),
+        (None, "", False),
+    ],
 )
 def test_only_a_worker_keeps_what_it_has_loaded_out_of_its_collections(
     main: str | None, loaded: str, frozen: bool
@@ -83,5 +107,7 @@ __main__.__spec__ = {main!r} and importlib.machinery.ModuleSpec({main!r}, None)
 print(gc.get_freeze_count() > 10_000)
 """
     source = f"{SPARK}{program}"
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"{frozen}\n"

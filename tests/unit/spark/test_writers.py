@@ -1,4 +1,6 @@
-"""The writers as Spark calls them, in this process: what tasks upload, and what the driver commits."""
+"""The writers as Spark calls them, in this process: what tasks upload, and what the driver
+commits.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from deltalake import DeltaTable
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from deltaq import InvalidConfig, InvalidValue, MessageTooLarge, Producer, Topic, Unavailable, UnknownTopic
+from deltaq import (
+    InvalidConfig,
+    InvalidValue,
+    MessageTooLarge,
+    Producer,
+    Topic,
+    Unavailable,
+    UnknownTopic,
+)
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.partitioner import assign_partitions
 from deltaq.spark import sink
@@ -33,7 +43,9 @@ UTC = datetime.UTC
 
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a worker process keeps from micro-batch to micro-batch, it does not keep from test to test."""
+    """What a worker process keeps from micro-batch to micro-batch, it does not keep from test to
+    test.
+    """
     monkeypatch.setattr(sink, "_LOGS", {})
 
 
@@ -42,8 +54,12 @@ def stream_writer(root: str, rows: pa.Table, **options: str) -> DeltaqStreamWrit
     return data_source.streamWriter(from_arrow_schema(rows.schema), False)
 
 
-def batch_writer(root: str, rows: pa.Table, overwrite: bool = False, /, **options: str) -> DeltaqWriter:
-    writer = DeltaqDataSource({"path": root, **options}).writer(from_arrow_schema(rows.schema), overwrite)
+def batch_writer(
+    root: str, rows: pa.Table, overwrite: bool = False, /, **options: str
+) -> DeltaqWriter:
+    writer = DeltaqDataSource({"path": root, **options}).writer(
+        from_arrow_schema(rows.schema), overwrite
+    )
     assert isinstance(writer, DeltaqWriter)
     return writer
 
@@ -63,7 +79,9 @@ def append(root: str, *tasks: pa.Table, **options: str) -> None:
 
 
 def topic_rows(root: str, topic: str, *columns: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = Topic(topic, bootstrap_servers=root).to_arrow().select(list(columns)).to_pylist()
+    rows: list[dict[str, Any]] = (
+        Topic(topic, bootstrap_servers=root).to_arrow().select(list(columns)).to_pylist()
+    )
     return rows
 
 
@@ -76,8 +94,12 @@ def values(*of: bytes) -> pa.Table:
 
 
 def test_the_rows_of_all_tasks_are_one_commit_in_their_order(root: str) -> None:
-    append(root, values(*[b"%d" % n for n in range(7)]), values(), values(b"7", b"8"), topic="orders")
-    assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"%d" % n for n in range(9)]
+    append(
+        root, values(*[b"%d" % n for n in range(7)]), values(), values(b"7", b"8"), topic="orders"
+    )
+    assert [row["value"] for row in topic_rows(root, "orders", "value")] == [
+        b"%d" % n for n in range(9)
+    ]
     assert versions(root, "orders") == 2  # the topic's beginning, and the rows
 
 
@@ -102,7 +124,9 @@ def test_two_queries_with_the_same_numbers_do_not_disturb_each_other(root: str) 
     assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"one", b"two"]
 
 
-def test_a_micro_batch_interrupted_between_two_topics_is_completed(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_micro_batch_interrupted_between_two_topics_is_completed(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = pa.table({"topic": ["a", "b", "a"], "value": [b"1", b"2", b"3"]})
     writer = stream_writer(root, rows)
     done = task_results(writer, [rows])
@@ -128,7 +152,9 @@ def test_a_sink_writes_the_checkpoints_of_its_topic(
     root: str, enabled: str, versions_with_checkpoint: list[int]
 ) -> None:
     Topic("orders", bootstrap_servers=root).create()  # version 0
-    writer = stream_writer(root, values(b""), topic="orders", **{"kafka.maintenance.enable": enabled})
+    writer = stream_writer(
+        root, values(b""), topic="orders", **{"kafka.maintenance.enable": enabled}
+    )
     results = task_results(writer, [values(b"x")])
     for batch in range(101):
         writer.commit(results, batch)
@@ -160,7 +186,9 @@ def test_a_numbered_batch_is_written_once(root: str) -> None:
 
 def test_a_stream_whose_query_has_no_id_is_refused(root: str) -> None:
     rows = values(b"1")
-    writer = DeltaqDataSource({"path": root, "topic": "orders"}).streamWriter(from_arrow_schema(rows.schema), False)
+    writer = DeltaqDataSource({"path": root, "topic": "orders"}).streamWriter(
+        from_arrow_schema(rows.schema), False
+    )
     with pytest.raises(InvalidConfig, match='set option "txnAppId"'):
         writer.commit(task_results(writer, [rows]), 0)
 
@@ -187,14 +215,25 @@ def test_a_row_keeps_its_key_headers_time_and_partition(root: str) -> None:
     append(root, rows, topic="orders")
     written = topic_rows(root, "orders", "_partition", "_timestamp", "_key", "_headers", "value")
     first = next(row for row in written if row["_key"] == b"k")
-    assert first == {"_partition": 2, "_timestamp": time, "_key": b"k", "_headers": headers[0], "value": b"text"}
+    assert first == {
+        "_partition": 2,
+        "_timestamp": time,
+        "_key": b"k",
+        "_headers": headers[0],
+        "value": b"text",
+    }
     second = next(row for row in written if row["_key"] is None)
     assert (second["value"], second["_headers"]) == (None, None)
 
 
 def test_keys_get_the_partitions_that_a_producer_would_choose(root: str) -> None:
     keys = [b"%d" % number for number in range(50)]
-    append(root, pa.table({"key": keys, "value": keys}), topic="orders", **{"kafka.num.partitions": "5"})
+    append(
+        root,
+        pa.table({"key": keys, "value": keys}),
+        topic="orders",
+        **{"kafka.num.partitions": "5"},
+    )
     written = topic_rows(root, "orders", "_partition", "_key")
     chosen = dict(zip(keys, assign_partitions("consistent", keys, 5, 0), strict=True))
     assert {row["_key"]: row["_partition"] for row in written} == chosen
@@ -248,8 +287,19 @@ def test_a_value_column_alone_makes_an_untyped_topic(root: str) -> None:
     assert Topic("orders", bootstrap_servers=root).describe().schema is None
 
 
-def test_columns_that_kafkas_sink_does_not_know_are_ignored(root: str, caplog: pytest.LogCaptureFixture) -> None:
-    rows = pa.table({"key": ["k"], "value": [b"1"], "extra": [[1]], "_key": [b"no"], "Value": [2], "topic": ["t"]})
+def test_columns_that_kafkas_sink_does_not_know_are_ignored(
+    root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = pa.table(
+        {
+            "key": ["k"],
+            "value": [b"1"],
+            "extra": [[1]],
+            "_key": [b"no"],
+            "Value": [2],
+            "topic": ["t"],
+        }
+    )
     with caplog.at_level(logging.INFO, "deltaq.spark"):
         append(root, rows)
     assert topic_rows(root, "t", "_key", "value") == [{"_key": b"k", "value": b"1"}]
@@ -280,17 +330,26 @@ def test_columns_that_cannot_be_written_are_named_before_any_task_runs(
 
 def test_a_column_that_a_typed_topic_does_not_have_is_refused(root: str) -> None:
     append(root, pa.table({"item": ["tea"]}), topic="sales", columns="table")
-    with pytest.raises(InvalidValue, match=r"topic 'sales' has no such column: drop it, or set option \"mergeSchema\""):
+    with pytest.raises(
+        InvalidValue,
+        match=r"topic 'sales' has no such column: drop it, or set option \"mergeSchema\"",
+    ):
         append(root, pa.table({"item": ["tea"], "extra": [1]}), topic="sales", columns="table")
 
 
-def test_a_topic_gains_columns_fields_and_wider_types_if_the_schemas_are_to_be_merged(root: str) -> None:
+def test_a_topic_gains_columns_fields_and_wider_types_if_the_schemas_are_to_be_merged(
+    root: str,
+) -> None:
     merging = {"topic": "sales", "columns": "table", "mergeSchema": "true"}
     at = pa.struct([("city", pa.string())])
-    rows = pa.table({"item": ["tea"], "cups": pa.array([1], pa.int32()), "at": pa.array([{"city": "A"}], at)})
+    rows = pa.table(
+        {"item": ["tea"], "cups": pa.array([1], pa.int32()), "at": pa.array([{"city": "A"}], at)}
+    )
     append(root, rows, **merging)
     more = pa.struct([("city", pa.string()), ("zip", pa.string())])
-    wider = pa.table({"cups": [2**40], "at": pa.array([{"city": "B", "zip": "1"}], more), "price": [1.5]})
+    wider = pa.table(
+        {"cups": [2**40], "at": pa.array([{"city": "B", "zip": "1"}], more), "price": [1.5]}
+    )
     append(root, wider, wider, **merging)
     append(root, rows, **merging)  # of a program that knows the earlier schema
     before = versions(root, "sales")
@@ -308,10 +367,15 @@ def test_maps_gain_wider_types_and_a_field_that_they_cannot_gain_is_named(root: 
 
     def rows(number: pa.DataType, **more: Any) -> pa.Table:
         cups = pa.map_(pa.string(), pa.list_(number))
-        at = pa.map_(pa.string(), pa.struct([("x", number), *((name, pa.int64()) for name in more)]))
+        at = pa.map_(
+            pa.string(), pa.struct([("x", number), *((name, pa.int64()) for name in more)])
+        )
         largest = 2 ** (number.bit_width - 1) - 1
         return pa.table(
-            {"cups": pa.array([[("tea", [largest])]], cups), "at": pa.array([[("a", {"x": largest, **more})]], at)}
+            {
+                "cups": pa.array([[("tea", [largest])]], cups),
+                "at": pa.array([[("a", {"x": largest, **more})]], at),
+            }
         )
 
     for number in (pa.int32(), pa.int64(), pa.int32()):
@@ -321,7 +385,8 @@ def test_maps_gain_wider_types_and_a_field_that_they_cannot_gain_is_named(root: 
     assert topic_rows(root, "sales", "cups", "at") == expected
     before = versions(root, "sales")
     with pytest.raises(
-        InvalidConfig, match=r"column 'at\[value\].y' is new, and not every engine reads maps that gain"
+        InvalidConfig,
+        match=r"column 'at\[value\].y' is new, and not every engine reads maps that gain",
     ):
         append(root, rows(pa.int64(), y=1), **merging)
     assert versions(root, "sales") == before
@@ -350,7 +415,9 @@ def test_merging_keeps_what_every_value_has_and_refuses_what_no_topic_can_become
         batch_writer(root, values(b"1"), topic="orders", mergeSchema="true")
 
 
-def test_tasks_that_merge_at_once_change_the_schema_once(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_merge_at_once_change_the_schema_once(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     merging = {"topic": "sales", "columns": "table", "mergeSchema": "true"}
     append(root, pa.table({"item": ["tea"]}), **merging)
     rows = pa.table({"item": ["milk"], "extra": [1]})
@@ -438,7 +505,9 @@ def test_rows_with_possibly_expired_files_are_refused_and_can_be_written_again(r
     log = MaintenanceLog(LocalStore(root, SYSTEM_CLOCK), "orders")
     log.load()
     log.raise_min_upload_version(log.version + 1, SYSTEM_CLOCK.monotonic() + 60)
-    with pytest.raises(Unavailable, match=r"1 files for topic 'orders' waited .* run the batch again"):
+    with pytest.raises(
+        Unavailable, match=r"1 files for topic 'orders' waited .* run the batch again"
+    ):
         writer.commit(done)
     assert topic_rows(root, "orders", "value") == []
     writer.commit(task_results(writer, [values(b"1")]))
@@ -461,12 +530,16 @@ def test_tasks_that_met_two_topics_of_one_name_write_to_neither(root: str) -> No
 def test_a_large_task_is_uploaded_in_pieces(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "SEGMENT_BYTES_MAX", 1000)
     append(root, values(*[b"%0100d" % number for number in range(50)]), topic="orders")
-    assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"%0100d" % number for number in range(50)]
+    assert [row["value"] for row in topic_rows(root, "orders", "value")] == [
+        b"%0100d" % number for number in range(50)
+    ]
     assert len(list(Path(root, "topics", "orders").glob("*.parquet"))) >= 5
     assert versions(root, "orders") == 2
 
 
-def test_a_value_that_no_reader_could_return_fails_its_task_and_nothing_is_written(root: str) -> None:
+def test_a_value_that_no_reader_could_return_fails_its_task_and_nothing_is_written(
+    root: str,
+) -> None:
     append(root, values(b"1"), topic="orders")
     texts = pa.table({"value": text_of(b"2", b"\xfc")})
     writer = batch_writer(root, texts, topic="orders")

@@ -1,4 +1,6 @@
-"""The lifecycle rule for interrupted uploads takes its place beside the rules of others, which stay as they are."""
+"""The lifecycle rule for interrupted uploads takes its place beside the rules of others, which stay
+as they are.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ RULE = (
     "<AbortIncompleteMultipartUpload><DaysAfterInitiation>{days}</DaysAfterInitiation></AbortIncompleteMultipartUpload>"
     "</Rule>"
 )
-# Of elements that MinIO's SDK does not know: written back without its sizes, this would delete everything.
+# Of elements that MinIO's SDK does not know: written back without its sizes, this would delete
+# everything.
 OTHERS = (
     "<Rule><ID>small</ID><Filter><And><Prefix>logs/</Prefix><ObjectSizeGreaterThan>1</ObjectSizeGreaterThan>"
     "<ObjectSizeLessThan>1024</ObjectSizeLessThan></And></Filter><Status>Enabled</Status>"
@@ -34,7 +37,9 @@ def ours(prefix: str, days: int = 7) -> str:
 
 
 def text(xml: bytes | None) -> str:
-    """XML as far as its meaning goes: without declaration, and with one spelling of empty elements."""
+    """XML as far as its meaning goes: without declaration, and with one spelling of empty
+    elements.
+    """
     assert xml is not None
     return re.sub(r"<(\w+)></\1>", r"<\1 />", re.sub(r"<\?xml.*?\?>\s*", "", xml.decode()))
 
@@ -80,14 +85,16 @@ def test_an_equivalent_foreign_rule_in_the_older_form_is_enough() -> None:
         re.sub("<Prefix>.*</Prefix>", "<Tag><Key>a</Key><Value>b</Value></Tag>", RULE).format(
             id="theirs", status="Enabled", days=1
         ),
-        re.sub("<Prefix>.*</Prefix>", "<ObjectSizeGreaterThan>5</ObjectSizeGreaterThan>", RULE).format(
-            id="theirs", status="Enabled", days=1
-        ),
+        re.sub(
+            "<Prefix>.*</Prefix>", "<ObjectSizeGreaterThan>5</ObjectSizeGreaterThan>", RULE
+        ).format(id="theirs", status="Enabled", days=1),
     ],
     ids=["narrower", "elsewhere", "disabled", "by tag", "by size"],
 )
 def test_a_foreign_rule_that_does_not_cover_the_root_is_not_enough(there: str) -> None:
-    assert text(with_abort_rule(configuration(there), "prod")) == text(configuration(there, ours("prod")))
+    assert text(with_abort_rule(configuration(there), "prod")) == text(
+        configuration(there, ours("prod"))
+    )
 
 
 def test_our_own_rule_keeps_changes_by_an_administrator() -> None:

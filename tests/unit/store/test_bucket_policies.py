@@ -34,7 +34,7 @@ PROBE = "_deltaq/probe/1"
 CLOCK = "_deltaq/clock"
 CLAIM = "_deltaq/maintenance/00000000000000000001"
 ALL = {
-    LOG_ENTRY, CHECKPOINT, POINTER, DATA_FILE, SHARED_FILE, LOG_START, GROUP_ENTRY, GROUP_CHECKPOINT, GROUP_POINTER,
+    LOG_ENTRY, CHECKPOINT, POINTER, DATA_FILE, SHARED_FILE, LOG_START, GROUP_ENTRY, GROUP_CHECKPOINT, GROUP_POINTER,  # noqa: E501
     HEARTBEAT, PROBE, CLOCK, CLAIM,
 }  # fmt: skip
 
@@ -45,13 +45,18 @@ def policy(role: Role, dialect: Dialect = "minio", prefix: str = "prod") -> Docu
 
 
 def allows(document: Document, action: str, resource: str, **request: str) -> bool:
-    """Whether a statement allows the request. `request` has its condition keys, with `_` for what Python forbids."""
+    """Whether a statement allows the request. `request` has its condition keys, with `_` for what
+    Python forbids.
+    """
     about = {"s3:" + key.replace("_", "-"): value for key, value in request.items()}
     return any(
         statement["Effect"] == "Allow"
         and action in statement["Action"]
         and any(matches(pattern, f"arn:aws:s3:::{resource}") for pattern in statement["Resource"])
-        and all(holds(name, about_it, about) for name, about_it in statement.get("Condition", {}).items())
+        and all(
+            holds(name, about_it, about)
+            for name, about_it in statement.get("Condition", {}).items()
+        )
         for statement in document["Statement"]
     )
 
@@ -73,7 +78,8 @@ def keys_allowed(document: Document, action: str, **request: str) -> set[str]:
     return {key for key in ALL if allows(document, action, f"events/prod/{key}", **request)}
 
 
-# --- permissions of the roles -----------------------------------------------------------------------------------
+# --- permissions of the roles
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -96,7 +102,11 @@ def test_a_producer_writes_topics_and_deletes_no_data(dialect: Dialect) -> None:
     writes = keys_allowed(policy("producer", dialect), "s3:PutObject", if_none_match="*")
     assert writes == {LOG_ENTRY, CHECKPOINT, POINTER, DATA_FILE, SHARED_FILE, PROBE}
     assert keys_allowed(policy("producer", dialect), "s3:DeleteObject") == {PROBE}
-    assert keys_allowed(policy("producer", dialect), "s3:AbortMultipartUpload") == {CHECKPOINT, DATA_FILE, SHARED_FILE}
+    assert keys_allowed(policy("producer", dialect), "s3:AbortMultipartUpload") == {
+        CHECKPOINT,
+        DATA_FILE,
+        SHARED_FILE,
+    }
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -106,20 +116,27 @@ def test_a_maintainer_may_do_everything_below_the_root(dialect: Dialect) -> None
 
 
 @pytest.mark.parametrize(("role", "entry"), [("reader", GROUP_ENTRY), ("producer", LOG_ENTRY)])
-def test_on_aws_a_log_entry_is_written_only_by_requests_that_cannot_overwrite_one(role: Role, entry: str) -> None:
+def test_on_aws_a_log_entry_is_written_only_by_requests_that_cannot_overwrite_one(
+    role: Role, entry: str
+) -> None:
     assert entry not in keys_allowed(policy(role, "aws"), "s3:PutObject")
     assert keys_allowed(policy(role, "aws"), "s3:PutObject", if_none_match="*") == keys_allowed(
         policy(role, "aws"), "s3:PutObject"
     ) | {entry}
 
 
-# --- and where -------------------------------------------------------------------------------------------------------
+# --- and where
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("place", ["events/", "events/production/", "events/prod", "events2/prod/", "events/x/prod/"])
-def test_no_role_may_do_anything_to_objects_outside_of_its_root(role: Role, dialect: Dialect, place: str) -> None:
+@pytest.mark.parametrize(
+    "place", ["events/", "events/production/", "events/prod", "events2/prod/", "events/x/prod/"]
+)
+def test_no_role_may_do_anything_to_objects_outside_of_its_root(
+    role: Role, dialect: Dialect, place: str
+) -> None:
     for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):
         for key in ALL:
             assert not allows(policy(role, dialect), action, f"{place}{key}", if_none_match="*")
@@ -131,7 +148,8 @@ def test_another_prefix_cannot_be_listed(role: Role) -> None:
         assert not allows(policy(role, "minio"), "s3:ListBucket", "events", prefix=prefix)
         assert not allows(policy(role, "aws"), "s3:ListBucket", "events", prefix=prefix)
     assert not allows(policy(role, "minio"), "s3:ListBucket", "events")
-    assert not allows(policy(role, "minio"), "s3:ListBucket", "events", prefix="prod")  # begins `production/`, too
+    # Begins `production/`, too.
+    assert not allows(policy(role, "minio"), "s3:ListBucket", "events", prefix="prod")
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -149,11 +167,20 @@ def test_a_root_that_is_a_whole_bucket_needs_no_condition_to_be_listed(role: Rol
 
 @pytest.mark.parametrize(
     ("region", "arn"),
-    [("eu-central-1", "arn:aws:"), ("cn-north-1", "arn:aws-cn:"), ("us-gov-west-1", "arn:aws-us-gov:")],
+    [
+        ("eu-central-1", "arn:aws:"),
+        ("cn-north-1", "arn:aws-cn:"),
+        ("us-gov-west-1", "arn:aws-us-gov:"),
+    ],
 )
 def test_resources_are_named_as_in_the_regions_part_of_aws(region: str, arn: str) -> None:
     documents = role_policies("s3://events", "events", "", "aws", region)
-    names = [name for role in ROLES for statement in documents[role]["Statement"] for name in statement["Resource"]]
+    names = [
+        name
+        for role in ROLES
+        for statement in documents[role]["Statement"]
+        for name in statement["Resource"]
+    ]
     assert all(name.startswith(f"{arn}s3:::events") for name in names)
 
 
@@ -164,7 +191,8 @@ def test_a_prefix_with_policy_wildcards_is_refused_by_its_root(prefix: str) -> N
     assert prefix in str(refused.value)
 
 
-# --- names and sameness ----------------------------------------------------------------------------------------------
+# --- names and sameness
+# ----------------------------------------------------------------------------------------------
 
 
 def test_names_of_policies_are_readable_and_no_two_roots_share_one() -> None:
@@ -193,4 +221,6 @@ def test_a_document_is_equal_in_any_order_of_its_elements() -> None:
 def test_documents_of_two_roles_or_two_dialects_are_not_the_same() -> None:
     documents = [policy(role, dialect) for role in ROLES for dialect in DIALECTS]
     for at, one in enumerate(documents):
-        assert [same_policy(one, other) for other in documents] == [at == other for other in range(len(documents))]
+        assert [same_policy(one, other) for other in documents] == [
+            at == other for other in range(len(documents))
+        ]

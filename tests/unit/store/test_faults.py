@@ -1,8 +1,8 @@
 """Each operation of the store, each way of failing: what the client is told is what happened.
 
-A fault strikes one operation of a client on time that stands still but for its sleeps. Then the topic is read without
-faults: what was told as done stands once, what was told as not done never will, and what was told as unknown can be
-resolved, after which not even a late write changes it.
+A fault strikes one operation of a client on time that stands still but for its sleeps. Then the
+topic is read without faults: what was told as done stands once, what was told as not done never
+will, and what was told as unknown can be resolved, after which not even a late write changes it.
 """
 
 from __future__ import annotations
@@ -41,27 +41,45 @@ DONE, NOT_DONE, UNKNOWN = "done", "not done", "unknown"
 
 # What came back where the answer should have been: a proxy's page.
 GARBAGE = Fault.damage(lambda data: b"<html><body>502 Bad Gateway</body></html>")
-AWAY = {"429": Fault.error_before("429 Slow Down"), "500": Fault.error_before("500"), "503": Fault.error_before("503")}
+AWAY = {
+    "429": Fault.error_before("429 Slow Down"),
+    "500": Fault.error_before("500"),
+    "503": Fault.error_before("503"),
+}
 NO_ANSWER = {
     **AWAY,
     "error_after": Fault.error_after(),
     "hang": Fault.hang(0.7),
     "slow": Fault.slow(0.7),
 }
-WRITING = {**NO_ANSWER, "late": Fault.late_apply(), "403": Fault.refused("403"), "no_space": Fault.no_space()}
+WRITING = {
+    **NO_ANSWER,
+    "late": Fault.late_apply(),
+    "403": Fault.refused("403"),
+    "no_space": Fault.no_space(),
+}
 READING = {**NO_ANSWER, "404": Fault.missing(), "403": Fault.refused("403")}
-BODIES = {"short": Fault.truncate(20), "empty": Fault.truncate(0), "flipped": Fault.flip_bit(), "garbage": GARBAGE}
+BODIES = {
+    "short": Fault.truncate(20),
+    "empty": Fault.truncate(0),
+    "flipped": Fault.flip_bit(),
+    "garbage": GARBAGE,
+}
 LISTING = {**NO_ANSWER, "403": Fault.refused("403")}
 FAULTS = {**WRITING, **READING, **BODIES, "conflict": Fault.conflict()}
 
 
 def produced(store: FaultyStore, clock: ManualClock) -> tuple[str, str, Producer]:
-    """Produce one message: what became of it as told, with the reason; and the producer, not closed."""
+    """Produce one message: what became of it as told, with the reason; and the producer, not
+    closed.
+    """
     reported: list[tuple[KafkaError | None, Any]] = []
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "message.timeout.ms": 3000}
     producer = Producer(conf, store=store, clock=clock)
     try:
-        producer.produce("t", b"new", on_delivery=lambda error, message: reported.append((error, message)))
+        producer.produce(
+            "t", b"new", on_delivery=lambda error, message: reported.append((error, message))
+        )
     except KafkaException as error:  # the first message of a topic looks it up
         return NOT_DONE, error.args[0].str(), producer
     assert producer.flush(10**6) == 0
@@ -84,7 +102,8 @@ def values(store: Store) -> list[bytes]:
     return [message.value() for message in messages_of(store, "t")]
 
 
-# The operation; on which keys; the fault; what is told when it strikes once, and when it strikes for ever.
+# The operation; on which keys; the fault; what is told when it strikes once, and when it strikes
+# for ever.
 PRODUCING = [
     *(("put", DATA, name, DONE, NOT_DONE) for name in (*AWAY, "error_after", "hang", "late")),
     *(("put", DATA, name, NOT_DONE, NOT_DONE) for name in ("403", "no_space")),
@@ -93,7 +112,10 @@ PRODUCING = [
     *(("create", ENTRY, name, DONE, DONE) for name in ("error_after", "slow")),
     *(("create", ENTRY, name, NOT_DONE, NOT_DONE) for name in ("403", "no_space")),
     ("create", ENTRY, "conflict", DONE, NOT_DONE),
-    *(("get", ENTRY, name, DONE, NOT_DONE) for name in (*AWAY, "error_after", "hang", "404", *BODIES)),
+    *(
+        ("get", ENTRY, name, DONE, NOT_DONE)
+        for name in (*AWAY, "error_after", "hang", "404", *BODIES)
+    ),
     ("get", ENTRY, "slow", DONE, DONE),
     ("get", ENTRY, "403", NOT_DONE, NOT_DONE),
     *(("list", "*", name, DONE, NOT_DONE) for name in (*AWAY, "error_after", "hang")),
@@ -106,12 +128,17 @@ PRODUCING = [
 @pytest.mark.fault("S1", "P5", "P6", "P7", "P8", "P9")
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "ever"])
 @pytest.mark.parametrize(
-    ("operation", "key", "name", "once", "ever"), PRODUCING, ids=[f"{case[0]}-{case[2]}" for case in PRODUCING]
+    ("operation", "key", "name", "once", "ever"),
+    PRODUCING,
+    ids=[f"{case[0]}-{case[2]}" for case in PRODUCING],
 )
 def test_a_producer_reports_the_outcome_of_each_message(operation, key, name, once, ever, lasting):
     inner, clock = a_topic(), ManualClock(auto_advance=True)
-    # The first look at an entry only asks whether it exists: damage is done to the second, which is read.
-    rule = Rule(operation, key, FAULTS[name], EVER if lasting else 1, nth=2 if name in BODIES else 1)
+    # The first look at an entry only asks whether it exists: damage is done to the second, which is
+    # read.
+    rule = Rule(
+        operation, key, FAULTS[name], EVER if lasting else 1, nth=2 if name in BODIES else 1
+    )
     store = FaultyStore(inner, rule, clock=clock)
     verdict, reason, producer = produced(store, clock)
     assert (verdict, reason) == (ever if lasting else once, reason)
@@ -126,7 +153,9 @@ def test_a_producer_reports_the_outcome_of_each_message(operation, key, name, on
     producer.close()
     if verdict == NOT_DONE:
         again, reason, producer = produced(FaultyStore(inner), clock)
-        assert (again, reason) == (DONE, ""), "nothing is left behind that is in the way of the next"
+        assert (again, reason) == (DONE, ""), (
+            "nothing is left behind that is in the way of the next"
+        )
         producer.close()
 
 
@@ -135,7 +164,9 @@ def test_a_producer_reports_the_outcome_of_each_message(operation, key, name, on
 def test_an_unanswered_commit_that_cannot_be_read_back_is_unknown_and_never_failed(name):
     inner, clock = a_topic(), ManualClock(auto_advance=True)
     store = FaultyStore(inner, clock=clock)
-    producer = Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store, clock=clock)
+    producer = Producer(
+        {"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store, clock=clock
+    )
     producer.list_topics("t")
     producer.produce("t", b"first")
     assert producer.flush(10**6) == 0
@@ -190,9 +221,13 @@ ACTIONS: dict[str, tuple[Callable[[Store, ManualClock], object], Callable[[Store
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "ever"])
 @pytest.mark.parametrize(("name", "once", "ever"), COMMITTING, ids=[case[0] for case in COMMITTING])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_topics_and_committed_offsets_match_the_reported_outcomes(action, name, once, ever, lasting):
+def test_topics_and_committed_offsets_match_the_reported_outcomes(
+    action, name, once, ever, lasting
+):
     inner, clock = a_topic(), ManualClock(auto_advance=True)
-    store = FaultyStore(inner, Rule("create", ENTRY, FAULTS[name], EVER if lasting else 1), clock=clock)
+    store = FaultyStore(
+        inner, Rule("create", ENTRY, FAULTS[name], EVER if lasting else 1), clock=clock
+    )
     act, stands = ACTIONS[action]
     try:
         act(store, clock)
@@ -215,12 +250,18 @@ def test_topics_and_committed_offsets_match_the_reported_outcomes(action, name, 
 
 # --- reading ---
 
-CONF = {"bootstrap.servers": "memory://unused", "group.id": "reader", "auto.offset.reset": "earliest"}
+CONF = {
+    "bootstrap.servers": "memory://unused",
+    "group.id": "reader",
+    "auto.offset.reset": "earliest",
+}
 
 
 def filled(count: int = 6) -> MemoryStore:
     store = MemoryStore(uuid.uuid4().hex)
-    with Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store) as producer:
+    with Producer(
+        {"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store
+    ) as producer:
         for number in range(count):
             producer.produce("t", b"%d" % number)
             producer.flush(TIMEOUT_S)
@@ -235,12 +276,17 @@ READS = [
 
 
 @pytest.mark.fault("S1", "S4", "B4")
-@pytest.mark.parametrize(("operation", "key", "name"), READS, ids=["-".join(case) for case in READS])
+@pytest.mark.parametrize(
+    ("operation", "key", "name"), READS, ids=["-".join(case) for case in READS]
+)
 def test_a_consumer_skips_and_doubles_nothing_with_any_one_faulty_answer(operation, key, name):
     fault = Fault.slow(0) if name == "slow" else Fault.hang(0) if name == "hang" else FAULTS[name]
     inner = filled()
-    if operation == "get_range":  # a file is read in parts where it is larger than what may be fetched at once
-        with Producer({"bootstrap.servers": "memory://unused", "linger.ms": 60_000}, store=inner) as producer:
+    # A file is read in parts where it is larger than what may be fetched at once.
+    if operation == "get_range":
+        with Producer(
+            {"bootstrap.servers": "memory://unused", "linger.ms": 60_000}, store=inner
+        ) as producer:
             for number in range(6, 12):
                 producer.produce("t", b"%d" % number + uuid.uuid4().hex.encode() * 20_000)
     expected = values(inner)
@@ -256,13 +302,18 @@ def test_a_consumer_skips_and_doubles_nothing_with_any_one_faulty_answer(operati
     ("operation", "key", "name", "code"),
     [
         *(("get", DATA, name, KafkaError._TRANSPORT) for name in (*AWAY, "error_after", "403")),
-        *(("get", ENTRY, name, KafkaError._TRANSPORT) for name in (*AWAY, "error_after", "403", "404")),
+        *(
+            ("get", ENTRY, name, KafkaError._TRANSPORT)
+            for name in (*AWAY, "error_after", "403", "404")
+        ),
         *(("list", "*", name, KafkaError._TRANSPORT) for name in (*AWAY, "error_after", "403")),
         *(("get", key, name, KafkaError._BAD_MSG) for key in (DATA, ENTRY) for name in BODIES),
         ("read", DATA, "404", KafkaError._BAD_MSG),
     ],
 )
-def test_a_consumer_that_cannot_read_gets_an_error_and_never_an_empty_topic(operation, key, name, code):
+def test_a_consumer_that_cannot_read_gets_an_error_and_never_an_empty_topic(
+    operation, key, name, code
+):
     inner = filled(3)
     store = FaultyStore(inner, Rule(operation, key, FAULTS[name], EVER))
     reported: list[Any] = []
@@ -294,7 +345,10 @@ def test_a_consumer_that_cannot_read_gets_an_error_and_never_an_empty_topic(oper
 @pytest.mark.fault("S2")
 @pytest.mark.parametrize("begin", [*ACTIONS, "produce"])
 def test_a_store_that_ignores_conditions_is_refused_by_name_before_any_write(begin):
-    inner, clock = MemoryStore("careless") if begin != "delete" else a_topic(), ManualClock(auto_advance=True)
+    inner, clock = (
+        MemoryStore("careless") if begin != "delete" else a_topic(),
+        ManualClock(auto_advance=True),
+    )
     before = [entry.key for entry in inner.list("")]
     store = FaultyStore(inner, Rule("create", "*", Fault.ignored_condition(), EVER), clock=clock)
     if begin == "produce":
@@ -313,14 +367,17 @@ def test_a_store_that_ignores_conditions_is_refused_by_name_before_any_write(beg
 
 @pytest.mark.fault("S3")
 @pytest.mark.parametrize(
-    ("fault", "effect"), [(Fault.stale_list(2), Effect.KEYS_HIDDEN), (Fault.repeated_page(2), Effect.PAGE_REPEATED)]
+    ("fault", "effect"),
+    [(Fault.stale_list(2), Effect.KEYS_HIDDEN), (Fault.repeated_page(2), Effect.PAGE_REPEATED)],
 )
 def test_a_listing_that_is_stale_or_repeats_itself_hides_no_entry(fault, effect):
     inner = filled(2)
     store = FaultyStore(inner, Rule("list", "*", fault, EVER))
     log = TopicLog(store, "t", indexed=True)
     assert log.load()
-    with Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=inner) as producer:
+    with Producer(
+        {"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=inner
+    ) as producer:
         for number in range(2, 7):
             producer.produce("t", b"%d" % number)
             producer.flush(TIMEOUT_S)
@@ -329,7 +386,9 @@ def test_a_listing_that_is_stale_or_repeats_itself_hides_no_entry(fault, effect)
     assert store.effects == {effect: 1}
     with Consumer(CONF, store=store) as reader:
         reader.assign([TopicPartition("t", 0, 0)])
-        assert [message.value() for message in drain(reader, 7)] == [b"%d" % number for number in range(7)]
+        assert [message.value() for message in drain(reader, 7)] == [
+            b"%d" % number for number in range(7)
+        ]
 
 
 @pytest.mark.fault("S4")
@@ -386,12 +445,16 @@ class CountingClock(ManualClock):
 def test_throttling_is_retried_with_backoff_jitter_and_one_deadline(operation, key):
     def storm(seed: int) -> tuple[CountingClock, FaultyStore]:
         clock = CountingClock(seed)
-        store = FaultyStore(a_topic(), Rule(operation, key, Fault.error_before("429 Slow Down"), EVER), clock=clock)
+        store = FaultyStore(
+            a_topic(), Rule(operation, key, Fault.error_before("429 Slow Down"), EVER), clock=clock
+        )
         started_at = clock.monotonic()
         verdict, reason, producer = produced(store, clock)
         assert verdict != DONE
         assert "429 Slow Down" in reason
-        assert 3.0 <= clock.monotonic() - started_at < 3.1, "message.timeout.ms, all attempts together"
+        assert 3.0 <= clock.monotonic() - started_at < 3.1, (
+            "message.timeout.ms, all attempts together"
+        )
         store.clear()
         producer.close()
         return clock, store
@@ -408,14 +471,18 @@ def test_throttling_is_retried_with_backoff_jitter_and_one_deadline(operation, k
 @pytest.mark.fault("S6")
 def test_transient_throttling_loses_and_doubles_nothing():
     inner, clock = a_topic(), ManualClock(auto_advance=True)
-    store = FaultyStore(inner, Rule("*", "*", Fault.error_before("503"), EVER, probability=0.5), clock=clock, seed=3)
+    store = FaultyStore(
+        inner, Rule("*", "*", Fault.error_before("503"), EVER, probability=0.5), clock=clock, seed=3
+    )
     reported: list[KafkaError | None] = []
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "message.timeout.ms": 600_000}
     with Producer(conf, store=store, clock=clock) as producer:
         sent = 0
         while sent < 50:
             try:
-                producer.produce("t", b"%d" % sent, on_delivery=lambda error, _: reported.append(error))
+                producer.produce(
+                    "t", b"%d" % sent, on_delivery=lambda error, _: reported.append(error)
+                )
             except Unavailable:
                 continue  # the look at the topic, which the caller repeats
             sent += 1

@@ -1,4 +1,6 @@
-"""Promises of the local store alone: durability, containment in its root, and care for foreign files."""
+"""Promises of the local store alone: durability, containment in its root, and care for foreign
+files.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def root(tmp_path: Path) -> Path:
 
 # Step by step is the only way where the system has no other.
 @pytest.fixture(params=["in one call", "step by step"] if beneath._WORKS else ["step by step"])
-def store(root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
+def store(
+    root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> LocalStore:
     """A store that goes to a file, and writes one, in either way that this system knows."""
     monkeypatch.setattr(beneath, "_WORKS", request.param == "in one call")
     if request.param == "step by step":
@@ -74,7 +78,9 @@ UNNAMED = "a file without a name"
 
 
 def _files(root: Path) -> list[str]:
-    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if not path.is_dir())
+    return sorted(
+        path.relative_to(root).as_posix() for path in root.rglob("*") if not path.is_dir()
+    )
 
 
 # Durability
@@ -82,13 +88,19 @@ def _files(root: Path) -> list[str]:
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
-    """Paths given to fsync, in order: of each descriptor, what its file or folder is called at that moment."""
+    """Paths given to fsync, in order: of each descriptor, what its file or folder is called at that
+    moment.
+    """
     paths: list[str] = []
     fsync = os.fsync
 
     def recording(descriptor: int) -> None:
         opened = os.fstat(descriptor)
-        named = [path for path in [root.parent, *root.parent.rglob("*")] if os.path.samestat(path.lstat(), opened)]
+        named = [
+            path
+            for path in [root.parent, *root.parent.rglob("*")]
+            if os.path.samestat(path.lstat(), opened)
+        ]
         paths.append(str(named[0]) if named else UNNAMED)
         fsync(descriptor)
 
@@ -114,7 +126,9 @@ def test_a_write_syncs_the_file_its_folder_and_every_new_folder(
     assert folder == str(root / "topics" / "a")
 
 
-def test_a_second_write_syncs_the_file_and_its_folder_only(store: LocalStore, root: Path, synced: list[str]) -> None:
+def test_a_second_write_syncs_the_file_and_its_folder_only(
+    store: LocalStore, root: Path, synced: list[str]
+) -> None:
     store.create("topics/a/1", b"x")
     del synced[:]
     store.create("topics/a/2", b"x")
@@ -126,7 +140,8 @@ def test_a_second_write_syncs_the_file_and_its_folder_only(store: LocalStore, ro
 def test_a_folder_that_another_process_made_is_synced_before_the_first_write_returns(
     store: LocalStore, root: Path, synced: list[str]
 ) -> None:
-    # It may crash between making the folder and syncing the entry; what we acknowledge must not depend on that.
+    # It may crash between making the folder and syncing the entry; what we acknowledge must not
+    # depend on that.
     (root / "topics" / "a").mkdir(parents=True)
     store.create("topics/a/1", b"x")
     assert {str(root.parent), str(root), str(root / "topics")} <= set(synced)
@@ -136,7 +151,8 @@ def test_a_known_folder_recreated_by_another_process_is_synced(
     store: LocalStore, root: Path, synced: list[str]
 ) -> None:
     store.create("topics/a/1", b"x")
-    (root / "topics" / "a").rename(root / "topics" / "gone")  # kept, so that its number is not given to the next one
+    # Kept, so that its number is not given to the next one.
+    (root / "topics" / "a").rename(root / "topics" / "gone")
     (root / "topics" / "a").mkdir()
     del synced[:]
     store.create("topics/a/2", b"x")
@@ -165,7 +181,11 @@ def test_the_file_is_synced_before_it_gets_its_name(
         assert steps in (["fsync file", "link", "fsync"], ["fsync file", "rename", "fsync"])
     del steps[:]
     store.put("a", b"replaced")
-    assert [step for step in steps if step not in {"link", "unlink"}] == ["fsync file", "rename", "fsync"]
+    assert [step for step in steps if step not in {"link", "unlink"}] == [
+        "fsync file",
+        "rename",
+        "fsync",
+    ]
     assert store.get("a") == b"replaced"
     assert _files(root) == ["a", "created", "putd"]
 
@@ -189,7 +209,9 @@ def test_a_put_in_pieces_yields_after_each_synced_piece(
     assert steps == [(what, 262_144 * n) for n in (1, 2, 3) for what in ("synced", "yielded")]
 
 
-def test_a_put_in_pieces_that_is_closed_early_leaves_the_object_unchanged(store: LocalStore, root: Path) -> None:
+def test_a_put_in_pieces_that_is_closed_early_leaves_the_object_unchanged(
+    store: LocalStore, root: Path
+) -> None:
     store.put("a/k", b"before")
     with contextlib.closing(store.put_in_pieces("a/k", os.urandom(1_000_000))) as pieces:
         next(pieces)
@@ -219,7 +241,9 @@ def test_a_failing_sync_of_the_folder_leaves_the_outcome_open(
 
 
 @pytest.mark.fault("D1")
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG])
+@pytest.mark.parametrize(
+    "code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG]
+)
 @pytest.mark.parametrize("write", ["create", "put"])
 @pytest.mark.parametrize("call", ["write", "fsync"])
 def test_a_refusal_of_the_system_is_definite_and_leaves_no_trace(
@@ -251,7 +275,9 @@ def test_a_root_that_is_a_link_to_no_folder_is_refused_by_its_name(tmp_path: Pat
     assert store.get("a") == b"x"
 
 
-def test_an_error_of_the_disk_is_not_taken_for_a_refusal(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_disk_is_not_taken_for_a_refusal(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_args: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -275,7 +301,9 @@ for write in (store.create, store.put):
         print(error.reason)
 print([entry.key for entry in store.list("")])
 """
-    ran = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(root)], capture_output=True, text=True, check=True
+    )
     assert ran.stdout.splitlines()[:2] == 2 * [
         "larger than this process or file system allows a file to be (see `ulimit -f`) (EFBIG)"
     ]
@@ -322,8 +350,9 @@ store.create("a/lost", b"x")
 
 @pytest.mark.fault("P1")
 class _Interrupt:
-    """Trace function: raises KeyboardInterrupt at the given step, counted in lines and returns, of the store or of what
-    it enters with `with`, as a user's Ctrl-C may."""
+    """Trace function: raises KeyboardInterrupt at the given step, counted in lines and returns, of
+    the store or of what it enters with `with`, as a user's Ctrl-C may.
+    """
 
     FILES = local.__file__, folders.__file__, contextlib.__file__
 
@@ -344,9 +373,12 @@ class _Interrupt:
 def test_an_interrupt_at_any_step_of_a_write_leaves_all_or_nothing(
     store: LocalStore, root: Path, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # a hundred writes; whether they last is no matter here
+    # A hundred writes; whether they last is no matter here.
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     failed_later: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda failure: failed_later.append(failure.exc_value))
+    monkeypatch.setattr(
+        sys, "unraisablehook", lambda failure: failed_later.append(failure.exc_value)
+    )
 
     def write(step: int, ended: list[int]) -> None:
         sys.settrace(_Interrupt(step))
@@ -358,7 +390,8 @@ def test_an_interrupt_at_any_step_of_a_write_leaves_all_or_nothing(
 
     written, step, ended = 0, 0, list[int]()
     while True:
-        # In a thread of its own: what is raised by a trace function stays with its thread as an error being handled.
+        # In a thread of its own: what is raised by a trace function stays with its thread as an
+        # error being handled.
         thread = threading.Thread(target=write, args=(step, ended))
         thread.start()
         thread.join()
@@ -386,9 +419,16 @@ def _age(path: Path, hours: float) -> None:
     os.utime(path, (changed_s, changed_s))
 
 
-def test_an_unfinished_file_is_removed_once_it_is_a_day_older_than_a_new_one(store: LocalStore, root: Path) -> None:
+def test_an_unfinished_file_is_removed_once_it_is_a_day_older_than_a_new_one(
+    store: LocalStore, root: Path
+) -> None:
     store.put("a/b/k", b"x")
-    for folder, hours in ((root, 25), (root / "a" / "b", 25), (root / "a" / "b", 23), (root / "a", 0)):
+    for folder, hours in (
+        (root, 25),
+        (root / "a" / "b", 25),
+        (root / "a" / "b", 23),
+        (root / "a", 0),
+    ):
         (folder / f".~{hours}").write_bytes(b"half")
         _age(folder / f".~{hours}", hours)
     assert sum(store.remove_unfinished()) == 2
@@ -425,7 +465,9 @@ def test_a_client_with_a_wrong_clock_leaves_the_unfinished_files_of_others(
     assert store.get("a/k") == content
     (root / "a" / ".~left").write_bytes(b"half")
     _age(root / "a" / ".~left", 25)
-    assert sum(skewed.remove_unfinished()) == 1, "nor does its clock keep it from removing what is old"
+    assert sum(skewed.remove_unfinished()) == 1, (
+        "nor does its clock keep it from removing what is old"
+    )
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -454,7 +496,9 @@ def test_a_write_whose_unfinished_file_is_removed_is_retried_and_then_fails(
     assert _files(root) == ["a/k", "a/other"]
 
 
-def test_a_folder_with_an_unfinished_file_only_does_not_exist(store: LocalStore, root: Path) -> None:
+def test_a_folder_with_an_unfinished_file_only_does_not_exist(
+    store: LocalStore, root: Path
+) -> None:
     (root / "topics" / "a" / "b").mkdir(parents=True)
     (root / "topics" / "a" / "b" / ".~0123").write_bytes(b"half")
     assert store.list_folders("topics/") == []
@@ -477,7 +521,9 @@ def test_a_folder_that_may_not_be_read_does_not_hide_the_others(
     assert store.list_folders("topics/") == ["a", "locked"]
 
 
-def test_deleting_the_last_object_removes_its_empty_folders_but_not_the_root(store: LocalStore, root: Path) -> None:
+def test_deleting_the_last_object_removes_its_empty_folders_but_not_the_root(
+    store: LocalStore, root: Path
+) -> None:
     store.put("a/b/c/k", b"")
     store.put("a/l", b"")
     store.delete("a/b/c/k")
@@ -502,7 +548,9 @@ def test_a_root_is_made_only_in_a_folder_that_exists(tmp_path: Path) -> None:
     misspelt = tmp_path / "no-such-folder" / "root"
     store = LocalStore(str(misspelt))
     for write in (lambda: store.create("a/k", b"1"), lambda: store.put("k", b"1")):
-        with pytest.raises(StoreRefused, match=r"root .*no-such-folder/root' cannot be created: .*correct the root"):
+        with pytest.raises(
+            StoreRefused, match=r"root .*no-such-folder/root' cannot be created: .*correct the root"
+        ):
             write()
     assert list(tmp_path.iterdir()) == []
     assert list(store.list("")) == []
@@ -511,7 +559,9 @@ def test_a_root_is_made_only_in_a_folder_that_exists(tmp_path: Path) -> None:
     assert (misspelt / "a" / "k").read_bytes() == b"1"
 
 
-def test_a_root_that_was_removed_and_made_again_is_used_as_it_is_now(store: LocalStore, root: Path) -> None:
+def test_a_root_that_was_removed_and_made_again_is_used_as_it_is_now(
+    store: LocalStore, root: Path
+) -> None:
     store.put("a/k", b"old")
     (root / "a" / "k").unlink()
     (root / "a").rmdir()
@@ -542,10 +592,14 @@ def test_a_root_may_be_behind_a_link_but_no_object(tmp_path: Path, root: str) ->
     store = LocalStore(str(tmp_path / root))
     for content in (b"x", b"y"):
         store.put("a/k", content)
-        assert (tmp_path / "real" / root[5:] / "a" / "k").read_bytes() == store.get("a/k") == content
+        assert (
+            (tmp_path / "real" / root[5:] / "a" / "k").read_bytes() == store.get("a/k") == content
+        )
         (tmp_path / root / "a" / "l").symlink_to(tmp_path / "secret")
         (tmp_path / root / "b").symlink_to(tmp_path)
-        _refused(lambda: store.get("a/l"), lambda: store.get("b/secret"), lambda: store.put("b/new", b""))
+        _refused(
+            lambda: store.get("a/l"), lambda: store.get("b/secret"), lambda: store.put("b/new", b"")
+        )
         (tmp_path / root / "a" / "l").unlink()
         (tmp_path / root / "b").unlink()
 
@@ -570,7 +624,9 @@ def _refused(*operations: Callable[[], object]) -> None:
 
 
 @pytest.mark.fault("K3")
-def test_a_folder_that_links_to_the_outside_is_not_followed(store: LocalStore, root: Path, outside: Path) -> None:
+def test_a_folder_that_links_to_the_outside_is_not_followed(
+    store: LocalStore, root: Path, outside: Path
+) -> None:
     (root / "link").symlink_to(outside)
     (root / "a").mkdir()
     (root / "a" / "link").symlink_to("../../outside")
@@ -595,7 +651,9 @@ def test_a_folder_that_links_to_the_outside_is_not_followed(store: LocalStore, r
 
 
 @pytest.mark.fault("K3")
-def test_an_object_that_links_to_the_outside_is_not_followed(store: LocalStore, root: Path, outside: Path) -> None:
+def test_an_object_that_links_to_the_outside_is_not_followed(
+    store: LocalStore, root: Path, outside: Path
+) -> None:
     (root / "link").symlink_to(outside / "secret")
     (root / "nowhere").symlink_to(outside / "new")
     _refused(lambda: store.get("link"), lambda: store.get("nowhere"))
@@ -610,7 +668,9 @@ def test_an_object_that_links_to_the_outside_is_not_followed(store: LocalStore, 
 
 
 @pytest.mark.fault("K3")
-def test_a_link_that_replaces_a_known_folder_is_not_followed(store: LocalStore, root: Path, outside: Path) -> None:
+def test_a_link_that_replaces_a_known_folder_is_not_followed(
+    store: LocalStore, root: Path, outside: Path
+) -> None:
     store.put("a/secret", b"inside")
     assert store.get("a/secret") == b"inside"
     (root / "a").rename(root / "b")
@@ -648,7 +708,9 @@ def test_foreign_names_are_left_out_of_listings(store: LocalStore, root: Path) -
 # Names on this disk
 
 
-def test_an_object_and_a_folder_of_one_name_exclude_each_other(store: LocalStore, root: Path) -> None:
+def test_an_object_and_a_folder_of_one_name_exclude_each_other(
+    store: LocalStore, root: Path
+) -> None:
     store.put("a", b"x")
     with pytest.raises(StoreRefused, match="a file exists where a folder is needed"):
         store.create("a/b", b"x")
@@ -748,7 +810,9 @@ def test_an_open_failure_names_the_operation_and_key_only(root: Path) -> None:
     assert str(caught.value) == "create of 'a/b': a file exists where a folder is needed (ENOTDIR)"
 
 
-def test_a_file_leased_by_another_process_is_not_retried_in_a_loop(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_leased_by_another_process_is_not_retried_in_a_loop(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What openat2 answers is made up here, so it need not be there."""
     store = LocalStore(str(root))
     store.put("a/k", b"x")
@@ -766,7 +830,9 @@ def test_a_file_leased_by_another_process_is_not_retried_in_a_loop(root: Path, m
 
 
 @pytest.mark.parametrize("refusal", [errno.ENOSYS, errno.EPERM, errno.E2BIG])
-def test_paths_are_opened_step_by_step_if_openat2_is_refused(monkeypatch: pytest.MonkeyPatch, refusal: int) -> None:
+def test_paths_are_opened_step_by_step_if_openat2_is_refused(
+    monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
     """Before Linux 5.6 there is no such call; a filter of system calls may answer as it likes."""
 
     def refused(*_: object) -> int:
@@ -780,18 +846,26 @@ def test_paths_are_opened_step_by_step_if_openat2_is_refused(monkeypatch: pytest
 
 def test_no_system_call_is_made_on_an_unknown_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "alpha")
-    monkeypatch.setattr(beneath, "_syscall", lambda *_: pytest.fail("the number is that of other processors"))
+    monkeypatch.setattr(
+        beneath, "_syscall", lambda *_: pytest.fail("the number is that of other processors")
+    )
     assert not beneath._has_openat2()
     monkeypatch.setattr(beneath, "_syscall", None)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     assert not beneath._has_openat2()
 
 
-def test_listing_a_root_that_is_a_file_is_refused_and_a_missing_one_is_empty(root: Path, store: LocalStore) -> None:
+def test_listing_a_root_that_is_a_file_is_refused_and_a_missing_one_is_empty(
+    root: Path, store: LocalStore
+) -> None:
     assert store.list_folders("") == []
     assert list(store.list("a/")) == []
     root.write_text("x")
-    for look in (lambda: store.list_folders("a/"), lambda: list(store.list("")), lambda: store.list_some("a/")):
+    for look in (
+        lambda: store.list_folders("a/"),
+        lambda: list(store.list("")),
+        lambda: store.list_some("a/"),
+    ):
         with pytest.raises(StoreRefused, match=r"the root '.*/root' is not a folder"):
             look()
 

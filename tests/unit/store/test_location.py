@@ -48,7 +48,9 @@ def test_a_url_is_taken_apart(url: str, location: Location) -> None:
     assert parse_location(url) == location
 
 
-def test_a_relative_path_is_resolved_and_a_tilde_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_relative_path_is_resolved_and_a_tilde_expanded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home-of-user")
     assert parse_location("data/events").name == f"{tmp_path}/data/events"
@@ -65,7 +67,10 @@ def test_a_relative_path_is_resolved_and_a_tilde_expanded(monkeypatch: pytest.Mo
     [
         ("", "must be a path that is not empty, or a URL"),
         ("a\0b", "must be a path that is not empty, or a URL"),
-        ("deltaq-data", "'deltaq-data': a name alone may be that of a server; for a folder write ./deltaq-data"),
+        (
+            "deltaq-data",
+            "'deltaq-data': a name alone may be that of a server; for a folder write ./deltaq-data",
+        ),
         ("localhost", "write ./localhost"),
         ("kafka.example.com", "write ./kafka.example.com"),
         ("bad address", "write ./bad address"),
@@ -138,13 +143,17 @@ def test_a_url_with_credentials_is_refused_without_showing_them(url: str) -> Non
     ],
 )
 def test_an_address_of_brokers_is_no_path_and_is_not_shown(url: str) -> None:
-    with pytest.raises(ValueError, match=r"address of a Kafka broker .*write \./ before its name") as caught:
+    with pytest.raises(
+        ValueError, match=r"address of a Kafka broker .*write \./ before its name"
+    ) as caught:
         open_store(url)
     assert url not in str(caught.value)
     assert "planted" not in str(caught.value)
 
 
-@pytest.mark.parametrize("path", ["./localhost:9092", "/data/a:1", "~/broker1:9092", "data/a:1", "data/", "..", "~"])
+@pytest.mark.parametrize(
+    "path", ["./localhost:9092", "/data/a:1", "~/broker1:9092", "data/a:1", "data/", "..", "~"]
+)
 def test_a_path_may_have_a_name_like_an_address(path: str) -> None:
     assert parse_location(path).name == str(Path(path).expanduser().resolve())
 
@@ -152,7 +161,9 @@ def test_a_path_may_have_a_name_like_an_address(path: str) -> None:
 @pytest.mark.fault("K1")
 @pytest.mark.parametrize("url", ["memory://with-options", "some/path"])
 def test_options_for_a_store_without_options_are_refused(url: str) -> None:
-    with pytest.raises(ValueError, match=r"store\.endpoint, store\.region: a (memory|file):// store has no options"):
+    with pytest.raises(
+        ValueError, match=r"store\.endpoint, store\.region: a (memory|file):// store has no options"
+    ):
         open_store(url, {"region": "x", "endpoint": "y"})
 
 
@@ -189,7 +200,9 @@ def test_another_clock_makes_another_store(tmp_path: Path) -> None:
     assert kept[0] is not kept[1]
 
 
-def test_changed_credentials_in_the_environment_make_another_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_credentials_in_the_environment_make_another_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "first")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "first-secret")
     first = open_store("s3://bucket/env")
@@ -247,7 +260,14 @@ def test_a_system_without_openat_is_refused_with_a_reason(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:9092", "user:PLANTED@broker:9092", "one:9092,two:9092", "10.0.0.1:9092", "broker.example:9092,"]
+    "url",
+    [
+        "localhost:9092",
+        "user:PLANTED@broker:9092",
+        "one:9092,two:9092",
+        "10.0.0.1:9092",
+        "broker.example:9092,",
+    ],
 )
 def test_the_address_of_a_broker_is_no_root_and_is_not_shown(url):
     with pytest.raises(ValueError, match="Kafka broker") as caught:

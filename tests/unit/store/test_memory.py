@@ -9,7 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from deltaq.clock import SystemClock
-from deltaq.store import MemoryStore, ObjectExists, forget_memory_store, open_store, serve_memory_store
+from deltaq.store import (
+    MemoryStore,
+    ObjectExists,
+    forget_memory_store,
+    open_store,
+    serve_memory_store,
+)
 
 
 class InterruptingClock(SystemClock):

@@ -81,7 +81,9 @@ class Server:
 
 @pytest.fixture(autouse=True)
 def no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(("AWS_", "MINIO_", "GOOGLE_", "AZURE_"))]:
+    for name in [
+        name for name in os.environ if name.startswith(("AWS_", "MINIO_", "GOOGLE_", "AZURE_"))
+    ]:
         monkeypatch.delenv(name)
 
 
@@ -155,7 +157,9 @@ def _name(value: object) -> str | None:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("answer", UNAVAILABLE, ids=_name)
-def test_an_inconclusive_answer_is_unavailable(server, store, operation: str, answer: Answer) -> None:
+def test_an_inconclusive_answer_is_unavailable(
+    server, store, operation: str, answer: Answer
+) -> None:
     server.answer(answer)
     with pytest.raises(StoreUnavailable) as caught:
         OPERATIONS[operation](store)
@@ -164,7 +168,9 @@ def test_an_inconclusive_answer_is_unavailable(server, store, operation: str, an
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("answer", REFUSED, ids=_name)
-def test_a_definite_refusal_raises_store_refused(server, store, operation: str, answer: Answer) -> None:
+def test_a_definite_refusal_raises_store_refused(
+    server, store, operation: str, answer: Answer
+) -> None:
     server.answer(answer)
     with pytest.raises(StoreRefused) as caught:
         OPERATIONS[operation](store)
@@ -174,11 +180,20 @@ def test_a_definite_refusal_raises_store_refused(server, store, operation: str, 
 @pytest.mark.parametrize(
     ("answer", "remedy"),
     [
-        (Answer(403, _error("AccessDenied")), "403 Forbidden: AccessDenied: told by the server; check the credentials"),
-        (Answer(403, _error("RequestTimeTooSkewed")), "told by the server; set the clock of this machine right"),
+        (
+            Answer(403, _error("AccessDenied")),
+            "403 Forbidden: AccessDenied: told by the server; check the credentials",
+        ),
+        (
+            Answer(403, _error("RequestTimeTooSkewed")),
+            "told by the server; set the clock of this machine right",
+        ),
         (
             Answer(404, _error("NoSuchBucket")),
-            "NoSuchBucket: told by the server; create the bucket first; `deltaq setup` does so on S3 and MinIO",
+            (
+                "NoSuchBucket: told by the server; create the bucket first; `deltaq setup` does so "
+                "on S3 and MinIO"
+            ),
         ),
         (Answer(301), "check `region`"),
     ],
@@ -218,7 +233,10 @@ def test_a_server_without_conditional_writes_is_named(server, store, answer: Ans
 
 def test_a_server_that_ignores_the_condition_is_detected(server, store) -> None:
     server.answer(Answer(headers={"ETag": '"x"'}))
-    with pytest.raises(StoreUnsafe, match=rf"s3://bucket/pre \(S3 at {server.endpoint}\) created the same key twice"):
+    with pytest.raises(
+        StoreUnsafe,
+        match=rf"s3://bucket/pre \(S3 at {server.endpoint}\) created the same key twice",
+    ):
         probe(store)
 
 
@@ -265,7 +283,9 @@ class SteppingClock(ManualClock):
 
 @dataclass
 class Impatient:
-    """A store of which the same object has been impatient at once, and how long that took by its clock."""
+    """A store of which the same object has been impatient at once, and how long that took by its
+    clock.
+    """
 
     server: Server
     took_s: float
@@ -286,7 +306,9 @@ class Impatient:
 
 
 TIMEOUT_S = 0.2
-"""How long `get_impatient` waits in tests, in seconds: a busy machine needs more than six milliseconds a request."""
+"""How long `get_impatient` waits in tests, in seconds: a busy machine needs more than six
+milliseconds a request.
+"""
 
 
 @pytest.fixture
@@ -360,9 +382,13 @@ def test_get_impatient_asks_a_slow_server_once_until_it_is_quicker(unhurried) ->
     assert server.stub.effects()[Effect.HUNG] == 1
 
 
-@pytest.mark.parametrize(("took_s", "pace"), [(NEAR_S * 0.9, NEAR_POLL_INTERVAL), (NEAR_S, POLL_INTERVAL)])
+@pytest.mark.parametrize(
+    ("took_s", "pace"), [(NEAR_S * 0.9, NEAR_POLL_INTERVAL), (NEAR_S, POLL_INTERVAL)]
+)
 def test_a_near_server_is_polled_more_often(unhurried, took_s: float, pace: PollInterval) -> None:
-    fresh = open_store("s3://bucket/fresh", {"endpoint": unhurried.endpoint, **KEYS}, SteppingClock())
+    fresh = open_store(
+        "s3://bucket/fresh", {"endpoint": unhurried.endpoint, **KEYS}, SteppingClock()
+    )
     assert fresh.poll_interval == POLL_INTERVAL
     assert Impatient(unhurried, took_s).store.poll_interval == pace
 
@@ -383,7 +409,11 @@ def test_get_impatient_accepts_object_missing_as_an_answer(unhurried) -> None:
 
 
 def test_a_whole_object_in_place_of_a_range_is_not_returned(server, store) -> None:
-    server.answer(Answer(200, b"0123456789", {"ETag": '"x"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}))
+    server.answer(
+        Answer(
+            200, b"0123456789", {"ETag": '"x"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        )
+    )
     with pytest.raises(StoreUnavailable):
         store.get_range("k", 2, 3)
 
@@ -406,7 +436,9 @@ LISTED = [f"topics/{topic}/{number}" for topic in "abcdefg" for number in range(
 
 
 def _page(name: str, **when: Any) -> HttpRule:
-    return HttpRule(fault="error_before", status=200, body=NO_LISTINGS[name], operation="list*", **when)
+    return HttpRule(
+        fault="error_before", status=200, body=NO_LISTINGS[name], operation="list*", **when
+    )
 
 
 def _keys(store: Store, prefix: str, start_after: str = "") -> list[str]:
@@ -424,7 +456,9 @@ def full(server, store: Store) -> Store:
 @pytest.mark.fault("S1")
 @pytest.mark.parametrize("page", NO_LISTINGS)
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_an_answer_that_is_no_listing_does_not_cut_a_listing_short(server, full, page: str, nth: int) -> None:
+def test_an_answer_that_is_no_listing_does_not_cut_a_listing_short(
+    server, full, page: str, nth: int
+) -> None:
     # To the client it is a page without objects and without a successor.
     server.stub.set_rules(_page(page, nth=nth, times=1))
     assert _keys(full, "topics/") == LISTED
@@ -435,7 +469,9 @@ def test_an_answer_that_is_no_listing_does_not_cut_a_listing_short(server, full,
 
 @pytest.mark.fault("S1")
 @pytest.mark.parametrize("prefix", ["topics/", "topics/c/", "topics/g/", ""])
-def test_a_server_that_never_answers_with_a_listing_is_unavailable_and_not_empty(server, full, prefix: str) -> None:
+def test_a_server_that_never_answers_with_a_listing_is_unavailable_and_not_empty(
+    server, full, prefix: str
+) -> None:
     server.stub.set_rules(_page("a page of a proxy"))
     for read in (lambda: _keys(full, prefix), lambda: full.list_folders(prefix)):
         with pytest.raises(StoreUnavailable, match="the listing lacks 'topics/g/2', which exists"):
@@ -446,7 +482,8 @@ def test_a_server_that_never_answers_with_a_listing_is_unavailable_and_not_empty
 @pytest.mark.fault("S1")
 def test_a_web_server_in_place_of_the_store_is_not_an_empty_root(server) -> None:
     """As the console of a MinIO server, which answers every request with its page."""
-    store = open_store("s3://bucket/page", {"endpoint": server.endpoint, "retries": 0, **KEYS})  # of no other test
+    # Of no other test.
+    store = open_store("s3://bucket/page", {"endpoint": server.endpoint, "retries": 0, **KEYS})
     server.answer(Answer(200, b"<html><body>Sign in</body></html>"))
     for read in (lambda: _keys(store, ""), lambda: store.list_folders("topics/")):
         with pytest.raises(StoreUnavailable):
@@ -469,7 +506,12 @@ def test_a_hidden_folder_is_found_or_unavailable_and_not_empty(server, full) -> 
 
 
 def test_an_empty_prefix_is_listed_as_empty(server, full) -> None:
-    assert _keys(full, "topics/c/", start_after="topics/c/2") == _keys(full, "topics/h/") == _keys(full, "a/") == []
+    assert (
+        _keys(full, "topics/c/", start_after="topics/c/2")
+        == _keys(full, "topics/h/")
+        == _keys(full, "a/")
+        == []
+    )
     assert _keys(full, "topics/c/", start_after="topics/g/") == full.list_folders("topics/h/") == []
     for key in LISTED:
         server.stub.change(f"pre/{key}", None, "bucket")  # by another client
@@ -494,7 +536,9 @@ def before_the_proof(full, monkeypatch) -> Callable[[Callable[[], object]], None
 
 
 @pytest.mark.parametrize("key", ["topics/c/3", "topics/h/0"])
-def test_an_object_written_during_the_second_listing_is_included(full, before_the_proof, key: str) -> None:
+def test_an_object_written_during_the_second_listing_is_included(
+    full, before_the_proof, key: str
+) -> None:
     before_the_proof(lambda: full.put(key, b"x"))
     prefix = key[:9]
     assert _keys(full, prefix) == [listed for listed in LISTED if listed.startswith(prefix)] + [key]
@@ -502,7 +546,9 @@ def test_an_object_written_during_the_second_listing_is_included(full, before_th
     assert full.list_folders("topics/")[-1] == "i"
 
 
-def test_an_object_deleted_during_the_second_listing_is_no_error(server, full, before_the_proof) -> None:
+def test_an_object_deleted_during_the_second_listing_is_no_error(
+    server, full, before_the_proof
+) -> None:
     before_the_proof(lambda: [server.stub.change(f"pre/{key}", None, "bucket") for key in LISTED])
     assert _keys(full, "topics/g/") == LISTED[-3:]
     assert full._listing.known == LISTED[-1]
@@ -526,14 +572,19 @@ def test_a_page_that_comes_again_and_again_is_unavailable_at_last(server, full) 
 
 def test_a_server_that_is_not_there_is_unavailable_with_a_hint() -> None:
     store = open_store("s3://bucket", {"endpoint": "http://127.0.0.1:9", "retries": 0, **KEYS})
-    with pytest.raises(StoreUnavailable, match=r"HTTP error: error sending request.*check `endpoint`"):
+    with pytest.raises(
+        StoreUnavailable, match=r"HTTP error: error sending request.*check `endpoint`"
+    ):
         store.get("k")
 
 
 def test_a_server_without_tls_is_unavailable_with_a_hint(server) -> None:
     endpoint = server.endpoint.replace("http://", "https://")
     store = open_store("s3://bucket", {"endpoint": endpoint, "retries": 0, **KEYS})
-    with pytest.raises(StoreUnavailable, match="InvalidMessage: InvalidContentType; the server does not answer in TLS"):
+    with pytest.raises(
+        StoreUnavailable,
+        match="InvalidMessage: InvalidContentType; the server does not answer in TLS",
+    ):
         store.get("k")
 
 
@@ -541,15 +592,29 @@ def test_a_server_without_tls_is_unavailable_with_a_hint(server) -> None:
     ("details", "cause"),
     [
         (
-            'ConnectError("dns error", Custom { kind: Uncategorized, error: "failed to lookup address information" })',
+            (
+                'ConnectError("dns error", Custom { kind: Uncategorized, error: "failed to lookup'
+                ' address information" })'
+            ),
             "failed to lookup address information; check `endpoint`",
         ),
-        ("InvalidCertificate(\n    UnknownIssuer,\n)", "InvalidCertificate: UnknownIssuer; check `root_certificate`"),
-        ('Os { code: 24, message: "Too many open files" }', "Too many open files; raise `ulimit -n`"),
+        (
+            "InvalidCertificate(\n    UnknownIssuer,\n)",
+            "InvalidCertificate: UnknownIssuer; check `root_certificate`",
+        ),
+        (
+            'Os { code: 24, message: "Too many open files" }',
+            "Too many open files; raise `ulimit -n`",
+        ),
     ],
 )
-def test_the_cause_of_a_request_without_answer_is_named_with_a_remedy(details: str, cause: str) -> None:
-    text = "Generic S3 error: Error performing GET https://x/k in 1ms - HTTP error: error sending request"
+def test_the_cause_of_a_request_without_answer_is_named_with_a_remedy(
+    details: str, cause: str
+) -> None:
+    text = (
+        "Generic S3 error: Error performing GET https://x/k in 1ms - HTTP error: error sending "
+        "request"
+    )
     found = outcome("get", "k", GenericError(f"{text}\n\nDebug source:\n{details}"), "s3://bucket")
     assert found.reason.startswith(f"HTTP error: error sending request: {cause}")
 
@@ -598,7 +663,11 @@ def test_a_large_create_is_one_conditional_request(server, store) -> None:
 
 def _shown(error: BaseException) -> str:
     linked = [below for below in (error.__cause__, error.__context__) if below is not None]
-    return "".join(traceback.format_exception(error)) + repr(vars(error)) + "".join(map(_shown, linked))
+    return (
+        "".join(traceback.format_exception(error))
+        + repr(vars(error))
+        + "".join(map(_shown, linked))
+    )
 
 
 @pytest.mark.fault("K5")
@@ -606,8 +675,10 @@ def _shown(error: BaseException) -> str:
 def test_a_signature_quoted_by_a_server_is_not_shown(server, store, operation: str) -> None:
     leak = (
         "<Error><Code>SignatureDoesNotMatch</Code><Message>It does not match; sig=abcdef0123 and "
-        f"X-Amz-Signature=fedcba for {SECRET}</Message><AWSAccessKeyId>AKIDPLANTED0001</AWSAccessKeyId>"
-        "<StringToSign>AWS4-HMAC-SHA256 planted-string</StringToSign><SignatureProvided>planted-signature"
+        "X-Amz-Signature=fedcba for "
+        f"{SECRET}</Message><AWSAccessKeyId>AKIDPLANTED0001</AWSAccessKeyId>"
+        "<StringToSign>AWS4-HMAC-SHA256 "
+        "planted-string</StringToSign><SignatureProvided>planted-signature"
         "</SignatureProvided></Error>"
     )
     server.answer(Answer(403, leak.encode()))
@@ -615,12 +686,23 @@ def test_a_signature_quoted_by_a_server_is_not_shown(server, store, operation: s
         OPERATIONS[operation](store)
     shown = _shown(caught.value)
     assert "It does not match" in shown
-    for secret in ("abcdef0123", "fedcba", SECRET, "AKIDPLANTED0001", "planted-string", "planted-signature"):
+    for secret in (
+        "abcdef0123",
+        "fedcba",
+        SECRET,
+        "AKIDPLANTED0001",
+        "planted-string",
+        "planted-signature",
+    ):
         assert secret not in shown
 
 
 @pytest.mark.fault("K5")
-@given(secret=st.text("abcXYZ019+/=", min_size=4), before=st.text(max_size=20), after=st.text(max_size=20))
+@given(
+    secret=st.text("abcXYZ019+/=", min_size=4),
+    before=st.text(max_size=20),
+    after=st.text(max_size=20),
+)
 def test_a_known_secret_is_masked_wherever_it_stands(secret: str, before: str, after: str) -> None:
     assert secret not in scrub(f"{before}{secret}{after}", {secret}) or secret in "***"
 
@@ -632,7 +714,9 @@ def test_a_secret_within_another_one_does_not_uncover_the_rest() -> None:
 
 @pytest.mark.fault("K5")
 @pytest.mark.parametrize("length", range(180, 205))
-def test_a_secret_at_the_end_of_a_long_message_is_not_cut_in_half(server, store, length: int) -> None:
+def test_a_secret_at_the_end_of_a_long_message_is_not_cut_in_half(
+    server, store, length: int
+) -> None:
     server.answer(Answer(403, _error("AccessDenied", "x" * length + SECRET)))
     with pytest.raises(StoreRefused) as caught:
         store.get("k")
@@ -667,34 +751,36 @@ def test_a_secret_that_the_client_cannot_take_is_not_shown_either() -> None:
 @pytest.mark.parametrize(
     ("scheme", "options", "fault"),
     [
-        ("s3", {"acess_key_id": SECRET}, r"^store\.acess_key_id: no such option of s3:.*mean store\.access_key_id\?$"),
+        ("s3", {"acess_key_id": SECRET}, r"^store\.acess_key_id: no such option of s3:.*mean store\.access_key_id\?$"),  # noqa: E501
         ("gs", {"zzz": 1}, r"store\.zzz: no such option of gs:// stores; known are: allow_http, "),
         ("az", {"access_key_id": SECRET}, r"store\.access_key_id: no such option of az://"),
-        ("s3", {"timeout_ms": "1s"}, r"store\.timeout_ms='1s': must be a whole number of milliseconds, 1 or more"),
+        ("s3", {"timeout_ms": "1s"}, r"store\.timeout_ms='1s': must be a whole number of milliseconds, 1 or more"),  # noqa: E501
         ("s3", {"timeout_ms": 0}, r"store\.timeout_ms=0: must be"),
         ("s3", {"timeout_ms": True}, r"store\.timeout_ms=True: must be"),
-        ("s3", {"timeout_ms": 2**31}, r"store\.timeout_ms=2147483648: must be .* at most 2147483647"),
+        ("s3", {"timeout_ms": 2**31}, r"store\.timeout_ms=2147483648: must be .* at most 2147483647"),  # noqa: E501
         ("s3", {"timeout_ms": 10**18}, r"store\.timeout_ms=1000000000000000000: must be"),
         ("s3", {"retries": 10**30}, r"store\.retries=1000"),
         ("s3", {"timeout_ms": float("nan")}, r"store\.timeout_ms=nan: must be"),
         ("s3", {"retries": -1}, r"store\.retries=-1: must be a whole number of times, 0 or more"),
         ("s3", {"allow_http": "yes"}, r"store\.allow_http='yes': must be true or false"),
         ("s3", {"region": ""}, r"store\.region='': must be a non-empty string"),
-        ("s3", {"access_key_id": ""}, r"store\.access_key_id=\(not shown\): must be a non-empty string"),
-        ("s3", {"secret_access_key": 12345678}, r"store\.secret_access_key=\(not shown\): must be a non-empty string"),
-        ("s3", {"secret_access_key": SECRET}, r"store\.access_key_id and store\.secret_access_key belong together"),
+        ("s3", {"access_key_id": ""}, r"store\.access_key_id=\(not shown\): must be a non-empty string"),  # noqa: E501
+        ("s3", {"secret_access_key": 12345678}, r"store\.secret_access_key=\(not shown\): must be a non-empty string"),  # noqa: E501
+        ("s3", {"secret_access_key": SECRET}, r"store\.access_key_id and store\.secret_access_key belong together"),  # noqa: E501
         ("s3", {"access_key_id": "a"}, r"belong together"),
         ("s3", {"session_token": SECRET}, r"belong together"),
-        ("az", {"account_key": SECRET, "sas_key": SECRET}, r"account_key and store\.sas_key: several credentials"),
+        ("az", {"account_key": SECRET, "sas_key": SECRET}, r"account_key and store\.sas_key: several credentials"),  # noqa: E501
         ("s3", {"endpoint": "localhost:9000"}, r"store\.endpoint: must be an address such as"),
         ("s3", {"endpoint": "http://h:port"}, r"store\.endpoint: must be an address such as"),
-        ("s3", {"endpoint": f"http://user:{SECRET}@localhost"}, r"store\.endpoint: must not hold credentials"),
-        ("s3", {"endpoint": f"https://host/?sig={SECRET}"}, r"store\.endpoint: must not hold credentials"),
-        ("s3", {"endpoint": "http://10.0.0.1:9000"}, r"endpoint=http://10\.0\.0\.1: .*set store\.allow_http=true"),
-        ("s3", {"endpoint": "http://10.0.0.1", "allow_http": False}, r"data would travel unencrypted"),
+        ("s3", {"endpoint": f"http://user:{SECRET}@localhost"}, r"store\.endpoint: must not hold credentials"),  # noqa: E501
+        ("s3", {"endpoint": f"https://host/?sig={SECRET}"}, r"store\.endpoint: must not hold credentials"),  # noqa: E501
+        ("s3", {"endpoint": "http://10.0.0.1:9000"}, r"endpoint=http://10\.0\.0\.1: .*set store\.allow_http=true"),  # noqa: E501
+        ("s3", {"endpoint": "http://10.0.0.1", "allow_http": False}, r"data would travel unencrypted"),  # noqa: E501
     ],
 )  # fmt: skip
-def test_a_wrong_option_is_refused_by_name_with_a_remedy(scheme: str, options: dict[str, object], fault: str) -> None:
+def test_a_wrong_option_is_refused_by_name_with_a_remedy(
+    scheme: str, options: dict[str, object], fault: str
+) -> None:
     with pytest.raises(ValueError, match=fault) as caught:
         open_store(f"{scheme}://bucket", options)
     assert SECRET not in _shown(caught.value)
@@ -734,10 +820,21 @@ def test_every_option_reaches_the_client_under_a_name_that_it_knows() -> None:
 
 def test_options_take_the_form_that_the_client_wants() -> None:
     settings = object_settings(
-        "s3", {"timeout_ms": "1500", "retries": 7, "virtual_hosted_style": "True", "retry_timeout_ms": 10, **KEYS}, {}
+        "s3",
+        {
+            "timeout_ms": "1500",
+            "retries": 7,
+            "virtual_hosted_style": "True",
+            "retry_timeout_ms": 10,
+            **KEYS,
+        },
+        {},
     )
     assert settings.client == {"timeout": timedelta(seconds=1.5)}
-    assert (settings.retry["max_retries"], settings.retry["retry_timeout"]) == (7, timedelta(milliseconds=10))
+    assert (settings.retry["max_retries"], settings.retry["retry_timeout"]) == (
+        7,
+        timedelta(milliseconds=10),
+    )
     assert settings.config == {
         **KEYS,
         "virtual_hosted_style_request": True,
@@ -748,29 +845,44 @@ def test_options_take_the_form_that_the_client_wants() -> None:
     assert not any(secret in repr(settings) for secret in KEYS.values())
 
 
-@pytest.mark.parametrize("host", ["localhost:9000", "127.0.0.1", "127.1.2.3:1", "[::1]:9000", "minio.localhost"])
+@pytest.mark.parametrize(
+    "host", ["localhost:9000", "127.0.0.1", "127.1.2.3:1", "[::1]:9000", "minio.localhost"]
+)
 def test_plain_http_to_this_machine_needs_no_permission(host: str) -> None:
     settings = object_settings("s3", {"endpoint": f"http://{host}"}, {})
     assert settings.client == {"allow_http": True}
     assert settings.provider == f"S3 at http://{host}"
 
 
-@pytest.mark.parametrize(("options", "environ"), [({"allow_http": "true"}, {}), ({}, {"AWS_ALLOW_HTTP": "true"})])
+@pytest.mark.parametrize(
+    ("options", "environ"), [({"allow_http": "true"}, {}), ({}, {"AWS_ALLOW_HTTP": "true"})]
+)
 def test_plain_http_to_another_machine_needs_permission(options, environ) -> None:
-    assert object_settings("s3", {"endpoint": "http://10.0.0.1", **options}, environ).client == {"allow_http": True}
+    assert object_settings("s3", {"endpoint": "http://10.0.0.1", **options}, environ).client == {
+        "allow_http": True
+    }
 
 
-ENDPOINTS = {"AWS_ENDPOINT_URL_S3": "https://a", "AWS_ENDPOINT_URL": "https://b", "AWS_ENDPOINT": "https://c"}
+ENDPOINTS = {
+    "AWS_ENDPOINT_URL_S3": "https://a",
+    "AWS_ENDPOINT_URL": "https://b",
+    "AWS_ENDPOINT": "https://c",
+}
 
 
 def test_the_endpoint_comes_from_the_option_then_the_most_specific_variable() -> None:
     environ = dict(ENDPOINTS)
-    assert object_settings("s3", {"endpoint": "https://o"}, environ).config["aws_endpoint_url_s3"] == "https://o"
+    assert (
+        object_settings("s3", {"endpoint": "https://o"}, environ).config["aws_endpoint_url_s3"]
+        == "https://o"
+    )
     for name, value in ENDPOINTS.items():
         assert object_settings("s3", {}, environ).config["aws_endpoint_url_s3"] == value
         del environ[name]
     assert "aws_endpoint_url_s3" not in object_settings("s3", {}, environ).config
-    with pytest.raises(ValueError, match="AWS_ENDPOINT_URL=http://far: data would travel unencrypted"):
+    with pytest.raises(
+        ValueError, match="AWS_ENDPOINT_URL=http://far: data would travel unencrypted"
+    ):
         object_settings("s3", {}, {"AWS_ENDPOINT_URL": "http://far"})
 
 
@@ -778,7 +890,10 @@ def test_minio_variables_are_used_if_no_other_key_is_named() -> None:
     minio = {"MINIO_S3_ACCESS_KEY": "minio-key", "MINIO_S3_SECRET_ACCESS_KEY": "minio-secret"}
     config = object_settings("s3", {}, minio).config
     assert (config["access_key_id"], config["secret_access_key"]) == ("minio-key", "minio-secret")
-    assert "access_key_id" not in object_settings("s3", {}, {**minio, "AWS_ACCESS_KEY_ID": "aws"}).config
+    assert (
+        "access_key_id"
+        not in object_settings("s3", {}, {**minio, "AWS_ACCESS_KEY_ID": "aws"}).config
+    )
     assert "access_key_id" not in object_settings("s3", {}, {"MINIO_S3_ACCESS_KEY": "alone"}).config
     assert object_settings("s3", KEYS, minio).config["access_key_id"] == KEYS["access_key_id"]
     assert "minio-secret" in object_settings("s3", {}, minio).secrets
@@ -790,7 +905,9 @@ def _signed_by(request: StubRequest) -> tuple[str, str | None]:
     return signer[1], request.headers.get("x-amz-security-token")
 
 
-def test_the_client_signs_with_the_chosen_credentials(server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_signs_with_the_chosen_credentials(
+    server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.answer(Answer(404))
     options: dict[str, object] = {"endpoint": server.endpoint, "retries": 0}
 
@@ -814,7 +931,9 @@ def test_the_client_signs_with_the_chosen_credentials(server, monkeypatch: pytes
     assert signed({**KEYS, "session_token": "own-token"}) == ("AKIDPLANTED0001", "own-token")
 
 
-def test_an_environment_that_switches_conditions_off_is_overruled(server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_switches_conditions_off_is_overruled(
+    server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
     server.answer(Answer(412))
     with pytest.raises(ObjectExists):
@@ -828,11 +947,21 @@ def test_an_environment_that_switches_conditions_off_is_overruled(server, monkey
     ("url", "options", "condition"),
     [
         ("gs://bucket/pre", {"bearer_token": SECRET}, ("x-goog-if-generation-match", "0")),
-        ("az://bucket/pre", {"account_name": "acc", "sas_key": f"sv=1&sig={SECRET}"}, ("if-none-match", "*")),
-        ("az://bucket/pre", {"account_name": "acc", "account_key": "cGxhbnRlZA=="}, ("if-none-match", "*")),
+        (
+            "az://bucket/pre",
+            {"account_name": "acc", "sas_key": f"sv=1&sig={SECRET}"},
+            ("if-none-match", "*"),
+        ),
+        (
+            "az://bucket/pre",
+            {"account_name": "acc", "account_key": "cGxhbnRlZA=="},
+            ("if-none-match", "*"),
+        ),
     ],
 )
-def test_google_and_azure_are_asked_to_create_conditionally(server, url: str, options, condition) -> None:
+def test_google_and_azure_are_asked_to_create_conditionally(
+    server, url: str, options, condition
+) -> None:
     store = open_store(url, {"endpoint": server.endpoint, "retries": 0, **options})
     server.answer(Answer(headers={"ETag": '"x"', "x-goog-generation": "1"}))
     store.create("k", b"content")
@@ -850,9 +979,16 @@ def test_google_and_azure_are_asked_to_create_conditionally(server, url: str, op
         assert "cGxhbnRlZA==" not in _shown(caught.value)
 
 
-def test_an_explicit_azure_credential_wins_over_the_environment(server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_explicit_azure_credential_wins_over_the_environment(
+    server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "cGxhbnRlZA==")
-    options = {"account_name": "acc", "sas_key": "sv=1&sig=mine", "endpoint": server.endpoint, "retries": 0}
+    options = {
+        "account_name": "acc",
+        "sas_key": "sv=1&sig=mine",
+        "endpoint": server.endpoint,
+        "retries": 0,
+    }
     server.answer(Answer(404))
     with pytest.raises(ObjectMissing):
         open_store("az://container", options).get("k")
@@ -864,14 +1000,17 @@ def test_azures_listing_is_put_into_key_order(server) -> None:
     # With hierarchical names Azure sorts `/` before everything, so `a/b` comes before `a-b`.
     def blob(name: str) -> str:
         return (
-            f"<Blob><Name>{name}</Name><Properties><Last-Modified>Thu, 01 Jan 2026 00:00:00 GMT</Last-Modified>"
+            f"<Blob><Name>{name}</Name><Properties><Last-Modified>Thu, 01 Jan 2026 00:00:00 "
+            "GMT</Last-Modified>"
             "<Content-Length>1</Content-Length><Content-Type>x</Content-Type><Etag>x</Etag></Properties></Blob>"
         )
 
     body = "".join(map(blob, ["a/b", "a-b"]))
     listing = f"<EnumerationResults><Blobs>{body}</Blobs><NextMarker/></EnumerationResults>"
     server.answer(Answer(200, listing.encode()))
-    store = open_store("az://container", {"account_name": "a", "skip_signature": True, "endpoint": server.endpoint})
+    store = open_store(
+        "az://container", {"account_name": "a", "skip_signature": True, "endpoint": server.endpoint}
+    )
     assert [entry.key for entry in store.list("")] == ["a-b", "a/b"]
 
 
@@ -887,7 +1026,8 @@ def test_a_forked_child_is_refused_instead_of_hanging(server, store) -> None:
     child = os.fork()
     if child == 0:
         said = "nothing"
-        # Should it hang after all, it is not to outlive the test; the handler in place would need the interpreter.
+        # Should it hang after all, it is not to outlive the test; the handler in place would need
+        # the interpreter.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(20)
         try:

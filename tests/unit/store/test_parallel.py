@@ -13,7 +13,9 @@ from deltaq.store.parallel import REQUESTS_MAX, in_parallel, within
 
 
 def test_results_come_in_the_order_of_the_items():
-    assert in_parallel(SYSTEM_CLOCK, lambda item: item * 2, range(50)) == [item * 2 for item in range(50)]
+    assert in_parallel(SYSTEM_CLOCK, lambda item: item * 2, range(50)) == [
+        item * 2 for item in range(50)
+    ]
     assert in_parallel(SYSTEM_CLOCK, lambda item: None, ["a", "b"]) == [None, None]
     assert in_parallel(SYSTEM_CLOCK, str, []) == []
     assert in_parallel(SYSTEM_CLOCK, str, [], timeout_s=5) == []
@@ -22,11 +24,16 @@ def test_results_come_in_the_order_of_the_items():
 def test_items_are_processed_concurrently_up_to_a_limit():
     # Every wave of the largest allowed number must meet before any of it goes on.
     barrier = threading.Barrier(REQUESTS_MAX, timeout=30)
-    assert len(in_parallel(SYSTEM_CLOCK, lambda item: barrier.wait(), range(3 * REQUESTS_MAX))) == 3 * REQUESTS_MAX
+    assert (
+        len(in_parallel(SYSTEM_CLOCK, lambda item: barrier.wait(), range(3 * REQUESTS_MAX)))
+        == 3 * REQUESTS_MAX
+    )
 
 
 def test_a_single_item_needs_no_thread():
-    assert in_parallel(SYSTEM_CLOCK, lambda item: threading.get_ident(), [1]) == [threading.get_ident()]
+    assert in_parallel(SYSTEM_CLOCK, lambda item: threading.get_ident(), [1]) == [
+        threading.get_ident()
+    ]
 
 
 def test_the_failure_of_one_item_is_raised_and_pending_items_are_dropped():
@@ -179,7 +186,9 @@ def test_fewer_threads_do_all_the_work_and_without_any_the_caller_does(given, ti
         workers.add(threading.get_ident())
         return item * 2
 
-    assert in_parallel(ShortOfThreads(), work, range(50), timeout_s) == [item * 2 for item in range(50)]
+    assert in_parallel(ShortOfThreads(), work, range(50), timeout_s) == [
+        item * 2 for item in range(50)
+    ]
     assert (threading.get_ident() in workers) == (given == 0)
     with pytest.raises(KeyError):
         in_parallel(ShortOfThreads(), dict[int, int]().__getitem__, range(50), timeout_s)

@@ -1,4 +1,6 @@
-"""A power failure takes back what was seen and not synced yet: nothing that was vouched for may rest on it."""
+"""A power failure takes back what was seen and not synced yet: nothing that was vouched for may
+rest on it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from deltaq import Consumer, KafkaError, KafkaException, OutcomeUnknown, Producer, Topic, TopicPartition
+from deltaq import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    Producer,
+    Topic,
+    TopicPartition,
+)
 from deltaq.delta.actions import CommitInfo, Txn
 from deltaq.delta.log import DeltaLog, Draft
 from deltaq.delta.resolve import resolve_commit
@@ -66,7 +76,11 @@ class Disk:
 
     def _folder(self, descriptor: int) -> Path:
         opened = os.fstat(descriptor)
-        return next(path for path in [self._top, *self._top.rglob("*")] if os.path.samestat(path.stat(), opened))
+        return next(
+            path
+            for path in [self._top, *self._top.rglob("*")]
+            if os.path.samestat(path.stat(), opened)
+        )
 
 
 @pytest.fixture
@@ -115,7 +129,10 @@ def test_a_group_skips_no_record_after_a_power_failure(root: Path, disk: Disk):
     with reader(root) as consumer:
         (committed,) = consumer.committed([TopicPartition("t", 0)])
     assert committed.offset == 1
-    assert [message.value() for message in messages_of(str(root), "t")] == [b"seen before it is synced", b"later"]
+    assert [message.value() for message in messages_of(str(root), "t")] == [
+        b"seen before it is synced",
+        b"later",
+    ]
 
 
 @pytest.mark.fault("P16")
@@ -138,10 +155,14 @@ def test_an_entry_after_an_unsynced_one_makes_both_durable(root: Path, disk: Dis
     disk.is_stuck = False
     produce(root, "acknowledged")
     disk.lose_power()
-    assert [message.value() for message in messages_of(str(root), "t")] == [b"another writer's", b"acknowledged"]
+    assert [message.value() for message in messages_of(str(root), "t")] == [
+        b"another writer's",
+        b"acknowledged",
+    ]
 
 
-# --- the log ---------------------------------------------------------------------------------------------------------
+# --- the log
+# --------------------------------------------------------------------------------------------------
 
 
 def opened(store: LocalStore | FaultyStore) -> DeltaLog:
@@ -154,7 +175,10 @@ def draft(value: int) -> Callable[[TableState], Draft]:
     token = uuid.uuid4().hex
 
     def write(state: TableState) -> Draft:
-        return Draft(CommitInfo(token, 0, "TEST"), [*([PROTOCOL] if state.version < 0 else []), Txn("app", value)])
+        return Draft(
+            CommitInfo(token, 0, "TEST"),
+            [*([PROTOCOL] if state.version < 0 else []), Txn("app", value)],
+        )
 
     return write
 
@@ -178,7 +202,9 @@ def test_an_existing_commit_that_cannot_be_synced_is_not_acknowledged(root: Path
 
 @pytest.mark.fault("P5", "P6")
 def test_a_commit_whose_answer_is_lost_is_synced_before_it_is_acknowledged(root: Path, disk: Disk):
-    log = opened(FaultyStore(LocalStore(str(root)), Rule("create", "*n/_delta_log/*", Fault.error_after())))
+    log = opened(
+        FaultyStore(LocalStore(str(root)), Rule("create", "*n/_delta_log/*", Fault.error_after()))
+    )
     create = log.store.create
 
     def stopped_before_the_sync(key: str, data: bytes | memoryview, after: str = "") -> None:
@@ -202,7 +228,10 @@ def test_an_existing_transaction_is_synced_before_it_is_reported(root: Path, dis
     first.append(list, first.live_head.topic_id, FOREVER, Txn("query", 1))
     disk.is_stuck = False
     second.load()
-    assert second.append(list, first.live_head.topic_id, FOREVER, Txn("query", 1)) == AlreadyCommitted()
+    assert (
+        second.append(list, first.live_head.topic_id, FOREVER, Txn("query", 1))
+        == AlreadyCommitted()
+    )
     disk.lose_power()
     second.load()
     assert second.version == 1

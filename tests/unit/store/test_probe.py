@@ -34,7 +34,9 @@ class PatientClock(SystemClock):
 
 
 class OddStore(MemoryStore):
-    """A store in memory whose `create` answers as the script says, one entry a call; None is the true answer."""
+    """A store in memory whose `create` answers as the script says, one entry a call; None is the
+    true answer.
+    """
 
     def __init__(self, *script: Callable[[OddStore, str, bytes], None] | StoreError | None) -> None:
         super().__init__("odd")
@@ -140,7 +142,9 @@ def test_a_single_refusal_is_verified_by_a_second_probe(earlier) -> None:
     assert _left_in(store) == []
 
 
-def test_a_client_without_delete_permission_passes_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_delete_permission_passes_the_probe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store = OddStore()
 
     def refuse(key: str) -> None:

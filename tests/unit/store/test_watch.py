@@ -23,7 +23,9 @@ LONG_S = 30  # far longer than any event takes: a wait that is over before was w
 
 @pytest.fixture(params=["memory", pytest.param("local", marks=pytest.mark.inotify)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return MemoryStore("watched") if request.param == "memory" else LocalStore(str(tmp_path / "root"))
+    return (
+        MemoryStore("watched") if request.param == "memory" else LocalStore(str(tmp_path / "root"))
+    )
 
 
 @pytest.fixture
@@ -102,7 +104,9 @@ def test_one_watch_serves_several_folders(store: Store, watch: Watch, folder: st
     assert watch.wait(LONG_S) is True
 
 
-def test_a_folder_that_does_not_exist_yet_is_watched_as_soon_as_it_does(store: Store, watch: Watch) -> None:
+def test_a_folder_that_does_not_exist_yet_is_watched_as_soon_as_it_does(
+    store: Store, watch: Watch
+) -> None:
     store.put("topics/other/k", b"")
     watch.add("topics/late/_delta_log/")
     _calm(watch)
@@ -111,14 +115,18 @@ def test_a_folder_that_does_not_exist_yet_is_watched_as_soon_as_it_does(store: S
     assert _woken_by(watch, lambda: store.create("topics/late/_delta_log/1", b"x"))
 
 
-def test_a_root_that_does_not_exist_yet_is_found_by_the_next_wait(store: Store, watch: Watch) -> None:
+def test_a_root_that_does_not_exist_yet_is_found_by_the_next_wait(
+    store: Store, watch: Watch
+) -> None:
     watch.add("log/")
     assert watch.wait(0) is False
     store.create("log/0", b"x")
     assert watch.wait(LONG_S) is True
 
 
-def test_a_folder_that_was_removed_is_watched_again_when_it_returns(store: Store, watch: Watch) -> None:
+def test_a_folder_that_was_removed_is_watched_again_when_it_returns(
+    store: Store, watch: Watch
+) -> None:
     store.put("topics/other/k", b"")
     store.put("topics/a/0", b"")
     watch.add("topics/a/")
@@ -151,8 +159,13 @@ def test_another_process_wakes_the_reader(root: Path) -> None:
     watch = store.watch()
     watch.add("log/")
     _calm(watch)
-    script = "import sys; from deltaq.store import open_store; open_store(sys.argv[1]).create('log/1', b'x')"
-    assert _woken_by(watch, lambda: subprocess.run([sys.executable, "-c", script, str(root)], check=True))
+    script = (
+        "import sys; from deltaq.store import open_store; open_store(sys.argv[1]).create('log/1', "
+        "b'x')"
+    )
+    assert _woken_by(
+        watch, lambda: subprocess.run([sys.executable, "-c", script, str(root)], check=True)
+    )
     watch.close()
 
 
@@ -234,7 +247,10 @@ def test_a_clock_other_than_the_systems_owns_all_waiting(root: Path) -> None:
     store = LocalStore(str(root), cast(Clock, OtherClock()))
     watch = store.watch()
     assert isinstance(watch, SignalWatch)
-    assert store.poll_interval.idle_s < LocalStore(str(root)).poll_interval.idle_s or not inotify.is_supported()
+    assert (
+        store.poll_interval.idle_s < LocalStore(str(root)).poll_interval.idle_s
+        or not inotify.is_supported()
+    )
     watch.close()
 
 

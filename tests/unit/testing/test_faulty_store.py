@@ -1,4 +1,6 @@
-"""Each fault does what it is called, nothing else, and is counted when it did; checked against the store behind it."""
+"""Each fault does what it is called, nothing else, and is counted when it did; checked against the
+store behind it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,25 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from deltaq.store import MemoryStore, ObjectExists, ObjectMissing, Store, StoreError, StoreRefused, StoreUnavailable
-from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, MortalClock, Rule, TracedOperation
+from deltaq.store import (
+    MemoryStore,
+    ObjectExists,
+    ObjectMissing,
+    Store,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
+from deltaq.testing import (
+    Crash,
+    Effect,
+    Fault,
+    FaultyStore,
+    ManualClock,
+    MortalClock,
+    Rule,
+    TracedOperation,
+)
 from tests.doubles.reading import eventually
 
 EVER = None
@@ -63,7 +82,9 @@ def threads() -> Iterator[Callable[[Callable[[], object]], list[object]]]:
 
     def start(call: Callable[[], object]) -> list[object]:
         outcomes: list[object] = []
-        thread = threading.Thread(target=lambda: outcomes.append(outcome(lambda _: call(), MemoryStore("unused"))))
+        thread = threading.Thread(
+            target=lambda: outcomes.append(outcome(lambda _: call(), MemoryStore("unused")))
+        )
         running.append(thread)
         thread.start()
         return outcomes
@@ -112,7 +133,9 @@ def test_a_write_through_it_wakes_a_watch_of_it(inner):
         (Fault.refused("403"), StoreRefused, Effect.REFUSED),
     ],
 )
-def test_a_fault_before_the_operation_lets_nothing_happen(operation, fault, raised, effect, inner, clock):
+def test_a_fault_before_the_operation_lets_nothing_happen(
+    operation, fault, raised, effect, inner, clock
+):
     store = FaultyStore(inner, Rule(operation, "*", fault), clock=clock)
     with pytest.raises(raised, match=fault.reason) as caught:
         CALLS[operation](store)
@@ -172,7 +195,10 @@ def test_late_creates_land_in_order_and_find_their_key_taken(inner):
 
 def test_a_late_write_with_a_time_lands_by_itself_even_when_its_sender_is_dead(inner, clock):
     store = FaultyStore(
-        inner, Rule("create", "*", Fault.late_apply(30)), Rule("get", "*", Fault.crash_before()), clock=clock
+        inner,
+        Rule("create", "*", Fault.late_apply(30)),
+        Rule("get", "*", Fault.crash_before()),
+        clock=clock,
     )
     with pytest.raises(StoreUnavailable):
         store.create("a/4", b"late")
@@ -200,7 +226,9 @@ def test_a_hanging_operation_ends_by_release_without_having_happened(inner, thre
 
 
 def test_a_slow_operation_waits_for_the_clock_and_then_happens(inner, clock, threads):
-    store = FaultyStore(inner, Rule("get", "*", Fault.slow(5)), Rule("put", "*", Fault.slow()), clock=clock)
+    store = FaultyStore(
+        inner, Rule("get", "*", Fault.slow(5)), Rule("put", "*", Fault.slow()), clock=clock
+    )
     read = threads(lambda: store.get("a/1"))
     clock.until_waiting()
     clock.advance(5)
@@ -302,7 +330,9 @@ def test_an_object_that_is_really_missing_is_no_effect_of_a_fault(inner):
         (Fault.damage(bytes), b"one", None),
     ],
 )
-def test_damage_is_done_to_what_is_read_and_counts_if_it_changed_anything(fault, read, effect, inner):
+def test_damage_is_done_to_what_is_read_and_counts_if_it_changed_anything(
+    fault, read, effect, inner
+):
     store = FaultyStore(inner, Rule("get", "*", fault))
     assert store.get("a/1") == read
     assert store.effects == ({} if effect is None else {effect: 1})
@@ -327,7 +357,9 @@ def test_a_bit_that_the_seed_chooses_is_one_bit_and_again_the_same(inner):
 
 @pytest.mark.parametrize("operation", CALLS)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_crashed_process_does_nothing_any_more_and_the_next_one_finds_what_it_left(operation, after, inner):
+def test_a_crashed_process_does_nothing_any_more_and_the_next_one_finds_what_it_left(
+    operation, after, inner
+):
     fault = Fault.crash_after() if after else Fault.crash_before()
     store = FaultyStore(inner, Rule(operation, "*", fault))
     with pytest.raises(Crash):
@@ -352,7 +384,9 @@ def test_a_crash_after_a_refusal_is_a_crash_too(inner):
 
 
 def test_a_crash_ends_what_hangs_and_what_waits_for_news(inner):
-    store = FaultyStore(inner, Rule("get", "*", Fault.hang()), Rule("put", "*", Fault.crash_before()))
+    store = FaultyStore(
+        inner, Rule("get", "*", Fault.hang()), Rule("put", "*", Fault.crash_before())
+    )
     watch = store.watch()
     ended: list[str] = []
 
@@ -386,7 +420,8 @@ def test_no_handler_for_errors_survives_a_crash():
 def reads(store: Store, count: int, key: str = "a/1") -> str:
     """Which of `count` reads failed, as in `.x..`."""
     return "".join(
-        "x" if outcome(lambda store: store.get(key), store) is StoreUnavailable else "." for _ in range(count)
+        "x" if outcome(lambda store: store.get(key), store) is StoreUnavailable else "."
+        for _ in range(count)
     )
 
 
@@ -405,8 +440,17 @@ def reads(store: Store, count: int, key: str = "a/1") -> str:
         ([Rule("get", "a", Fault.error_before())], "......"),
         ([Rule("put", "*", Fault.error_before())], "......"),
         ([Rule("write", "*", Fault.error_before())], "......"),
-        ([Rule("get", "*", Fault.error_before(), nth=2), Rule("get", "*", Fault.error_before(), nth=4)], ".x.x.."),
-        ([Rule("get", "*", Fault.error_before()), Rule("get", "*", Fault.error_before(), nth=2)], "xx...."),
+        (
+            [
+                Rule("get", "*", Fault.error_before(), nth=2),
+                Rule("get", "*", Fault.error_before(), nth=4),
+            ],
+            ".x.x..",
+        ),
+        (
+            [Rule("get", "*", Fault.error_before()), Rule("get", "*", Fault.error_before(), nth=2)],
+            "xx....",
+        ),
     ],
 )
 def test_a_rule_says_which_operations_are_struck(rules, expected, inner):
@@ -422,11 +466,15 @@ def test_probability_is_kept_and_a_seed_repeats_it(inner):
 
     assert 240 < struck(1).count("x") < 360
     assert struck(1) == struck(1) != struck(2)
-    assert struck(1, Rule("get", "*", Fault.slow(0), EVER, probability=0.5)) == struck(1), "each has its own chance"
+    assert struck(1, Rule("get", "*", Fault.slow(0), EVER, probability=0.5)) == struck(1), (
+        "each has its own chance"
+    )
 
 
 def test_two_rules_of_one_probability_do_not_strike_in_step(inner):
-    rules = [Rule("get", key, Fault.error_before(), EVER, probability=0.5) for key in ("a/1", "a/2")]
+    rules = [
+        Rule("get", key, Fault.error_before(), EVER, probability=0.5) for key in ("a/1", "a/2")
+    ]
     store = FaultyStore(inner, *rules)
     assert reads(store, 100, "a/1") != reads(store, 100, "a/2")
 
@@ -479,7 +527,10 @@ def test_many_threads_meet_a_fault_exactly_as_often_as_its_rule_says(inner):
             lambda: Rule("get", "*", Fault.late_apply()),
             "operation='get': late_apply strikes only put, create, link, delete",
         ),
-        (lambda: Rule("read", "*", Fault.no_space()), "operation='read': no_space strikes only put, create"),
+        (
+            lambda: Rule("read", "*", Fault.no_space()),
+            "operation='read': no_space strikes only put, create",
+        ),
         (lambda: Rule("get", "*", Fault.slow(), 0), "times=0 must be"),
         (lambda: Rule("get", "*", Fault.slow(), True), "times=True must be"),
         (lambda: Rule("get", "*", Fault.slow(), nth=0), "nth=0 must be"),

@@ -24,7 +24,11 @@ def test_an_operation_that_has_begun_stands_there_until_it_ends():
     history = History()
     sending = history.send("p1", "t", "a")
     (begun,) = history.operations
-    assert (begun.outcome, begun.completed, begun.records) == ("invoke", None, (SeenRecord("t", None, None, "a"),))
+    assert (begun.outcome, begun.completed, begun.records) == (
+        "invoke",
+        None,
+        (SeenRecord("t", None, None, "a"),),
+    )
     sending.ok(partition=3, offset=17)
     (ended,) = history.operations
     assert (ended.outcome, ended.records) == ("ok", (SeenRecord("t", 3, 17, "a"),))
@@ -71,9 +75,14 @@ def test_threads_may_record_at_once():
         list(threads.map(sends, "abcdefgh"))
     operations = history.operations
     assert len(operations) == 1600
-    assert len({time for operation in operations for time in (operation.invoked, operation.completed)}) == 3200
+    assert (
+        len({time for operation in operations for time in (operation.invoked, operation.completed)})
+        == 3200
+    )
     for name in "abcdefgh":
-        values = [operation.records[0].value for operation in operations if operation.process == name]
+        values = [
+            operation.records[0].value for operation in operations if operation.process == name
+        ]
         assert values == [(name, number) for number in range(200)]
 
 
@@ -127,7 +136,12 @@ def test_a_value_that_has_no_form_in_a_file_is_refused():
 numbers = st.integers(0, 2**40)
 partitions = st.tuples(st.text(), numbers)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(),
     lambda inner: st.lists(inner, max_size=3).map(tuple),
     max_leaves=5,
 )
@@ -139,7 +153,8 @@ operations = st.builds(
     invoked=st.floats(0, 1e9),
     completed=st.none() | st.floats(0, 1e9),
     records=st.lists(
-        st.builds(SeenRecord, st.text(), st.none() | numbers, st.none() | numbers, values), max_size=3
+        st.builds(SeenRecord, st.text(), st.none() | numbers, st.none() | numbers, values),
+        max_size=3,
     ).map(tuple),
     at_tail=st.lists(partitions, max_size=2).map(tuple),
     positions=st.lists(st.tuples(partitions, st.none() | numbers), max_size=2).map(tuple),

@@ -1,4 +1,6 @@
-"""Where a member of a group starts, what is committed, and who may commit: each breach is found by its name."""
+"""Where a member of a group starts, what is committed, and who may commit: each breach is found by
+its name.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from deltaq.testing.history import Invocation
 from tests.doubles.stories import Story, T, U, X, group_that_has_read
 
 
-@pytest.mark.parametrize(("start", "names"), [(1, ["nonmonotonic-poll"]), (2, []), (3, ["poll-skip"])])
+@pytest.mark.parametrize(
+    ("start", "names"), [(1, ["nonmonotonic-poll"]), (2, []), (3, ["poll-skip"])]
+)
 def test_the_next_owner_starts_at_the_committed_position(start: int, names: list[str]):
     story = group_that_has_read("a", "b", "c", "d", committed=2)
     story.crash("c1")
@@ -17,7 +21,9 @@ def test_the_next_owner_starts_at_the_committed_position(start: int, names: list
     assert story.names() == names
 
 
-@pytest.mark.parametrize(("start", "names"), [(1, ["nonmonotonic-poll"]), (2, []), (3, ["poll-skip"])])
+@pytest.mark.parametrize(
+    ("start", "names"), [(1, ["nonmonotonic-poll"]), (2, []), (3, ["poll-skip"])]
+)
 def test_the_next_owner_is_judged_by_where_it_says_that_it_starts(start: int, names: list[str]):
     story = group_that_has_read("a", "b", "c", "d", committed=2)
     story.crash("c1")
@@ -116,7 +122,8 @@ def test_a_member_that_gets_its_partition_back_starts_where_it_committed():
 
 
 @pytest.mark.parametrize(
-    ("start", "names"), [(1, ["nonmonotonic-poll"]), (2, []), (4, []), (5, ["lost-write", "poll-skip"])]
+    ("start", "names"),
+    [(1, ["nonmonotonic-poll"]), (2, []), (4, []), (5, ["lost-write", "poll-skip"])],
 )
 @pytest.mark.parametrize("commits", [(2, 4), (4, 2)])
 def test_a_commit_between_assignment_and_first_read_leaves_two_starts(
@@ -210,7 +217,9 @@ def test_a_committed_position_that_is_looked_up_and_too_low_moved_back():
 
 @pytest.mark.parametrize("ending", ["crash", "next transaction", "none"])
 @pytest.mark.parametrize("in_transaction", [False, True])
-def test_a_commit_of_unknown_outcome_is_possible_until_it_is_resolved(ending: str, in_transaction: bool):
+def test_a_commit_of_unknown_outcome_is_possible_until_it_is_resolved(
+    ending: str, in_transaction: bool
+):
     """c1 does not learn what became of its commit of 4; then c2 commits 3; may c3 start at 4?"""
     story = group_that_has_read(*"abcde", committed=2)
     if in_transaction:
@@ -294,7 +303,8 @@ def test_owners_of_other_partitions_or_groups_do_not_disturb_each_other():
 
 
 def test_a_partition_without_a_living_owner_for_longer_than_the_bound_is_found():
-    story = group_that_has_read("a", "b", committed=1)  # c1 begins and ends its last operation at 9 and 10 s
+    # C1 begins and ends its last operation at 9 and 10 s.
+    story = group_that_has_read("a", "b", committed=1)
     story.crash("c1")
     for _ in range(4):
         story.poll("c9").ok()

@@ -1,6 +1,8 @@
-"""Random histories of a log that does everything right are clean; with one anomaly planted, it is found by its name.
+"""Random histories of a log that does everything right are clean; with one anomaly planted, it is
+found by its name.
 
-The log, its group and its transactions are played by a model of a few lines, which shares nothing with the checker.
+The log, its group and its transactions are played by a model of a few lines, which shares nothing
+with the checker.
 """
 
 from __future__ import annotations
@@ -72,7 +74,11 @@ class World:
         polling = self.history.poll(member)
         records, tails = [], []
         for partition, position in self.positions[member].items():
-            end = len(self.logs[partition]) if self.random.random() < 0.5 else position + self.random.randint(0, 3)
+            end = (
+                len(self.logs[partition])
+                if self.random.random() < 0.5
+                else position + self.random.randint(0, 3)
+            )
             read = self.logs[partition][position:end]
             records += [(*partition, offset, value) for offset, value in enumerate(read, position)]
             self.positions[member][partition] += len(read)
@@ -165,7 +171,9 @@ class World:
             for start in range(0, len(log) + 1, 3):
                 read = enumerate(log[start : start + 3], start)
                 records = [(*partition, offset, value) for offset, value in read]
-                self.history.poll("drain").ok(records, at_tail=[partition] if start + 3 > len(log) else [])
+                self.history.poll("drain").ok(
+                    records, at_tail=[partition] if start + 3 > len(log) else []
+                )
 
 
 def play(random: Random, steps: int) -> list[Operation]:
@@ -181,10 +189,16 @@ def play(random: Random, steps: int) -> list[Operation]:
     history.begin_transaction("p3")
     for partition in (PARTITIONS[0], PARTITIONS[0], PARTITIONS[0], PARTITIONS[1]):
         value = next(world.values)
-        history.send("p3", partition[0], value).ok(partition=partition[1], offset=len(world.logs[partition]))
+        history.send("p3", partition[0], value).ok(
+            partition=partition[1], offset=len(world.logs[partition])
+        )
         world.logs[partition].append(value)
     history.commit_transaction("p3").ok()
-    actions = [world.send] * 4 + [world.poll] * 4 + [world.commit, world.move, world.crash, world.seek, world.transact]
+    actions = (
+        [world.send] * 4
+        + [world.poll] * 4
+        + [world.commit, world.move, world.crash, world.seek, world.transact]
+    )
     for _ in range(steps):
         random.choice(actions)()
     world.drain()
@@ -192,13 +206,17 @@ def play(random: Random, steps: int) -> list[Operation]:
 
 
 def stretched(operations: list[Operation], random: Random) -> list[Operation]:
-    """The same, but every process waits longer for its answers: what different processes do overlaps."""
+    """The same, but every process waits longer for its answers: what different processes do
+    overlaps.
+    """
     following: dict[str, float] = {}
     longer = []
     for operation in reversed(operations):
         if operation.completed is not None:
             # The answer to a send does not hold up what its process does next.
-            limit = math.inf if operation.kind == "send" else following.get(operation.process, math.inf)
+            limit = (
+                math.inf if operation.kind == "send" else following.get(operation.process, math.inf)
+            )
             until = min(math.nextafter(limit, 0), operation.completed + 20)
             operation = replace(operation, completed=random.uniform(operation.completed, until))
         following[operation.process] = operation.invoked
@@ -207,7 +225,9 @@ def stretched(operations: list[Operation], random: Random) -> list[Operation]:
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, 60), st.booleans())
-def test_a_history_of_a_log_that_keeps_its_promises_is_clean(random: Random, steps: int, overlaps: bool):
+def test_a_history_of_a_log_that_keeps_its_promises_is_clean(
+    random: Random, steps: int, overlaps: bool
+):
     operations = play(random, steps)
     found = check_history(stretched(operations, random) if overlaps else operations, drained=True)
     assert not found, report(found)
@@ -225,7 +245,9 @@ class Mutant:
 
     def some(self, kind: Kind, fits: Callable[[Operation], object] = bool) -> Operation:
         """An operation that was acknowledged."""
-        return self.random.choice([o for o in self.operations if o.kind == kind and o.outcome == "ok" and fits(o)])
+        return self.random.choice(
+            [o for o in self.operations if o.kind == kind and o.outcome == "ok" and fits(o)]
+        )
 
     def plain_send(self, fits: Callable[[Operation], object] = bool) -> Operation:
         return self.some("send", lambda o: o.process in PRODUCERS and fits(o))
@@ -270,9 +292,17 @@ def never_show(mutant: Mutant) -> None:
 def double(mutant: Mutant) -> None:
     poll = mutant.some("poll", lambda o: o.process == "drain" and o.records)
     first = poll.records[0]
-    others = [r for o in mutant.operations if o.kind == "poll" for r in o.records if r.value != first.value]
+    others = [
+        r
+        for o in mutant.operations
+        if o.kind == "poll"
+        for r in o.records
+        if r.value != first.value
+    ]
     other = mutant.random.choice(others)
-    mutant.change(poll, replace(poll, records=(first._replace(value=other.value), *poll.records[1:])))
+    mutant.change(
+        poll, replace(poll, records=(first._replace(value=other.value), *poll.records[1:]))
+    )
 
 
 def collide(mutant: Mutant) -> None:
@@ -327,7 +357,9 @@ def mix(mutant: Mutant) -> None:
 
 def skip_a_poll(mutant: Mutant) -> None:
     mutant.operations.remove(
-        mutant.some("poll", lambda o: o.process == "drain" and o.records[:1] and o.records[0][2] == 0)
+        mutant.some(
+            "poll", lambda o: o.process == "drain" and o.records[:1] and o.records[0][2] == 0
+        )
     )
 
 
@@ -354,7 +386,9 @@ def lag(mutant: Mutant) -> None:
 
 def commit_back(mutant: Mutant) -> None:
     partition = mutant.random.choice(PARTITIONS)
-    commits: list[Event] = [("c9", "commit", {"group": "h", "positions": ((partition, to),)}) for to in (3, 2)]
+    commits: list[Event] = [
+        ("c9", "commit", {"group": "h", "positions": ((partition, to),)}) for to in (3, 2)
+    ]
     mutant.insert(mutant.random.choice(mutant.operations), *commits)
 
 
@@ -367,7 +401,9 @@ def share(mutant: Mutant) -> None:
 
 
 def abandon(mutant: Mutant) -> None:
-    """A member owns a partition, and shows no life between its first event and one behind the end."""
+    """A member owns a partition, and shows no life between its first event and one behind the
+    end.
+    """
     partition = mutant.random.choice(PARTITIONS)
     fields: dict[str, Any] = {"group": "h", "positions": ((partition, 0),)}
     mutant.insert(mutant.operations[0], ("c9", "assign", fields))
@@ -380,7 +416,13 @@ def cross(mutant: Mutant) -> None:
     for process, places in (("p8", (1001, 1002)), ("p9", (1002, 1001))):
         events.append((process, "begin", {}))
         for number, offset in enumerate(places):
-            events.append((process, "send", {"records": (SeenRecord("t", number, offset, (process, number)),)}))
+            events.append(
+                (
+                    process,
+                    "send",
+                    {"records": (SeenRecord("t", number, offset, (process, number)),)},
+                )
+            )
         events.append((process, "commit-transaction", {}))
     mutant.insert(mutant.end(), *events)
 
@@ -389,8 +431,14 @@ def look_at_each_other(mutant: Mutant) -> None:
     records = [SeenRecord("t", number, 1000, number + 10**6) for number in (0, 1)]
     events: list[Event] = []
     events += [(process, "begin", {}) for process in ("p8", "p9")]
-    events += [(process, "send", {"records": (sent,)}) for process, sent in zip(("p8", "p9"), records, strict=True)]
-    events += [(process, "poll", {"records": (sent,)}) for process, sent in zip(("p9", "p8"), records, strict=True)]
+    events += [
+        (process, "send", {"records": (sent,)})
+        for process, sent in zip(("p8", "p9"), records, strict=True)
+    ]
+    events += [
+        (process, "poll", {"records": (sent,)})
+        for process, sent in zip(("p9", "p8"), records, strict=True)
+    ]
     events += [(process, "commit-transaction", {}) for process in ("p8", "p9")]
     mutant.insert(mutant.end(), *events)
 
@@ -423,7 +471,9 @@ def look_at_each_other(mutant: Mutant) -> None:
 )
 @given(random=st.randoms(use_true_random=False), steps=st.integers(0, 40))
 @settings(max_examples=25)
-def test_an_anomaly_that_is_planted_is_found(name: str, spoil: Callable[[Mutant], None], random: Random, steps: int):
+def test_an_anomaly_that_is_planted_is_found(
+    name: str, spoil: Callable[[Mutant], None], random: Random, steps: int
+):
     mutant = Mutant(random, play(random, steps))
     spoil(mutant)
     half_s = (mutant.operations[-1].invoked - mutant.operations[0].invoked) / 2

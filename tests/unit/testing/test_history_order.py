@@ -1,4 +1,6 @@
-"""The order of what one process sends, of what it polls, and of transactions: each breach is found by its name."""
+"""The order of what one process sends, of what it polls, and of transactions: each breach is found
+by its name.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ def test_polls_of_one_transaction_count_as_one():
     assert story.names() == ["int-poll-skip", "int-nonmonotonic-poll", "poll-skip"]
 
 
-@pytest.mark.parametrize("how", ["assign", "unassign", "unassign all", "seek", "crash", "subscribe", "other process"])
+@pytest.mark.parametrize(
+    "how", ["assign", "unassign", "unassign all", "seek", "crash", "subscribe", "other process"]
+)
 def test_a_jump_is_legal_after_what_makes_it_so(how: str):
     story = Story()
     story.log("a", "b", "c", "d")
@@ -252,7 +256,7 @@ def test_a_topic_that_was_created_again_is_another_one():
 # Transactions that come before each other
 
 
-def test_transactions_that_lie_in_opposite_orders_in_two_partitions_are_a_cycle_unless_it_is_allowed():
+def test_transactions_that_lie_in_opposite_orders_in_two_partitions_are_a_cycle_unless_it_is_allowed():  # noqa: E501
     story = Story()
     for process in ("p1", "p2"):
         story.begin_transaction(process)
@@ -307,7 +311,9 @@ def test_a_cycle_is_shown_step_by_step_without_what_does_not_belong_to_it():
     for end in ends:
         end.ok()
     everything = [(*X, offset, process) for offset, process in enumerate(names)]
-    for poll, read in zip(polls, (everything[2:], everything[:1], everything[1:2], everything), strict=True):
+    for poll, read in zip(
+        polls, (everything[2:], everything[:1], everything[1:2], everything), strict=True
+    ):
         poll.ok(read)
     (cycle,) = check_history(story.operations)
     assert cycle.name == "G1c"
@@ -320,7 +326,7 @@ def test_a_cycle_is_shown_step_by_step_without_what_does_not_belong_to_it():
     assert {operation.process for operation in cycle.operations} == set(names)
 
 
-def test_a_transaction_that_has_read_another_and_lies_before_it_is_in_a_cycle_unless_it_is_allowed():
+def test_a_transaction_that_has_read_another_and_lies_before_it_is_in_a_cycle_unless_it_is_allowed():  # noqa: E501
     story = Story()
     for process in ("p1", "p2"):
         story.begin_transaction(process)

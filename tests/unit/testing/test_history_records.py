@@ -1,4 +1,6 @@
-"""One hand-made history per anomaly of what was sent and read, found by its name; and what must not alarm."""
+"""One hand-made history per anomaly of what was sent and read, found by its name; and what must not
+alarm.
+"""
 
 from __future__ import annotations
 
@@ -128,9 +130,15 @@ def test_an_anomaly_shows_the_operations_that_prove_it():
     story.polls("c1", tail=(T,))
     sent, _, read, lagging = story.operations
     (anomaly,) = check_history(story.operations)
-    assert (anomaly.name, anomaly.partition, anomaly.operations) == ("realtime-lag", T, (sent, read, lagging))
+    assert (anomaly.name, anomaly.partition, anomaly.operations) == (
+        "realtime-lag",
+        T,
+        (sent, read, lagging),
+    )
     text = report([anomaly] * 7)
-    assert text.startswith("7 realtime-lag\nrealtime-lag in t[0]: 'a' was at 0 before the poll began")
+    assert text.startswith(
+        "7 realtime-lag\nrealtime-lag in t[0]: 'a' was at 0 before the poll began"
+    )
     assert all(str(operation) in text for operation in (sent, read, lagging))
     assert text.endswith("... and 2 more realtime-lag")
 
@@ -163,7 +171,9 @@ def test_reading_the_value_of_a_failed_send_is_an_aborted_read():
     assert story.names() == ["aborted-read"]
 
 
-@pytest.mark.parametrize("end", ["abort", "abort-unknown", "commit-fails", "never", "crash", "next"])
+@pytest.mark.parametrize(
+    "end", ["abort", "abort-unknown", "commit-fails", "never", "crash", "next"]
+)
 def test_reading_the_value_of_a_transaction_that_did_not_commit_is_an_aborted_read(end: str):
     story = Story()
     story.begin_transaction("p1")

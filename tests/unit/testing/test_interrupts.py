@@ -13,7 +13,9 @@ from tests.doubles.interrupts import Interrupted, Outcome, interrupted
 
 
 def outcomes(call, **how) -> Iterator[Outcome]:
-    return takewhile(lambda outcome: outcome.reached, (interrupted(call, at, **how) for at in count()))
+    return takewhile(
+        lambda outcome: outcome.reached, (interrupted(call, at, **how) for at in count())
+    )
 
 
 def test_a_call_is_interrupted_between_any_two_of_its_steps():

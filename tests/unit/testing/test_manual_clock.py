@@ -43,7 +43,11 @@ def wait(clock: Clock, timeout: float | None) -> bool:
 
 def test_time_stands_still_until_it_is_moved(clock):
     before = (clock.time_ms(), clock.monotonic(), clock.uptime())
-    assert (clock.time_ms(), clock.monotonic(), clock.uptime()) == before == (1_700_000_000_000, 0.0, 0.0)
+    assert (
+        (clock.time_ms(), clock.monotonic(), clock.uptime())
+        == before
+        == (1_700_000_000_000, 0.0, 0.0)
+    )
     clock.advance(1.5)
     assert (clock.time_ms(), clock.monotonic(), clock.uptime()) == (1_700_000_001_500, 1.5, 1.5)
     assert ManualClock(5).time_ms() == 5
@@ -202,7 +206,9 @@ def test_a_thread_that_meets_a_crash_ends_without_a_word(mortal):
 def test_it_is_a_clock_for_everything_that_takes_one(clock):
     kinds: list[Clock] = [clock, MortalClock()]
     names = {name for name in vars(Clock) if not name.startswith("_")}
-    assert [name for kind in kinds for name in names if not callable(getattr(kind, name, None))] == []
+    assert [
+        name for kind in kinds for name in names if not callable(getattr(kind, name, None))
+    ] == []
 
 
 def test_a_program_ends_though_its_clients_wait_for_a_clock_that_stands_still():
@@ -216,5 +222,5 @@ store = FaultyStore(MemoryStore("x"), Rule("put", "*.parquet", Fault.error_befor
 producer = Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store, clock=clock)
 producer.produce("t", b"never")
 clock.until_waiting()
-"""
+"""  # noqa: E501
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

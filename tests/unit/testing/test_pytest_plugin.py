@@ -126,7 +126,7 @@ def test_damage(deltaq_root, deltaq_store, deltaq_messages):
     deltaq_store.put("topics/damaged/_delta_log/00000000000000000001.json", b"{")
     with pytest.raises(KafkaException, match="version 1"):
         deltaq_messages("damaged")
-""",
+""",  # noqa: E501
 }
 """Modules of tests beside the service, by what each of them shows."""
 
@@ -145,11 +145,28 @@ def run_of_all(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("service")
     (folder / "shop.py").write_text(SERVICE)
     for number, module in enumerate(MODULES.values()):
-        (folder / f"test_{number}.py").write_text(f"from shop import Shop\nfrom deltaq import *\n{module}")
-    command = [sys.executable, "-m", "pytest", "-rA", "-p", "pytest_deltaq", "-p", "no:randomly", "-W", "error"]
+        (folder / f"test_{number}.py").write_text(
+            f"from shop import Shop\nfrom deltaq import *\n{module}"
+        )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rA",
+        "-p",
+        "pytest_deltaq",
+        "-p",
+        "no:randomly",
+        "-W",
+        "error",
+    ]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
-    answer = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    return Run(answer.stdout, Counter(re.findall(r"^PASSED test_(\d+)\.py::", answer.stdout, re.MULTILINE)))
+    answer = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    return Run(
+        answer.stdout, Counter(re.findall(r"^PASSED test_(\d+)\.py::", answer.stdout, re.MULTILINE))
+    )
 
 
 @pytest.mark.parametrize(("number", "module"), [*enumerate(MODULES.values())], ids=MODULES)
@@ -165,9 +182,11 @@ import sys
 def test_light():
     assert "pytest_deltaq" in sys.modules
     assert [name for name in sys.modules if name.split(".")[0] in ("deltaq", "pyarrow", "pydantic", "obstore")] == []
-"""
+"""  # noqa: E501
     )
-    result = pytester.runpytest_subprocess("-p", "pytest_deltaq", "-p", "no:randomly", "-p", "no:hypothesispytest")
+    result = pytester.runpytest_subprocess(
+        "-p", "pytest_deltaq", "-p", "no:randomly", "-p", "no:hypothesispytest"
+    )
     result.assert_outcomes(passed=1)
 
 
@@ -175,5 +194,7 @@ def test_the_tests_in_the_guide_pass(pytester):
     guide = (Path(__file__).parent.parent.parent.parent / "docs/guides/testing.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
     pytester.makepyfile(test_guide="\n".join(blocks))
-    result = pytester.runpytest_subprocess("-p", "pytest_deltaq", "-p", "no:randomly", "-W", "error")
+    result = pytester.runpytest_subprocess(
+        "-p", "pytest_deltaq", "-p", "no:randomly", "-W", "error"
+    )
     result.assert_outcomes(passed=guide.count("\ndef test_"))

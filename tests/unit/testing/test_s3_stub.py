@@ -1,4 +1,6 @@
-"""The S3 stub: S3 when nothing is wrong, wrong in the way that was asked for, and true about what it did."""
+"""The S3 stub: S3 when nothing is wrong, wrong in the way that was asked for, and true about what
+it did.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ from tests.doubles.reading import eventually
 pytestmark = pytest.mark.s3
 
 PAGE_KEYS = 4
-SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/s3/aws4_request, Signature=0"}
+SIGNED = {
+    "Authorization": (
+        "AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/s3/aws4_request, Signature=0"
+    )
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +53,24 @@ def store(stub: S3Stub, prefix: str) -> Store:
     return open_store(f"s3://deltaq/{prefix}", stub.options(retries=0))
 
 
-def ask(stub: S3Stub, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], bytes]:
+def ask(
+    stub: S3Stub, method: str, target: str, body: bytes = b"", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
     """A request without any client library around it."""
     connection = HTTPConnection(urlsplit(stub.endpoint).netloc, timeout=20)
     try:
-        connection.request(method, target, body, SIGNED | {name.replace("_", "-"): headers[name] for name in headers})
+        connection.request(
+            method,
+            target,
+            body,
+            SIGNED | {name.replace("_", "-"): headers[name] for name in headers},
+        )
         answer = connection.getresponse()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        return (
+            answer.status,
+            {name.lower(): value for name, value in answer.getheaders()},
+            answer.read(),
+        )
     finally:
         connection.close()
 
@@ -82,20 +99,43 @@ def test_a_rule_that_makes_no_sense_is_refused_by_name(wrong: dict[str, Any], fa
 
 
 def test_a_rule_survives_the_way_to_the_stub() -> None:
-    rule = HttpRule(fault="late_apply", key="*/a", times=3, delay_ms=(2, 5), headers={"x": "y"}, body="b", keys=2)
+    rule = HttpRule(
+        fault="late_apply",
+        key="*/a",
+        times=3,
+        delay_ms=(2, 5),
+        headers={"x": "y"},
+        body="b",
+        keys=2,
+    )
     assert HttpRule.from_json(rule.as_json() | {"delay_ms": [2, 5]}) == rule
 
 
-def hits(rules: HttpRules, count: int, operation: str = "create", key: str = "a/b", access_key: str = "AKID") -> str:
+def hits(
+    rules: HttpRules,
+    count: int,
+    operation: str = "create",
+    key: str = "a/b",
+    access_key: str = "AKID",
+) -> str:
     """Which of so many requests are hit, as a text of `x` and `.`."""
     return "".join("x" if rules.hit(operation, key, access_key) else "." for _ in range(count))
 
 
 def test_a_rule_strikes_from_the_nth_match_and_as_often_as_it_may() -> None:
     rules = HttpRules()
-    rules.replace([HttpRule(fault="error_before", operation="cr*", key="a/*", access_key="AK*", nth=3, times=2)])
+    rules.replace(
+        [
+            HttpRule(
+                fault="error_before", operation="cr*", key="a/*", access_key="AK*", nth=3, times=2
+            )
+        ]
+    )
     assert hits(rules, 2) == ".."
-    assert hits(rules, 5, operation="put") + hits(rules, 5, key="b/a") + hits(rules, 5, access_key="X") == "." * 15
+    assert (
+        hits(rules, 5, operation="put") + hits(rules, 5, key="b/a") + hits(rules, 5, access_key="X")
+        == "." * 15
+    )
     assert hits(rules, 5) == "xx..."
 
 
@@ -153,7 +193,9 @@ def test_a_request_is_known_by_what_it_does_for_a_store(
 # --- S3 without faults: what the contract suite cannot see through the client ---
 
 
-def test_conditions_that_the_stub_does_not_know_are_refused_and_not_ignored(stub: S3Stub, prefix: str) -> None:
+def test_conditions_that_the_stub_does_not_know_are_refused_and_not_ignored(
+    stub: S3Stub, prefix: str
+) -> None:
     assert ask(stub, "PUT", f"/deltaq/{prefix}/k", b"x", If_Match='"etag"')[0] == 501
     assert ask(stub, "PUT", f"/deltaq/{prefix}/k", b"x", If_None_Match='"etag"')[0] == 501
     assert ask(stub, "POST", f"/deltaq/{prefix}/k", b"x")[0] == 501
@@ -162,9 +204,14 @@ def test_conditions_that_the_stub_does_not_know_are_refused_and_not_ignored(stub
 
 def test_a_body_that_is_not_what_was_signed_is_refused(stub: S3Stub, prefix: str) -> None:
     digest = hashlib.sha256(b"what was meant").hexdigest()
-    status, _, body = ask(stub, "PUT", f"/deltaq/{prefix}/k", b"what came", x_amz_content_sha256=digest)
+    status, _, body = ask(
+        stub, "PUT", f"/deltaq/{prefix}/k", b"what came", x_amz_content_sha256=digest
+    )
     assert (status, b"XAmzContentSHA256Mismatch" in body) == (400, True)
-    assert ask(stub, "PUT", f"/deltaq/{prefix}/k", b"what was meant", x_amz_content_sha256=digest)[0] == 200
+    assert (
+        ask(stub, "PUT", f"/deltaq/{prefix}/k", b"what was meant", x_amz_content_sha256=digest)[0]
+        == 200
+    )
 
 
 def test_head_tells_the_size_and_sends_no_body(stub: S3Stub, store: Store, prefix: str) -> None:
@@ -184,7 +231,9 @@ def test_head_tells_the_size_and_sends_no_body(stub: S3Stub, store: Store, prefi
         ("bytes=5-6", 416, None),
     ],
 )
-def test_ranges_are_those_of_http(stub: S3Stub, store: Store, prefix: str, wanted: str, status: int, body) -> None:
+def test_ranges_are_those_of_http(
+    stub: S3Stub, store: Store, prefix: str, wanted: str, status: int, body
+) -> None:
     store.put("k", b"01234")
     found = ask(stub, "GET", f"/deltaq/{prefix}/k", Range=wanted)
     assert found[0] == status
@@ -215,7 +264,9 @@ def test_pages_put_together_are_the_keys_or_folders_below_the_prefix(
     for key in keys:
         stub.change(f"listed/{key}", b"x")
     below = sorted(key for key in keys if key.startswith(prefix))
-    assert listed(stub, prefix=f"listed/{prefix}", start_after=f"listed/{after}") == [k for k in below if k > after]
+    assert listed(stub, prefix=f"listed/{prefix}", start_after=f"listed/{after}") == [
+        k for k in below if k > after
+    ]
     ends = [key.find("/", len(prefix)) + 1 or len(key) for key in below]
     folders = dict.fromkeys(key[:end] for key, end in zip(below, ends, strict=True))
     assert listed(stub, prefix=f"listed/{prefix}", delimiter="/") == list(folders)
@@ -280,7 +331,9 @@ def test_every_fault_is_described_has_its_effect_and_is_counted(
     work, effect = HAPPENS[fault]
     for number in range(PAGE_KEYS + 2):
         store.put(f"k{number}", b"0123456789")
-    hurried = open_store(store.url, stub.options(retries=0, timeout_ms=200 if "hang" in fault else 30_000))
+    hurried = open_store(
+        store.url, stub.options(retries=0, timeout_ms=200 if "hang" in fault else 30_000)
+    )
     stub.set_rules(HttpRule(fault=fault, delay_ms=(0, 1)))
     try:
         work(hurried)
@@ -288,7 +341,9 @@ def test_every_fault_is_described_has_its_effect_and_is_counted(
         pass
     eventually(lambda: set(stub.effects()) == {effect}, f"the effect of {fault}")
     done = f"{prefix}/new" in stub.objects(prefix) or stub.objects(prefix)[f"{prefix}/k0"] == b"x"
-    assert done == (fault in {"error_after", "reset_after", "hang_after", "late_apply", "ignored_condition"})
+    assert done == (
+        fault in {"error_after", "reset_after", "hang_after", "late_apply", "ignored_condition"}
+    )
     assert len(FAULTS[fault]) > 20
 
 
@@ -306,7 +361,9 @@ def test_what_a_fault_could_not_do_is_not_counted(stub: S3Stub, store: Store) ->
     assert stub.effects() == {}
 
 
-def test_a_lost_refusal_is_distinguished_from_a_lost_success(stub: S3Stub, store: Store, prefix: str) -> None:
+def test_a_lost_refusal_is_distinguished_from_a_lost_success(
+    stub: S3Stub, store: Store, prefix: str
+) -> None:
     store.put("taken", b"first")
     for rule in (HttpRule(fault="error_after"), HttpRule(fault="reset_after")):
         stub.set_rules(rule)
@@ -315,12 +372,18 @@ def test_a_lost_refusal_is_distinguished_from_a_lost_success(stub: S3Stub, store
     stub.set_rules(HttpRule(fault="late_apply", delay_ms=(0, 0)))
     with pytest.raises(StoreUnavailable):
         store.create("taken", b"second")
-    eventually(lambda: stub.effects() == {Effect.REFUSAL_LOST: 2, Effect.LATE_WRITE_REFUSED: 1}, "three lost refusals")
+    eventually(
+        lambda: stub.effects() == {Effect.REFUSAL_LOST: 2, Effect.LATE_WRITE_REFUSED: 1},
+        "three lost refusals",
+    )
     assert stub.objects(prefix) == {f"{prefix}/taken": b"first"}
 
 
-def test_a_late_write_is_missing_when_its_failure_is_reported(stub: S3Stub, store: Store, prefix: str) -> None:
-    # The delay is as long as the test likes: what ends it is the stub's own end, in another test's time.
+def test_a_late_write_is_missing_when_its_failure_is_reported(
+    stub: S3Stub, store: Store, prefix: str
+) -> None:
+    # The delay is as long as the test likes: what ends it is the stub's own end, in another test's
+    # time.
     stub.set_rules(HttpRule(fault="late_apply", status=0, delay_ms=(600_000, 600_000)))
     with pytest.raises(StoreUnavailable):
         store.create("late", b"x")
@@ -330,7 +393,9 @@ def test_a_late_write_is_missing_when_its_failure_is_reported(stub: S3Stub, stor
     assert stub.objects(prefix) == {f"{prefix}/late": b"y"}
 
 
-def test_a_stale_listing_lacks_what_was_written_last_and_nothing_else(stub: S3Stub, store: Store) -> None:
+def test_a_stale_listing_lacks_what_was_written_last_and_nothing_else(
+    stub: S3Stub, store: Store
+) -> None:
     for key in ("c", "a", "d", "b"):
         store.put(key, b"")
     stub.set_rules(HttpRule(fault="stale_list", keys=2))
@@ -352,7 +417,12 @@ def test_rules_may_depend_on_who_signed(stub: S3Stub, store: Store) -> None:
 def test_the_stub_tells_what_it_was_asked(stub: S3Stub, store: Store, prefix: str) -> None:
     store.create("a b", b"12345")
     (request,) = stub.requests(clear=True)
-    assert (request.operation, request.key, request.method, request.body_bytes) == ("create", f"{prefix}/a b", "PUT", 5)
+    assert (request.operation, request.key, request.method, request.body_bytes) == (
+        "create",
+        f"{prefix}/a b",
+        "PUT",
+        5,
+    )
     assert request.headers["if-none-match"] == "*"
     assert request.target == f"/deltaq/{prefix}/a%20b"
     assert stub.requests() == []
@@ -369,7 +439,9 @@ stub = S3Stub().start()
 print(stub.endpoint, flush=True)
 sys.stdin.read()
 """
-    owner = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     with owner:
         assert owner.stdout is not None
         endpoint = owner.stdout.readline().strip()

@@ -1,4 +1,6 @@
-"""The store of a simulated process: each fault has exactly the effect it names, and is counted when it had it."""
+"""The store of a simulated process: each fault has exactly the effect it names, and is counted when
+it had it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Threads that take turns on simulated time: locks, conditions, kills and pauses mean what they mean outside."""
+"""Threads that take turns on simulated time: locks, conditions, kills and pauses mean what they
+mean outside.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def together(process: Process, *bodies: Callable[[], None]) -> Callable[[], None
     """A program that runs `bodies` as threads and waits for them."""
 
     def program() -> None:
-        threads = [process.clock.start_thread(body, f"{number}") for number, body in enumerate(bodies)]
+        threads = [
+            process.clock.start_thread(body, f"{number}") for number, body in enumerate(bodies)
+        ]
         for thread in threads:
             thread.join()
 
@@ -237,7 +241,9 @@ def test_threads_that_wait_for_each_other_for_ever_are_reported(scheduler):
         with condition:
             condition.wait()
 
-    with pytest.raises(SimulationError, match=r"stuck at 0.000 s; waiting without an end in sight:\n  p/main"):
+    with pytest.raises(
+        SimulationError, match=r"stuck at 0.000 s; waiting without an end in sight:\n  p/main"
+    ):
         scheduler.run(process, forever)
 
 
@@ -305,5 +311,7 @@ def test_threads_stay_where_they_are_between_two_runs_and_end_with_the_simulatio
     scheduler.run(process, program)
     assert beats == [1, 2, 3, 4]
     scheduler.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("simulated p/")]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("simulated p/")
+    ]
     scheduler.close()

@@ -1,4 +1,6 @@
-"""Copies of topics: identical records at identical offsets, whatever the source has been through."""
+"""Copies of topics: identical records at identical offsets, whatever the source has been
+through.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def _produce(topic: str, count: int, root: str = SOURCE, **settings: object) -> 
             headers = [("h", b"%d" % number), ("h", None)] if number % 3 == 0 else None
             key = None if number % 7 == 0 else b"k%d" % (number % 5)
             value = None if number % 11 == 0 and key else b"%d" % number
-            producer.produce(topic, value, key=key, partition=number % 2, timestamp=T0 + number, headers=headers)
+            producer.produce(
+                topic, value, key=key, partition=number % 2, timestamp=T0 + number, headers=headers
+            )
             if number % 50 == 0:
                 producer.flush()
 
@@ -92,11 +96,18 @@ class More(BaseModel):
 
 def test_a_copy_keeps_the_members_of_enums_and_those_that_are_added() -> None:
     for model, value in ((Few, Few(colour="red")), (More, More(colour="blue"))):
-        topic = _topic(schema=model) if model is Few else Topic("orders", model, conf={"bootstrap.servers": SOURCE})
+        topic = (
+            _topic(schema=model)
+            if model is Few
+            else Topic("orders", model, conf={"bootstrap.servers": SOURCE})
+        )
         with Producer({"bootstrap.servers": SOURCE}) as producer:
             producer.produce(topic, value)
         _copy()
-        expected, found = topic.describe().schema, Topic("orders", conf={"bootstrap.servers": TARGET}).describe().schema
+        expected, found = (
+            topic.describe().schema,
+            Topic("orders", conf={"bootstrap.servers": TARGET}).describe().schema,
+        )
         assert expected is not None
         assert found is not None
         assert found.members == expected.members == schema_of(model).members
@@ -135,7 +146,10 @@ def test_a_copy_goes_on_with_what_is_new() -> None:
         producer.produce("orders", b"new", partition=3)
     assert _copy().topics == {"orders": 31}
     _assert_identical("orders")
-    assert Topic("orders", conf={"bootstrap.servers": TARGET}).describe().settings.retention_bytes == 1_000_000
+    assert (
+        Topic("orders", conf={"bootstrap.servers": TARGET}).describe().settings.retention_bytes
+        == 1_000_000
+    )
 
 
 def test_a_copy_begins_where_its_source_was_trimmed() -> None:
@@ -171,12 +185,15 @@ def test_gaps_of_key_compaction_are_gaps_of_the_copy() -> None:
     for _ in range(3):
         with Producer(bootstrap_servers=SOURCE) as producer:
             for number in range(60):
-                producer.produce("orders", b"%d" % number, key=b"k%d" % (number % 4), timestamp=T0 + number)
+                producer.produce(
+                    "orders", b"%d" % number, key=b"k%d" % (number % 4), timestamp=T0 + number
+                )
         run(SOURCE, once=True, settings=MaintenanceSettings(clean_up_grace_s=0))
         _copy(bytes_at_once=500)
     assert len(_everything("orders", SOURCE)) < 120
     offsets = {record[:2] for record in _everything("orders", TARGET)}
-    # The copy was taken while the source was compacted, and lacks no record that the source still has.
+    # The copy was taken while the source was compacted, and lacks no record that the source still
+    # has.
     assert offsets >= {record[:2] for record in _everything("orders", SOURCE)}
     assert _offsets("orders", TARGET) == _offsets("orders", SOURCE)
 
@@ -186,7 +203,9 @@ def test_the_times_of_log_append_time_are_copied() -> None:
     _produce("orders", 10)
     resource = ConfigResource(ResourceType.TOPIC, topic.name)
     resource.add_incremental_config(
-        ConfigEntry("message.timestamp.type", "CreateTime", incremental_operation=AlterConfigOpType.SET)
+        ConfigEntry(
+            "message.timestamp.type", "CreateTime", incremental_operation=AlterConfigOpType.SET
+        )
     )
     AdminClient(bootstrap_servers=SOURCE).incremental_alter_configs([resource])[resource].result()
     _produce("orders", 10)
@@ -228,7 +247,8 @@ def test_a_source_that_is_compacted_between_copies_is_continued() -> None:
     _produce("orders", 100)
     _copy()
     _produce("orders", 100)
-    run(SOURCE, once=True, settings=MaintenanceSettings(clean_up_grace_s=0))  # merges copied and new records
+    # Merges copied and new records.
+    run(SOURCE, once=True, settings=MaintenanceSettings(clean_up_grace_s=0))
     assert _copy(bytes_at_once=500).topics == {"orders": 100}
     _assert_identical("orders")
 
@@ -250,7 +270,11 @@ def test_lost_answers_of_the_store_double_no_record() -> None:
     _topic()
     _produce("orders", 100)
     lost = Rule("create", "*", Fault.error_after(), times=None, probability=0.5)
-    target = FaultyStore(open_store(TARGET), lost, Rule("put", "*", Fault.error_before(), times=None, probability=0.4))
+    target = FaultyStore(
+        open_store(TARGET),
+        lost,
+        Rule("put", "*", Fault.error_before(), times=None, probability=0.4),
+    )
     clock = ManualClock(auto_advance=True)
     TopicCopier(open_store(SOURCE), target, "orders", clock, bytes_at_once=500).run()
     assert target.struck["error_after"] > 2
@@ -264,7 +288,10 @@ def test_a_topic_that_is_no_copy_is_left_alone() -> None:
     Topic("orders", partitions=2, conf={"bootstrap.servers": TARGET}).create()
     _produce("orders", 4, TARGET)
     (error,) = _copy().failures.values()
-    assert "topic 'orders' exists at the target and is no copy of this source: delete it there" in str(error)
+    assert (
+        "topic 'orders' exists at the target and is no copy of this source: delete it there"
+        in str(error)
+    )
     assert len(_everything("orders", TARGET)) == 4
 
 
@@ -275,10 +302,14 @@ def test_a_copy_that_another_program_has_written_is_refused() -> None:
     with Producer(bootstrap_servers=TARGET) as producer:
         producer.produce("orders", b"foreign", partition=0)
     (error,) = _copy().failures.values()
-    assert "partition 0 of topic 'orders' ends at 6 at the target, and at 5 at the source" in str(error)
+    assert "partition 0 of topic 'orders' ends at 6 at the target, and at 5 at the source" in str(
+        error
+    )
     _produce("orders", 10)
     (error,) = _copy().failures.values()
-    assert "offset 5 of partition 0 of topic 'orders' holds another message at the target" in str(error)
+    assert "offset 5 of partition 0 of topic 'orders' holds another message at the target" in str(
+        error
+    )
 
 
 def test_a_copier_that_goes_on_compares_the_last_records_again() -> None:
@@ -289,12 +320,16 @@ def test_a_copier_that_goes_on_compares_the_last_records_again() -> None:
     with Producer(bootstrap_servers=TARGET) as producer:
         producer.produce("orders", b"foreign", partition=0)
     _produce("orders", 10)
-    with pytest.raises(KafkaException, match="offset 5 of partition 0 of topic 'orders' holds another message"):
+    with pytest.raises(
+        KafkaException, match="offset 5 of partition 0 of topic 'orders' holds another message"
+    ):
         copier.run()
 
 
 class Target(MemoryStore):
-    """The root of a copy. `on_upload` is called after the first upload of a data file; `uploads` counts them."""
+    """The root of a copy. `on_upload` is called after the first upload of a data file; `uploads`
+    counts them.
+    """
 
     def __init__(self, clock: ManualClock, on_upload: Callable[[], object]) -> None:
         super().__init__("copies", clock)
@@ -320,7 +355,11 @@ def _rounds_of_maintenance(target: Target, clock: ManualClock, after_s: float) -
 
 
 def _copied_values(target: Target, clock: ManualClock) -> list[tuple[int, int, bytes | None]]:
-    rows = Topic("orders", store=target, clock=clock).to_arrow().select(["_partition", "_offset", "value"])
+    rows = (
+        Topic("orders", store=target, clock=clock)
+        .to_arrow()
+        .select(["_partition", "_offset", "value"])
+    )
     return sorted(tuple(row.values()) for row in rows.to_pylist())
 
 
@@ -329,7 +368,9 @@ def test_a_copier_that_slept_for_days_uploads_again_what_was_removed_as_an_orpha
     _produce("orders", 20)
     removed: list[int] = []
     clock = ManualClock(auto_advance=True)
-    target = Target(clock, lambda: removed.append(_rounds_of_maintenance(target, clock, 2 * 86_400.0)))
+    target = Target(
+        clock, lambda: removed.append(_rounds_of_maintenance(target, clock, 2 * 86_400.0))
+    )
     TopicCopier(open_store(SOURCE), target, "orders", clock).run()
     assert (removed, target.uploads) == ([1], 2)
     expected = topic.to_arrow().select(["_partition", "_offset", "value"]).to_pylist()
@@ -365,7 +406,10 @@ def test_topics_are_chosen_by_patterns() -> None:
     report = _copy(topics=["o*", "missing"])
     assert sorted(report.topics) == ["orders", "outbox"]
     assert isinstance(report.failures["missing"], UnknownTopic)
-    assert sorted(AdminClient(bootstrap_servers=TARGET).list_topics().topics) == ["orders", "outbox"]
+    assert sorted(AdminClient(bootstrap_servers=TARGET).list_topics().topics) == [
+        "orders",
+        "outbox",
+    ]
 
 
 def test_the_committed_offsets_of_groups_are_copied() -> None:
@@ -424,7 +468,10 @@ def test_a_failed_copy_reports_what_it_has_copied_before() -> None:
 def test_a_copy_counts_all_offsets_of_a_run_with_failures() -> None:
     _topic()
     _produce("orders", 100)
-    serve_memory_store("target", FaultyStore(open_store(TARGET), Rule("put", "*.parquet", Fault.error_before(), nth=3)))
+    serve_memory_store(
+        "target",
+        FaultyStore(open_store(TARGET), Rule("put", "*.parquet", Fault.error_before(), nth=3)),
+    )
     seen: list[CopyProgress] = []
     assert _copy(bytes_at_once=500, notify=seen.append).topics == {"orders": 100}
     assert {progress.total for progress in seen} == {100}

@@ -1,4 +1,6 @@
-"""Copies of topics that are written, trimmed, grown and maintained in any order; the copier crashes at any write."""
+"""Copies of topics that are written, trimmed, grown and maintained in any order; the copier crashes
+at any write.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +44,22 @@ class Model:
 
     def begin(self) -> None:
         config = {"retention.ms": -1, "cleanup.policy": self.policy, "min.cleanable.dirty.ratio": 0}
-        Topic("t", partitions=self.partitions, config=config, conf={"bootstrap.servers": SOURCE}).create()
+        Topic(
+            "t", partitions=self.partitions, config=config, conf={"bootstrap.servers": SOURCE}
+        ).create()
 
     def produce(self, number: int, partition: int) -> None:
         ends = Topic("t", conf={"bootstrap.servers": SOURCE}).describe().next_offsets
         partition %= self.partitions
         with Producer(bootstrap_servers=SOURCE) as producer:
             for at in range(number):
-                key, value = b"%d" % (self.count % 5), None if self.count % 7 == 0 else b"%d" % self.count
-                producer.produce("t", value, key=key, partition=partition, timestamp=T0 + self.count)
+                key, value = (
+                    b"%d" % (self.count % 5),
+                    None if self.count % 7 == 0 else b"%d" % self.count,
+                )
+                producer.produce(
+                    "t", value, key=key, partition=partition, timestamp=T0 + self.count
+                )
                 self.produced[partition, ends[partition] + at] = key, value
                 self.count += 1
 
@@ -65,7 +74,9 @@ class Model:
 
     def grow(self, *_: Any) -> None:
         self.partitions = min(4, self.partitions + 1)
-        if self.partitions > len(Topic("t", conf={"bootstrap.servers": SOURCE}).describe().partitions):
+        if self.partitions > len(
+            Topic("t", conf={"bootstrap.servers": SOURCE}).describe().partitions
+        ):
             admin = AdminClient(bootstrap_servers=SOURCE)
             admin.create_partitions([NewPartitions("t", self.partitions)])["t"].result()
 
@@ -77,7 +88,9 @@ class Model:
         fault = Fault.crash_before() if write % 2 else Fault.crash_after()
         target = FaultyStore(open_store(TARGET), Rule("write", "*", fault, nth=write))
         try:
-            TopicCopier(open_store(SOURCE), target, "t", SYSTEM_CLOCK, bytes_at_once=bytes_at_once).run()
+            TopicCopier(
+                open_store(SOURCE), target, "t", SYSTEM_CLOCK, bytes_at_once=bytes_at_once
+            ).run()
         except Crash:
             pass
 
@@ -85,7 +98,10 @@ class Model:
 def _records(root: str) -> dict[tuple[int, int], tuple[object, ...]]:
     rows = Topic("t", conf={"bootstrap.servers": root}).to_arrow().to_pylist()
     found: dict[tuple[int, int], tuple[object, ...]]
-    found = {(row["_partition"], row["_offset"]): (row["_timestamp"], row["_key"], row["value"]) for row in rows}
+    found = {
+        (row["_partition"], row["_offset"]): (row["_timestamp"], row["_key"], row["value"])
+        for row in rows
+    }
     assert len(found) == len(rows)
     return found
 
@@ -108,7 +124,9 @@ def test_every_copy_ends_identical(policy: str, steps: list[tuple[str, Any, Any]
     for verb, first, second in steps:
         getattr(model, verb)(first, second)
     TopicCopier(open_store(SOURCE), open_store(TARGET), "t", SYSTEM_CLOCK, bytes_at_once=500).run()
-    source, target = (Topic("t", conf={"bootstrap.servers": root}).describe() for root in (SOURCE, TARGET))
+    source, target = (
+        Topic("t", conf={"bootstrap.servers": root}).describe() for root in (SOURCE, TARGET)
+    )
     assert target.next_offsets == source.next_offsets
     assert target.start_offsets == source.start_offsets
     here, there = _records(SOURCE), _records(TARGET)
@@ -118,5 +136,10 @@ def test_every_copy_ends_identical(policy: str, steps: list[tuple[str, Any, Any]
         assert there == here
     else:
         # Each side is compacted on its own: both have at least the newest record of each key.
-        newest = {(partition, key): (partition, offset) for (partition, offset), (_, key, _) in sorted(there.items())}
-        assert newest == {(p, key): (p, offset) for (p, offset), (_, key, _) in sorted(here.items())}
+        newest = {
+            (partition, key): (partition, offset)
+            for (partition, offset), (_, key, _) in sorted(there.items())
+        }
+        assert newest == {
+            (p, key): (p, offset) for (p, offset), (_, key, _) in sorted(here.items())
+        }

@@ -1,4 +1,6 @@
-"""Files that would never end or take all memory are refused by file, place and limit, before anything is written."""
+"""Files that would never end or take all memory are refused by file, place and limit, before
+anything is written.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def refused(topic: Topic, path: Path, reason: str) -> None:
     assert topic.to_arrow().num_rows == 0
 
 
-def workbook(path: Path, rows: str, before: str = "", *, parts: dict[str, str] | None = None) -> Path:
+def workbook(
+    path: Path, rows: str, before: str = "", *, parts: dict[str, str] | None = None
+) -> Path:
     """A workbook whose sheet has this XML."""
     write_sheet(path.with_name("good.xlsx"), ["a"], [["x"]])
     sheet = (
@@ -60,16 +64,31 @@ def workbook(path: Path, rows: str, before: str = "", *, parts: dict[str, str] |
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        (HEADING + '<row r="1000000000000"><c t="str"><v>x</v></c></row>', "row 1000000000000 is beyond 1,048,576"),
+        (
+            HEADING + '<row r="1000000000000"><c t="str"><v>x</v></c></row>',
+            "row 1000000000000 is beyond 1,048,576",
+        ),
         (HEADING + '<row r="1048577"/>', "row 1048577 is beyond 1,048,576"),
-        (HEADING + '<row r="2"><c r="XFE2" t="str"><v>x</v></c></row>', "cell XFE2 is beyond 16,384 columns"),
+        (
+            HEADING + '<row r="2"><c r="XFE2" t="str"><v>x</v></c></row>',
+            "cell XFE2 is beyond 16,384 columns",
+        ),
         (HEADING + '<row r="2"><c r="ZZZZZZ2"/></row>', "cell ZZZZZZ2 is beyond 16,384 columns"),
         (HEADING + "<x>" * 100, "nested more than 100 levels deep"),
         ("</sheetData><x>" + "<y/>" * 1001 + "</x><sheetData>", "more than 1,000 XML elements"),
         ("<row>" + "<y/>" * 1001 + "</row>", "more than 1,000 XML elements in row 1"),
         (HEADING + "<row/>" * 1001, "has more than 1,000 rows"),
     ],
-    ids=["row", "row after the last", "column", "name of a column", "depth", "elements", "elements of a row", "rows"],
+    ids=[
+        "row",
+        "row after the last",
+        "column",
+        "name of a column",
+        "depth",
+        "elements",
+        "elements of a row",
+        "rows",
+    ],
 )
 def test_a_workbook_beyond_a_limit_is_refused(
     raw: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str, reason: str
@@ -113,25 +132,41 @@ def test_the_parts_that_openpyxl_parses_as_a_tree_have_limits(
     monkeypatch.setattr(workbook_limits, "ELEMENTS_MAX", 1000)
     tree = '<x xmlns="a">' + "<y/>" * 1001 + "</x>"
     for name in ("xl/other.xml", "xl/sheet"):
-        refused(raw, workbook(tmp_path / "a.xlsx", HEADING, parts={name: tree}), f"{name}: has more than 1,000 XML")
+        refused(
+            raw,
+            workbook(tmp_path / "a.xlsx", HEADING, parts={name: tree}),
+            f"{name}: has more than 1,000 XML",
+        )
     lol = '<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>'
-    refused(raw, workbook(tmp_path / "b.xlsx", HEADING, parts={"xl/a.xml": lol}), "xl/a.xml: has a document type")
+    refused(
+        raw,
+        workbook(tmp_path / "b.xlsx", HEADING, parts={"xl/a.xml": lol}),
+        "xl/a.xml: has a document type",
+    )
 
 
 def test_a_claimed_width_of_a_sheet_costs_nothing(raw: Topic, tmp_path: Path) -> None:
-    rows = HEADING + "".join(f'<row r="{n}"><c r="A{n}" t="str"><v>x</v></c></row>' for n in range(2, 2000))
+    rows = HEADING + "".join(
+        f'<row r="{n}"><c r="A{n}" t="str"><v>x</v></c></row>' for n in range(2, 2000)
+    )
     path = workbook(tmp_path / "a.xlsx", rows, '<dimension ref="A1:XFD1048576"/>')
     assert from_file(raw, path) == 1998
 
 
-def test_a_long_list_of_parts_is_refused(raw: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_list_of_parts_is_refused(
+    raw: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workbook_limits, "DIRECTORY_BYTES_MAX", 1000)
     path = workbook(tmp_path / "a.xlsx", HEADING, parts={f"x/{n}": "" for n in range(20)})
     refused(raw, path, r"its list of parts has \d,\d\d\d bytes, and 1,000 are the limit")
 
 
 def test_pictures_in_a_workbook_do_no_harm(raw: Topic, tmp_path: Path) -> None:
-    path = workbook(tmp_path / "a.xlsx", HEADING + "<row><c t='str'><v>x</v></c></row>", parts={"xl/a.png": "\x89PNG"})
+    path = workbook(
+        tmp_path / "a.xlsx",
+        HEADING + "<row><c t='str'><v>x</v></c></row>",
+        parts={"xl/a.png": "\x89PNG"},
+    )
     assert from_file(raw, path) == 1
 
 
@@ -139,14 +174,23 @@ def test_pictures_in_a_workbook_do_no_harm(raw: Topic, tmp_path: Path) -> None:
 
 
 def test_a_csv_file_of_too_many_columns_is_refused(raw: Topic, tmp_path: Path) -> None:
-    for count, reason in ((20_000, "has 20,000 columns, and 16,384 are the limit"), (200_000, "the heading has more")):
-        (tmp_path / "a.csv").write_text(",".join(f"c{n}" for n in range(count)) + "\n" + "," * (count - 1) + "\n")
+    for count, reason in (
+        (20_000, "has 20,000 columns, and 16,384 are the limit"),
+        (200_000, "the heading has more"),
+    ):
+        (tmp_path / "a.csv").write_text(
+            ",".join(f"c{n}" for n in range(count)) + "\n" + "," * (count - 1) + "\n"
+        )
         refused(raw, tmp_path / "a.csv", reason)
-    (tmp_path / "a.csv").write_text(",".join(f"c{n}" for n in range(16_384)) + "\n" + "," * 16_383 + "\n")
+    (tmp_path / "a.csv").write_text(
+        ",".join(f"c{n}" for n in range(16_384)) + "\n" + "," * 16_383 + "\n"
+    )
     assert from_file(raw, tmp_path / "a.csv") == 1
 
 
-def test_a_heading_that_does_not_end_is_refused(raw: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heading_that_does_not_end_is_refused(
+    raw: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(csv_files, "HEADING_BYTES_MAX", 1000)
     for text in ('"' + "x" * 2000, "x" * 2000, '"' + "x\n" * 1000, "a," * 1000):
         (tmp_path / "a.csv").write_text(text)
@@ -159,8 +203,14 @@ def test_a_row_that_is_too_long_is_refused(
 ) -> None:
     monkeypatch.setattr(files, "ROW_BYTES_MAX", 1000)
     long = "x" * 3000
-    (tmp_path / f"a.{form}").write_text(f'a\n"{long}"\n' if form == "csv" else f'{{"a": "{long}"}}\n')
-    reason = "a row has more than 1,000 bytes" if form == "csv" else "line 1: is longer than 1,000 bytes, the limit"
+    (tmp_path / f"a.{form}").write_text(
+        f'a\n"{long}"\n' if form == "csv" else f'{{"a": "{long}"}}\n'
+    )
+    reason = (
+        "a row has more than 1,000 bytes"
+        if form == "csv"
+        else "line 1: is longer than 1,000 bytes, the limit"
+    )
     refused(raw, tmp_path / f"a.{form}", reason)
 
 
@@ -185,13 +235,17 @@ def test_a_line_of_many_names_is_refused_and_lines_of_other_names_cost_their_own
         ('{"a": 1e' + "9" * 100_000 + "}", "is infinite|no int64"),
     ],
 )
-def test_depth_and_digits_of_a_line_have_limits(memory_root: str, tmp_path: Path, line: str, reason: str) -> None:
+def test_depth_and_digits_of_a_line_have_limits(
+    memory_root: str, tmp_path: Path, line: str, reason: str
+) -> None:
     typed = Topic("typed", pa.schema({"a": pa.int64()}), bootstrap_servers=memory_root).create()
     (tmp_path / "a.jsonl").write_text(line)
     refused(typed, tmp_path / "a.jsonl", f"line 1: .*({reason})")
 
 
-def test_a_long_number_of_a_cell_is_a_number_only_as_text(raw: Topic, memory_root: str, tmp_path: Path) -> None:
+def test_a_long_number_of_a_cell_is_a_number_only_as_text(
+    raw: Topic, memory_root: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.csv").write_text("a\n" + "9" * 900_000 + "\n0." + "1" * 900_000 + "\n")
     assert from_file(raw, tmp_path / "a.csv") == 2
     typed = Topic("typed", pa.schema({"a": pa.int64()}), bootstrap_servers=memory_root).create()
@@ -205,10 +259,16 @@ def test_a_row_group_that_decodes_to_too_much_is_refused(
     raw: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", 10_000_000)
-    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * 100_000]))
+    texts = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 1000, pa.int32()), pa.array(["x" * 100_000])
+    )
     pq.write_table(pa.table({"value": texts}), tmp_path / "a.parquet", store_schema=False)
     assert (tmp_path / "a.parquet").stat().st_size < 10_000
-    refused(raw, tmp_path / "a.parquet", r"row group 0: it would take 100\d{6} bytes of memory, more than the limit")
+    refused(
+        raw,
+        tmp_path / "a.parquet",
+        r"row group 0: it would take 100\d{6} bytes of memory, more than the limit",
+    )
 
 
 def test_a_parquet_file_of_too_many_columns_or_a_large_footer_is_refused(

@@ -1,4 +1,6 @@
-"""What deltaq prints it loads again: drawn records go through each form of file, and come back equal."""
+"""What deltaq prints it loads again: drawn records go through each form of file, and come back
+equal.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,22 @@ COLUMNS = pa.schema(
 
 TEXTS = st.one_of(
     st.text(max_size=8),
-    st.sampled_from(["", '""', '"', r"\xff", r"\x5cxff", "_x0041_", "\x0b\x00", "0070", "NaN", "true", " x ", "=1+1"]),
+    st.sampled_from(
+        [
+            "",
+            '""',
+            '"',
+            r"\xff",
+            r"\x5cxff",
+            "_x0041_",
+            "\x0b\x00",
+            "0070",
+            "NaN",
+            "true",
+            " x ",
+            "=1+1",
+        ]
+    ),
     st.text(st.sampled_from("\\x0af_5c41\"',\r\n\t\x85\u2028\ufffe "), max_size=10),
 )
 BYTES = st.one_of(st.binary(max_size=8), TEXTS.map(str.encode), st.just(rb"\x5cxff" + b"\xff\\"))
@@ -48,7 +65,9 @@ FLOATS = st.one_of(st.floats(allow_nan=False), st.just(0.1 + 0.2), st.just(-0.0)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 DAYS = st.one_of(st.dates(), st.just(date(1900, 2, 28)))
 TIMES = st.one_of(st.datetimes(timezones=st.just(UTC)), st.just(datetime(1900, 3, 1, tzinfo=UTC)))
-PRICES = st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**31), max_value=10**31)
+PRICES = st.decimals(
+    allow_nan=False, allow_infinity=False, places=6, min_value=-(10**31), max_value=10**31
+)
 
 
 def optional(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -71,7 +90,11 @@ ROWS = st.fixed_dictionaries(
         "rates": optional(st.dictionaries(TEXTS, optional(FLOATS), max_size=2)),
         "part": optional(
             st.fixed_dictionaries(
-                {"blob": optional(BYTES), "days": optional(st.lists(DAYS, max_size=2)), "n": optional(INTEGERS)}
+                {
+                    "blob": optional(BYTES),
+                    "days": optional(st.lists(DAYS, max_size=2)),
+                    "n": optional(INTEGERS),
+                }
             )
         ),
     }
@@ -81,10 +104,16 @@ HEADERS = st.lists(st.tuples(TEXTS.filter(bool), optional(BYTES)), max_size=2)
 
 def to_lines(topic: Topic, path: Path) -> None:
     """Write what `deltaq consume -o json` prints."""
-    path.write_text("".join(json.dumps(as_json(record, topic.name)) + "\n" for record in messages(topic)))
+    path.write_text(
+        "".join(json.dumps(as_json(record, topic.name)) + "\n" for record in messages(topic))
+    )
 
 
-FORMS: list[tuple[str, Callable[[Topic, Path], object]]] = [("csv", to_csv), ("xlsx", to_xlsx), ("jsonl", to_lines)]
+FORMS: list[tuple[str, Callable[[Topic, Path], object]]] = [
+    ("csv", to_csv),
+    ("xlsx", to_xlsx),
+    ("jsonl", to_lines),
+]
 
 
 def same(record: Record) -> tuple[object, ...]:
@@ -92,9 +121,17 @@ def same(record: Record) -> tuple[object, ...]:
     return record.timestamp, record.key, record.headers, repr(record.value)
 
 
-def check(memory_root: str, tmp_path: Path, columns: pa.Schema | None, sent: list[dict[str, Any]], form: str) -> None:
+def check(
+    memory_root: str,
+    tmp_path: Path,
+    columns: pa.Schema | None,
+    sent: list[dict[str, Any]],
+    form: str,
+) -> None:
     name = uuid.uuid4().hex
-    first, second = (Topic(f"{name}-{n}", columns, bootstrap_servers=memory_root).create() for n in "ab")
+    first, second = (
+        Topic(f"{name}-{n}", columns, bootstrap_servers=memory_root).create() for n in "ab"
+    )
     with Producer(bootstrap_servers=memory_root) as producer:
         for message in sent:
             producer.produce(first.name, **message)
@@ -105,34 +142,59 @@ def check(memory_root: str, tmp_path: Path, columns: pa.Schema | None, sent: lis
 
 
 @pytest.mark.parametrize("form", [form for form, _ in FORMS])
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
-def test_typed_records_come_back_from_a_file(memory_root: str, tmp_path: Path, form: str, data: st.DataObject) -> None:
+def test_typed_records_come_back_from_a_file(
+    memory_root: str, tmp_path: Path, form: str, data: st.DataObject
+) -> None:
     message = st.fixed_dictionaries(
-        {"value": ROWS, "key": optional(BYTES), "headers": HEADERS, "timestamp": st.integers(1, 2**40)}
+        {
+            "value": ROWS,
+            "key": optional(BYTES),
+            "headers": HEADERS,
+            "timestamp": st.integers(1, 2**40),
+        }
     )
-    check(memory_root, tmp_path, COLUMNS, data.draw(st.lists(message, min_size=1, max_size=6)), form)
+    check(
+        memory_root, tmp_path, COLUMNS, data.draw(st.lists(message, min_size=1, max_size=6)), form
+    )
 
 
 @pytest.mark.parametrize("form", [form for form, _ in FORMS])
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_records_of_bytes_come_back_from_a_file(
     memory_root: str, tmp_path: Path, form: str, data: st.DataObject
 ) -> None:
     message = st.fixed_dictionaries(
-        {"value": optional(BYTES), "key": optional(BYTES), "headers": HEADERS, "timestamp": st.integers(1, 2**40)}
+        {
+            "value": optional(BYTES),
+            "key": optional(BYTES),
+            "headers": HEADERS,
+            "timestamp": st.integers(1, 2**40),
+        }
     )
     check(memory_root, tmp_path, None, data.draw(st.lists(message, min_size=1, max_size=6)), form)
 
 
 @pytest.mark.parametrize("form", [form for form, _ in FORMS])
-def test_numbers_that_are_not_finite_come_back_from_a_file(memory_root: str, tmp_path: Path, form: str) -> None:
-    rows = [{"rate": rate, "short": rate, "rates": {"x": rate}} for rate in (math.nan, math.inf, -math.inf, 0.5)]
+def test_numbers_that_are_not_finite_come_back_from_a_file(
+    memory_root: str, tmp_path: Path, form: str
+) -> None:
+    rows = [
+        {"rate": rate, "short": rate, "rates": {"x": rate}}
+        for rate in (math.nan, math.inf, -math.inf, 0.5)
+    ]
     check(memory_root, tmp_path, COLUMNS, [{"value": row} for row in rows], form)
 
 
-def test_a_tombstone_of_a_typed_topic_comes_back_from_lines(memory_root: str, tmp_path: Path) -> None:
+def test_a_tombstone_of_a_typed_topic_comes_back_from_lines(
+    memory_root: str, tmp_path: Path
+) -> None:
     sent: list[dict[str, Any]] = [
         {"value": {"id": 1}, "key": b"a"},
         {"value": None, "key": b"a", "headers": [("h", b"\xff")], "timestamp": 5},

@@ -54,11 +54,20 @@ def contents(topic: Topic) -> list[tuple[bytes | None, Any]]:
 # --- CSV ---
 
 
-def test_only_an_empty_cell_of_a_csv_file_is_null(raw: Topic, memory_root: str, tmp_path: Path) -> None:
+def test_only_an_empty_cell_of_a_csv_file_is_null(
+    raw: Topic, memory_root: str, tmp_path: Path
+) -> None:
     texts = ["NA", "null", "nan", "N/A", "NULL", "#N/A"]
-    path = written(tmp_path / "a.csv", "key,value\n" + "".join(f"{text},{text}\n" for text in texts) + ",x\ny,\n")
+    path = written(
+        tmp_path / "a.csv",
+        "key,value\n" + "".join(f"{text},{text}\n" for text in texts) + ",x\ny,\n",
+    )
     assert from_file(raw, path) == 8
-    assert contents(raw) == [*((text.encode(), text.encode()) for text in texts), (None, b"x"), (b"y", None)]
+    assert contents(raw) == [
+        *((text.encode(), text.encode()) for text in texts),
+        (None, b"x"),
+        (b"y", None),
+    ]
     columns = pa.schema({"country": pa.string(), "rate": pa.float64()})
     typed = Topic("typed", columns, bootstrap_servers=memory_root).create()
     from_file(typed, written(tmp_path / "b.csv", "country,rate\nNA,1.5\n,2\nnull,\n"))
@@ -83,22 +92,30 @@ def test_a_line_break_in_a_cell_does_not_end_a_row_of_a_large_csv_file(
     assert contents(back) == [(None, value) for value in values]
 
 
-def test_the_key_column_of_a_csv_file_is_text_as_it_stands(raw: Topic, memory_root: str, tmp_path: Path) -> None:
+def test_the_key_column_of_a_csv_file_is_text_as_it_stands(
+    raw: Topic, memory_root: str, tmp_path: Path
+) -> None:
     path = written(tmp_path / "a.csv", "id,value\n0070,a\n1e3,b\n")
     from_file(raw, path, key_column="id")
     assert contents(raw) == [(b"0070", b"a"), (b"1e3", b"b")]
-    typed = Topic("typed", pa.schema({"value": pa.string()}), bootstrap_servers=memory_root).create()
+    typed = Topic(
+        "typed", pa.schema({"value": pa.string()}), bootstrap_servers=memory_root
+    ).create()
     from_file(typed, path, key_column="id")
     assert [key for key, _ in contents(typed)] == [b"0070", b"1e3"]
 
 
-def test_a_row_that_is_longer_than_a_megabyte_is_loaded(raw: Topic, memory_root: str, tmp_path: Path) -> None:
+def test_a_row_that_is_longer_than_a_megabyte_is_loaded(
+    raw: Topic, memory_root: str, tmp_path: Path
+) -> None:
     value = '"' * 700_000
     doubled = value.replace('"', '""')
     from_file(raw, written(tmp_path / "a.csv", f'value\nx\n"{doubled}"\ny\n'))
     assert contents(raw) == [(None, text.encode()) for text in ("x", value, "y")]
     typed = Topic("typed", pa.schema({"s": pa.string()}), bootstrap_servers=memory_root).create()
-    from_file(typed, written(tmp_path / "a.jsonl", '{"s": "%s"}\n{"s": "x"}\n' % ("\\u0001" * 400_000)))
+    from_file(
+        typed, written(tmp_path / "a.jsonl", '{"s": "%s"}\n{"s": "x"}\n' % ("\\u0001" * 400_000))
+    )
     assert contents(typed) == [(None, {"s": "\x01" * 400_000}), (None, {"s": "x"})]
 
 
@@ -106,13 +123,23 @@ def test_a_row_that_is_longer_than_a_megabyte_is_loaded(raw: Topic, memory_root:
 
 
 def test_a_line_without_value_is_the_message_as_it_stands(raw: Topic, tmp_path: Path) -> None:
-    lines = ['{"at": "2026-11-25 09:30:00", "n": 1}', '{"day":"2026-11-25","n":2.50}', '{"b": [1, {"c": null}]}']
+    lines = [
+        '{"at": "2026-11-25 09:30:00", "n": 1}',
+        '{"day":"2026-11-25","n":2.50}',
+        '{"b": [1, {"c": null}]}',
+    ]
     assert from_file(raw, written(tmp_path / "a.jsonl", "\n".join(lines) + "\n\n")) == 3
     assert contents(raw) == [(None, line.encode()) for line in lines]
 
 
 def test_the_key_column_of_json_lines_is_a_field_of_each_line(raw: Topic, tmp_path: Path) -> None:
-    lines = ['{"id": "2026-11-25"}', '{"id": 70}', '{"id": null}', '{"other": 1}', '{"id": {"a": 1}}']
+    lines = [
+        '{"id": "2026-11-25"}',
+        '{"id": 70}',
+        '{"id": null}',
+        '{"other": 1}',
+        '{"id": {"a": 1}}',
+    ]
     path = written(tmp_path / "a.jsonl", "\n".join(lines))
     from_file(raw, path, key_column="id")
     assert contents(raw) == list(
@@ -150,7 +177,9 @@ def test_the_key_of_a_typed_line_is_no_time(memory_root: str, tmp_path: Path) ->
         ('{"value": "\\ud800"}\n', "surrogates not allowed"),
     ],
 )
-def test_a_line_of_a_file_that_is_no_message_is_explained(raw: Topic, tmp_path: Path, text: str, reason: str) -> None:
+def test_a_line_of_a_file_that_is_no_message_is_explained(
+    raw: Topic, tmp_path: Path, text: str, reason: str
+) -> None:
     with pytest.raises((InvalidValue, InvalidConfig), match=reason.replace("[", r"\[")):
         from_file(raw, written(tmp_path / "a.jsonl", text))
 
@@ -163,11 +192,15 @@ def test_bytes_that_are_no_text_go_to_polars_and_back(raw: Topic, memory_root: s
         producer.produce("raw", b"\xff\x00", key=b"\xfe", headers={"h": b"\xfd"})
     back = Topic("back", bootstrap_servers=memory_root).create()
     assert from_polars(back, to_polars(raw)) == 1
-    assert from_polars(back, pl.DataFrame({"value": [b"\xff"], "id": [b"\xfe"]}), key_column="id") == 1
+    assert (
+        from_polars(back, pl.DataFrame({"value": [b"\xff"], "id": [b"\xfe"]}), key_column="id") == 1
+    )
     assert contents(back) == [(b"\xfe", b"\xff\x00"), (b"\xfe", b"\xff")]
 
 
-def test_a_key_column_that_is_a_part_of_messages_stays_that_part(raw: Topic, memory_root: str, tmp_path: Path) -> None:
+def test_a_key_column_that_is_a_part_of_messages_stays_that_part(
+    raw: Topic, memory_root: str, tmp_path: Path
+) -> None:
     from_file(raw, written(tmp_path / "a.csv", "value,partition\na,0\n"), key_column="value")
     assert contents(raw) == [(b"a", b"a")]
     to_csv(raw, tmp_path / "raw.csv")
@@ -189,7 +222,9 @@ def test_two_columns_of_one_name_are_refused(raw: Topic, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_the_mark_at_the_begin_of_a_file_of_unicode_is_no_text(raw: Topic, tmp_path: Path, form: str) -> None:
+def test_the_mark_at_the_begin_of_a_file_of_unicode_is_no_text(
+    raw: Topic, tmp_path: Path, form: str
+) -> None:
     text = "\ufeffvalue\nx\n" if form == "csv" else '\ufeff{"value": "x"}\n'
     from_file(raw, written(tmp_path / f"a.{form}", text))
     assert contents(raw) == [(None, b"x")]
@@ -199,7 +234,9 @@ def test_the_mark_at_the_begin_of_a_file_of_unicode_is_no_text(raw: Topic, tmp_p
 
 
 def test_days_and_decimals_come_back_from_a_workbook(memory_root: str, tmp_path: Path) -> None:
-    columns = pa.schema({"day": pa.date32(), "price": pa.decimal128(10, 2), "at": pa.timestamp("us", "UTC")})
+    columns = pa.schema(
+        {"day": pa.date32(), "price": pa.decimal128(10, 2), "at": pa.timestamp("us", "UTC")}
+    )
     topic = Topic("typed", columns, bootstrap_servers=memory_root).create()
     at = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
     rows = [
@@ -222,13 +259,19 @@ def test_days_and_decimals_come_back_from_a_workbook(memory_root: str, tmp_path:
         from_file(back, tmp_path / "long.xlsx")
 
 
-def test_a_number_that_a_sheet_does_not_have_is_text_in_it(memory_root: str, tmp_path: Path) -> None:
-    topic = Topic("typed", pa.schema({"rate": pa.float64()}), bootstrap_servers=memory_root).create()
+def test_a_number_that_a_sheet_does_not_have_is_text_in_it(
+    memory_root: str, tmp_path: Path
+) -> None:
+    topic = Topic(
+        "typed", pa.schema({"rate": pa.float64()}), bootstrap_servers=memory_root
+    ).create()
     with Producer(bootstrap_servers=memory_root) as producer:
         for rate in (math.nan, math.inf, -math.inf, 0.5):
             producer.produce(topic, {"rate": rate})
     to_xlsx(topic, tmp_path / "t.xlsx")
-    heading, *rows = openpyxl.load_workbook(tmp_path / "t.xlsx").worksheets[0].iter_rows(values_only=True)
+    heading, *rows = (
+        openpyxl.load_workbook(tmp_path / "t.xlsx").worksheets[0].iter_rows(values_only=True)
+    )
     at = heading.index("rate")
     assert [row[at] for row in rows] == ["NaN", "Infinity", "-Infinity", 0.5]
 
@@ -249,7 +292,9 @@ def test_a_damaged_workbook_is_refused_by_its_name(raw: Topic, tmp_path: Path, d
         with zipfile.ZipFile(tmp_path / "good.xlsx") as good, zipfile.ZipFile(path, "w") as archive:
             for name in good.namelist():
                 content = good.read(name)
-                archive.writestr(name, content[: len(content) // 2] if name.endswith("sheet1.xml") else content)
+                archive.writestr(
+                    name, content[: len(content) // 2] if name.endswith("sheet1.xml") else content
+                )
     with pytest.raises(InvalidConfig, match=r"a\.xlsx: not a workbook"):
         from_file(raw, path)
     gc.collect()  # a file that is left open becomes a warning, which fails the test
@@ -290,12 +335,21 @@ RULES = pa.schema(
         ('{"n": 1, "_timestamp": 1e30}', "line 1: field 'timestamp'"),
         ('{"n": 1, "_partition": 1.5}', "line 1: field 'partition': 1.5 is no whole number"),
         ('{"n": 1, "_partition": true}', "line 1: field 'partition'"),
-        ('{"n": 1, "_headers": [{"key": 1, "value": "x"}]}', "line 1: field 'headers': not headers"),
+        (
+            '{"n": 1, "_headers": [{"key": 1, "value": "x"}]}',
+            "line 1: field 'headers': not headers",
+        ),
     ],
 )
-@pytest.mark.parametrize("others", [[], [("m", pa.map_(pa.string(), pa.string()))], [("b", pa.binary())]])
+@pytest.mark.parametrize(
+    "others", [[], [("m", pa.map_(pa.string(), pa.string()))], [("b", pa.binary())]]
+)
 def test_the_rules_for_a_line_do_not_depend_on_the_other_columns(
-    memory_root: str, tmp_path: Path, line: str, expected: Any, others: list[tuple[str, pa.DataType]]
+    memory_root: str,
+    tmp_path: Path,
+    line: str,
+    expected: Any,
+    others: list[tuple[str, pa.DataType]],
 ) -> None:
     topic = Topic("typed", pa.schema([*RULES, *others]), bootstrap_servers=memory_root).create()
     path = tmp_path / "a.jsonl"
@@ -306,7 +360,9 @@ def test_the_rules_for_a_line_do_not_depend_on_the_other_columns(
     else:
         from_file(topic, path)
         [(_, value)] = contents(topic)
-        assert repr({name: cell for name, cell in value.items() if cell is not None}) == repr(expected)
+        assert repr({name: cell for name, cell in value.items() if cell is not None}) == repr(
+            expected
+        )
 
 
 @pytest.mark.parametrize(
@@ -343,8 +399,19 @@ def test_a_cell_of_a_typed_topic_is_a_value_or_is_refused(
         assert [value[name] for _, value in contents(topic)] == [expected]
 
 
-def test_a_cell_of_csv_is_a_number_only_if_printing_it_gives_the_same_text(raw: Topic, tmp_path: Path) -> None:
-    numbers = ["0", "-7", "9007199254740993", "12345678901234567890", "0.5", "-1.25", "true", "false"]
+def test_a_cell_of_csv_is_a_number_only_if_printing_it_gives_the_same_text(
+    raw: Topic, tmp_path: Path
+) -> None:
+    numbers = [
+        "0",
+        "-7",
+        "9007199254740993",
+        "12345678901234567890",
+        "0.5",
+        "-1.25",
+        "true",
+        "false",
+    ]
     texts = [
         "1e400",
         "0x1F",
@@ -367,7 +434,9 @@ def test_a_cell_of_csv_is_a_number_only_if_printing_it_gives_the_same_text(raw: 
     ]
 
 
-def test_a_late_cell_of_csv_changes_no_other(raw: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_cell_of_csv_changes_no_other(
+    raw: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "ROW_BYTES_MAX", 500)
     lines = "".join(f"{number},,{'x' * 90}\n" for number in range(100))
     assert from_file(raw, written(tmp_path / "a.csv", f"id,note,pad\n{lines}100,late,x\n")) == 101
@@ -376,15 +445,22 @@ def test_a_late_cell_of_csv_changes_no_other(raw: Topic, tmp_path: Path, monkeyp
 
 
 def test_numbers_of_a_message_in_a_line_stay_as_they_stand(raw: Topic, tmp_path: Path) -> None:
-    value = b'{"n": 12345678901234567890123, "f": 1.50, "e": 1e400, "a": [0.1234567890123456789, null, "x"]}'
-    (tmp_path / "a.jsonl").write_bytes(b'{"value": %s, "key": 1.50, "partition": 0, "timestamp": 7}\n' % value)
+    value = (
+        b'{"n": 12345678901234567890123, "f": 1.50, "e": 1e400, "a": [0.1234567890123456789, null,'
+        b' "x"]}'
+    )
+    (tmp_path / "a.jsonl").write_bytes(
+        b'{"value": %s, "key": 1.50, "partition": 0, "timestamp": 7}\n' % value
+    )
     from_file(raw, tmp_path / "a.jsonl")
     assert contents(raw) == [(b"1.50", value)]
     assert [record.timestamp for record in messages(raw)] == [7]
 
 
 def test_the_first_line_says_what_all_lines_are(raw: Topic, tmp_path: Path) -> None:
-    with pytest.raises(InvalidValue, match="line 2: has no value, as the first line has; give null for a tombstone"):
+    with pytest.raises(
+        InvalidValue, match="line 2: has no value, as the first line has; give null for a tombstone"
+    ):
         from_file(raw, written(tmp_path / "a.jsonl", '{"value": "x"}\n{"key": "x"}\n'))
     assert from_file(raw, written(tmp_path / "b.jsonl", '{"a": 1}\n{"value": "x"}\n')) == 2
     assert contents(raw) == [(None, b'{"a": 1}'), (None, b'{"value": "x"}')]
@@ -425,26 +501,40 @@ def test_a_refusal_names_the_rows_that_are_in_the_topic_and_where_to_go_on(
 
 def test_a_file_of_one_part_is_refused_before_its_first_row(raw: Topic, tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", '{"value": "x"}\n' * 9999 + "{}\n")
-    with pytest.raises(InvalidValue, match=r"a\.jsonl: line 10000: has no value.*; no row of the file was written"):
+    with pytest.raises(
+        InvalidValue, match=r"a\.jsonl: line 10000: has no value.*; no row of the file was written"
+    ):
         from_file(raw, path)
     assert contents(raw) == []
 
 
 def test_a_refusal_of_the_topic_names_the_file_too(raw: Topic, tmp_path: Path) -> None:
-    with pytest.raises(KafkaException, match=r"a\.csv: .*partition.*; no row of the file was written"):
+    with pytest.raises(
+        KafkaException, match=r"a\.csv: .*partition.*; no row of the file was written"
+    ):
         from_file(raw, written(tmp_path / "a.csv", "value,partition\nx,7\n"))
 
 
 # --- Parquet ---
 
 
-def test_old_times_of_parquet_are_microseconds_in_utc(raw: Topic, memory_root: str, tmp_path: Path) -> None:
-    times = [datetime(9999, 12, 31), datetime(1500, 1, 1), datetime(1, 1, 1), None, datetime(2026, 1, 1, 1, 2, 3, 4)]
+def test_old_times_of_parquet_are_microseconds_in_utc(
+    raw: Topic, memory_root: str, tmp_path: Path
+) -> None:
+    times = [
+        datetime(9999, 12, 31),
+        datetime(1500, 1, 1),
+        datetime(1, 1, 1),
+        None,
+        datetime(2026, 1, 1, 1, 2, 3, 4),
+    ]
     rows = pa.table(
         {
             "before": pa.array([1] * 5),
             "at": pa.array(times, pa.timestamp("us")),
-            "all": pa.array([[{"at": time}] for time in times], pa.list_(pa.struct({"at": pa.timestamp("us")}))),
+            "all": pa.array(
+                [[{"at": time}] for time in times], pa.list_(pa.struct({"at": pa.timestamp("us")}))
+            ),
         }
     )
     pq.write_table(rows, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
@@ -462,7 +552,9 @@ def test_old_times_of_parquet_are_microseconds_in_utc(raw: Topic, memory_root: s
 # --- workbooks of others ---
 
 
-def test_text_of_a_workbook_is_what_its_program_shows(raw: Topic, memory_root: str, tmp_path: Path) -> None:
+def test_text_of_a_workbook_is_what_its_program_shows(
+    raw: Topic, memory_root: str, tmp_path: Path
+) -> None:
     write_sheet(tmp_path / "a.xlsx", ["value"], [["_x0041_"], ["_x000B_"], ["a_x005F_x0041_"]])
     from_file(raw, tmp_path / "a.xlsx")
     assert contents(raw) == [(None, text) for text in (b"_x0041_", b"_x000B_", b"a_x005F_x0041_")]
@@ -477,7 +569,9 @@ def test_text_of_a_workbook_is_what_its_program_shows(raw: Topic, memory_root: s
 
 def test_a_cell_without_a_name_is_refused(raw: Topic, tmp_path: Path) -> None:
     write_sheet(tmp_path / "a.xlsx", ["a"], [["x"], ["x", "y"]])
-    with pytest.raises(InvalidValue, match="row 3: has a cell beyond the columns that the first row names"):
+    with pytest.raises(
+        InvalidValue, match="row 3: has a cell beyond the columns that the first row names"
+    ):
         from_file(raw, tmp_path / "a.xlsx")
 
 

@@ -46,7 +46,12 @@ from tests.doubles.unsound import text_of
 
 T0 = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
 COLUMNS = pa.schema(
-    {"id": pa.int64(), "price": pa.decimal128(10, 2), "at": pa.timestamp("us", "UTC"), "tags": pa.list_(pa.string())}
+    {
+        "id": pa.int64(),
+        "price": pa.decimal128(10, 2),
+        "at": pa.timestamp("us", "UTC"),
+        "tags": pa.list_(pa.string()),
+    }
 )
 ROWS: list[dict[str, Any]] = [
     {"id": 1, "price": Decimal("1.50"), "at": T0, "tags": ["a", "b"]},
@@ -60,7 +65,9 @@ def trades(memory_root: str) -> Topic:
     topic = Topic("trades", COLUMNS, bootstrap_servers=memory_root).create()
     with Producer(bootstrap_servers=memory_root) as producer:
         for row in ROWS:
-            producer.produce(topic, row, key=f"k{row['id']}", timestamp=1_700_000_000_000, headers={"h": b"v"})
+            producer.produce(
+                topic, row, key=f"k{row['id']}", timestamp=1_700_000_000_000, headers={"h": b"v"}
+            )
     return topic
 
 
@@ -148,7 +155,9 @@ def sales(memory_root: str) -> Topic:
 
 
 def sale_table(*rows: dict[str, Any]) -> pa.Table:
-    return pa.Table.from_pylist([*rows], pa.schema([(field.name, field.type) for field in schema_of(Sale).arrow]))
+    return pa.Table.from_pylist(
+        [*rows], pa.schema([(field.name, field.type) for field in schema_of(Sale).arrow])
+    )
 
 
 def instances(topic: Topic) -> list[Any]:
@@ -171,7 +180,9 @@ WAYS_IN: list[Callable[[Topic, pa.Table], int]] = [
 
 
 @pytest.mark.parametrize("load", WAYS_IN, ids=["arrow", "pandas", "polars", "parquet"])
-def test_rows_are_written_as_the_model_of_the_handle_writes_its_instances(sales: Topic, load: Any) -> None:
+def test_rows_are_written_as_the_model_of_the_handle_writes_its_instances(
+    sales: Topic, load: Any
+) -> None:
     assert load(sales, sale_table(GOOD)) == 1
     expected = Sale(
         id=1,
@@ -196,10 +207,14 @@ def test_a_row_that_the_model_of_the_handle_does_not_take_is_refused(
     assert values(sales) == []
 
 
-def test_only_types_and_members_are_checked_where_the_handle_has_no_model(sales: Topic, memory_root: str) -> None:
+def test_only_types_and_members_are_checked_where_the_handle_has_no_model(
+    sales: Topic, memory_root: str
+) -> None:
     handle = Topic("sales", bootstrap_servers=memory_root)
     for load in WAYS_IN:
-        with pytest.raises(InvalidValue, match=re.escape("field 'state[1]': is none of 'new', 'paid'")):
+        with pytest.raises(
+            InvalidValue, match=re.escape("field 'state[1]': is none of 'new', 'paid'")
+        ):
             load(handle, sale_table(GOOD, GOOD | {"state": "gone"}))
         assert load(handle, sale_table(GOOD | {"id": -1})) == 1
     assert [value["id"] for value in values(handle)] == [-1] * len(WAYS_IN)
@@ -208,7 +223,10 @@ def test_only_types_and_members_are_checked_where_the_handle_has_no_model(sales:
 def test_lines_of_json_are_checked_by_the_model_of_the_handle(sales: Topic, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"id": 1, "name": " x "}\n{"id": -1}\n')
-    with pytest.raises(InvalidValue, match=r"line 2: field 'id': .*greater than or equal to 0.*no row .*was written"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"line 2: field 'id': .*greater than or equal to 0.*no row .*was written",
+    ):
         from_file(sales, path)
     assert values(sales) == []
     path.write_text('{"id": 1, "name": " x "}\n{"id": 2, "_key": "k", "tags": ["a"]}\n')
@@ -225,7 +243,9 @@ def test_a_row_in_a_later_part_is_named_by_its_number_in_the_table(
         from_arrow(sales, sale_table(GOOD, GOOD, GOOD, GOOD | {"id": -1}))
 
 
-def test_a_model_for_a_topic_of_bytes_and_one_that_leaves_columns_out(orders: Topic, memory_root: str) -> None:
+def test_a_model_for_a_topic_of_bytes_and_one_that_leaves_columns_out(
+    orders: Topic, memory_root: str
+) -> None:
     with pytest.raises(InvalidConfig, match="holds bytes, and the handle has a model"):
         from_arrow(Topic("orders", Sale, bootstrap_servers=memory_root), sale_table(GOOD))
     narrow = Topic("trades-of-less", Trade, bootstrap_servers=memory_root)
@@ -244,7 +264,12 @@ class Trade(BaseModel):
 
 
 def test_rows_without_value_become_json_in_a_topic_of_bytes(orders: Topic) -> None:
-    assert from_polars(orders, pl.DataFrame({"customer": ["anna"], "cups": [2]}), key_column="customer") == 1
+    assert (
+        from_polars(
+            orders, pl.DataFrame({"customer": ["anna"], "cups": [2]}), key_column="customer"
+        )
+        == 1
+    )
     record = list(messages(orders))[-1]
     assert (record.key, record.value) == (b"anna", b'{"customer": "anna", "cups": 2}')
 
@@ -258,7 +283,11 @@ def test_a_csv_file_has_every_record_as_text(orders: Topic, trades: Topic, tmp_p
     to_csv(trades, tmp_path / "t.csv", Last(2))
     with (tmp_path / "t.csv").open(newline="") as file:
         (row, _) = csv.DictReader(file)
-    assert (row["price"], row["tags"], row["at"]) == ("1.50", '["a", "b"]', "2026-11-25T09:30:00.000Z")
+    assert (row["price"], row["tags"], row["at"]) == (
+        "1.50",
+        '["a", "b"]',
+        "2026-11-25T09:30:00.000Z",
+    )
     assert row["_headers"] == '[{"key": "h", "value": "v"}]'
 
 
@@ -266,7 +295,9 @@ def test_a_topic_of_bytes_comes_back_from_a_file(memory_root: str, tmp_path: Pat
     topic = Topic("t", partitions=2, bootstrap_servers=memory_root).create()
     at = 1_700_000_000_123
     with Producer(bootstrap_servers=memory_root) as producer:
-        for number, value in enumerate(['a,"b"\nc', "=1+1", None, "", "0070", "Grüße\\n", "1e3", " x "]):
+        for number, value in enumerate(
+            ['a,"b"\nc', "=1+1", None, "", "0070", "Grüße\\n", "1e3", " x "]
+        ):
             headers: Any = [("h", "v"), ("h", b"\xff"), ("n", None)] if number % 3 == 0 else None
             producer.produce(
                 topic,
@@ -277,7 +308,10 @@ def test_a_topic_of_bytes_comes_back_from_a_file(memory_root: str, tmp_path: Pat
                 headers=headers,
             )
     records = [record._replace(offset=0) for record in messages(topic)]
-    for form, write in (("csv", to_csv), ("parquet", lambda t, path: pq.write_table(to_arrow(t), path))):
+    for form, write in (
+        ("csv", to_csv),
+        ("parquet", lambda t, path: pq.write_table(to_arrow(t), path)),
+    ):
         write(topic, tmp_path / f"t.{form}")
         back = Topic(form, partitions=2, bootstrap_servers=memory_root).create()
         assert from_file(back, tmp_path / f"t.{form}") == 8
@@ -285,10 +319,14 @@ def test_a_topic_of_bytes_comes_back_from_a_file(memory_root: str, tmp_path: Pat
 
 
 def test_a_flat_typed_topic_comes_back_from_a_csv_file(memory_root: str, tmp_path: Path) -> None:
-    columns = pa.schema({"id": pa.int64(), "price": pa.decimal128(9, 2), "at": pa.timestamp("us", "UTC")})
+    columns = pa.schema(
+        {"id": pa.int64(), "price": pa.decimal128(9, 2), "at": pa.timestamp("us", "UTC")}
+    )
     topic = Topic("flat", columns, bootstrap_servers=memory_root).create()
     rows = [{"id": 1, "price": Decimal("1.50"), "at": T0}, {"id": 2, "price": None, "at": None}]
-    rows += [{"id": 3, "price": None, "at": T0.replace(microsecond=us)} for us in (7, 999_999, 120_000)]
+    rows += [
+        {"id": 3, "price": None, "at": T0.replace(microsecond=us)} for us in (7, 999_999, 120_000)
+    ]
     with Producer(bootstrap_servers=memory_root) as producer:
         for row in rows:
             producer.produce(topic, row, key="k", headers={"h": "v"})
@@ -313,7 +351,9 @@ def test_bytes_and_nested_values_come_back_from_a_csv_file(
     assert values(back) == values(trades)
 
 
-@pytest.mark.parametrize("value", ["a\tb\nc", r"C:\reports\temp", "a\rb", "\x1b[0m", "\ufeff", "\U000e0001"])
+@pytest.mark.parametrize(
+    "value", ["a\tb\nc", r"C:\reports\temp", "a\rb", "\x1b[0m", "\ufeff", "\U000e0001"]
+)
 def test_text_comes_back_from_a_workbook(memory_root: str, tmp_path: Path, value: str) -> None:
     topic = Topic("texts", bootstrap_servers=memory_root).create()
     with Producer(bootstrap_servers=memory_root) as producer:
@@ -324,7 +364,9 @@ def test_text_comes_back_from_a_workbook(memory_root: str, tmp_path: Path, value
     assert values(back) == [value.encode()]
 
 
-def test_a_workbook_comes_back_and_holds_no_formula(orders: Topic, trades: Topic, tmp_path: Path) -> None:
+def test_a_workbook_comes_back_and_holds_no_formula(
+    orders: Topic, trades: Topic, tmp_path: Path
+) -> None:
     path = tmp_path / "o.xlsx"
     assert to_xlsx(orders, path) == 5
     sheet = openpyxl.load_workbook(path).worksheets[0]
@@ -335,15 +377,24 @@ def test_a_workbook_comes_back_and_holds_no_formula(orders: Topic, trades: Topic
     assert rows[0][heading.index("_timestamp")] == datetime(2023, 11, 14, 22, 13, 20)
     assert rows[0][heading.index("_key")] == "+k"
     to_xlsx(trades, tmp_path / "t.xlsx")
-    heading, row, _ = openpyxl.load_workbook(tmp_path / "t.xlsx").worksheets[0].iter_rows(values_only=True)
+    heading, row, _ = (
+        openpyxl.load_workbook(tmp_path / "t.xlsx").worksheets[0].iter_rows(values_only=True)
+    )
     assert row[heading.index("price")] == 1.5
     assert row[heading.index("tags")] == '["a", "b"]'
 
 
-def test_a_workbook_is_produced_with_the_types_of_its_cells(memory_root: str, tmp_path: Path) -> None:
+def test_a_workbook_is_produced_with_the_types_of_its_cells(
+    memory_root: str, tmp_path: Path
+) -> None:
     book = openpyxl.Workbook()
     sheet = book.active
-    for row in ([" id ", "item", "at", None], [1, "tea", T0.replace(tzinfo=None), None], [], [2.0, "milk", None]):
+    for row in (
+        [" id ", "item", "at", None],
+        [1, "tea", T0.replace(tzinfo=None), None],
+        [],
+        [2.0, "milk", None],
+    ):
         sheet.append(row)
     book.save(tmp_path / "o.xlsx")
     columns = pa.schema({"id": pa.int64(), "item": pa.string(), "at": pa.timestamp("us", "UTC")})
@@ -358,7 +409,9 @@ def test_a_workbook_is_produced_with_the_types_of_its_cells(memory_root: str, tm
     assert values(raw)[0] == b'{"id": 1, "item": "tea", "at": "2026-11-25T09:30:00+00:00"}'
 
 
-def test_a_file_that_is_no_workbook_or_has_no_names_is_refused(memory_root: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_workbook_or_has_no_names_is_refused(
+    memory_root: str, tmp_path: Path
+) -> None:
     topic = Topic("t", bootstrap_servers=memory_root).create()
     (tmp_path / "a.xlsx").write_bytes(b"no zip")
     with pytest.raises(InvalidConfig, match="not a workbook"):
@@ -371,7 +424,9 @@ def test_a_file_that_is_no_workbook_or_has_no_names_is_refused(memory_root: str,
             from_file(topic, tmp_path / "b.xlsx")
 
 
-def test_what_a_sheet_cannot_hold_is_refused(memory_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_sheet_cannot_hold_is_refused(
+    memory_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = Topic("t", bootstrap_servers=memory_root).create()
     with Producer(bootstrap_servers=memory_root) as producer:
         producer.produce("t", b"x" * (sheets.CELL_CHARS_MAX + 1))
@@ -399,7 +454,9 @@ def test_a_table_with_a_value_that_no_reader_could_return_is_refused_before_its_
     assert topic.to_arrow().num_rows == 0
 
 
-def test_a_row_of_a_file_that_no_reader_could_return_is_refused_by_its_number(orders: Topic, tmp_path: Path) -> None:
+def test_a_row_of_a_file_that_no_reader_could_return_is_refused_by_its_number(
+    orders: Topic, tmp_path: Path
+) -> None:
     before = orders.to_arrow().num_rows
     pq.write_table(UNSOUND, tmp_path / "x.parquet")
     with pytest.raises(InvalidValue, match=r"field 'note\[1\]': has bytes that are no UTF-8"):
@@ -422,7 +479,12 @@ def test_python_objects_of_polars_and_periods_of_pandas_are_refused_by_name(orde
     ],
 )
 def test_without_its_library_a_call_says_what_to_install(
-    memory_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, call: Any, extra: str
+    memory_root: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    library: str,
+    call: Any,
+    extra: str,
 ) -> None:
     topic = Topic("t", bootstrap_servers=memory_root).create()
     monkeypatch.setitem(sys.modules, library, None)

@@ -1,4 +1,6 @@
-"""`deltaq.tools`: places, the first and last records of topics with gaps, and records on to another topic."""
+"""`deltaq.tools`: places, the first and last records of topics with gaps, and records on to another
+topic.
+"""
 
 from __future__ import annotations
 
@@ -69,21 +71,26 @@ def test_places_are_read_as_people_write_them(text: str, start: Place, end: Plac
     assert (parse_place(text, NOW_MS), parse_place(text, NOW_MS, end=True)) == (start, end)
 
 
-@pytest.mark.parametrize("text", ["", "x", "--1", "1.5", "-5y", "2026-13-01", "@x", "9" * 40, "-999999999w"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "--1", "1.5", "-5y", "2026-13-01", "@x", "9" * 40, "-999999999w"]
+)
 def test_other_texts_are_no_places(text: str) -> None:
     with pytest.raises(InvalidConfig, match="is no place in a topic"):
         parse_place(text, NOW_MS)
 
 
 def _compacted(root: str) -> Topic:
-    """Keys 0 to 9, each ten times; key compaction has left only the last record of each, at offsets 90 to 99, and of
-    those that come first."""
+    """Keys 0 to 9, each ten times; key compaction has left only the last record of each, at offsets
+    90 to 99, and of those that come first.
+    """
     config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
     topic = Topic("keys", conf={"bootstrap.servers": root}, config=config).create()
     for _ in range(2):
         with Producer(bootstrap_servers=root) as producer:
             for number in range(50):
-                producer.produce(topic, b"%d" % number, key=b"%d" % (number % 10), timestamp=NOW_MS + number)
+                producer.produce(
+                    topic, b"%d" % number, key=b"%d" % (number % 10), timestamp=NOW_MS + number
+                )
     run(root, once=True, settings=MaintenanceSettings(clean_up_grace_s=0))
     return topic
 
@@ -95,7 +102,10 @@ def test_gaps_of_compaction_are_read_over(root: str) -> None:
     assert ranges == {0: (0, 100)}
     assert 10 <= len(everything) < 100
     assert [record.offset for record in _records(first(topic, ranges, 3))] == everything[:3]
-    assert sorted(record.offset for record in _records(last(topic, ranges, 9).to_batches())) == everything[-9:]
+    assert (
+        sorted(record.offset for record in _records(last(topic, ranges, 9).to_batches()))
+        == everything[-9:]
+    )
 
 
 def _records(batches: object) -> list[Record]:
@@ -107,7 +117,9 @@ def test_records_go_to_another_topic_as_a_function_makes_them(root: str) -> None
     target = Topic("b", conf={"bootstrap.servers": root}).create()
     with Producer(bootstrap_servers=root) as producer:
         for number in range(10):
-            producer.produce(source, b"%d" % number, key=b"k", timestamp=NOW_MS + number, headers=[("h", b"1")])
+            producer.produce(
+                source, b"%d" % number, key=b"k", timestamp=NOW_MS + number, headers=[("h", b"1")]
+            )
 
     def doubled_odd(record: Record) -> Record | None:
         return record._replace(value=record.value * 2) if int(record.value) % 2 else None
@@ -167,9 +179,28 @@ SHIPMENT = pa.schema(
 def shipments(root: str) -> list[pa.RecordBatch]:
     topic = Topic("shipments", SHIPMENT, conf={"bootstrap.servers": root}).create()
     rows: list[dict[str, object]] = [
-        {"id": 1, "items": ["tea", "cup"], "to": {"city": "Łódź", "day": date(2026, 1, 2)}, "seal": b"\xfftea"},
-        {"id": 2, "items": [], "to": None, "counts": {"tea": 12}, "price": Decimal("12.50"), "seal": None},
-        {"id": 3, "items": None, "to": {"city": None, "day": None}, "counts": {}, "price": None, "seal": b"x"},
+        {
+            "id": 1,
+            "items": ["tea", "cup"],
+            "to": {"city": "Łódź", "day": date(2026, 1, 2)},
+            "seal": b"\xfftea",
+        },
+        {
+            "id": 2,
+            "items": [],
+            "to": None,
+            "counts": {"tea": 12},
+            "price": Decimal("12.50"),
+            "seal": None,
+        },
+        {
+            "id": 3,
+            "items": None,
+            "to": {"city": None, "day": None},
+            "counts": {},
+            "price": None,
+            "seal": b"x",
+        },
     ]
     with Producer(bootstrap_servers=root) as producer:
         for row in rows:
@@ -191,9 +222,15 @@ def shipments(root: str) -> list[pa.RecordBatch]:
         ("nothing", []),
     ],
 )
-def test_columns_of_every_kind_are_searched(shipments: list[pa.RecordBatch], pattern: str, ids: list[int]) -> None:
+def test_columns_of_every_kind_are_searched(
+    shipments: list[pa.RecordBatch], pattern: str, ids: list[int]
+) -> None:
     def found(*, invert: bool) -> list[int]:
-        return [number for b in shipments for number in matching(b, pattern, invert=invert)["id"].to_pylist()]
+        return [
+            number
+            for b in shipments
+            for number in matching(b, pattern, invert=invert)["id"].to_pylist()
+        ]
 
     assert found(invert=False) == ids
     assert found(invert=True) == [number for number in (1, 2, 3) if number not in ids]
@@ -204,7 +241,10 @@ def test_a_map_with_a_repeated_key_is_searched_as_it_is_stored(root: str) -> Non
     counts = pa.array([[("a", 1), ("a", 2)], [("b", 1)]], SHIPMENT.field("counts").type)
     append_unsound(topic.store, "shipments", pa.table({"counts": counts}))
     (batch,) = topic.to_batches()
-    assert [matching(batch, pattern).column("_offset").to_pylist() for pattern in ("a", "b'a'", '"b"', "c")] == [
+    assert [
+        matching(batch, pattern).column("_offset").to_pylist()
+        for pattern in ("a", "b'a'", '"b"', "c")
+    ] == [
         [0],
         [0],
         [1],
@@ -219,7 +259,9 @@ def test_statistics_know_the_first_millisecond_of_all_times(root: str) -> None:
         producer.produce(topic, b"v", timestamp=7)
     (batch,) = topic.to_batches()
     at = batch.schema.get_field_index("_timestamp")
-    earliest = batch.set_column(at, batch.schema.field(at), pa.array([0]).cast(batch.schema.field(at).type))
+    earliest = batch.set_column(
+        at, batch.schema.field(at), pa.array([0]).cast(batch.schema.field(at).type)
+    )
     found = TopicStats()
     for each in (batch, earliest, batch):
         found.add(each)
@@ -241,10 +283,13 @@ def test_values_of_queries_become_those_of_json(value: object, expected: object)
     assert json.loads(json.dumps(plain(value))) == expected
 
 
-def test_the_newest_records_are_found_without_keeping_all_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_records_are_found_without_keeping_all_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reading, "_UNSORTED_BYTES", 4 * 1024 * 1024)
     columns = pa.schema(
-        [(name, pa.int64()) for name in ("_timestamp", "_partition", "_offset")] + [("value", pa.binary())]
+        [(name, pa.int64()) for name in ("_timestamp", "_partition", "_offset")]
+        + [("value", pa.binary())]
     )
     before, most = pa.total_allocated_bytes(), 0
 
@@ -254,7 +299,9 @@ def test_the_newest_records_are_found_without_keeping_all_in_memory(monkeypatch:
             at = [number * 7 % 40]
             # A copy, in Arrow's own memory.
             value = pa.array([b"x" * 1024 * 1024]).take(pa.array([0]))
-            yield pa.RecordBatch.from_arrays([pa.array(at), pa.array([0]), pa.array([number]), value], schema=columns)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(at), pa.array([0]), pa.array([number]), value], schema=columns
+            )
             most = max(most, pa.total_allocated_bytes() - before)
 
     found = reading.newest(batches(), columns, 3)

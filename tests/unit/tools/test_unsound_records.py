@@ -33,13 +33,17 @@ from deltaq.tools import (
 )
 from tests.doubles.unsound import FAR_TIME, append_unsound, headers_named, text_of
 
-SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("t", pa.timestamp("us", "UTC")), ("f", pa.float64())])
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("s", pa.string()), ("t", pa.timestamp("us", "UTC")), ("f", pa.float64())]
+)
 NOON = pa.scalar(1_795_600_000_000_000, pa.int64()).cast(FAR_TIME.type)
 
 
 @pytest.fixture
 def trades(memory_root: str) -> Topic:
-    """Four records: of the second the text, of the third the time, and of the fourth the header cannot be returned."""
+    """Four records: of the second the text, of the third the time, and of the fourth the header
+    cannot be returned.
+    """
     topic = Topic("trades", SCHEMA, bootstrap_servers=memory_root).create()
     rows = pa.table(
         {
@@ -52,7 +56,11 @@ def trades(memory_root: str) -> Topic:
     times = pa.array([NOON.value, NOON.value, FAR_TIME.value, NOON.value]).cast(FAR_TIME.type)
     rows = rows.set_column(2, "t", times)
     append_unsound(
-        topic.store, "trades", rows, headers=headers_named(b"h", b"h", b"h", b"n\xfc"), times_ms=[1, 2, 3, -1]
+        topic.store,
+        "trades",
+        rows,
+        headers=headers_named(b"h", b"h", b"h", b"n\xfc"),
+        times_ms=[1, 2, 3, -1],
     )
     return topic
 
@@ -73,7 +81,9 @@ def assert_named(caplog: pytest.LogCaptureFixture) -> None:
 def test_messages_have_the_reason_in_the_place_of_the_value(trades: Topic) -> None:
     found = list(messages(trades))
     assert [isinstance(record.value, Unreadable) for record in found] == [False, True, True, False]
-    assert [str(found[at].value) for at in (1, 2)] == [place.partition(": ")[2] for place in LOST[:2]]
+    assert [str(found[at].value) for at in (1, 2)] == [
+        place.partition(": ")[2] for place in LOST[:2]
+    ]
     assert [record.headers for record in found] == [[("h", b"x")]] * 3 + [[("n\\xfc", b"x")]]
     assert [record.timestamp for record in found] == [1, 2, 3, -1]
 
@@ -101,10 +111,17 @@ def test_other_libraries_get_null_for_it(trades: Topic, caplog: pytest.LogCaptur
     assert to_polars(trades)["s"].to_list() == expected
     assert to_pandas(trades)["s"].tolist() == expected
     assert_named(caplog)
-    assert sql(trades.store, "select s, upper(s) u from trades order by id")["u"].to_pylist() == ["A", None, "C", "D"]
+    assert sql(trades.store, "select s, upper(s) u from trades order by id")["u"].to_pylist() == [
+        "A",
+        None,
+        "C",
+        "D",
+    ]
     with duckdb.connect() as connection:
         name = to_duckdb(trades, connection)
-        assert connection.execute(f"select s from {name} order by id").fetchall() == [(each,) for each in expected]
+        assert connection.execute(f"select s from {name} order by id").fetchall() == [
+            (each,) for each in expected
+        ]
 
 
 def test_arrow_has_what_is_stored(trades: Topic) -> None:
@@ -133,7 +150,10 @@ def test_a_root_is_examined_for_such_values(trades: Topic, monkeypatch: pytest.M
     assert "1 file of 1, the newest ones" in found.found
     monkeypatch.setattr("deltaq.tools.doctor.RECORDS_BYTES_MAX", 10)
     found = {finding.check: finding for finding in examine(trades.store)}["records"]
-    assert (found.state, found.found) == ("ok", "readers can return all values (0 files of 1, the newest ones)")
+    assert (found.state, found.found) == (
+        "ok",
+        "readers can return all values (0 files of 1, the newest ones)",
+    )
 
 
 # --- copies ---
@@ -159,9 +179,13 @@ def test_a_copy_goes_on_over_such_records_and_finds_them_the_same_again(
 
 
 def test_two_such_values_that_differ_are_a_difference(memory_root: str) -> None:
-    left, right = (Topic(name, SCHEMA, bootstrap_servers=memory_root).create() for name in ("a", "b"))
+    left, right = (
+        Topic(name, SCHEMA, bootstrap_servers=memory_root).create() for name in ("a", "b")
+    )
     for topic, content in ((left, b"\xfc"), (right, b"\xfd")):
-        append_unsound(topic.store, topic.name, pa.table({"id": [1], "s": text_of(content)}), times_ms=[7])
+        append_unsound(
+            topic.store, topic.name, pa.table({"id": [1], "s": text_of(content)}), times_ms=[7]
+        )
     (found,) = diff(left, right, {0: (0, 1)}, {0: (0, 1)})
     assert found.fields == ("value",)
 
@@ -169,14 +193,21 @@ def test_two_such_values_that_differ_are_a_difference(memory_root: str) -> None:
 def test_a_copy_that_another_program_has_written_is_still_found(memory_root: str) -> None:
     source, target = {"bootstrap.servers": memory_root}, {"bootstrap.servers": memory_root + "copy"}
     original = Topic("t", SCHEMA, conf=source).create()
-    append_unsound(original.store, "t", pa.table({"id": [1], "t": pa.array([FAR_TIME.value]).cast(FAR_TIME.type)}))
+    append_unsound(
+        original.store,
+        "t",
+        pa.table({"id": [1], "t": pa.array([FAR_TIME.value]).cast(FAR_TIME.type)}),
+    )
     copy(source, target)
     for conf, far in ((source, FAR_TIME.value + 1), (target, FAR_TIME.value + 2)):
         column = pa.array([far]).cast(FAR_TIME.type)
         append_unsound(Topic("t", conf=conf).store, "t", pa.table({"id": [2], "t": column}))
     append_unsound(original.store, "t", pa.table({"id": [3]}))
     (failure,) = copy(source, target).failures.values()
-    assert "offset 1 of partition 0 of topic 't' holds another message at the target" in failure.error.str()
+    assert (
+        "offset 1 of partition 0 of topic 't' holds another message at the target"
+        in failure.error.str()
+    )
 
 
 def test_an_error_of_one_topic_never_ends_the_copy_of_the_others(
@@ -207,4 +238,6 @@ def test_offsets_of_groups_are_copied_beside_such_a_record(trades: Topic, memory
     report = copy(source, target, groups=True)
     assert (report.failures, report.groups) == ({}, ["g"])
     with Consumer(target, group_id="g") as consumer:
-        assert [part.offset for part in consumer.committed([TopicPartition("trades", 0)], 20)] == [2]
+        assert [part.offset for part in consumer.committed([TopicPartition("trades", 0)], 20)] == [
+            2
+        ]

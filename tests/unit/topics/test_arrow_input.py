@@ -1,4 +1,6 @@
-"""Arrow data as records: the same as row by row, and refused by column name where it does not fit."""
+"""Arrow data as records: the same as row by row, and refused by column name where it does not
+fit.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 def columns(data: Any, schema: pa.Schema | None = None, **changes: Any) -> Columns:
     """What the topic "t" with 4 partitions makes of some data."""
-    arguments: dict[str, Any] = {"partitions": 4, "size_max": 1000, "keyed": False, "now_ms": NOW_MS} | changes
+    arguments: dict[str, Any] = {
+        "partitions": 4,
+        "size_max": 1000,
+        "keyed": False,
+        "now_ms": NOW_MS,
+    } | changes
     return columns_from_arrow(data, "t", None if schema is None else schema_of(schema), **arguments)
 
 
@@ -52,7 +59,9 @@ def test_an_untyped_topic_needs_only_a_value_column():
 
 _binary = st.none() | st.binary(max_size=5)
 _header_lists = st.none() | st.lists(st.tuples(st.text(max_size=3), _binary), max_size=3)
-_row = st.tuples(st.integers(0, 3), st.integers(1, 10**13 - 10**12), _binary, _header_lists, _binary)
+_row = st.tuples(
+    st.integers(0, 3), st.integers(1, 10**13 - 10**12), _binary, _header_lists, _binary
+)
 
 
 @given(st.lists(_row, max_size=20), st.integers(0, 3))
@@ -63,7 +72,9 @@ def test_a_table_gives_the_same_columns_as_its_rows_one_by_one(rows, skipped):
             "partition": pa.array(partitions, pa.int64()),
             "timestamp": pa.array(timestamps, pa.int64()).cast(pa.timestamp("ms", "UTC")),
             "key": pa.array(keys, pa.binary()),
-            "headers": pa.array([h and [{"key": k, "value": v} for k, v in h] for h in headers], HEADERS),
+            "headers": pa.array(
+                [h and [{"key": k, "value": v} for k, v in h] for h in headers], HEADERS
+            ),
             "value": pa.array(values, pa.binary()),
         }
     )
@@ -86,7 +97,11 @@ def test_a_table_gives_the_same_columns_as_its_rows_one_by_one(rows, skipped):
     ],
 )
 def test_keys_and_values_may_be_any_kind_of_text_or_bytes(kind):
-    data = pa.array(["ä", None, ""]).cast(pa.binary() if "binary" in str(kind) else pa.string()).cast(kind)
+    data = (
+        pa.array(["ä", None, ""])
+        .cast(pa.binary() if "binary" in str(kind) else pa.string())
+        .cast(kind)
+    )
     result = columns(pa.table({"key": data, "value": data}))
     assert result.keys.to_pylist() == ["ä".encode(), None, b""]
     assert result.values.column("value").equals(result.keys)
@@ -98,7 +113,9 @@ def test_keys_and_values_may_be_categories_of_polars():
     assert result.keys.to_pylist() == [b"b", None, b"a"]
     assert result.values.column("value").equals(result.keys)
     empty = texts.clear().with_columns(id=pl.lit(1, pl.Int64)).rename({"value": "note"})
-    assert columns(empty, pa.schema([("id", pa.int64()), ("note", pa.string())])).values.num_rows == 0
+    assert (
+        columns(empty, pa.schema([("id", pa.int64()), ("note", pa.string())])).values.num_rows == 0
+    )
 
 
 def test_a_table_read_from_a_topic_can_be_produced_without_its_offsets():
@@ -111,15 +128,23 @@ def test_a_table_read_from_a_topic_can_be_produced_without_its_offsets():
             "value": pa.array([b"v"]),
         }
     )
-    assert rows_of(columns(table)) == [(1, 5000, b"k", [{"key": "h", "value": b"x"}], {"value": b"v"})]
-    with pytest.raises(InvalidValue, match="'_offset': offsets are assigned when the rows are written"):
+    assert rows_of(columns(table)) == [
+        (1, 5000, b"k", [{"key": "h", "value": b"x"}], {"value": b"v"})
+    ]
+    with pytest.raises(
+        InvalidValue, match="'_offset': offsets are assigned when the rows are written"
+    ):
         columns(table.append_column("_offset", pa.array([7])))
 
 
 def test_headers_may_be_a_map_and_no_headers_are_none():
     maps = pa.array([[("a", b"1"), ("a", None)], [], None], pa.map_(pa.string(), pa.binary()))
     result = columns(pa.table({"value": pa.nulls(3, pa.binary()), "headers": maps}))
-    assert result.headers.to_pylist() == [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, None]
+    assert result.headers.to_pylist() == [
+        [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -134,12 +159,18 @@ def test_timestamps_of_every_unit_and_zone_become_milliseconds(unit):
 
 
 def test_integer_timestamps_are_milliseconds_and_zero_is_now():
-    result = columns(pa.table({"value": pa.nulls(3, pa.binary()), "timestamp": pa.array([7, 0, None])}))
+    result = columns(
+        pa.table({"value": pa.nulls(3, pa.binary()), "timestamp": pa.array([7, 0, None])})
+    )
     assert result.timestamps.to_pylist() == [7, NOW_MS, NOW_MS]
 
 
 def test_the_partitioner_chooses_for_null_partitions():
-    result = columns(pa.table({"value": pa.nulls(3, pa.binary()), "partition": pa.array([3, None, -1], pa.int8())}))
+    result = columns(
+        pa.table(
+            {"value": pa.nulls(3, pa.binary()), "partition": pa.array([3, None, -1], pa.int8())}
+        )
+    )
     assert result.partitions.to_pylist() == [3, -1, -1]
     assert result.partitions.type == pa.int32()
 
@@ -172,7 +203,16 @@ def test_batches_readers_and_foreign_frames_are_taken_too():
 
 
 def test_an_empty_table_gives_no_rows():
-    assert len(columns(pa.table({"value": pa.array([], pa.binary()), "partition": pa.array([], pa.int32())}))) == 0
+    assert (
+        len(
+            columns(
+                pa.table(
+                    {"value": pa.array([], pa.binary()), "partition": pa.array([], pa.int32())}
+                )
+            )
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize("data", [{"value": [b"a"]}, [b"a"], "a", None, 5])
@@ -187,15 +227,27 @@ def test_data_other_than_arrow_raises_type_error(data):
         ({"value": pa.array([1])}, "field 'value': is int64: the topic holds bytes"),
         ({"value": None}, "field 'value': the table has no such column"),
         ({"key": pa.array([1.5])}, "field 'key': is double"),
-        ({"_key": pa.array(["x"]), "key": pa.array(["y"])}, "field 'key': the table has the column '_key' too"),
+        (
+            {"_key": pa.array(["x"]), "key": pa.array(["y"])},
+            "field 'key': the table has the column '_key' too",
+        ),
         ({"keys": pa.array(["x"])}, "field 'keys': the topic has no such column"),
-        ({"__index_level_0__": pa.array([3])}, "the index of a pandas frame: call reset_index(drop=True)"),
+        (
+            {"__index_level_0__": pa.array([3])},
+            "the index of a pandas frame: call reset_index(drop=True)",
+        ),
         ({"partition": pa.array(["0"])}, "field 'partition': is string, not int64"),
         ({"partition": pa.array([1.0])}, "field 'partition': is double, not int64"),
         ({"timestamp": pa.array([0], pa.timestamp("us"))}, "field 'timestamp': has no time zone"),
         ({"timestamp": pa.array([-1])}, "field 'timestamp[0]': -1 ms is outside"),
-        ({"timestamp": pa.array([2**62], pa.timestamp("s", "UTC"))}, "field 'timestamp[0]': cannot become timestamp"),
-        ({"timestamp": pa.array(["now"])}, "field 'timestamp': is string: use a timestamp with a time zone"),
+        (
+            {"timestamp": pa.array([2**62], pa.timestamp("s", "UTC"))},
+            "field 'timestamp[0]': cannot become timestamp",
+        ),
+        (
+            {"timestamp": pa.array(["now"])},
+            "field 'timestamp': is string: use a timestamp with a time zone",
+        ),
         ({"headers": pa.array([["a"]])}, "field 'headers': headers cannot be list<item: string>"),
         (
             {"headers": pa.array([[{"key": None, "value": b""}]], HEADERS)},
@@ -239,7 +291,9 @@ def test_a_compacted_topic_takes_no_null_key_and_the_row_is_named():
 
 
 def test_the_size_of_a_row_is_that_of_value_key_and_headers():
-    headers = pa.array([None, [{"key": "hh", "value": b"123"}, {"key": "h", "value": None}]], HEADERS)
+    headers = pa.array(
+        [None, [{"key": "hh", "value": b"123"}, {"key": "h", "value": None}]], HEADERS
+    )
     table = pa.table({"value": [b"x" * 50, b"x" * 80], "key": ["kk", None], "headers": headers})
     assert len(columns(table, size_max=86)) == 2
     with pytest.raises(MessageTooLarge) as refusal:
@@ -249,7 +303,9 @@ def test_the_size_of_a_row_is_that_of_value_key_and_headers():
 
 @given(st.lists(st.tuples(_binary, _header_lists), min_size=1, max_size=8))
 def test_the_largest_row_decides_whether_a_table_is_too_large(rows):
-    size = max(len(v or b"") + sum(len(k.encode()) + len(c or b"") for k, c in h or ()) for v, h in rows)
+    size = max(
+        len(v or b"") + sum(len(k.encode()) + len(c or b"") for k, c in h or ()) for v, h in rows
+    )
     headers = pa.array([h and [{"key": k, "value": c} for k, c in h] for _, h in rows], HEADERS)
     table = pa.table({"value": pa.array([v for v, _ in rows], pa.binary()), "headers": headers})
     assert len(columns(table, size_max=size)) == len(rows)
@@ -321,24 +377,52 @@ def test_values_are_cast_if_nothing_is_lost(name, given, expected):
         ("id", pa.array(["5"]), "field 'id': is string, not int64"),
         ("id", pa.array([5.0]), "field 'id': is double, not int64"),
         ("id", pa.array([2**63], pa.uint64()), "field 'id[0]': cannot become int64"),
-        ("id", pa.array([None], pa.int64()), "field 'id[0]': is null, and the topic requires a value"),
+        (
+            "id",
+            pa.array([None], pa.int64()),
+            "field 'id[0]': is null, and the topic requires a value",
+        ),
         ("price", pa.array([2**53 + 1]), "field 'price[0]': cannot become double"),
         ("price", pa.array([True]), "field 'price': is bool, not double"),
         ("small", pa.array([1e300]), "field 'small[0]': holds a number too large for float"),
-        ("exact", pa.array([Decimal("1.555")]), "field 'exact[0]': cannot become decimal128(10, 2)"),
+        (
+            "exact",
+            pa.array([Decimal("1.555")]),
+            "field 'exact[0]': cannot become decimal128(10, 2)",
+        ),
         ("exact", pa.array([1.5]), "field 'exact': is double, not decimal128(10, 2)"),
         ("at", pa.array([0], pa.timestamp("us")), "field 'at': has no time zone"),
-        ("at", pa.array([1], pa.timestamp("ns", "UTC")), "field 'at[0]': cannot become timestamp[us, tz=UTC]"),
+        (
+            "at",
+            pa.array([1], pa.timestamp("ns", "UTC")),
+            "field 'at[0]': cannot become timestamp[us, tz=UTC]",
+        ),
         ("tags", pa.array(["a"]), "field 'tags': is string, not list"),
         ("tags", pa.array([[1]]), "field 'tags.element': is int64, not string"),
         ("tags", pa.array([["a", None]]), "field 'tags.element[0]': is null"),
         ("tags", pa.array([["a"]], pa.list_view(pa.string())), "field 'tags': is list_view"),
         ("place", pa.array([{"zip": 1}]), "field 'place.city': is missing"),
         ("place", pa.array([{"city": None, "zip": 1}]), "field 'place.city"),
-        ("place", pa.array([{"city": "Ulm", "street": "x"}]), "field 'place.street': the topic has no such field"),
-        ("sizes", pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())), "field 'sizes.value': is string"),
-        ("sizes", pa.array([[("a", None)]], pa.map_(pa.string(), pa.int16())), "field 'sizes.value[0]': is null"),
-        ("sizes", pa.array([[("a", 70_000)]], pa.map_(pa.string(), pa.int32())), "field 'sizes[0]': cannot become map"),
+        (
+            "place",
+            pa.array([{"city": "Ulm", "street": "x"}]),
+            "field 'place.street': the topic has no such field",
+        ),
+        (
+            "sizes",
+            pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())),
+            "field 'sizes.value': is string",
+        ),
+        (
+            "sizes",
+            pa.array([[("a", None)]], pa.map_(pa.string(), pa.int16())),
+            "field 'sizes.value[0]': is null",
+        ),
+        (
+            "sizes",
+            pa.array([[("a", 70_000)]], pa.map_(pa.string(), pa.int32())),
+            "field 'sizes[0]': cannot become map",
+        ),
         ("done", pa.array([1]), "field 'done': is int64, not bool"),
         ("colour", pa.array(["red"]), "field 'colour': the topic has no such column"),
         ("key", pa.array(["k"]), "field 'key': the topic has no such column"),
@@ -351,13 +435,17 @@ def test_a_lossy_cast_is_refused_by_column_name(name, given, message):
 
 
 def test_a_required_column_must_be_there():
-    with pytest.raises(InvalidValue, match="field 'id': the table lacks this column, which the topic requires"):
+    with pytest.raises(
+        InvalidValue, match="field 'id': the table lacks this column, which the topic requires"
+    ):
         columns(pa.table({"price": [1.0]}), ORDER)
 
 
 def test_a_row_of_nulls_is_refused_because_it_would_be_a_tombstone():
     schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
-    table = pa.table({"a": pa.array([1, None, None]), "b": pa.array([None, "x", None], pa.string())})
+    table = pa.table(
+        {"a": pa.array([1, None, None]), "b": pa.array([None, "x", None], pa.string())}
+    )
     with pytest.raises(InvalidValue, match="row 2 has nothing but nulls"):
         columns(table, schema)
 
@@ -418,7 +506,12 @@ def test_a_value_that_is_no_member_is_refused_with_row_and_field(path: str, chun
 
 def test_members_are_checked_in_columns_of_other_types_with_the_same_values() -> None:
     known = schema_of(Basket).arrow
-    table = pa.table({"size": pa.array([1, 2], pa.int8()), "colour": pa.array(["red", "blue"]).dictionary_encode()})
+    table = pa.table(
+        {
+            "size": pa.array([1, 2], pa.int8()),
+            "colour": pa.array(["red", "blue"]).dictionary_encode(),
+        }
+    )
     assert columns(table, known).values["size"].to_pylist() == [1, 2]
     with pytest.raises(InvalidValue, match="is none of 'blue', 'red'") as caught:
         columns(table.set_column(1, "colour", pa.array(["red", "grey"]).dictionary_encode()), known)
@@ -427,7 +520,9 @@ def test_members_are_checked_in_columns_of_other_types_with_the_same_values() ->
 
 def test_a_null_struct_may_have_null_fields():
     place = pa.StructArray.from_arrays(
-        [pa.array([None, "Ulm"], pa.string()), pa.nulls(2, pa.int32())], ["city", "zip"], mask=pa.array([True, False])
+        [pa.array([None, "Ulm"], pa.string()), pa.nulls(2, pa.int32())],
+        ["city", "zip"],
+        mask=pa.array([True, False]),
     )
     result = columns(pa.table({"id": [1, 2], "place": place}), ORDER)
     assert result.values.column("place").to_pylist() == [None, {"city": "Ulm", "zip": None}]
@@ -452,7 +547,10 @@ def test_a_missing_nested_column_is_null():
     place = pa.struct([pa.field("x", pa.int8(), nullable=False)])
     schema = pa.schema([("a", pa.int64()), ("place", place)])
     result = columns(pa.table({"a": [1, 2]}), schema)
-    assert [row[-1] for row in rows_of(result)] == [{"a": 1, "place": None}, {"a": 2, "place": None}]
+    assert [row[-1] for row in rows_of(result)] == [
+        {"a": 1, "place": None},
+        {"a": 2, "place": None},
+    ]
     encode_segment(by_partition(result)[0], [2], "none")
 
 
@@ -463,7 +561,10 @@ def text_of(*contents: bytes | None, kind: pa.DataType | None = None) -> pa.Arra
     """Bytes as text that Arrow has not checked."""
     wanted = pa.string() if kind is None else kind
     array = pa.array(
-        contents, {pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}.get(wanted, pa.binary())
+        contents,
+        {pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}.get(
+            wanted, pa.binary()
+        ),
     )
     return pa.array(Liar(array, wanted))
 
@@ -486,7 +587,9 @@ DAYS = pa.array([2_932_896, -719_162, 2_932_897], pa.int32()).cast(pa.date32())
 
 def lists_of(items: pa.Array, name: str) -> pa.Array:
     """Lists of one struct, whose other field is null."""
-    fields = {"s": pa.nulls(len(items), pa.string()), "d": pa.nulls(len(items), pa.date32())} | {name: items}
+    fields = {"s": pa.nulls(len(items), pa.string()), "d": pa.nulls(len(items), pa.date32())} | {
+        name: items
+    }
     structs = pa.StructArray.from_arrays([*fields.values()], [*fields])
     return pa.ListArray.from_arrays(pa.array(range(len(items) + 1), pa.int32()), structs)
 
@@ -499,8 +602,16 @@ def long_decimals() -> pa.Array:
 UNSOUND: dict[str, tuple[str, pa.Array, str]] = {
     "text": ("s", BAD, "field 's[1]': has bytes that are no UTF-8"),
     "large text": ("s", text_of(b"", b"\xff", kind=pa.large_string()), "field 's[1]': has bytes"),
-    "views": ("s", text_of(b"x" * 20, b"\xff" * 20, kind=pa.string_view()), "field 's[1]': has bytes"),
-    "categories": ("s", pa.DictionaryArray.from_arrays(pa.array([0, 2, 1]), BAD), "field 's[2]': has bytes"),
+    "views": (
+        "s",
+        text_of(b"x" * 20, b"\xff" * 20, kind=pa.string_view()),
+        "field 's[1]': has bytes",
+    ),
+    "categories": (
+        "s",
+        pa.DictionaryArray.from_arrays(pa.array([0, 2, 1]), BAD),
+        "field 's[2]': has bytes",
+    ),
     "nested text": ("l", lists_of(BAD, "s"), "field 'l.element.s[1]': has bytes"),
     "a far time": ("t", FAR, "field 't[2]': is outside the years 1 to 9999"),
     "a far time in seconds": (
@@ -510,10 +621,16 @@ UNSOUND: dict[str, tuple[str, pa.Array, str]] = {
     ),
     "a far day": ("d", DAYS, "field 'd[2]': is outside the years 1 to 9999"),
     "a far day inside": ("l", lists_of(DAYS, "d"), "field 'l.element.d[2]': is outside"),
-    "too many digits": ("e", long_decimals(), "field 'e[2]': has more digits than decimal128(3, 0) holds"),
+    "too many digits": (
+        "e",
+        long_decimals(),
+        "field 'e[2]': has more digits than decimal128(3, 0) holds",
+    ),
     "a key twice": (
         "m",
-        pa.array([[("a", 1)], None, [("b", 1), ("a", 1), ("b", 2)]], pa.map_(pa.string(), pa.float32())),
+        pa.array(
+            [[("a", 1)], None, [("b", 1), ("a", 1), ("b", 2)]], pa.map_(pa.string(), pa.float32())
+        ),
         "field 'm[2]': has a key twice",
     ),
     "a key that is no text": (
@@ -523,7 +640,9 @@ UNSOUND: dict[str, tuple[str, pa.Array, str]] = {
     ),
     "a float that becomes infinite inside": (
         "m",
-        pa.array([[("a", 1.0)], [("a", float("inf")), ("b", 1e39)]], pa.map_(pa.string(), pa.float64())),
+        pa.array(
+            [[("a", 1.0)], [("a", float("inf")), ("b", 1e39)]], pa.map_(pa.string(), pa.float64())
+        ),
         "field 'm[1]': holds a number too large for float",
     ),
 }
@@ -531,7 +650,9 @@ UNSOUND: dict[str, tuple[str, pa.Array, str]] = {
 
 @pytest.mark.parametrize(("name", "given", "message"), UNSOUND.values(), ids=UNSOUND.keys())
 @pytest.mark.parametrize("chunked", [True, False])
-def test_a_value_that_no_reader_could_return_is_refused_with_row_and_field(name, given, message, chunked):
+def test_a_value_that_no_reader_could_return_is_refused_with_row_and_field(
+    name, given, message, chunked
+):
     column = pa.chunked_array([given.slice(0, 1), given.slice(1)]) if chunked else given
     with pytest.raises(InvalidValue) as refusal:
         columns(pa.table({"n": list(range(len(given))), name: column}), SCHEMA)
@@ -543,9 +664,13 @@ def test_a_value_that_no_reader_could_return_is_refused_with_row_and_field(name,
 def test_the_rows_beside_it_are_taken(name, given, message):
     row = int(message.partition("[")[2].partition("]")[0])
     for rows in (slice(0, row), slice(row + 1, None)):
-        good = pa.table({"n": list(range(len(given))), name: given}).slice(rows.start, len(given[rows]))
+        good = pa.table({"n": list(range(len(given))), name: given}).slice(
+            rows.start, len(given[rows])
+        )
         taken = columns(good, SCHEMA).values.column(name)
-        assert taken.to_pylist(maps_as_pydicts="strict") == good[name].to_pylist(maps_as_pydicts="strict")
+        assert taken.to_pylist(maps_as_pydicts="strict") == good[name].to_pylist(
+            maps_as_pydicts="strict"
+        )
 
 
 @pytest.mark.parametrize("name", ["value", "key"])
@@ -567,14 +692,18 @@ def test_names_and_texts_of_headers_are_text_and_each_header_has_a_name():
     assert "field 'headers.element.key[1]': has bytes that are no UTF-8" in refused(named)
     with_text = pa.StructArray.from_arrays([texts, BAD], ["key", "value"])
     assert "field 'headers.element.value[1]': has bytes that are no UTF-8" in refused(with_text)
-    missing = pa.StructArray.from_arrays([texts, texts], ["key", "value"], mask=pa.array([False, False, True]))
+    missing = pa.StructArray.from_arrays(
+        [texts, texts], ["key", "value"], mask=pa.array([False, False, True])
+    )
     assert "field 'headers[2]': a header without a name" in refused(missing)
 
 
 def test_what_is_hidden_under_a_null_is_not_looked_at():
     hidden = pa.StructArray.from_arrays([BAD], ["s"], mask=pa.array([False, True, False]))
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), hidden)
-    assert columns(pa.table({"n": [1, 2, 3], "l": lists}), SCHEMA).values.column("l").to_pylist() == [
+    assert columns(pa.table({"n": [1, 2, 3], "l": lists}), SCHEMA).values.column(
+        "l"
+    ).to_pylist() == [
         [{"s": "ok", "d": None}],
         [None],
         [{"s": "b", "d": None}],
@@ -599,9 +728,13 @@ def test_offsets_that_leave_the_data_are_refused_before_anything_is_read():
 
 def test_extensions_with_a_meaning_of_their_own_are_taken():
     flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))
-    ids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"x" * 16, None, b"y" * 16], pa.binary(16)))
+    ids = pa.ExtensionArray.from_storage(
+        pa.uuid(), pa.array([b"x" * 16, None, b"y" * 16], pa.binary(16))
+    )
     texts = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1", "[]", None]))
-    schema = pa.schema([("f", pa.bool_()), ("u", pa.binary()), ("j", pa.string()), ("us", pa.list_(pa.binary()))])
+    schema = pa.schema(
+        [("f", pa.bool_()), ("u", pa.binary()), ("j", pa.string()), ("us", pa.list_(pa.binary()))]
+    )
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), ids)
     result = columns(pa.table({"f": flags, "u": ids, "j": texts, "us": lists}), schema)
     assert [[*row[-1].values()] for row in rows_of(result)] == [
@@ -651,7 +784,9 @@ def test_python_objects_in_a_frame_of_polars_are_refused_and_not_their_addresses
 
 @pytest.mark.parametrize("chunked", [True, False])
 def test_produced_rows_do_not_change_with_the_callers_buffers(chunked):
-    """The rows are looked at long after the call: as they are uploaded, and again when their file is merged."""
+    """The rows are looked at long after the call: as they are uploaded, and again when their file
+    is merged.
+    """
     numbers = np.arange(1000)
     column = pa.array(numbers)
     values = pa.chunked_array([column]) if chunked else column

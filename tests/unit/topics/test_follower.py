@@ -1,4 +1,6 @@
-"""One follower per topic and process: what its readers share, and what they do not have to wait for."""
+"""One follower per topic and process: what its readers share, and what they do not have to wait
+for.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class CountedStore:
 
 
 def requests_of_an_idle_minute(consumers: int) -> Counter[str]:
-    """What a process with a producer and consumers of one topic requests of it in a minute without records."""
+    """What a process with a producer and consumers of one topic requests of it in a minute without
+    records.
+    """
     conf = {"bootstrap.servers": "s3://unused/"}
     with World(seed=1, preempt=0.0) as world:
         world.network.latency_s, world.network.signals = 0.0, False
@@ -56,13 +60,17 @@ def requests_of_an_idle_minute(consumers: int) -> Counter[str]:
 
         def run() -> Counter[str]:
             clock = machine.clock
-            with Producer({**conf, "maintenance.enable": False}, store=store, clock=clock) as producer:
+            with Producer(
+                {**conf, "maintenance.enable": False}, store=store, clock=clock
+            ) as producer:
                 producer.produce("t", b"first", partition=0)
                 producer.flush(10)
                 readers = []
                 for number in range(consumers):
                     config = {**conf, "group.id": f"g{number}", "auto.offset.reset": "earliest"}
-                    reader = Consumer({**config, "maintenance.enable": False}, store=store, clock=clock)
+                    reader = Consumer(
+                        {**config, "maintenance.enable": False}, store=store, clock=clock
+                    )
                     reader.assign([TopicPartition("t", 0)])
                     clock.sleep(0.07)  # they do not poll at the same moments by themselves
                     readers.append(reader)
@@ -83,7 +91,9 @@ def requests_of_an_idle_minute(consumers: int) -> Counter[str]:
 
 @pytest.mark.parametrize("consumers", [1, 3])
 def test_consumers_of_a_quiet_topic_in_one_process_request_as_much_as_one(consumers):
-    """Where an answer takes no time: one read of the next slot per interval, and one listing that looks for a gap."""
+    """Where an answer takes no time: one read of the next slot per interval, and one listing that
+    looks for a gap.
+    """
     assert requests_of_an_idle_minute(consumers) == {"get_impatient": 60 / INTERVAL_S, "list": 1}
 
 
@@ -187,7 +197,9 @@ def test_a_commit_that_hangs_keeps_no_reader_of_the_process_from_reading(topic):
     writer.load()
     faulty.add(Rule("create", f"{LOG}*", Fault.hang(), times=1))
     topic_id = writer.live_head.topic_id
-    writing = threading.Thread(target=lambda: writer.append(lambda: [segment], topic_id, SYSTEM_CLOCK.monotonic() + 20))
+    writing = threading.Thread(
+        target=lambda: writer.append(lambda: [segment], topic_id, SYSTEM_CLOCK.monotonic() + 20)
+    )
     writing.start()
     try:
         eventually(lambda: faulty.blocked == 1)
@@ -238,7 +250,9 @@ def test_a_topic_that_is_created_again_is_read_by_all(topic):
     assert not first.catch_up()
     with pytest.raises(UnknownTopic):
         _ = first.live_head
-    topic.log.create(2, topic.log.delta_log.state.metadata.schema_string, {}, topic.clock.monotonic() + 60)
+    topic.log.create(
+        2, topic.log.delta_log.state.metadata.schema_string, {}, topic.clock.monotonic() + 60
+    )
     assert second.catch_up()
     assert (second.live_head.topic_id != old, second.live_head.next_offsets) == (True, (0, 0))
     assert dict(second.index.files) == {}

@@ -24,8 +24,13 @@ def test_topics_are_listed_with_their_partitions_and_one_broker(store):
     Topic("a", partitions=2, store=store).create()
     Topic("b", store=store).create()
     metadata = list_topics(store)
-    assert {name: list(topic.partitions) for name, topic in metadata.topics.items()} == {"a": [0, 1], "b": [0]}
-    assert metadata.topics["a"].partitions[1] == PartitionMetadata(1, leader=0, replicas=[0], isrs=[0], error=None)
+    assert {name: list(topic.partitions) for name, topic in metadata.topics.items()} == {
+        "a": [0, 1],
+        "b": [0],
+    }
+    assert metadata.topics["a"].partitions[1] == PartitionMetadata(
+        1, leader=0, replicas=[0], isrs=[0], error=None
+    )
     assert metadata.brokers == {0: BrokerMetadata(0, "memory://metadata", 0)}
     assert (metadata.controller_id, metadata.orig_broker_id) == (0, 0)
     assert metadata.orig_broker_name == "memory://metadata:0/0"
@@ -57,7 +62,10 @@ def test_deleted_topics_and_folders_that_are_no_topics_are_not_shown(store):
 
 
 def test_a_requested_topic_is_listed_with_its_error(store):
-    for name, code in (("nope", KafkaError.UNKNOWN_TOPIC_OR_PART), ("a/b", KafkaError.TOPIC_EXCEPTION)):
+    for name, code in (
+        ("nope", KafkaError.UNKNOWN_TOPIC_OR_PART),
+        ("a/b", KafkaError.TOPIC_EXCEPTION),
+    ):
         (topic,) = list_topics(store, topic=name).topics.values()
         assert topic.error is not None
         assert (topic.topic, topic.error.code(), topic.partitions) == (name, code, {})

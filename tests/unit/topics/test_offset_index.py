@@ -36,7 +36,15 @@ def file_of(number: int, shares: list[tuple[int, int, int]]) -> DataFile:
         batches.append(Batch(partition, base, base + rows, first, rows, False, path))
         first += rows
     return DataFile(
-        path, SegmentFile(f"topics/t/{path}", number, 1, first, 0, 0, 0), tuple(batches), 0, 0, 0, None, False, None
+        path,
+        SegmentFile(f"topics/t/{path}", number, 1, first, 0, 0, 0),
+        tuple(batches),
+        0,
+        0,
+        0,
+        None,
+        False,
+        None,
     )
 
 
@@ -47,7 +55,9 @@ def histories(draw):
     files: list[DataFile] = []
     places: dict[tuple[int, int], int] = {}
     for number in range(draw(st.integers(0, 12))):
-        partitions = draw(st.lists(st.integers(0, PARTITIONS - 1), unique=True, min_size=1, max_size=PARTITIONS))
+        partitions = draw(
+            st.lists(st.integers(0, PARTITIONS - 1), unique=True, min_size=1, max_size=PARTITIONS)
+        )
         shares = []
         for partition in sorted(partitions):
             rows = draw(st.integers(1, 5))
@@ -55,7 +65,11 @@ def histories(draw):
             places |= {(partition, ends[partition] + i): number for i in range(rows)}
             ends[partition] += rows
         files.append(file_of(number, shares))
-    gone = draw(st.lists(st.sampled_from(range(len(files))), unique=True, max_size=len(files))) if files else []
+    gone = (
+        draw(st.lists(st.sampled_from(range(len(files))), unique=True, max_size=len(files)))
+        if files
+        else []
+    )
     return files, {place: number for place, number in places.items() if number not in gone}, gone
 
 
@@ -107,7 +121,10 @@ def test_replacing_a_file_removes_the_replaced_one(history, chance):
         assert found.path == path
     for partition in range(PARTITIONS):
         assert [batch.base_offset for batch in index.batches(partition)] == sorted(
-            batch.base_offset for file in left.values() for batch in file.batches if batch.partition == partition
+            batch.base_offset
+            for file in left.values()
+            for batch in file.batches
+            if batch.partition == partition
         )
 
 
@@ -135,11 +152,16 @@ def looks_to_remove_the_newest(files: int) -> int:
 
 @pytest.mark.parametrize("files", [1_000, 30_000])
 def test_removing_a_new_file_is_independent_of_the_number_of_older_ones(files):
-    assert looks_to_remove_the_newest(files) <= looks_to_remove_the_newest(10) + 2 * files.bit_length()
+    assert (
+        looks_to_remove_the_newest(files) <= looks_to_remove_the_newest(10) + 2 * files.bit_length()
+    )
 
 
 @given(
-    histories(), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=PARTITIONS, max_size=PARTITIONS)
+    histories(),
+    st.lists(
+        st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=PARTITIONS, max_size=PARTITIONS
+    ),
 )
 def test_a_plan_reads_each_wanted_record_once_in_order_and_each_file_once(history, bounds):
     files, places, gone = history
@@ -151,7 +173,10 @@ def test_a_plan_reads_each_wanted_record_once_in_order_and_each_file_once(histor
     reads = plan_reads(index, ranges)
     assert len({read.file.path for read in reads}) == len(reads)
     planned = [
-        (batch.partition, offset) for read in reads for batch, start, end in read.wanted for offset in range(start, end)
+        (batch.partition, offset)
+        for read in reads
+        for batch, start, end in read.wanted
+        for offset in range(start, end)
     ]
     for partition, (start, end) in ranges.items():
         wanted = sorted(offset for p, offset in places if p == partition and start <= offset < end)
@@ -173,7 +198,9 @@ def test_a_copy_stays_as_it_is_while_the_original_and_other_copies_change(histor
     copies: list[tuple[OffsetIndex, object]] = []
 
     def content(of: OffsetIndex) -> object:
-        return dict(of.files), {partition: list(of.batches(partition)) for partition in range(PARTITIONS)}
+        return dict(of.files), {
+            partition: list(of.batches(partition)) for partition in range(PARTITIONS)
+        }
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offset_index, "CHUNK_BATCHES", 2)
@@ -182,7 +209,9 @@ def test_a_copy_stays_as_it_is_while_the_original_and_other_copies_change(histor
             changed.add(file)
             if chance.random() < 0.4 and changed.files:
                 changed.remove([chance.choice(sorted(changed.files))])
-            copies = [(copy, content(copy) if copy is changed else before) for copy, before in copies]
+            copies = [
+                (copy, content(copy) if copy is changed else before) for copy, before in copies
+            ]
             copies.append((taken := index.copy(), content(taken)))
             assert all(content(copy) == before for copy, before in copies)
             assert len(changed.files) == len(dict(changed.files))

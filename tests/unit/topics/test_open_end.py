@@ -1,4 +1,6 @@
-"""A reader of old records need not know the end of the log, and reports no end that may be a gap."""
+"""A reader of old records need not know the end of the log, and reports no end that may be a
+gap.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class ListedStore(MemoryStore):
 
 
 def a_topic(lost: int | None = None) -> ListedStore:
-    """A topic of one partition, whose record n has offset n, time n and value n and is in entry n + 1; one is lost."""
+    """A topic of one partition, whose record n has offset n, time n and value n and is in entry n +
+    1; one is lost.
+    """
     store = ListedStore(uuid.uuid4().hex)
     Topic("t", partitions=1, config={"retention.ms": -1}, store=store).create()
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "maintenance.enable": False}
@@ -65,7 +69,12 @@ def a_topic(lost: int | None = None) -> ListedStore:
 
 
 def a_consumer(store: ListedStore, **config: Any) -> Consumer:
-    conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "enable.partition.eof": True, **config}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "group.id": "g",
+        "enable.partition.eof": True,
+        **config,
+    }
     return Consumer(conf, store=store)
 
 
@@ -187,4 +196,6 @@ def test_later_records_are_read_from_a_log_with_unknown_end():
             producer.produce("t", str(number), partition=0)
             assert producer.flush(TIMEOUT_S) == 0
         messages = [next_message(consumer) for _ in range(COMMITS + 3)]
-    assert [message.value() for message in messages] == [b"%d" % number for number in range(COMMITS + 3)]
+    assert [message.value() for message in messages] == [
+        b"%d" % number for number in range(COMMITS + 3)
+    ]

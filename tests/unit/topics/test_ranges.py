@@ -1,4 +1,6 @@
-"""Reading ranges of offsets from a remote store: several files at once, in order, also while they are replaced."""
+"""Reading ranges of offsets from a remote store: several files at once, in order, also while they
+are replaced.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ def store() -> RemoteStore:
 def topic(store: RemoteStore) -> Topic:
     """A topic of two partitions in forty files."""
     topic = Topic("t", partitions=2, config={"retention.ms": -1}, store=store).create()
-    conf = {"bootstrap.servers": "memory://remote", "linger.ms": 60_000, "maintenance.enable": False}
+    conf = {
+        "bootstrap.servers": "memory://remote",
+        "linger.ms": 60_000,
+        "maintenance.enable": False,
+    }
     with Producer(conf, store=store) as producer:
         for number in range(FILES):
             for partition in (0, 1):
@@ -88,7 +94,9 @@ def test_no_more_files_are_requested_than_are_allowed_at_once(
     assert _values(topic.to_batches()) == EXPECTED
 
 
-def test_files_that_are_merged_meanwhile_are_read_in_their_new_places(topic: Topic, store: RemoteStore) -> None:
+def test_files_that_are_merged_meanwhile_are_read_in_their_new_places(
+    topic: Topic, store: RemoteStore
+) -> None:
     batches = topic.to_batches()
     found = _values(iter([next(batches)]))
     before = [entry.key for entry in store.list("topics/t/") if entry.key.endswith(".parquet")]
@@ -118,7 +126,9 @@ def _log(store: RemoteStore) -> TopicLog:
     return log
 
 
-def _in_pieces(log: TopicLog, store: RemoteStore, decoded_max: int = 2**31) -> Iterator[Fetched | TooLarge]:
+def _in_pieces(
+    log: TopicLog, store: RemoteStore, decoded_max: int = 2**31
+) -> Iterator[Fetched | TooLarge]:
     return ranges.read_in_pieces(store, log, {0: (0, FILES), 1: (0, FILES)}, decoded_max)
 
 
@@ -133,7 +143,9 @@ def test_pieces_are_all_records_in_order(topic: Topic, store: RemoteStore) -> No
     assert len(store.fetched) == FILES
 
 
-def test_pieces_are_found_in_their_new_places_when_files_are_merged(topic: Topic, store: RemoteStore) -> None:
+def test_pieces_are_found_in_their_new_places_when_files_are_merged(
+    topic: Topic, store: RemoteStore
+) -> None:
     parts = _in_pieces(_log(store), store)
     first = next(parts)
     before = [entry.key for entry in store.list("topics/t/") if entry.key.endswith(".parquet")]
@@ -147,7 +159,11 @@ def test_pieces_are_found_in_their_new_places_when_files_are_merged(topic: Topic
 def test_a_piece_of_a_large_file_is_a_row_group(store: RemoteStore, is_compacted: bool) -> None:
     config = {"retention.ms": -1, "cleanup.policy": "compact,delete" if is_compacted else "delete"}
     topic = Topic("t", config=config, store=store).create()
-    conf = {"bootstrap.servers": "memory://remote", "linger.ms": 60_000, "maintenance.enable": False}
+    conf = {
+        "bootstrap.servers": "memory://remote",
+        "linger.ms": 60_000,
+        "maintenance.enable": False,
+    }
     with Producer(conf, store=store) as producer:
         for number in range(FILES):
             producer.produce(topic, b"%d " % number + os.urandom(200_000), key=b"%d" % number)
@@ -164,7 +180,11 @@ def test_a_piece_of_a_large_file_is_a_row_group(store: RemoteStore, is_compacted
 
 def test_row_groups_that_are_too_large_are_passed_over(store: RemoteStore) -> None:
     topic = Topic("t", store=store).create()
-    conf = {"bootstrap.servers": "memory://remote", "maintenance.enable": False, "compression.type": "zstd"}
+    conf = {
+        "bootstrap.servers": "memory://remote",
+        "maintenance.enable": False,
+        "compression.type": "zstd",
+    }
     with Producer(conf, store=store) as producer:
         for size in (1, 900_000, 1):
             producer.produce(topic, b"x" * size)

@@ -34,8 +34,12 @@ from tests.doubles.written_topic import Row, WrittenTopic
 NUMBERS = count()
 
 
-def add(*batches: list[int], version: int = 4, data_change: bool = False, path: str | None = None) -> Add:
-    """A file with batches `[partition, base, first row, rows]`, with the next offset behind it if there are gaps."""
+def add(
+    *batches: list[int], version: int = 4, data_change: bool = False, path: str | None = None
+) -> Add:
+    """A file with batches `[partition, base, first row, rows]`, with the next offset behind it if
+    there are gaps.
+    """
     rows = sum(batch[3] for batch in batches)
     about = {"version": version, "rows": rows, "crc32": 0, "footer": [1, 0], "timestamps": [0, 0]}
     tags = {"deltaq.batches": json.dumps(batches), "deltaq.file": json.dumps(about)}
@@ -45,7 +49,9 @@ def add(*batches: list[int], version: int = 4, data_change: bool = False, path: 
 
 @pytest.fixture
 def topic() -> WrittenTopic:
-    """Four files: partition 0 has the offsets 0 to 6 in the first three, partition 1 has 0 to 3 in the last two."""
+    """Four files: partition 0 has the offsets 0 to 6 in the first three, partition 1 has 0 to 3 in
+    the last two.
+    """
     written = WrittenTopic(MemoryStore("test"), partitions=2)
     written.append(Row(b"a"), Row(b"b"))
     written.append(Row(b"c"), Row(b"d"))
@@ -68,24 +74,65 @@ def starting(head: TopicHead, *starts: int) -> Action:
 FORGERIES: dict[str, Forgery] = {
     "a gap at the beginning": lambda f, head: [*gone(f[0]), add([0, 1, 0, 1]), head.action()],
     "a gap at the end": lambda f, head: [*gone(f[0], f[1]), add([0, 0, 0, 3]), head.action()],
-    "a gap in the middle": lambda f, head: [*gone(f[0], f[1]), add([0, 0, 0, 1], [0, 2, 1, 2]), head.action()],
-    "an offset twice": lambda f, head: [*gone(f[0], f[1]), add([0, 0, 0, 3], [0, 2, 3, 2]), head.action()],
-    "an offset of a file that stays": lambda f, head: [*gone(f[0]), add([0, 0, 0, 3]), head.action()],
-    "all offsets twice": lambda f, head: [*gone(f[0]), add([0, 0, 0, 2]), add([0, 0, 0, 2]), head.action()],
+    "a gap in the middle": lambda f, head: [
+        *gone(f[0], f[1]),
+        add([0, 0, 0, 1], [0, 2, 1, 2]),
+        head.action(),
+    ],
+    "an offset twice": lambda f, head: [
+        *gone(f[0], f[1]),
+        add([0, 0, 0, 3], [0, 2, 3, 2]),
+        head.action(),
+    ],
+    "an offset of a file that stays": lambda f, head: [
+        *gone(f[0]),
+        add([0, 0, 0, 3]),
+        head.action(),
+    ],
+    "all offsets twice": lambda f, head: [
+        *gone(f[0]),
+        add([0, 0, 0, 2]),
+        add([0, 0, 0, 2]),
+        head.action(),
+    ],
     "offsets beyond the end": lambda f, head: [*gone(f[3]), add([1, 1, 0, 3]), head.action()],
     "gaps beyond the end": lambda f, head: [*gone(f[3]), add([1, 1, 0, 2, 9]), head.action()],
     "another partition": lambda f, head: [*gone(f[0]), add([1, 0, 0, 2]), head.action()],
-    "a partition that there is not": lambda f, head: [*gone(f[0]), add([0, 0, 0, 2], [7, 0, 2, 1]), head.action()],
+    "a partition that there is not": lambda f, head: [
+        *gone(f[0]),
+        add([0, 0, 0, 2], [7, 0, 2, 1]),
+        head.action(),
+    ],
     "only one of two partitions": lambda f, head: [*gone(f[2]), add([0, 4, 0, 2]), head.action()],
     "a file without a successor": lambda f, head: [*gone(f[1]), head.action()],
-    "a file without a successor, called a change": lambda f, head: [*gone(f[1], data_change=True), head.action()],
-    "the first file without a new start": lambda f, head: [*gone(f[0], data_change=True), head.action()],
-    "a start short of what goes": lambda f, head: [*gone(f[0], data_change=True), starting(head, 1, 0)],
+    "a file without a successor, called a change": lambda f, head: [
+        *gone(f[1], data_change=True),
+        head.action(),
+    ],
+    "the first file without a new start": lambda f, head: [
+        *gone(f[0], data_change=True),
+        head.action(),
+    ],
+    "a start short of what goes": lambda f, head: [
+        *gone(f[0], data_change=True),
+        starting(head, 1, 0),
+    ],
     "a file out of order": lambda f, head: [*gone(f[1], data_change=True), starting(head, 2, 0)],
     "a file from nowhere": lambda f, head: [add([0, 0, 0, 2]), head.action()],
-    "a live file again": lambda f, head: [add([0, 6, 0, 1], data_change=True, path=f[0]), raised(head, 7)],
-    "a file that goes and comes": lambda f, head: [*gone(f[0]), add([0, 0, 0, 2], path=f[0]), head.action()],
-    "a file that comes and goes": lambda f, head: [add([0, 0, 0, 2], path=f[0]), *gone(f[0]), head.action()],
+    "a live file again": lambda f, head: [
+        add([0, 6, 0, 1], data_change=True, path=f[0]),
+        raised(head, 7),
+    ],
+    "a file that goes and comes": lambda f, head: [
+        *gone(f[0]),
+        add([0, 0, 0, 2], path=f[0]),
+        head.action(),
+    ],
+    "a file that comes and goes": lambda f, head: [
+        add([0, 0, 0, 2], path=f[0]),
+        *gone(f[0]),
+        head.action(),
+    ],
     "voided uploads of the future": lambda f, head: [replace(head, min_upload_version=99).action()],
 }
 
@@ -103,7 +150,9 @@ def write(topic: WrittenTopic, actions: Sequence[Action]) -> None:
 
 
 def refusals(topic: WrittenTopic, forgery: Forgery) -> int:
-    """How many of three readers refuse the entry: one that follows, one that comes, one that begins at a checkpoint."""
+    """How many of three readers refuse the entry: one that follows, one that comes, one that begins
+    at a checkpoint.
+    """
     files = [file.path for file in topic.files]
     head = topic.log.live_head
     write(topic, forgery(files, head))
@@ -128,30 +177,42 @@ def refusals(topic: WrittenTopic, forgery: Forgery) -> int:
 
 @pytest.mark.fault("M1")
 @pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
-def test_an_entry_that_would_make_a_reader_jump_or_read_twice_is_refused(topic: WrittenTopic, forgery: Forgery) -> None:
+def test_an_entry_that_would_make_a_reader_jump_or_read_twice_is_refused(
+    topic: WrittenTopic, forgery: Forgery
+) -> None:
     assert refusals(topic, forgery) >= 2
 
 
 SNAPSHOTS = {
-    name: forgery for name, forgery in FORGERIES.items() if "gap" in name or "twice" in name or "without" in name
+    name: forgery
+    for name, forgery in FORGERIES.items()
+    if "gap" in name or "twice" in name or "without" in name
 }
 
 
 @pytest.mark.fault("M1")
 @pytest.mark.parametrize("forgery", SNAPSHOTS.values(), ids=SNAPSHOTS.keys())
-def test_a_snapshot_with_a_hole_or_an_overlap_is_refused_from_any_writer(topic: WrittenTopic, forgery: Forgery) -> None:
+def test_a_snapshot_with_a_hole_or_an_overlap_is_refused_from_any_writer(
+    topic: WrittenTopic, forgery: Forgery
+) -> None:
     assert refusals(topic, forgery) == 3
 
 
-@pytest.mark.parametrize("forgery", [[*gone("a", "a")], [add([0, 6, 0, 1], path="a"), add([0, 7, 0, 1], path="a")]])
-def test_an_entry_with_a_repeated_file_action_is_not_written(topic: WrittenTopic, forgery: list[Action]) -> None:
+@pytest.mark.parametrize(
+    "forgery", [[*gone("a", "a")], [add([0, 6, 0, 1], path="a"), add([0, 7, 0, 1], path="a")]]
+)
+def test_an_entry_with_a_repeated_file_action_is_not_written(
+    topic: WrittenTopic, forgery: list[Action]
+) -> None:
     with pytest.raises(Corrupt, match="two actions"):
         write(topic, [*forgery, topic.log.live_head.action()])
 
 
 @pytest.mark.parametrize("field", ["start_offsets", "min_upload_version"])
 def test_a_removed_file_never_comes_back(topic: WrittenTopic, field: str) -> None:
-    topic.log.retain(lambda head: Trimmed((2, 0), (topic.files[0].path,)), topic.clock.monotonic() + 60)
+    topic.log.retain(
+        lambda head: Trimmed((2, 0), (topic.files[0].path,)), topic.clock.monotonic() + 60
+    )
     topic.log.raise_min_upload_version(3, topic.clock.monotonic() + 60)
     head = topic.log.live_head
     lower = {"start_offsets": (1, 0), "min_upload_version": 2}[field]
@@ -164,10 +225,22 @@ def test_a_removed_file_never_comes_back(topic: WrittenTopic, field: str) -> Non
 
 GOOD: dict[str, Forgery] = {
     "two files become one": lambda f, head: [*gone(f[0], f[1]), add([0, 0, 0, 4]), head.action()],
-    "one becomes two": lambda f, head: [*gone(f[0]), add([0, 0, 0, 1]), add([0, 1, 0, 1]), head.action()],
-    "one without its middle": lambda f, head: [*gone(f[0], f[1]), add([0, 0, 0, 2, 4]), head.action()],
+    "one becomes two": lambda f, head: [
+        *gone(f[0]),
+        add([0, 0, 0, 1]),
+        add([0, 1, 0, 1]),
+        head.action(),
+    ],
+    "one without its middle": lambda f, head: [
+        *gone(f[0], f[1]),
+        add([0, 0, 0, 2, 4]),
+        head.action(),
+    ],
     "one without any record": lambda f, head: [*gone(f[0]), add([0, 0, 0, 0, 2]), head.action()],
-    "the first ones go": lambda f, head: [*gone(f[0], f[1], data_change=True), starting(head, 4, 0)],
+    "the first ones go": lambda f, head: [
+        *gone(f[0], f[1], data_change=True),
+        starting(head, 4, 0),
+    ],
     "all go": lambda f, head: [*gone(*f, data_change=True), starting(head, 6, 3)],
     "a start inside a file": lambda f, head: [starting(head, 3, 1)],
     "nothing": lambda f, head: [head.action()],
@@ -175,7 +248,9 @@ GOOD: dict[str, Forgery] = {
 
 
 @pytest.mark.parametrize("entry", GOOD.values(), ids=GOOD.keys())
-def test_an_entry_that_keeps_the_offsets_is_accepted_by_every_reader(topic: WrittenTopic, entry: Forgery) -> None:
+def test_an_entry_that_keeps_the_offsets_is_accepted_by_every_reader(
+    topic: WrittenTopic, entry: Forgery
+) -> None:
     assert refusals(topic, entry) == 0
 
 
@@ -188,28 +263,48 @@ def test_records_below_a_new_start_need_no_successor(topic: WrittenTopic) -> Non
     assert topic.fresh_log().live_head.start_offsets == (1, 0)
 
 
-# --- against counting ------------------------------------------------------------------------------------------------
+# --- against counting
+# ------------------------------------------------------------------------------------------------
 
 
 @given(appended_logs(), st.data())
-def test_a_rewrite_is_right_if_and_only_if_it_covers_the_same_offsets_once(log: Log, data: st.DataObject) -> None:
+def test_a_rewrite_is_right_if_and_only_if_it_covers_the_same_offsets_once(
+    log: Log, data: st.DataObject
+) -> None:
     removed = data.draw(
-        st.lists(st.sampled_from([file.path for file in log.files]), unique=True) if log.files else st.just([])
+        st.lists(st.sampled_from([file.path for file in log.files]), unique=True)
+        if log.files
+        else st.just([])
     )
     starts = log.head.start_offsets
-    ranges = [(b.partition, b.base_offset, b.next_offset) for f in log.files if f.path in removed for b in f.batches]
+    ranges = [
+        (b.partition, b.base_offset, b.next_offset)
+        for f in log.files
+        if f.path in removed
+        for b in f.batches
+    ]
     for _ in range(data.draw(st.integers(0, 2))):  # some damage, or none
         if ranges:
             at = data.draw(st.integers(0, len(ranges) - 1))
             partition, low, high = ranges.pop(at)
-            low, high = max(0, low + data.draw(st.integers(-1, 1))), high + data.draw(st.integers(-1, 1))
-            ranges += [(partition, low, max(low, high))] * data.draw(st.sampled_from([0, 1, 1, 1, 2]))
+            low, high = (
+                max(0, low + data.draw(st.integers(-1, 1))),
+                high + data.draw(st.integers(-1, 1)),
+            )
+            ranges += [(partition, low, max(low, high))] * data.draw(
+                st.sampled_from([0, 1, 1, 1, 2])
+            )
     added = [made_file(f"new{n}", 99, [span]) for n, span in enumerate(ranges)]
 
     def readable(spans: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]]:
         return sorted((p, o) for p, low, high in spans for o in range(low, high) if o >= starts[p])
 
-    old = [(b.partition, b.base_offset, b.next_offset) for f in log.files if f.path in removed for b in f.batches]
+    old = [
+        (b.partition, b.base_offset, b.next_offset)
+        for f in log.files
+        if f.path in removed
+        for b in f.batches
+    ]
     if readable(old) == readable(ranges):
         check_rewrite(log.index, removed, added, log.head, "entry", 99)
         after = index_of([*(file for file in log.files if file.path not in removed), *added])
@@ -232,21 +327,29 @@ def test_appends_cover_all_offsets_and_a_missing_file_leaves_a_hole(log: Log) ->
             check_covered(rest, log.head, "entry", 99)
 
 
-# --- what is written -------------------------------------------------------------------------------------------------
+# --- what is written
+# -------------------------------------------------------------------------------------------------
 
 
 def test_a_rewrite_changes_no_data_and_retention_only_removes() -> None:
     head = TopicHead("id", (4,), (1,), 50)
     batches = (Batch(0, 0, 4, 0, 2, True, "new"),)
     records = RewrittenRecords(((0, 4),), (1, 3), 7, log_append_time=True, clean=99)
-    segment = PendingSegment("new", 100, 2, 1, 2, 3, ((0, 2),), 10, 20, 15, as_of=6, rewritten=records)
+    segment = PendingSegment(
+        "new", 100, 2, 1, 2, 3, ((0, 2),), 10, 20, 15, as_of=6, rewritten=records
+    )
     actions = [*rewritten(["a", "b"], [segment], 50), renewed(head, now_ms=40)]
     removes = [action for action in actions if isinstance(action, Remove)]
     adds = [action for action in actions if isinstance(action, Add)]
     assert [(remove.path, remove.data_change) for remove in removes] == [("a", False), ("b", False)]
     assert [action for action in actions if isinstance(action, DomainMetadata)] == [head.action()]
     (file,) = (data_file(action, "topics/t/") for action in adds)
-    assert (adds[0].data_change, file.batches, file.segment.version, file.clean) == (False, batches, 7, 99)
+    assert (adds[0].data_change, file.batches, file.segment.version, file.clean) == (
+        False,
+        batches,
+        7,
+        99,
+    )
     assert (file.min_timestamp_ms, file.max_timestamp_ms, file.modified_ms) == (10, 20, 15)
     assert (file.append_time_ms, file.log_append_time) == (None, True)
     actions = retained(head, Trimmed((0,), ("a",)), now_ms=60)
@@ -272,12 +375,18 @@ def test_a_file_that_is_gone_already_removes_nothing() -> None:
 
 
 def test_a_rewritten_file_without_bounds_does_not_pass_for_records_of_others() -> None:
-    """It has the offsets of all that it was made of, which may be the very records that are looked for."""
+    """It has the offsets of all that it was made of, which may be the very records that are looked
+    for.
+    """
     records = RewrittenRecords(((0, 2),), (0, 1), 7, log_append_time=False)
-    unbounded = PendingSegment("new", 100, 2, 1, 2, 3, ((0, 2),), 10, 20, 15, as_of=6, rewritten=records)
+    unbounded = PendingSegment(
+        "new", 100, 2, 1, 2, 3, ((0, 2),), 10, 20, 15, as_of=6, rewritten=records
+    )
     add = next(a for a in rewritten(["old"], [unbounded], 50, ("ratio",)) if isinstance(a, Add))
     assert "minValues" not in (add.stats or "")
     before, after = TopicHead("id", (0,), (0,), 50), TopicHead("id", (2,), (0,), 50)
     assert may_have_left(before, after, after, [add], "topics/t/")
-    appended_by_others = replace(add, stats='{"numRecords":2,"nullCount":{"_partition":0,"_offset":2}}')
+    appended_by_others = replace(
+        add, stats='{"numRecords":2,"nullCount":{"_partition":0,"_offset":2}}'
+    )
     assert not may_have_left(before, after, after, [appended_by_others], "topics/t/")

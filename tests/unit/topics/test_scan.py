@@ -1,5 +1,6 @@
-"""Reading offsets out of large files in parts: whatever the row groups, each record once, in order, and no more bytes
-than the row groups that have it."""
+"""Reading offsets out of large files in parts: whatever the row groups, each record once, in order,
+and no more bytes than the row groups that have it.
+"""
 
 from __future__ import annotations
 
@@ -57,21 +58,30 @@ def compacted(
     sparse: bool = True,
     log_append_time: bool = False,
 ) -> DataFile:
-    """A file as compaction writes it: `_offset` filled in, each value naming its record. Batches begin at offset 0,
-    or dense ones at their first."""
+    """A file as compaction writes it: `_offset` filled in, each value naming its record. Batches
+    begin at offset 0, or dense ones at their first.
+    """
     order = [(partition, offset) for partition in sorted(offsets) for offset in offsets[partition]]
     values = [f"{partition}:{offset}".encode().ljust(50) for partition, offset in order]
     times = pa.array([offset * 1000 for _, offset in order], pa.int64())
     partitions = [partition for partition, _ in order]
-    batch, _ = by_partition(columns_of_rows(partitions, times, [None] * len(order), [None] * len(order), values, None))
+    batch, _ = by_partition(
+        columns_of_rows(partitions, times, [None] * len(order), [None] * len(order), values, None)
+    )
     at = batch.schema.get_field_index("_offset")
-    batch = batch.set_column(at, batch.schema.field(at), pa.array([offset for _, offset in order], pa.int64()))
+    batch = batch.set_column(
+        at, batch.schema.field(at), pa.array([offset for _, offset in order], pa.int64())
+    )
     shares = [len(offsets[partition]) for partition in sorted(offsets)]
     encoded = encode_segment(batch, shares, "none", row_group_bytes=row_group_bytes)
     batches, first = [], 0
     for partition, rows in zip(sorted(offsets), shares, strict=True):
         base = 0 if sparse or not rows else offsets[partition][0]
-        end = [] if not sparse else [(ends or {}).get(partition, max(offsets[partition], default=-1) + 1)]
+        end = (
+            []
+            if not sparse
+            else [(ends or {}).get(partition, max(offsets[partition], default=-1) + 1)]
+        )
         batches.append([partition, base, first, rows, *end])
         first += rows
     about = {
@@ -107,7 +117,9 @@ def offsets_in(parts) -> Offsets:
 
 @pytest.fixture(autouse=True)
 def large_files(monkeypatch):
-    """Treat every file as too large to be read whole, and the smallest share as worth row groups of its own."""
+    """Treat every file as too large to be read whole, and the smallest share as worth row groups of
+    its own.
+    """
     monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
 
 
@@ -124,11 +136,14 @@ def gappy_files(draw) -> tuple[Offsets, dict[int, int]]:
 
 
 row_groups = st.sampled_from([1, 300, 900, 2500, 10**6])
-shares = st.sampled_from([1, 400, 10**6])  # bytes from which on a partition gets row groups of its own
+# Bytes from which on a partition gets row groups of its own.
+shares = st.sampled_from([1, 400, 10**6])
 
 
 @given(gappy_files(), row_groups, shares, st.data())
-def test_any_range_of_any_sparse_file_is_read_without_a_skipped_or_doubled_record(file, row_group_bytes, share, data):
+def test_any_range_of_any_sparse_file_is_read_without_a_skipped_or_doubled_record(
+    file, row_group_bytes, share, data
+):
     offsets, ends = file
     store = MemoryStore(uuid.uuid4().hex)
     with pytest.MonkeyPatch.context() as patch:
@@ -149,7 +164,9 @@ def test_any_range_of_any_sparse_file_is_read_without_a_skipped_or_doubled_recor
 
 
 @given(gappy_files(), row_groups, shares, st.data())
-def test_the_parts_of_a_batch_share_out_its_offsets_and_each_can_be_read_alone(file, row_group_bytes, share, data):
+def test_the_parts_of_a_batch_share_out_its_offsets_and_each_can_be_read_alone(
+    file, row_group_bytes, share, data
+):
     offsets, ends = file
     store = MemoryStore(uuid.uuid4().hex)
     with pytest.MonkeyPatch.context() as patch:
@@ -163,22 +180,30 @@ def test_the_parts_of_a_batch_share_out_its_offsets_and_each_can_be_read_alone(f
     for part in parts_of(layout, batch, start, end):
         assert part.start == at < part.end
         at = part.end
-        (found,) = read_file(store, FileRead(whole, ((batch, part.start, part.end),), layout), COLUMNS)
+        (found,) = read_file(
+            store, FileRead(whole, ((batch, part.start, part.end),), layout), COLUMNS
+        )
         mine = [offset for offset in offsets[batch.partition] if part.start <= offset < part.end]
         assert found.rows.column("_offset").to_pylist() == mine
     assert at == end
 
 
 @given(gappy_files(), row_groups, shares, st.integers(1, 20_000), st.booleans(), st.data())
-def test_reading_a_file_in_first_parts_returns_every_record_once(file, row_group_bytes, share, bytes_max, dense, data):
+def test_reading_a_file_in_first_parts_returns_every_record_once(
+    file, row_group_bytes, share, bytes_max, dense, data
+):
     offsets, ends = file
     if dense:
-        offsets = {partition: list(range(3, 3 + len(found))) for partition, found in offsets.items()}
+        offsets = {
+            partition: list(range(3, 3 + len(found))) for partition, found in offsets.items()
+        }
         ends = {partition: 3 + len(found) for partition, found in offsets.items()}
     store = MemoryStore(uuid.uuid4().hex)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment, "ROW_GROUP_SHARE_BYTES", share)
-        whole = compacted(store, offsets, ends=ends, sparse=not dense, row_group_bytes=row_group_bytes)
+        whole = compacted(
+            store, offsets, ends=ends, sparse=not dense, row_group_bytes=row_group_bytes
+        )
     layout = _layout(store, whole)
     index = OffsetIndex()
     index.add(whole)
@@ -213,9 +238,9 @@ def test_a_part_takes_whole_row_groups_of_about_the_requested_bytes():
         assert store.requests == 1, "the footer is known, and the row groups are neighbours"
         assert max(40_000, bytes_max - 50_000) <= store.fetched <= max(55_000, bytes_max)
         following = next(parts_of(layout, batch, found.next_offset, batch.next_offset))
-        assert not set(following.groups) & set(next(parts_of(layout, batch, 40_000, found.next_offset)).groups), (
-            "no row group is read twice"
-        )
+        assert not set(following.groups) & set(
+            next(parts_of(layout, batch, 40_000, found.next_offset)).groups
+        ), "no row group is read twice"
 
 
 def test_batches_beyond_the_byte_budget_wait_for_the_next_read():
@@ -232,7 +257,9 @@ def test_row_groups_of_many_partitions_are_fetched_once_for_all_of_them():
     store = CountedStore()
     offsets = {partition: list(range(partition, partition + 10)) for partition in range(100)}
     whole = compacted(store, offsets, sparse=False, row_group_bytes=10**6)
-    everything = FileRead(whole, tuple((batch, batch.base_offset, batch.next_offset) for batch in whole.batches))
+    everything = FileRead(
+        whole, tuple((batch, batch.base_offset, batch.next_offset) for batch in whole.batches)
+    )
     first = first_parts(everything, _layout(store, whole), 1)
     store.fetched = 0
     assert offsets_in(read_file(store, first, COLUMNS)) == offsets
@@ -241,14 +268,21 @@ def test_row_groups_of_many_partitions_are_fetched_once_for_all_of_them():
 
 @pytest.mark.fault("B2")
 @pytest.mark.parametrize(
-    ("what", "wrong"), [("partitions", {"partition": 7}), ("offsets", {"base_offset": 5, "next_offset": 15})]
+    ("what", "wrong"),
+    [("partitions", {"partition": 7}), ("offsets", {"base_offset": 5, "next_offset": 15})],
 )
 def test_a_batch_that_contradicts_the_rows_of_its_file_is_corrupt(what, wrong):
     store = MemoryStore(uuid.uuid4().hex)
-    whole = compacted(store, {p: list(range(10)) for p in range(3)}, sparse=False, row_group_bytes=10**6)
-    batches = tuple(replace(batch, **wrong) if batch.partition == 1 else batch for batch in whole.batches)
+    whole = compacted(
+        store, {p: list(range(10)) for p in range(3)}, sparse=False, row_group_bytes=10**6
+    )
+    batches = tuple(
+        replace(batch, **wrong) if batch.partition == 1 else batch for batch in whole.batches
+    )
     for wanted in (batches, batches[1:2]):
-        read = FileRead(whole, tuple((batch, batch.base_offset, batch.next_offset) for batch in wanted))
+        read = FileRead(
+            whole, tuple((batch, batch.base_offset, batch.next_offset) for batch in wanted)
+        )
         with pytest.raises(Corrupt, match=f"its {what} contradict the log"):
             read_file(store, read, COLUMNS)
 
@@ -264,11 +298,15 @@ def test_one_record_of_a_sparse_file_costs_one_row_group():
 
 @pytest.mark.fault("B2")
 @pytest.mark.parametrize(
-    "offsets", [[0, 2, 1, 3], [0, 1, 1, 3], [0, 1, 2, 50]], ids=["back", "twice", "beyond the batch"]
+    "offsets",
+    [[0, 2, 1, 3], [0, 1, 1, 3], [0, 1, 2, 50]],
+    ids=["back", "twice", "beyond the batch"],
 )
 def test_offsets_of_a_sparse_batch_that_do_not_rise_inside_it_are_corrupt(offsets):
     store = MemoryStore(uuid.uuid4().hex)
-    whole = compacted(store, {0: offsets}, ends={0: 40 if max(offsets) < 40 else 45}, row_group_bytes=10**6)
+    whole = compacted(
+        store, {0: offsets}, ends={0: 40 if max(offsets) < 40 else 45}, row_group_bytes=10**6
+    )
     (batch,) = whole.batches
     with pytest.raises(Corrupt, match="offsets contradict"):
         read_file(store, FileRead(whole, ((batch, 0, 3),)), COLUMNS)

@@ -1,4 +1,6 @@
-"""Which schemas may follow one another: a table of cases, and an independent rule over generated pairs of models."""
+"""Which schemas may follow one another: a table of cases, and an independent rule over generated
+pairs of models.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def columns(**types: Any) -> TopicSchema:
 
 def model(**fields: Any) -> TopicSchema:
     """The schema of a model with these annotations, or pairs of annotation and default."""
-    pairs: dict[str, Any] = {name: each if isinstance(each, tuple) else (each, ...) for name, each in fields.items()}
+    pairs: dict[str, Any] = {
+        name: each if isinstance(each, tuple) else (each, ...) for name, each in fields.items()
+    }
     return schema_of(pydantic.create_model("M", **pairs))
 
 
@@ -67,7 +71,11 @@ ACCEPTED: dict[str, tuple[TopicSchema, TopicSchema, TopicSchema]] = {
     ),
     "a required field can be null": (model(a=int), model(a=int | None), columns(a=pa.int64())),
     "a short becomes a long": (columns(a=pa.int16()), columns(a=pa.int64()), columns(a=pa.int64())),
-    "a float becomes a double": (columns(a=(pa.float32(),)), columns(a=(pa.float64(),)), columns(a=(pa.float64(),))),
+    "a float becomes a double": (
+        columns(a=(pa.float32(),)),
+        columns(a=(pa.float64(),)),
+        columns(a=(pa.float64(),)),
+    ),
     "more digits": (
         columns(a=pa.decimal128(12, 2)),
         columns(a=pa.decimal128(14, 2)),
@@ -83,7 +91,12 @@ ACCEPTED: dict[str, tuple[TopicSchema, TopicSchema, TopicSchema]] = {
         columns(a=pa.list_(pa.field("element", structs("x", required=True)))),
         columns(
             a=pa.list_(
-                pa.field("element", pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.int32())]))
+                pa.field(
+                    "element",
+                    pa.struct(
+                        [pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.int32())]
+                    ),
+                )
             )
         ),
     ),
@@ -107,8 +120,14 @@ def test_a_topic_takes_a_compatible_schema_and_keeps_all_earlier_ones(case: str)
 UNCHANGED: dict[str, tuple[TopicSchema, TopicSchema]] = {
     "the same": (columns(a=pa.int64()), columns(a=pa.int64())),
     "another order": (columns(a=pa.int64(), b=pa.int8()), columns(b=pa.int8(), a=pa.int64())),
-    "a field that can be null is left out": (columns(a=pa.int64(), b=pa.int8()), columns(a=pa.int64())),
-    "a field that can be null gets a default": (model(a=int, b=int | None), model(a=int, b=(int, 0))),
+    "a field that can be null is left out": (
+        columns(a=pa.int64(), b=pa.int8()),
+        columns(a=pa.int64()),
+    ),
+    "a field that can be null gets a default": (
+        model(a=int, b=int | None),
+        model(a=int, b=(int, 0)),
+    ),
     "another default": (model(a=(int, 1)), model(a=(int, 2))),
 }
 
@@ -121,18 +140,32 @@ def test_a_topic_stays_as_it_is_if_it_takes_the_values_already(case: str) -> Non
 
 REFUSED: dict[str, tuple[TopicSchema | None, TopicSchema, str]] = {
     "bytes": (None, columns(a=pa.int8()), "it holds bytes; use a topic of another name"),
-    "nothing in common": (columns(a=pa.int8()), columns(b=pa.int8()), "none of its columns (a) is in the schema"),
+    "nothing in common": (
+        columns(a=pa.int8()),
+        columns(b=pa.int8()),
+        "none of its columns (a) is in the schema",
+    ),
     "a new required field": (
         model(a=int),
         model(a=int, b=int),
-        "column 'b' is new and required, and the records before it lack it; give it a default, or allow None",
+        (
+            "column 'b' is new and required, and the records before it lack it; give it a default, "
+            "or allow None"
+        ),
     ),
     "a field becomes required": (
         model(a=int, b=int | None),
         model(a=int, b=int),
-        "column 'b' is required, and records of the topic may lack it; give it a default, or allow None",
+        (
+            "column 'b' is required, and records of the topic may lack it; give it a default, or "
+            "allow None"
+        ),
     ),
-    "a narrower type": (columns(a=pa.int64()), columns(a=pa.int32()), "column 'a' is int64 in the topic, not int32"),
+    "a narrower type": (
+        columns(a=pa.int64()),
+        columns(a=pa.int32()),
+        "column 'a' is int64 in the topic, not int32",
+    ),
     "fewer digits": (
         columns(a=pa.decimal128(12, 2)),
         columns(a=pa.decimal128(10, 2)),
@@ -143,7 +176,11 @@ REFUSED: dict[str, tuple[TopicSchema | None, TopicSchema, str]] = {
         columns(a=pa.decimal128(14, 4)),
         "column 'a' is decimal128(12, 2) in the topic, not decimal128(14, 4)",
     ),
-    "a number becomes a float": (columns(a=pa.int32()), columns(a=pa.float64()), "column 'a' is int32 in the topic"),
+    "a number becomes a float": (
+        columns(a=pa.int32()),
+        columns(a=pa.float64()),
+        "column 'a' is int32 in the topic",
+    ),
     "another type": (
         columns(a=pa.int64()),
         columns(a=pa.string()),
@@ -152,7 +189,9 @@ REFUSED: dict[str, tuple[TopicSchema | None, TopicSchema, str]] = {
     "another kind": (columns(a=pa.list_(pa.int8())), columns(a=pa.int8()), "column 'a' is list<"),
     "a nested required field": (
         columns(a=structs("x")),
-        columns(a=pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.int32(), nullable=False)])),
+        columns(
+            a=pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.int32(), nullable=False)])
+        ),
         "column 'a.y' is new and required, and the records before it lack it; allow None",
     ),
     "a nested field becomes required": (
@@ -183,7 +222,9 @@ def test_an_incompatible_schema_is_refused_by_its_field_with_the_remedy(case: st
 
 
 def test_a_column_that_differs_only_in_case_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="column 'ID' differs from the topic's 'id' only in case; rename it"):
+    with pytest.raises(
+        InvalidConfig, match="column 'ID' differs from the topic's 'id' only in case; rename it"
+    ):
         evolution("t", columns(id=pa.int8(), a=pa.int8()), NONE, columns(ID=pa.int8(), a=pa.int8()))
 
 
@@ -204,12 +245,18 @@ def test_a_comment_of_a_relaxed_and_of_a_new_column_is_kept() -> None:
 
 
 def test_the_history_is_read_as_it_was_written() -> None:
-    history = SchemaHistory({"a": ("byte", "short"), "b.c[]": ("decimal(3,1)",)}, frozenset({"d", "e[value].f"}))
+    history = SchemaHistory(
+        {"a": ("byte", "short"), "b.c[]": ("decimal(3,1)",)}, frozenset({"d", "e[value].f"})
+    )
     assert SchemaHistory.parsed(history.text()) == history
     assert SchemaHistory.parsed(None) == NONE
-    with_members = SchemaHistory(members={"a[]": (frozenset({"x"}), frozenset({"x", "y"})), "b": (frozenset({1, 2}),)})
+    with_members = SchemaHistory(
+        members={"a[]": (frozenset({"x"}), frozenset({"x", "y"})), "b": (frozenset({1, 2}),)}
+    )
     assert SchemaHistory.parsed(with_members.text()) == with_members
-    assert SchemaHistory.parsed('{"widened":{},"relaxed":["a"]}') == SchemaHistory(relaxed=frozenset("a"))
+    assert SchemaHistory.parsed('{"widened":{},"relaxed":["a"]}') == SchemaHistory(
+        relaxed=frozenset("a")
+    )
 
 
 # --- members of enums and of Literal ---
@@ -251,7 +298,9 @@ FEW, MORE, OTHER = Literal["new", "paid"], Literal["sent", "paid", "new"], Liter
     ],
     ids=["literal", "enum", "int", "str"],
 )
-def test_a_topic_takes_more_members_and_never_fewer(path: str, few: Any, more: Any, other: Any) -> None:
+def test_a_topic_takes_more_members_and_never_fewer(
+    path: str, few: Any, more: Any, other: Any
+) -> None:
     place = PLACES[path]
     narrow, wide = model(a=place(few)), model(a=place(more))
     found = evolved(narrow, wide)
@@ -266,7 +315,9 @@ def test_a_topic_takes_more_members_and_never_fewer(path: str, few: Any, more: A
 
 
 def test_the_error_names_the_member_that_is_missing() -> None:
-    with pytest.raises(InvalidConfig, match="column 'a' allows 'paid' in the topic, and the schema does not"):
+    with pytest.raises(
+        InvalidConfig, match="column 'a' allows 'paid' in the topic, and the schema does not"
+    ):
         evolution("t", model(a=FEW), NONE, model(a=OTHER))
 
 
@@ -286,7 +337,16 @@ def test_a_program_that_has_only_the_columns_writes_members_only(kind: Any) -> N
     assert caught.value.field == "a.1"
 
 
-DAMAGED = ["{", "[]", '{"a":5}', '{"a":[]}', '{"a":["x",1]}', '{"a":[true]}', '{"a":[[]]}', '{"a":[1]}']
+DAMAGED = [
+    "{",
+    "[]",
+    '{"a":5}',
+    '{"a":[]}',
+    '{"a":["x",1]}',
+    '{"a":[true]}',
+    '{"a":[[]]}',
+    '{"a":[1]}',
+]
 
 
 @pytest.mark.parametrize("text", DAMAGED)
@@ -307,7 +367,9 @@ def test_damaged_members_are_an_error_of_values(text: str) -> None:
     ],
     ids=str,
 )
-def test_members_that_their_column_cannot_hold_are_an_error_of_values(kind: pa.DataType, text: str) -> None:
+def test_members_that_their_column_cannot_hold_are_an_error_of_values(
+    kind: pa.DataType, text: str
+) -> None:
     with pytest.raises(ValueError, match=r"the members of 'a.* do not fit its type"):
         schema_of(pa.schema([pa.field("a", kind, metadata={"deltaq.members": text})]))
 
@@ -332,8 +394,9 @@ TYPES: dict[str, tuple[pa.DataType, Any]] = {
     "decimal9": (pa.decimal128(9, 1), Decimal("99999999.9")),
     "string": (pa.string(), "text"),
 }
-"""Each type with the largest of its values. A value can be read as another type if it is of the same kind in Python
-and not above that type's own largest value."""
+"""Each type with the largest of its values. A value can be read as another type if it is of the
+same kind in Python and not above that type's own largest value.
+"""
 
 
 @dataclass(frozen=True)
@@ -343,16 +406,22 @@ class Column:
 
 
 MODELS = st.dictionaries(
-    st.sampled_from("abcd"), st.builds(Column, st.sampled_from(sorted(TYPES)), st.booleans()), min_size=1
+    st.sampled_from("abcd"),
+    st.builds(Column, st.sampled_from(sorted(TYPES)), st.booleans()),
+    min_size=1,
 )
 
 
 def schema(of: dict[str, Column]) -> TopicSchema:
-    return columns(**{n: (TYPES[c.kind][0],) if c.is_required else TYPES[c.kind][0] for n, c in of.items()})
+    return columns(
+        **{n: (TYPES[c.kind][0],) if c.is_required else TYPES[c.kind][0] for n, c in of.items()}
+    )
 
 
 def can_read(new: dict[str, Column], old: dict[str, Column]) -> bool:
-    """Whether each record that a program with the model `old` may have written is one of the model `new`."""
+    """Whether each record that a program with the model `old` may have written is one of the model
+    `new`.
+    """
     for name, column in new.items():
         before = old.get(name)
         may_lack = before is None or not before.is_required
@@ -379,8 +448,13 @@ def test_a_schema_is_taken_exactly_if_its_programs_can_read_all_records_before(
     assert set(now.arrow.names) == old.keys() | new.keys()
     for name in now.arrow.names:
         kinds = [of[name].kind for of in (old, new) if name in of]
-        assert now.arrow.field(name).type == max((TYPES[kind] for kind in kinds), key=lambda kind: kind[1])[0]
-        assert (name in now.required) == all(name in of and of[name].is_required for of in (old, new))
+        assert (
+            now.arrow.field(name).type
+            == max((TYPES[kind] for kind in kinds), key=lambda kind: kind[1])[0]
+        )
+        assert (name in now.required) == all(
+            name in of and of[name].is_required for of in (old, new)
+        )
 
 
 @given(models=st.lists(MODELS, min_size=2, max_size=5))

@@ -19,7 +19,13 @@ from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.columns import table_schema
 from deltaq.topics.log import Appended, AppendOutcome, CommittedByPeer, TopicLog
-from deltaq.topics.shared_files import SharedFile, SharedFileId, SharedFileTracker, parse_shared_file, shared_file_path
+from deltaq.topics.shared_files import (
+    SharedFile,
+    SharedFileId,
+    SharedFileTracker,
+    parse_shared_file,
+    shared_file_path,
+)
 from deltaq.topics.state import PendingSegment, TopicHead, appended
 
 WRITER, OTHER = "0123456789abcdef", "fedcba9876543210"
@@ -31,13 +37,28 @@ FOREVER = float("inf")
 def segment(as_of: int = 0, shares: tuple[tuple[int, int], ...] = ((0, 3),)) -> PendingSegment:
     rows = sum(count for _, count in shares)
     return PendingSegment(
-        "", 1426, rows, 2**32 - 1, 884, 7, shares, 1_795_258_300_133, 1_795_258_300_140, 1, True, as_of
+        "",
+        1426,
+        rows,
+        2**32 - 1,
+        884,
+        7,
+        shares,
+        1_795_258_300_133,
+        1_795_258_300_140,
+        1,
+        True,
+        as_of,
     )
 
 
-def shared(number: int = 0, as_of: int = 0, *, writer: str = WRITER, follows: bool = False, **changed) -> SharedFile:
+def shared(
+    number: int = 0, as_of: int = 0, *, writer: str = WRITER, follows: bool = False, **changed
+) -> SharedFile:
     pending = segment(as_of, changed.get("shares", ((0, 3),)))
-    path = shared_file_path(SharedFileId(writer, number), pending, changed.get("topic_id", TOPIC_ID), follows=follows)
+    path = shared_file_path(
+        SharedFileId(writer, number), pending, changed.get("topic_id", TOPIC_ID), follows=follows
+    )
     found = parse_shared_file(path or "")
     assert found is not None
     return found
@@ -50,10 +71,14 @@ numbers = st.integers(0, 2**40)
     numbers, numbers, st.integers(0, 2**32 - 1), numbers, st.booleans(), st.booleans(),
     st.lists(st.integers(1, 1000), min_size=1, max_size=20),
 )  # fmt: skip
-def test_the_name_of_a_shared_file_has_all_fields_of_its_add(number, size, crc32, as_of, timed, follows, counts):
+def test_the_name_of_a_shared_file_has_all_fields_of_its_add(
+    number, size, crc32, as_of, timed, follows, counts
+):
     shares = tuple((2 * partition, count) for partition, count in enumerate(counts))
     pending = replace(segment(as_of, shares), size=size, crc32=crc32, timed=timed)
-    path = shared_file_path(SharedFileId(WRITER, number % 10**12), pending, TOPIC_ID, follows=follows)
+    path = shared_file_path(
+        SharedFileId(WRITER, number % 10**12), pending, TOPIC_ID, follows=follows
+    )
     assert path is not None
     assert len(path.rpartition("/")[2]) <= 255
     found = parse_shared_file(path)
@@ -64,7 +89,10 @@ def test_the_name_of_a_shared_file_has_all_fields_of_its_add(number, size, crc32
 
 def test_a_file_whose_fields_do_not_fit_into_a_name_is_not_shared():
     shares = tuple((partition, 1000) for partition in range(100))
-    assert shared_file_path(SharedFileId(WRITER, 0), segment(0, shares), TOPIC_ID, follows=False) is None
+    assert (
+        shared_file_path(SharedFileId(WRITER, 0), segment(0, shares), TOPIC_ID, follows=False)
+        is None
+    )
 
 
 @given(st.data())
@@ -75,12 +103,15 @@ def test_a_changed_name_is_no_shared_file(data):
     assert parse_shared_file(changed) is None or changed == path
 
 
-@pytest.mark.parametrize("path", ["", "c6122fd253ab4b4eb9f0b70a925483cb.parquet", "shared/x.parquet", "shared/", "ü"])
+@pytest.mark.parametrize(
+    "path", ["", "c6122fd253ab4b4eb9f0b70a925483cb.parquet", "shared/x.parquet", "shared/", "ü"]
+)
 def test_other_names_are_no_shared_files(path):
     assert parse_shared_file(path) is None
 
 
-# --- what may be added -----------------------------------------------------------------------------------------------
+# --- what may be added
+# -----------------------------------------------------------------------------------------------
 
 
 def entry(version: int, writer: str, *files: SharedFile) -> Entry:
@@ -90,7 +121,11 @@ def entry(version: int, writer: str, *files: SharedFile) -> Entry:
 
 
 def takable(
-    tracker: SharedFileTracker, *files: SharedFile, version: int = 5, head: TopicHead = HEAD, own: str = OTHER
+    tracker: SharedFileTracker,
+    *files: SharedFile,
+    version: int = 5,
+    head: TopicHead = HEAD,
+    own: str = OTHER,
 ) -> list[int]:
     paths = [one.path for one in tracker.takable(files, head, version, own)]
     return [one.id.number for path in paths if (one := parse_shared_file(path)) is not None]
@@ -108,7 +143,9 @@ def test_shared_files_are_committed_once_in_the_order_of_their_writer():
 
 def test_a_shared_file_waits_for_its_predecessor():
     assert takable(SharedFileTracker(-1), shared(1, 3, follows=True)) == []
-    assert takable(SharedFileTracker(-1), shared(1, 3)) == [1], "its writer knew what became of the one before"
+    assert takable(SharedFileTracker(-1), shared(1, 3)) == [1], (
+        "its writer knew what became of the one before"
+    )
 
 
 def test_a_shared_file_with_a_committed_successor_is_skipped():
@@ -126,7 +163,9 @@ def test_an_entry_of_a_writer_revokes_its_earlier_shared_files():
 
 def test_shared_files_possibly_added_before_the_snapshot_are_skipped():
     assert takable(SharedFileTracker(4), shared(0, 3), shared(1, 4)) == [1]
-    assert takable(SharedFileTracker(-1), shared(0, 6)) == [], "its writer knows entries that we do not know"
+    assert takable(SharedFileTracker(-1), shared(0, 6)) == [], (
+        "its writer knows entries that we do not know"
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +193,8 @@ def test_a_tracker_of_too_many_writers_is_cleared_and_conservative_then(monkeypa
     assert takable(tracker, shared(0, 2), version=7) == []
 
 
-# --- in a log --------------------------------------------------------------------------------------------------------
+# --- in a log
+# --------------------------------------------------------------------------------------------------
 
 
 class Peers:
@@ -163,14 +203,18 @@ class Peers:
     def __init__(self) -> None:
         self.store = MemoryStore("test")
         self.clock = ManualClock(auto_advance=True)
-        self.ours, self.theirs = (TopicLog(self.store, "t", self.clock, indexed=True) for _ in range(2))
+        self.ours, self.theirs = (
+            TopicLog(self.store, "t", self.clock, indexed=True) for _ in range(2)
+        )
         self.topic_id = self.ours.create(1, delta_schema(table_schema(None)), {}, FOREVER).topic_id
         self.theirs.load()
         self.numbers = iter(range(100))
 
     def share(self, log: TopicLog, *, follows: bool = False) -> PendingSegment:
         pending = segment(log.version)
-        path = shared_file_path(SharedFileId(log.writer, next(self.numbers)), pending, self.topic_id, follows=follows)
+        path = shared_file_path(
+            SharedFileId(log.writer, next(self.numbers)), pending, self.topic_id, follows=follows
+        )
         assert path is not None
         log.pending_shared.expect(path, log.version)
         self.store.put(log.folder + path, b"." * pending.size)
@@ -181,13 +225,19 @@ class Peers:
         assert isinstance(appended, Appended)
         return [file.path for file in appended.files]
 
-    def try_append(self, log: TopicLog, *segments: PendingSegment, shared: bool = True) -> AppendOutcome:
+    def try_append(
+        self, log: TopicLog, *segments: PendingSegment, shared: bool = True
+    ) -> AppendOutcome:
         return log.append(lambda: list(segments), self.topic_id, FOREVER, shared=shared)
 
 
 def test_a_committer_adds_shared_files_of_peers_and_their_writers_learn_of_it():
     peers = Peers()
-    first, second, mine = peers.share(peers.theirs), peers.share(peers.theirs, follows=True), peers.share(peers.ours)
+    first, second, mine = (
+        peers.share(peers.theirs),
+        peers.share(peers.theirs, follows=True),
+        peers.share(peers.ours),
+    )
     assert peers.append(peers.ours, mine) == [mine.path, first.path, second.path]
     outcome = peers.try_append(peers.theirs, first, second)
     assert isinstance(outcome, CommittedByPeer)
@@ -216,7 +266,9 @@ def test_a_shared_file_committed_by_a_peer_is_resolved_as_committed():
     peers = Peers()
     lost = peers.share(peers.theirs)
     peers.append(peers.ours)
-    files = TopicLog(peers.store, "t", peers.clock).resolve(peers.theirs.shared_file_token(lost) or "", FOREVER)
+    files = TopicLog(peers.store, "t", peers.clock).resolve(
+        peers.theirs.shared_file_token(lost) or "", FOREVER
+    )
     assert files is not None
     assert [file.path for file in files] == [lost.path]
 
@@ -235,7 +287,9 @@ def test_a_shared_file_cannot_be_resolved_if_an_entry_is_missing():
     lost = peers.share(peers.theirs)
     peers.append(peers.ours, shared=False)
     token = peers.theirs.shared_file_token(lost) or ""
-    away = FaultyStore(peers.store, Rule("get", "*_delta_log/00000000000000000001.json", Fault.missing(), nth=2))
+    away = FaultyStore(
+        peers.store, Rule("get", "*_delta_log/00000000000000000001.json", Fault.missing(), nth=2)
+    )
     with pytest.raises(OutcomeUnknown):
         TopicLog(away, "t", peers.clock).resolve(token, peers.clock.monotonic() + 5)
     assert TopicLog(away, "t", peers.clock).resolve(token, FOREVER) is None
@@ -246,7 +300,9 @@ def cleaned_up(peers: Peers, start: int) -> None:
     log = TopicLog(peers.store, "t", peers.clock)
     log.load()
     state = log.state
-    peers.store.put(checkpoint_file(f"{log.folder}_delta_log/", state.version), encode_checkpoint(state))
+    peers.store.put(
+        checkpoint_file(f"{log.folder}_delta_log/", state.version), encode_checkpoint(state)
+    )
     peers.store.create(log_start_marker(log.folder, start), b"")
     for version in range(start):
         peers.store.delete(log_entry(f"{log.folder}_delta_log/", version))
@@ -272,16 +328,22 @@ def test_a_shared_file_is_not_resolved_by_an_entry_in_a_cleaned_up_slot(start, h
     for _ in range(3):
         peers.append(peers.ours, shared=False)
     cleaned_up(peers, start)
-    _, actions = appended(peers.ours.live_head, 1, [lost] if has_it else [], 0, log_append_time=False)
+    _, actions = appended(
+        peers.ours.live_head, 1, [lost] if has_it else [], 0, log_append_time=False
+    )
     for version in range(1, start):
         ghost = encode_entry(CommitInfo(peers.clock.unique_id(), 0, "WRITE"), actions)
         peers.store.create(log_entry(f"{peers.ours.folder}_delta_log/", version), ghost)
     with pytest.raises(OutcomeUnknown, match="cleaned up"):
-        TopicLog(peers.store, "t", peers.clock).resolve(peers.theirs.shared_file_token(lost) or "", FOREVER)
+        TopicLog(peers.store, "t", peers.clock).resolve(
+            peers.theirs.shared_file_token(lost) or "", FOREVER
+        )
 
 
 class AwayStore(FaultyStore):
-    """A remote store. The process stands still just before that creates `key`; meanwhile the world goes on."""
+    """A remote store. The process stands still just before that creates `key`; meanwhile the world
+    goes on.
+    """
 
     is_remote = True
 
@@ -298,7 +360,9 @@ class AwayStore(FaultyStore):
 
 
 def away(peers: Peers, meanwhile: Callable[[], object]) -> TopicLog:
-    """A writer that stands still before it fills slot 1, for so long that the slot is cleaned up."""
+    """A writer that stands still before it fills slot 1, for so long that the slot is cleaned
+    up.
+    """
 
     def others_go_on() -> None:
         meanwhile()
@@ -352,7 +416,9 @@ def test_a_shared_file_committed_before_its_revocation_has_its_offsets():
     peers.store.delete(peers.ours.folder + left.path)  # it is not there yet
     assert peers.append(peers.ours) == [taken.path]
     outcome = peers.theirs.revoke([taken, left], FOREVER)
-    assert {path: file.batches[0].base_offset for path, file in outcome.committed.items()} == {taken.path: 0}
+    assert {path: file.batches[0].base_offset for path, file in outcome.committed.items()} == {
+        taken.path: 0
+    }
     peers.store.put(peers.ours.folder + left.path, b"." * left.size)
     assert peers.append(peers.ours) == []
 

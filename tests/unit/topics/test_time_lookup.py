@@ -1,4 +1,6 @@
-"""From times to offsets: Kafka's rules, checked against looking at every record, and reading only what is needed."""
+"""From times to offsets: Kafka's rules, checked against looking at every record, and reading only
+what is needed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ Records = list[tuple[int, int]]  # (partition, timestamp in ms)
 
 def write(store: Store, *files: Records, partitions: int = 2, **config: str) -> None:
     """Produce records into topic "t"; each list becomes a file of its own."""
-    topic = Topic("t", partitions=partitions, config={k.replace("_", "."): v for k, v in config.items()}, store=store)
+    topic = Topic(
+        "t",
+        partitions=partitions,
+        config={k.replace("_", "."): v for k, v in config.items()},
+        store=store,
+    )
     topic.create()
     with Producer(bootstrap_servers="memory://unused", store=store, linger_ms=60_000) as producer:
         for records in files:
@@ -56,7 +63,8 @@ def counted(store) -> FaultyStore:
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "expected"), [(500, 0), (1500, 0), (5000, 0), (5500, 2), (9500, None), (0, 0), (9000, 2)]
+    ("timestamp", "expected"),
+    [(500, 0), (1500, 0), (5000, 0), (5500, 2), (9500, None), (0, 0), (9000, 2)],
 )
 def test_times_out_of_order_are_found_as_kafka_finds_them(store, timestamp, expected):
     # What Kafka answers for records with these four timestamps.
@@ -64,7 +72,9 @@ def test_times_out_of_order_are_found_as_kafka_finds_them(store, timestamp, expe
     assert offset_for_time(store, opened(store), 0, timestamp) == expected
 
 
-_files = st.lists(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 12)), min_size=1, max_size=6), max_size=4)
+_files = st.lists(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(1, 12)), min_size=1, max_size=6), max_size=4
+)
 
 
 @given(_files, st.booleans(), st.sets(st.tuples(st.integers(0, 1), st.integers(0, 8))))
@@ -80,7 +90,9 @@ def test_a_time_lookup_equals_a_scan_of_every_record(files, compacted, dropped):
     st.sampled_from([1, 2**20]),
 )
 @example(files=[[(0, 5), (1, 6)]], compacted=True, dropped={(0, 0)}, row_group_rows=1, share=1)
-def test_a_time_lookup_in_large_files_equals_a_scan_of_every_record(files, compacted, dropped, row_group_rows, share):
+def test_a_time_lookup_in_large_files_equals_a_scan_of_every_record(
+    files, compacted, dropped, row_group_rows, share
+):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
         patch.setattr(segment, "ROW_GROUP_ROWS_MAX", row_group_rows)
@@ -94,7 +106,9 @@ def _check_against_every_record(files, compacted, dropped):
     kept = {
         partition: {
             offset: timestamp
-            for offset, timestamp in enumerate(t for file in files for p, t in file if p == partition)
+            for offset, timestamp in enumerate(
+                t for file in files for p, t in file if p == partition
+            )
             if not (compacted and (partition, offset) in dropped)
         }
         for partition in (0, 1)
@@ -106,7 +120,9 @@ def _check_against_every_record(files, compacted, dropped):
     log = opened(store)
     for partition, times in kept.items():
         for timestamp in range(14):
-            expected = min((offset for offset, time in times.items() if time >= timestamp), default=None)
+            expected = min(
+                (offset for offset, time in times.items() if time >= timestamp), default=None
+            )
             assert offset_for_time(store, log, partition, timestamp) == expected
         for offset in range(24):
             assert time_of_offset(store, log, partition, offset) == times.get(offset)
@@ -115,7 +131,13 @@ def _check_against_every_record(files, compacted, dropped):
 
 
 def test_only_a_file_that_can_hold_the_answer_is_read(counted):
-    write(counted, [(0, 1000), (0, 2000)], [(0, 3000), (0, 4000)], [(0, 5000), (0, 6000)], partitions=1)
+    write(
+        counted,
+        [(0, 1000), (0, 2000)],
+        [(0, 3000), (0, 4000)],
+        [(0, 5000), (0, 6000)],
+        partitions=1,
+    )
     log = opened(counted)
 
     def reads(timestamp):
@@ -129,18 +151,26 @@ def test_only_a_file_that_can_hold_the_answer_is_read(counted):
 def test_a_time_lookup_with_log_append_time_reads_no_file():
     clock = ManualClock(auto_advance=True)
     store = FaultyStore(MemoryStore("append", clock))
-    topic = Topic("t", config={"message.timestamp.type": "LogAppendTime"}, store=store, clock=clock).create()
-    with Producer(bootstrap_servers="memory://unused", store=store, clock=clock, linger_ms=60_000) as producer:
+    topic = Topic(
+        "t", config={"message.timestamp.type": "LogAppendTime"}, store=store, clock=clock
+    ).create()
+    with Producer(
+        bootstrap_servers="memory://unused", store=store, clock=clock, linger_ms=60_000
+    ) as producer:
         for _ in range(2):
             clock.advance(1000)
             for _ in range(2):
                 producer.produce("t", b"", timestamp=5)
             assert producer.flush(60) == 0
     log = opened(store)
-    first, second = (time.timestamp() * 1000 for time in topic.to_arrow()["_timestamp"].to_pylist()[1:3])
+    first, second = (
+        time.timestamp() * 1000 for time in topic.to_arrow()["_timestamp"].to_pylist()[1:3]
+    )
     before = store.operations["get"]
     assert second >= first + 1000
-    assert [offset_for_time(store, log, 0, int(time)) for time in (5, first, first + 1, second)] == [0, 0, 2, 2]
+    assert [
+        offset_for_time(store, log, 0, int(time)) for time in (5, first, first + 1, second)
+    ] == [0, 0, 2, 2]
     assert offset_for_time(store, log, 0, int(second) + 1) is None
     assert time_of_offset(store, log, 0, 3) == int(second)
     assert store.operations["get"] == before
@@ -197,7 +227,9 @@ def large(monkeypatch, store) -> Metered:
     monkeypatch.setattr(segment, "ROW_GROUP_ROWS_MAX", 100)
     monkeypatch.setattr(encoding, "PLAIN_BYTES_MAX", 0)  # only Arrow writes several row groups
     Topic("t", store=store).create()
-    with Producer(bootstrap_servers="memory://unused", store=store, linger_ms=60_000, batch_size=10**9) as producer:
+    with Producer(
+        bootstrap_servers="memory://unused", store=store, linger_ms=60_000, batch_size=10**9
+    ) as producer:
         for number in range(4000):
             producer.produce("t", b"x" * 500, timestamp=1_000_000 + number * 1000)
         assert producer.flush(60) == 0
@@ -270,7 +302,11 @@ def test_the_commit_time_counts_although_the_records_have_others(large):
     log = opened(large)
     (file,) = log.index.files.values()
     stamped = 9_000_000_000
-    for name, value in (("append_time_ms", stamped), ("min_timestamp_ms", stamped), ("max_timestamp_ms", stamped)):
+    for name, value in (
+        ("append_time_ms", stamped),
+        ("min_timestamp_ms", stamped),
+        ("max_timestamp_ms", stamped),
+    ):
         object.__setattr__(file, name, value)
     assert newest_time(large, log, 0) == (0, stamped)
     assert offset_for_time(large, log, 0, stamped) == 0
@@ -407,7 +443,10 @@ def test_only_a_few_footers_are_kept(large):
     log, layouts = opened(large), LayoutCache(large)
     (file,) = log.index.files.values()
     first = layouts.of(file)
-    others = [replace(file, segment=replace(file.segment, key=f"{n}.parquet")) for n in range(LAYOUTS_KEPT)]
+    others = [
+        replace(file, segment=replace(file.segment, key=f"{n}.parquet"))
+        for n in range(LAYOUTS_KEPT)
+    ]
     content = large.get(file.segment.key)
     for other in others:
         large.put(other.segment.key, content)

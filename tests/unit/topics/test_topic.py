@@ -1,4 +1,6 @@
-"""`Topic`: a handle that says what a topic is like, begins and ends its life, and shows it as a table."""
+"""`Topic`: a handle that says what a topic is like, begins and ends its life, and shows it as a
+table.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,11 @@ def test_a_wrong_name_is_refused_at_once(name):
         ({"partitions": 10_001}, KafkaError.INVALID_PARTITIONS, "outside allowed range"),
         ({"config": {"retention.ms": "soon"}}, KafkaError.INVALID_CONFIG, "retention.ms"),
         ({"config": {"retention": 1}}, KafkaError.INVALID_CONFIG, "No such configuration property"),
-        ({"config": {"partitions": 3}}, KafkaError.INVALID_CONFIG, "pass it as the argument for partitions"),
+        (
+            {"config": {"partitions": 3}},
+            KafkaError.INVALID_CONFIG,
+            "pass it as the argument for partitions",
+        ),
         ({"schema": pa.schema([("_id", pa.int64())])}, KafkaError._INVALID_ARG, "'_id'"),
         ({"schema": pa.schema([("a", pa.uint64())])}, KafkaError._INVALID_ARG, "uint64"),
         ({"bootstrap_servers": "memory://x", "linger": 1}, KafkaError._INVALID_ARG, "linger"),
@@ -86,7 +92,13 @@ def test_handles_with_equal_definitions_are_equal():
     assert Topic("a") == Topic("a")
     assert hash(Topic("a", Order, partitions=2)) == hash(Topic("a", Order, partitions=2))
     assert Topic("a", Order) == Topic("a", Order)
-    different = [Topic("a"), Topic("b"), Topic("a", Order), Topic("a", schema), Topic("a", partitions=2)]
+    different = [
+        Topic("a"),
+        Topic("b"),
+        Topic("a", Order),
+        Topic("a", schema),
+        Topic("a", partitions=2),
+    ]
     different += [Topic("a", config={"retention.ms": 1}), Topic("a", store=MemoryStore("x"))]
     assert len(set(different)) == len(different)
     assert Topic("a") != "a"
@@ -96,7 +108,9 @@ def test_a_handle_from_another_process_is_equal_to_one_made_here(tmp_path, monke
     conf = {"bootstrap.servers": str(tmp_path)}
     pickled = pickle.dumps(Topic("a", Order, conf=conf))
     # Hashes differ between processes, as they do between two classes of the same name.
-    monkeypatch.setitem(globals(), "Order", pydantic.create_model("Order", __base__=Order, __module__=__name__))
+    monkeypatch.setitem(
+        globals(), "Order", pydantic.create_model("Order", __base__=Order, __module__=__name__)
+    )
     here, sent = Topic("a", Order, conf=conf), pickle.loads(pickled)
     assert sent == here
     assert hash(sent) == hash(here)
@@ -111,13 +125,18 @@ def test_a_handle_without_a_root_raises():
 @pytest.mark.fault("K5")
 def test_the_representation_names_topic_and_place_without_secrets(tmp_path):
     assert repr(Topic("orders")) == "<Topic orders>"
-    assert repr(Topic("orders", bootstrap_servers=str(tmp_path))) == f"<Topic orders file://{tmp_path}>"
+    assert (
+        repr(Topic("orders", bootstrap_servers=str(tmp_path)))
+        == f"<Topic orders file://{tmp_path}>"
+    )
 
 
 def test_a_plan_has_the_wanted_number_of_partitions_or_the_default():
     assert Topic("a", partitions=3).plan(5).partitions == 3
     assert Topic("a").plan(5).partitions == 5
-    assert Topic("a", config={"cleanup.policy": "compact"}).plan(1).properties == {"deltaq.cleanup.policy": "compact"}
+    assert Topic("a", config={"cleanup.policy": "compact"}).plan(1).properties == {
+        "deltaq.cleanup.policy": "compact"
+    }
 
 
 # --- its life ---
@@ -138,7 +157,9 @@ def test_a_topic_is_created_described_deleted_and_created_again(root):
     assert (first.name, first.schema, first.files, first.is_internal) == ("orders", None, 1, False)
     assert (first.settings.partitions, first.settings.retention_ms) == (3, 5000)
     store = open_store(root)
-    (data,) = [entry for entry in store.list(topic_folder("orders")) if entry.key.endswith(".parquet")]
+    (data,) = [
+        entry for entry in store.list(topic_folder("orders")) if entry.key.endswith(".parquet")
+    ]
     assert first.bytes == data.size
 
     topic.delete()
@@ -162,7 +183,11 @@ def test_a_second_create_is_refused_unless_existing_is_fine(root):
         topic.create()
     assert refusal.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
     assert (
-        Topic("orders", partitions=7, bootstrap_servers=root).create(exist_ok=True).describe().settings.partitions == 2
+        Topic("orders", partitions=7, bootstrap_servers=root)
+        .create(exist_ok=True)
+        .describe()
+        .settings.partitions
+        == 2
     )
 
 
@@ -172,13 +197,18 @@ def test_an_existing_topic_with_another_schema_is_refused(root):
         Topic("bytes", Order, bootstrap_servers=root).create(exist_ok=True)
     Topic("orders", Order, bootstrap_servers=root).create()
     with pytest.raises(InvalidConfig, match="column 'id' is int64 in the topic, not int32"):
-        Topic("orders", pa.schema([("id", pa.int32())]), bootstrap_servers=root).create(exist_ok=True)
+        Topic("orders", pa.schema([("id", pa.int32())]), bootstrap_servers=root).create(
+            exist_ok=True
+        )
     Topic("orders", Order, bootstrap_servers=root).create(exist_ok=True)
     Topic("orders", bootstrap_servers=root).create(exist_ok=True)
 
 
 def test_the_number_of_partitions_comes_from_the_configuration_if_the_handle_does_not_say(root):
-    assert len(Topic("a", bootstrap_servers=root, num_partitions=4).create().describe().partitions) == 4
+    assert (
+        len(Topic("a", bootstrap_servers=root, num_partitions=4).create().describe().partitions)
+        == 4
+    )
 
 
 def test_a_typed_topic_shows_its_schema_to_a_handle_that_does_not_know_it(root):
@@ -219,7 +249,9 @@ def test_names_that_differ_only_in_case_are_kept_apart_or_refused():
     Topic("Orders", store=folding).create()
     twin = Topic("orders", store=folding)
     for use in (twin.create, twin.exists, twin.delete, twin.describe, twin.to_arrow):
-        with pytest.raises(InvalidConfig, match="differs only in case from topic 'Orders'") as refusal:
+        with pytest.raises(
+            InvalidConfig, match="differs only in case from topic 'Orders'"
+        ) as refusal:
             use()
         assert refusal.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
     Topic("Orders", store=folding).delete()
@@ -242,11 +274,25 @@ def test_a_topic_name_in_another_case_is_refused_repeatedly():
 
 def test_records_come_ordered_by_partition_and_offset_with_all_columns_filled_in(root):
     topic = Topic("t", partitions=3, bootstrap_servers=root).create()
-    write(root, "t", [(1, 5000, "a"), (0, 6000, "b")], [(1, 7000, None), (1, 8000, "d"), (0, 9000, "e")])
+    write(
+        root,
+        "t",
+        [(1, 5000, "a"), (0, 6000, "b")],
+        [(1, 7000, None), (1, 8000, "d"), (0, 9000, "e")],
+    )
     table = topic.to_arrow()
-    assert table.schema.names == ["_partition", "_offset", "_timestamp", "_key", "_headers", "value"]
+    assert table.schema.names == [
+        "_partition",
+        "_offset",
+        "_timestamp",
+        "_key",
+        "_headers",
+        "value",
+    ]
     assert seen(table) == [(0, 0, b"b"), (0, 1, b"e"), (1, 0, b"a"), (1, 1, None), (1, 2, b"d")]
-    times = [(time - EPOCH) // dt.timedelta(milliseconds=1) for time in table["_timestamp"].to_pylist()]
+    times = [
+        (time - EPOCH) // dt.timedelta(milliseconds=1) for time in table["_timestamp"].to_pylist()
+    ]
     assert times == [6000, 9000, 5000, 7000, 8000]
 
 
@@ -254,7 +300,15 @@ def test_an_empty_topic_is_an_empty_table_of_the_same_columns(root):
     topic = Topic("t", Order, bootstrap_servers=root).create()
     table = topic.to_arrow()
     assert table.num_rows == 0
-    assert table.schema.names == ["_partition", "_offset", "_timestamp", "_key", "_headers", "id", "place"]
+    assert table.schema.names == [
+        "_partition",
+        "_offset",
+        "_timestamp",
+        "_key",
+        "_headers",
+        "id",
+        "place",
+    ]
     assert list(topic.to_batches()) == []
 
 
@@ -276,7 +330,10 @@ def test_a_typed_topic_gives_its_own_columns_and_tombstones_as_nulls(root):
 def filled(root) -> Topic:
     """Two partitions of ten records in two files; the time of each is a second per offset."""
     topic = Topic("t", partitions=2, bootstrap_servers=root).create()
-    records = [[(p, 1000 * o + 1, f"{p}.{o}") for o in offsets for p in (0, 1)] for offsets in (range(6), range(6, 10))]
+    records = [
+        [(p, 1000 * o + 1, f"{p}.{o}") for o in offsets for p in (0, 1)]
+        for offsets in (range(6), range(6, 10))
+    ]
     write(root, "t", *records)
     return topic
 
@@ -300,7 +357,10 @@ def at(seconds: float) -> dt.datetime:
         ({"partitions": [0], "start": at(4.001)}, {0: range(4, 10)}),
         ({"partitions": [0], "start": at(4.0011)}, {0: range(5, 10)}),
         ({"partitions": [0], "start": at(2), "end": at(4)}, {0: range(2, 4)}),
-        ({"partitions": [0], "start": at(4).astimezone(dt.timezone(dt.timedelta(hours=9)))}, {0: range(4, 10)}),
+        (
+            {"partitions": [0], "start": at(4).astimezone(dt.timezone(dt.timedelta(hours=9)))},
+            {0: range(4, 10)},
+        ),
         ({"start": at(-1), "end": at(10**9)}, {0: range(10), 1: range(10)}),
         ({"start": at(10**9)}, {}),
         ({"partitions": [0], "start": 3, "end": at(5)}, {0: range(3, 5)}),
@@ -309,14 +369,18 @@ def at(seconds: float) -> dt.datetime:
 )
 def test_a_range_is_half_open_and_bounded_by_offsets_or_times(filled, arguments, expected):
     table = filled.to_arrow(**arguments)
-    assert seen(table) == [(p, o, f"{p}.{o}".encode()) for p, offsets in expected.items() for o in offsets]
+    assert seen(table) == [
+        (p, o, f"{p}.{o}".encode()) for p, offsets in expected.items() for o in offsets
+    ]
 
 
 def test_batches_are_the_same_records_one_partition_at_a_time(filled):
     batches = list(filled.to_batches(start=2, end=9))
     assert len(batches) == 4
     assert all(len(batch.column("_partition").unique()) == 1 for batch in batches)
-    whole = pa.Table.from_batches(batches).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    whole = pa.Table.from_batches(batches).sort_by(
+        [("_partition", "ascending"), ("_offset", "ascending")]
+    )
     assert whole.equals(filled.to_arrow(start=2, end=9))
 
 
@@ -350,7 +414,9 @@ def test_a_topic_is_read_to_its_end_during_compaction(filled, root):
     batches = filled.to_batches()
     first = next(batches)
     compact(open_store(root), "t")
-    rest = pa.Table.from_batches([first, *batches]).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    rest = pa.Table.from_batches([first, *batches]).sort_by(
+        [("_partition", "ascending"), ("_offset", "ascending")]
+    )
     assert seen(rest) == [(p, o, f"{p}.{o}".encode()) for p in (0, 1) for o in range(10)]
 
 
@@ -361,7 +427,8 @@ def test_offsets_that_compaction_removed_are_gaps(filled, root):
 
 
 def test_a_topic_that_is_deleted_while_it_is_read_is_unknown(filled, root, monkeypatch):
-    monkeypatch.setattr(ranges, "BYTES_AT_ONCE", 0)  # or all files would have been read from a remote store
+    # Or all files would have been read from a remote store.
+    monkeypatch.setattr(ranges, "BYTES_AT_ONCE", 0)
     batches = filled.to_batches()
     next(batches)
     store = open_store(root)
@@ -377,7 +444,9 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_unknown(filled, root, monke
 @pytest.mark.fault("B3")
 def test_a_live_file_that_is_missing_in_the_store_is_corruption(filled, root):
     store = open_store(root)
-    (lost, *_) = [entry.key for entry in store.list(topic_folder("t")) if entry.key.endswith(".parquet")]
+    (lost, *_) = [
+        entry.key for entry in store.list(topic_folder("t")) if entry.key.endswith(".parquet")
+    ]
     store.delete(lost)
     with pytest.raises(ObjectMissing):
         store.get(lost)

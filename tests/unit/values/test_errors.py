@@ -54,7 +54,10 @@ def test_every_code_of_the_real_client_has_the_same_number_name_and_text(name: s
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (KafkaError(3), 'KafkaError{code=UNKNOWN_TOPIC_OR_PART,val=3,str="Broker: Unknown topic or partition"}'),
+        (
+            KafkaError(3),
+            'KafkaError{code=UNKNOWN_TOPIC_OR_PART,val=3,str="Broker: Unknown topic or partition"}',
+        ),
         (KafkaError(-184, "full"), 'KafkaError{code=_QUEUE_FULL,val=-184,str="full"}'),
         (KafkaError(-144, "x", fatal=True), 'KafkaError{FATAL,code=_FENCED,val=-144,str="x"}'),
         (KafkaError(3, ""), 'KafkaError{code=UNKNOWN_TOPIC_OR_PART,val=3,str=""}'),
@@ -69,7 +72,11 @@ def test_the_flags_are_what_the_constructor_was_given() -> None:
     plain = KafkaError(3)
     assert (plain.fatal(), plain.retriable(), plain.txn_requires_abort()) == (False, False, False)
     flagged = KafkaError(3, "r", fatal=True, retriable=True, txn_requires_abort=True)
-    assert (flagged.fatal(), flagged.retriable(), flagged.txn_requires_abort()) == (True, True, True)
+    assert (flagged.fatal(), flagged.retriable(), flagged.txn_requires_abort()) == (
+        True,
+        True,
+        True,
+    )
 
 
 def test_an_error_equals_its_code_and_nothing_else() -> None:
@@ -111,7 +118,9 @@ def test_an_error_survives_pickle_and_copy() -> None:
         assert (twin.fatal(), twin.retriable(), twin.txn_requires_abort()) == (True, False, True)
 
 
-@pytest.mark.parametrize("exception", EXAMPLES, ids=lambda e: f"{type(e).__name__}-{e.error.name()}")
+@pytest.mark.parametrize(
+    "exception", EXAMPLES, ids=lambda e: f"{type(e).__name__}-{e.error.name()}"
+)
 def test_every_named_error_survives_pickle_with_its_facts(exception: KafkaException) -> None:
     for twin in (pickle.loads(pickle.dumps(exception)), copy.copy(exception)):
         assert type(twin) is type(exception)
@@ -125,7 +134,9 @@ def test_there_is_an_example_of_every_named_error() -> None:
     assert {type(e) for e in EXAMPLES} == named
 
 
-@pytest.mark.parametrize("exception", EXAMPLES, ids=lambda e: f"{type(e).__name__}-{e.error.name()}")
+@pytest.mark.parametrize(
+    "exception", EXAMPLES, ids=lambda e: f"{type(e).__name__}-{e.error.name()}"
+)
 def test_every_named_error_says_what_to_do(exception: KafkaException) -> None:
     assert isinstance(exception.args[0], KafkaError)
     assert len(exception.args) == 1
@@ -142,7 +153,13 @@ def test_a_full_queue_is_a_buffer_error_with_the_usual_text() -> None:
 
 def test_the_facts_are_attributes_and_stand_in_the_text() -> None:
     out = errors.OffsetOutOfRange(topic="orders", partition=1, requested=5, earliest=10, latest=20)
-    assert (out.topic, out.partition, out.requested, out.earliest, out.latest) == ("orders", 1, 5, 10, 20)
+    assert (out.topic, out.partition, out.requested, out.earliest, out.latest) == (
+        "orders",
+        1,
+        5,
+        10,
+        20,
+    )
     for fact in ("orders", "5", "10", "20"):
         assert fact in out.error.str()
     assert "field 'a.b': " in errors.InvalidValue("bad", field="a.b").error.str()
@@ -153,7 +170,10 @@ def test_the_facts_are_attributes_and_stand_in_the_text() -> None:
 
 def test_only_client_ending_errors_are_fatal_and_only_transient_ones_retriable() -> None:
     assert {type(e).__name__ for e in EXAMPLES if e.error.fatal()} == {"Fenced"}
-    assert {type(e).__name__ for e in EXAMPLES if e.error.retriable()} == {"QueueFull", "Unavailable"}
+    assert {type(e).__name__ for e in EXAMPLES if e.error.retriable()} == {
+        "QueueFull",
+        "Unavailable",
+    }
 
 
 def test_a_general_exception_need_not_hold_an_error() -> None:

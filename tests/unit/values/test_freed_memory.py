@@ -22,7 +22,9 @@ PROMISED_MB = 60 if platform.libc_ver()[0] == "glibc" else -1
 
 
 def test_memory_between_blocks_in_use_returns_to_the_system() -> None:
-    said = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    ).stdout
     returned_mb, kept = said.split()
     assert float(returned_mb) > PROMISED_MB
     assert kept == "100"

@@ -40,7 +40,10 @@ def application(nothing_left: None) -> Iterator[tuple[logging.Logger, Records]]:
 def test_a_logger_gets_the_records_while_a_client_is_open(application):
     logger, records = application
     before = list(SOURCE.handlers)
-    with Producer(ROOT, logger=logger), Consumer({**ROOT, "group.id": "g", "logger": logging.LoggerAdapter(logger)}):
+    with (
+        Producer(ROOT, logger=logger),
+        Consumer({**ROOT, "group.id": "g", "logger": logging.LoggerAdapter(logger)}),
+    ):
         pass
     assert SOURCE.handlers == before
     Producer(ROOT).close()

@@ -1,4 +1,6 @@
-"""Messages and topic partitions behave as those of the real client, which is asked where it can be asked."""
+"""Messages and topic partitions behave as those of the real client, which is asked where it can be
+asked.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,18 @@ import pytest
 import deltaq
 from deltaq import KafkaError, Message, TopicPartition
 
-FIELDS = ("topic", "partition", "offset", "key", "value", "headers", "error", "timestamp", "latency", "leader_epoch")
+FIELDS = (
+    "topic",
+    "partition",
+    "offset",
+    "key",
+    "value",
+    "headers",
+    "error",
+    "timestamp",
+    "latency",
+    "leader_epoch",
+)
 SAMPLES: list[tuple[Any, ...]] = [
     (),
     ("t", 1, 5, b"k", b"v", [("a", b"1"), ("a", None)], None, (1, 1_700_000_000_000), 1.5, 3),
@@ -33,7 +46,11 @@ def test_a_message_has_the_fields_of_the_real_clients_in_the_same_order(sample):
 def test_a_message_has_every_method_of_the_real_client():
     theirs = {name for name in dir(confluent_kafka.Message) if not name.startswith("_")}
     assert theirs <= set(dir(Message))
-    assert [Message().delivery_count(), Message().deserialized_key(), Message().deserialized_value()] == [None] * 3
+    assert [
+        Message().delivery_count(),
+        Message().deserialized_key(),
+        Message().deserialized_value(),
+    ] == [None] * 3
 
 
 def test_a_message_with_an_empty_value_is_true_unlike_the_real_clients():
@@ -106,7 +123,9 @@ def test_a_topic_partition_of_wrong_types_is_refused(arguments):
 
 
 @pytest.mark.parametrize("arguments", [("a\0b",), ("t", 1, 5, "a\0b")])
-@pytest.mark.parametrize("made", [confluent_kafka.TopicPartition, TopicPartition], ids=["kafka", "deltaq"])
+@pytest.mark.parametrize(
+    "made", [confluent_kafka.TopicPartition, TopicPartition], ids=["kafka", "deltaq"]
+)
 def test_a_topic_partition_with_a_null_character_is_refused(made, arguments):
     with pytest.raises(ValueError, match="embedded null character"):
         made(*arguments)

@@ -123,7 +123,8 @@ def test_prometheus_reads_counters_and_histograms_with_any_label():
     assert found[MISSING_FILES.name, frozenset({("topic", hostile)})] == 2
     name, topic = REQUEST_LATENCY.name, ("topic", "t")
     buckets = {
-        end: found[f"{name}_bucket", frozenset({topic, ("le", end)})] for end in ("0.005", "0.025", "10", "+Inf")
+        end: found[f"{name}_bucket", frozenset({topic, ("le", end)})]
+        for end in ("0.005", "0.025", "10", "+Inf")
     }
     assert buckets == {"0.005": 1, "0.025": 2, "10": 2, "+Inf": 3}
     assert found[f"{name}_count", frozenset({topic})] == 3
@@ -138,12 +139,21 @@ def test_prometheus_reads_one_sample_whatever_a_label_has(hostile):
     samples = [sample for sample in totals.samples() if sample.metric is MISSING_FILES]
     text = prometheus_text(samples)
     assert parsed(text) == {(MISSING_FILES.name, frozenset({("topic", hostile)})): 2}
-    assert [line for line in text.split("\n") if not line.startswith((MISSING_FILES.name, "# "))] == [""]
+    assert [
+        line for line in text.split("\n") if not line.startswith((MISSING_FILES.name, "# "))
+    ] == [""]
 
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(math.nan, "NaN"), (math.inf, "+Inf"), (-math.inf, "-Inf"), (2.0, "2"), (0.5, "0.5"), (1e300, "1e+300")],
+    [
+        (math.nan, "NaN"),
+        (math.inf, "+Inf"),
+        (-math.inf, "-Inf"),
+        (2.0, "2"),
+        (0.5, "0.5"),
+        (1e300, "1e+300"),
+    ],
 )
 def test_prometheus_reads_any_number_that_a_sample_can_have(value, shown):
     text = prometheus_text([Sample(MISSING_FILES, {}, value)])
@@ -155,10 +165,14 @@ def test_prometheus_reads_any_number_that_a_sample_can_have(value, shown):
 def test_the_gauges_of_consumers_of_one_group_are_combined():
     def consumer(since_poll_s, *lags):
         partitions = [SimpleNamespace(topic="t", partition=number, lag=lag) for number, lag in lags]
-        health = SimpleNamespace(group_id="g", partitions=partitions, since_poll_s=since_poll_s, since_heartbeat_s=None)
+        health = SimpleNamespace(
+            group_id="g", partitions=partitions, since_poll_s=since_poll_s, since_heartbeat_s=None
+        )
         return SimpleNamespace(health=lambda: health)
 
-    text = prometheus_text(consumer_samples(consumer(1.5, (0, 7)), consumer(0.5, (1, None), (2, 3))))
+    text = prometheus_text(
+        consumer_samples(consumer(1.5, (0, 7)), consumer(0.5, (1, None), (2, 3)))
+    )
     group = ("group", "g")
     assert parsed(text) == {
         ("deltaq_consumer_assigned_partitions", frozenset({group})): 3,

@@ -64,7 +64,9 @@ def test_a_name_outside_the_grammar_is_refused_with_the_rule(
 
 @pytest.mark.parametrize(("check", "code"), CHECKS)
 @pytest.mark.parametrize("name", [None, 5, b"orders", ["orders"]])
-def test_a_name_that_is_not_a_string_is_a_type_error(check: Callable[[object], str], code: int, name: object) -> None:
+def test_a_name_that_is_not_a_string_is_a_type_error(
+    check: Callable[[object], str], code: int, name: object
+) -> None:
     with pytest.raises(TypeError, match="must be str, not"):
         check(name)
 
@@ -101,7 +103,10 @@ def test_the_layout_is_that_of_the_format() -> None:
     assert names.log_entry(log, 7) == log + "00000000000000000007.json"
     assert names.checkpoint_file(log, 100) == log + "00000000000000000100.checkpoint.parquet"
     assert names.last_checkpoint(log) == log + "_last_checkpoint"
-    assert names.log_start_marker("topics/orders/", 40) == "topics/orders/_deltaq/log_start/00000000000000000040"
+    assert (
+        names.log_start_marker("topics/orders/", 40)
+        == "topics/orders/_deltaq/log_start/00000000000000000040"
+    )
     assert names.data_file_name("0af3") == "0af3.parquet"
 
 
@@ -124,7 +129,8 @@ def test_neither_a_member_nor_a_data_file_may_be_named_like_a_path() -> None:
 def test_the_longest_names_make_keys_that_every_store_takes() -> None:
     long = "x" * 249
     longest = [
-        names.topic_folder(long) + names.shared_file(names.VERSION_MAX, "x" * names.SHARED_FILE_BYTES_MAX),
+        names.topic_folder(long)
+        + names.shared_file(names.VERSION_MAX, "x" * names.SHARED_FILE_BYTES_MAX),
         names.topic_folder(long) + names.data_file_name("0" * 32),
         names.orphan_scan_key(names.topic_folder(long), names.VERSION_MAX, 999_999),
         names.checkpoint_file(names.topic_log(long), names.VERSION_MAX),
@@ -146,7 +152,9 @@ def test_every_client_id_makes_a_member_id_that_names_a_heartbeat_object(client_
     assert key == f"groups/billing/_members/{member_id}"
     lead = member_id.removesuffix("-" + unique_id)
     assert (client_id or "deltaq").startswith(lead)
-    assert lead == (client_id or "deltaq") or len(member_id) == names.NAME_CHARS_MAX, "cut only where it must be"
+    assert lead == (client_id or "deltaq") or len(member_id) == names.NAME_CHARS_MAX, (
+        "cut only where it must be"
+    )
 
 
 @given(st.integers(0, names.VERSION_MAX), st.integers(0, names.VERSION_MAX))
@@ -258,7 +266,9 @@ def test_a_logged_path_is_decoded_exactly_once() -> None:
     assert names.data_key("topics/orders/", "a%2520b.parquet") == "topics/orders/a%20b.parquet"
     assert names.data_key("topics/orders/", "%252e%252e") == "topics/orders/%2e%2e"
     assert names.data_key("topics/orders/", "part=1/x.parquet") == "topics/orders/part=1/x.parquet"
-    assert names.data_key("topics/orders/", "caf%C3%A9.parquet") == "topics/orders/caf\u00e9.parquet"
+    assert (
+        names.data_key("topics/orders/", "caf%C3%A9.parquet") == "topics/orders/caf\u00e9.parquet"
+    )
 
 
 @given(st.lists(st.text(LEGAL + "= %é+", min_size=1, max_size=20), min_size=1, max_size=3))
@@ -270,7 +280,24 @@ def test_the_encoded_path_of_an_ordinary_file_leads_to_that_file(parts: list[str
 
 
 HOSTILE_PIECES = st.sampled_from(
-    ["..", ".", "/", "//", "%2e", "%2F", "%252e", "%5c", "\\", "s3:", "a", "_delta_log", "\x00", "%00", "\u2024", "é"]
+    [
+        "..",
+        ".",
+        "/",
+        "//",
+        "%2e",
+        "%2F",
+        "%252e",
+        "%5c",
+        "\\",
+        "s3:",
+        "a",
+        "_delta_log",
+        "\x00",
+        "%00",
+        "\u2024",
+        "é",
+    ]
 )
 
 

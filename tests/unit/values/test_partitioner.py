@@ -71,9 +71,21 @@ VECTORS: list[tuple[bytes, int, int, int, int]] = [
     (b"\x01*\xe8\x06T\x93Yi,! h\x03+l\xfe", 10, 8, 9, 8),
     (b"\x01*\xe8\x06T\x93Yi,! h\x03+l\xfe", 2147483647, 1894108148, 660592099, 1668967048),
     (b"\x1c\xbc3\x13\xb9rn\x1a\xd3\x0e\x05 l\x1a\xb3Qy", 10, 1, 7, 7),
-    (b"\x1c\xbc3\x13\xb9rn\x1a\xd3\x0e\x05 l\x1a\xb3Qy", 2147483647, 1219187071, 522343897, 1239472257),
+    (
+        b"\x1c\xbc3\x13\xb9rn\x1a\xd3\x0e\x05 l\x1a\xb3Qy",
+        2147483647,
+        1219187071,
+        522343897,
+        1239472257,
+    ),
     (b"W\xc35\xf3\x00\x7f\xa6\x94\x9c\xed\x0bs\x1b\xa4wiAj5", 10, 5, 5, 4),
-    (b"W\xc35\xf3\x00\x7f\xa6\x94\x9c\xed\x0bs\x1b\xa4wiAj5", 2147483647, 1410642165, 1412050658, 1606684924),
+    (
+        b"W\xc35\xf3\x00\x7f\xa6\x94\x9c\xed\x0bs\x1b\xa4wiAj5",
+        2147483647,
+        1410642165,
+        1412050658,
+        1606684924,
+    ),
     (b"\xd0&'3\x8f\x9e QM{\x18\xa0\xc7[\x9c\xe8\xa9\xc4j\xae~\xd6\xe7U\xcda(T<hm", 10, 4, 6, 3),
     (
         b"\xd0&'3\x8f\x9e QM{\x18\xa0\xc7[\x9c\xe8\xa9\xc4j\xae~\xd6\xe7U\xcda(T<hm",
@@ -110,7 +122,9 @@ def partition_of(partitioner: str, key: bytes, count: int) -> int:
 def test_the_hashes_give_the_recorded_partitions(
     key: bytes, count: int, by_murmur2: int, by_consistent: int, by_fnv1a: int
 ) -> None:
-    found = [partition_of(partitioner, key, count) for partitioner in ("murmur2", "consistent", "fnv1a")]
+    found = [
+        partition_of(partitioner, key, count) for partitioner in ("murmur2", "consistent", "fnv1a")
+    ]
     assert found == [by_murmur2, by_consistent, by_fnv1a]
 
 
@@ -128,7 +142,8 @@ def test_there_must_be_a_partition_to_choose(partitioner: str, count: int) -> No
         partition_of(partitioner, b"key", count)
 
 
-# What each partitioner does with a missing and with an empty key: the hash of nothing, or the sticky partition.
+# What each partitioner does with a missing and with an empty key: the hash of nothing, or the
+# sticky partition.
 @pytest.mark.parametrize(
     ("partitioner", "of_missing", "of_empty"),
     [
@@ -140,12 +155,20 @@ def test_there_must_be_a_partition_to_choose(partitioner: str, count: int) -> No
         ("fnv1a_random", 7, 5),
     ],
 )
-def test_a_missing_or_empty_key_is_treated_as_librdkafka_does(partitioner: str, of_missing: int, of_empty: int) -> None:
-    assert assign_partitions(partitioner, [None, b"", None], 10, sticky=7) == [of_missing, of_empty, of_missing]
+def test_a_missing_or_empty_key_is_treated_as_librdkafka_does(
+    partitioner: str, of_missing: int, of_empty: int
+) -> None:
+    assert assign_partitions(partitioner, [None, b"", None], 10, sticky=7) == [
+        of_missing,
+        of_empty,
+        of_missing,
+    ]
 
 
 @given(KEYS, COUNTS, st.data())
-def test_a_keyed_row_gets_the_partition_of_its_hash(keys: list[bytes | None], count: int, data: st.DataObject) -> None:
+def test_a_keyed_row_gets_the_partition_of_its_hash(
+    keys: list[bytes | None], count: int, data: st.DataObject
+) -> None:
     sticky = data.draw(st.integers(0, count - 1))
     spread = data.draw(st.booleans())
     for name in ("consistent", "murmur2", "fnv1a"):
@@ -160,17 +183,31 @@ def test_a_keyed_row_gets_the_partition_of_its_hash(keys: list[bytes | None], co
 def test_every_row_gets_an_existing_partition(
     partitioner: str, keys: list[bytes | None], count: int, spread: bool, data: st.DataObject
 ) -> None:
-    assigned = assign_partitions(partitioner, keys, count, data.draw(st.integers(0, count - 1)), spread=spread)
+    assigned = assign_partitions(
+        partitioner, keys, count, data.draw(st.integers(0, count - 1)), spread=spread
+    )
     assert len(assigned) == len(keys)
     assert all(0 <= partition < count for partition in assigned)
 
 
 def test_random_keeps_keyless_rows_together_and_spreads_keyed_rows_evenly() -> None:
     assert assign_partitions("random", [None] * 4, 3, sticky=2) == [2, 2, 2, 2]
-    assert sorted(assign_partitions("random", [b"same"] * 9, 3, sticky=2)) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert sorted(assign_partitions("random", [b"same"] * 9, 3, sticky=2)) == [
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+        2,
+        2,
+        2,
+    ]
 
 
-@pytest.mark.parametrize("partitioner", ["random", "consistent_random", "murmur2_random", "fnv1a_random"])
+@pytest.mark.parametrize(
+    "partitioner", ["random", "consistent_random", "murmur2_random", "fnv1a_random"]
+)
 def test_without_stickiness_keyless_rows_go_round_all_partitions(partitioner: str) -> None:
     assert assign_partitions(partitioner, [None] * 5, 3, sticky=1, spread=True) == [1, 2, 0, 1, 2]
 

@@ -29,7 +29,13 @@ def threads() -> Iterator[SharedThreads]:
 class Work:
     """A step that notes its runs, and waits in each until `gate` is open."""
 
-    def __init__(self, threads: SharedThreads, *, is_open: bool = True, waits_s: tuple[float | None, ...] = ()) -> None:
+    def __init__(
+        self,
+        threads: SharedThreads,
+        *,
+        is_open: bool = True,
+        waits_s: tuple[float | None, ...] = (),
+    ) -> None:
         self.gate = threading.Event()
         if is_open:
             self.gate.set()
@@ -142,7 +148,8 @@ def test_no_thread_waits_for_a_task_that_was_running_when_the_last_user_left():
     eventually(lambda: work.runs == 1)
     threads.detach("test", work.task)
     work.gate.set()
-    eventually(lambda: not any(thread.is_alive() for thread in threads.threads))  # each one started the next
+    # Each one started the next.
+    eventually(lambda: not any(thread.is_alive() for thread in threads.threads))
     threads.stop()
 
 
@@ -185,7 +192,9 @@ def test_the_threads_end_with_the_last_user_and_start_again_for_the_next():
         eventually(partial(lambda alive: not any(thread.is_alive() for thread in alive), alive))
 
 
-def test_threads_that_were_needed_while_others_had_blocked_end_when_they_are_spare(threads, monkeypatch):
+def test_threads_that_were_needed_while_others_had_blocked_end_when_they_are_spare(
+    threads, monkeypatch
+):
     monkeypatch.setattr("deltaq.shared_threads.BLOCKED_S", 0.001)
     monkeypatch.setattr("deltaq.shared_threads.IDLE_S", 0.001)
     held = [Work(threads, is_open=False) for _ in range(3 * MOST)]

@@ -1,4 +1,6 @@
-"""OpenTelemetry's SDK gets the metrics of clients and the spans of messages under the names of its conventions."""
+"""OpenTelemetry's SDK gets the metrics of clients and the spans of messages under the names of its
+conventions.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_names_of_the_conventions_are_those_of_their_package() -> None:
     assert used
     assert {convention.name for convention in used} <= known
     assert {name for convention in used for name in convention.attributes} <= attributes
-    assert {name for name in telemetry._ATTRIBUTES.values() if name.startswith("messaging")} <= attributes
+    assert {
+        name for name in telemetry._ATTRIBUTES.values() if name.startswith("messaging")
+    } <= attributes
 
 
 def test_the_sdk_gets_what_clients_count(memory_root: str) -> None:
@@ -63,8 +67,15 @@ def test_the_sdk_gets_what_clients_count(memory_root: str) -> None:
         found = points(reader)
     system = {"messaging.system": "deltaq"}
     of_topic = {**system, "messaging.destination.name": "t"}
-    sending = {**of_topic, "messaging.operation.name": "produce", "messaging.operation.type": "send"}
-    assert found["messaging.client.sent.messages"] == [(sending, 1), ({**sending, "error.type": "_MSG_TIMED_OUT"}, 2)]
+    sending = {
+        **of_topic,
+        "messaging.operation.name": "produce",
+        "messaging.operation.type": "send",
+    }
+    assert found["messaging.client.sent.messages"] == [
+        (sending, 1),
+        ({**sending, "error.type": "_MSG_TIMED_OUT"}, 2),
+    ]
     assert found["messaging.client.operation.duration"] == [(sending, 1)]
     assert found["deltaq.consumer.missing_files"] == [(of_topic, 1)]
     partition = {"messaging.consumer.group.name": "g", "messaging.destination.partition.id": "0"}
@@ -76,7 +87,10 @@ def test_the_sdk_gets_what_clients_count(memory_root: str) -> None:
 def test_consumers_are_asked_no_more_after_a_block_that_failed():
     reader, asked = InMemoryMetricReader(), []
     consumer = SimpleNamespace(health=lambda: asked.append(1))
-    with pytest.raises(LookupError), telemetry.export_metrics(consumer, provider=MeterProvider([reader])):
+    with (
+        pytest.raises(LookupError),
+        telemetry.export_metrics(consumer, provider=MeterProvider([reader])),
+    ):
         raise LookupError
     reader.get_metrics_data()
     assert asked == []
@@ -93,8 +107,13 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider.shutdown()
 
 
-def test_a_trace_goes_on_from_the_producer_to_the_consumer(memory_root: str, spans: InMemorySpanExporter) -> None:
-    with Producer(bootstrap_servers=memory_root) as producer, telemetry.sending("t", {"kind": "order"}) as headers:
+def test_a_trace_goes_on_from_the_producer_to_the_consumer(
+    memory_root: str, spans: InMemorySpanExporter
+) -> None:
+    with (
+        Producer(bootstrap_servers=memory_root) as producer,
+        telemetry.sending("t", {"kind": "order"}) as headers,
+    ):
         producer.produce("t", b"x", headers=headers)
     conf = {"bootstrap.servers": memory_root, "group.id": "g", "auto.offset.reset": "earliest"}
     with Consumer(conf) as consumer:
@@ -107,7 +126,7 @@ def test_a_trace_goes_on_from_the_producer_to_the_consumer(memory_root: str, spa
     assert processed.parent is not None
     assert processed.parent.span_id == sent.context.span_id
     assert dict(message.headers() or ())["kind"] == b"order"
-    w3c = f"00-{sent.context.trace_id:032x}-{sent.context.span_id:016x}-{sent.context.trace_flags:02x}"
+    w3c = f"00-{sent.context.trace_id:032x}-{sent.context.span_id:016x}-{sent.context.trace_flags:02x}"  # noqa: E501
     assert dict(message.headers() or ())["traceparent"] == w3c.encode()
     assert _attributes(processed)["messaging.consumer.group.name"] == "g"
     assert _attributes(processed)["messaging.kafka.offset"] == 0
@@ -125,7 +144,14 @@ def test_a_context_is_replaced_and_not_repeated(spans: InMemorySpanExporter) -> 
 
 
 @pytest.mark.parametrize(
-    "headers", [None, [], [("traceparent", None)], [("traceparent", b"\xff\xfe")], [("traceparent", b"00-0-0-zz")]]
+    "headers",
+    [
+        None,
+        [],
+        [("traceparent", None)],
+        [("traceparent", b"\xff\xfe")],
+        [("traceparent", b"00-0-0-zz")],
+    ],
 )
 def test_a_message_without_a_usable_context_begins_a_trace(
     headers: list[tuple[str, bytes | None]] | None, spans: InMemorySpanExporter

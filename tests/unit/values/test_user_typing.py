@@ -1,5 +1,6 @@
-"""Types as a program sees them. The functions run; what they assert of types, and the lines that must be errors, are
-checked by mypy with the rest of the code."""
+"""Types as a program sees them. The functions run; what they assert of types, and the lines that
+must be errors, are checked by mypy with the rest of the code.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ import asyncio
 import json
 from typing import Any, assert_type
 
-from deltaq import Consumer, DeserializingConsumer, KafkaError, Message, Producer, SerializingProducer, TopicPartition
+from deltaq import (
+    Consumer,
+    DeserializingConsumer,
+    KafkaError,
+    Message,
+    Producer,
+    SerializingProducer,
+    TopicPartition,
+)
 from deltaq.aio import AIOConsumer, AIOProducer
 from deltaq.producer.topic_handle import HeadersInput
 
@@ -31,8 +40,13 @@ def key_of(message: Message[bytes, bytes | None]) -> bytes:
 
 
 def test_serializing_clients_have_the_types_of_their_objects(memory_root):
-    root: dict[str, Any] = {"bootstrap.servers": memory_root, "key.serializer": lambda text, _: text.encode()}
-    producer: SerializingProducer[str, Order] = SerializingProducer(root | {"value.serializer": to_bytes})
+    root: dict[str, Any] = {
+        "bootstrap.servers": memory_root,
+        "key.serializer": lambda text, _: text.encode(),
+    }
+    producer: SerializingProducer[str, Order] = SerializingProducer(
+        root | {"value.serializer": to_bytes}
+    )
     producer.produce("orders", "a", Order(1))
     producer.produce("orders", key="b", value=Order(2))
     future = producer.produce_future("orders", key="c", value=Order(3))
@@ -72,7 +86,9 @@ def test_a_client_without_parameters_accepts_any_use(memory_root):
     with Producer(bootstrap_servers=memory_root) as producer:
         producer.produce("t", "value", on_delivery=report)
     assert delivered[0].value() == b"value"
-    with Consumer(bootstrap_servers=memory_root, group_id="g", auto_offset_reset="earliest") as consumer:
+    with Consumer(
+        bootstrap_servers=memory_root, group_id="g", auto_offset_reset="earliest"
+    ) as consumer:
         consumer.subscribe(["t"])
         message = consumer.poll(20)
         assert message is not None
@@ -99,7 +115,11 @@ def test_clients_for_asyncio_have_the_same_types(memory_root):
 def test_wrong_uses_are_errors_of_the_type_checker():
     """Each ignored line is an error: mypy warns of an ignore that is not needed."""
 
-    def wrong(producer: SerializingProducer[str, Order], message: Message[bytes, Order], consumer: Consumer) -> None:
+    def wrong(
+        producer: SerializingProducer[str, Order],
+        message: Message[bytes, Order],
+        consumer: Consumer,
+    ) -> None:
         producer.produce("orders", 1, Order(1))  # type: ignore[arg-type]
         producer.produce("orders", "a", "no order")  # type: ignore[arg-type]
         message.value().upper()  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""Access control entries of Kafka, as values. The store controls access here: see `deltaq.setup`."""
+"""Access control entries of Kafka, as values. The store controls access here: see
+`deltaq.setup`.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ class UserScramCredentialsDescription:
 
 @dataclass(frozen=True, slots=True)
 class UserScramCredentialAlteration:
-    """A change of a user's credentials, for `AdminClient.alter_user_scram_credentials`, which is refused."""
+    """A change of a user's credentials, for `AdminClient.alter_user_scram_credentials`, which is
+    refused.
+    """
 
     user: str
 

@@ -1,7 +1,7 @@
 """Known answers of the assignors.
 
-The cases `confluent-kafka` were observed with Kafka's Python client and a broker. The others follow from the rules of
-Kafka's assignors.
+The cases `confluent-kafka` were observed with Kafka's Python client and a broker. The others follow
+from the rules of Kafka's assignors.
 """
 
 from __future__ import annotations
@@ -15,16 +15,25 @@ from deltaq.groups.assignors import ASSIGNORS, MemberSubscription
 TP = tuple[str, int]
 
 
-def member(member_id: str, topics: str, owned: str = "", generation: int = 1, instance: str | None = None):
-    """A member of the topics in a string ("ta tb"), owning the partitions in another ("ta0 ta1")."""
+def member(
+    member_id: str, topics: str, owned: str = "", generation: int = 1, instance: str | None = None
+):
+    """A member of the topics in a string ("ta tb"), owning the partitions in another ("ta0
+    ta1").
+    """
     return MemberSubscription(
-        member_id, frozenset(topics.split()), named(owned), generation if owned else -1, instance_id=instance
+        member_id,
+        frozenset(topics.split()),
+        named(owned),
+        generation if owned else -1,
+        instance_id=instance,
     )
 
 
 def named(partitions: str) -> tuple[TP, ...]:
     return tuple(
-        (name.rstrip("0123456789"), int(name[len(name.rstrip("0123456789")) :])) for name in partitions.split()
+        (name.rstrip("0123456789"), int(name[len(name.rstrip("0123456789")) :]))
+        for name in partitions.split()
     )
 
 
@@ -40,8 +49,16 @@ class Case:
 CASES = [
     Case("no topic exists", "range", {}, [member("a", "t")], {"a": ""}),
     Case("one member has all", "range", {"t": 3}, [member("a", "t")], {"a": "t0 t1 t2"}),
-    Case("only subscribed topics", "range", {"t": 3, "u": 3}, [member("a", "t")], {"a": "t0 t1 t2"}),
-    Case("more members than partitions", "range", {"t": 1}, [member("a", "t"), member("b", "t")], {"a": "t0", "b": ""}),
+    Case(
+        "only subscribed topics", "range", {"t": 3, "u": 3}, [member("a", "t")], {"a": "t0 t1 t2"}
+    ),
+    Case(
+        "more members than partitions",
+        "range",
+        {"t": 1},
+        [member("a", "t"), member("b", "t")],
+        {"a": "t0", "b": ""},
+    ),
     Case(
         "first members get more",
         "range",
@@ -67,7 +84,11 @@ CASES = [
         "static members keep their place whatever their member ids",
         "range",
         {"t": 3},
-        [member("z", "t", instance="1"), member("y", "t", instance="2"), member("a", "t", instance="3")],
+        [
+            member("z", "t", instance="1"),
+            member("y", "t", instance="2"),
+            member("a", "t", instance="3"),
+        ],
         {"z": "t0", "y": "t1", "a": "t2"},
     ),
     Case(
@@ -95,7 +116,11 @@ CASES = [
         "static members in order of instance",
         "roundrobin",
         {"t": 3},
-        [member("z", "t", instance="1"), member("y", "t", instance="2"), member("a", "t", instance="3")],
+        [
+            member("z", "t", instance="1"),
+            member("y", "t", instance="2"),
+            member("a", "t", instance="3"),
+        ],
         {"z": "t0", "y": "t1", "a": "t2"},
     ),
     Case(

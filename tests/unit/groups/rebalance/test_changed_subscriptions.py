@@ -1,4 +1,6 @@
-"""A subscribed consumer that calls `subscribe` again stays a member, and keeps what stays of its subscription."""
+"""A subscribed consumer that calls `subscribe` again stays a member, and keeps what stays of its
+subscription.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ def group(root: str) -> Iterator[ConsumerGroup]:
 
 
 def join(
-    group: ConsumerGroup, topics: list[str], strategy: str = COOPERATIVE, name: str = "X", **conf: Any
+    group: ConsumerGroup,
+    topics: list[str],
+    strategy: str = COOPERATIVE,
+    name: str = "X",
+    **conf: Any,
 ) -> Consumer:
     return group.join(name, topics, partition__assignment__strategy=strategy, **conf)
 
@@ -36,7 +42,9 @@ def keys(reader: Consumer) -> list[Key]:
 
 
 def subscribe(group: ConsumerGroup, topics: list[str], name: str = "X", **callbacks: Any) -> None:
-    """Let a consumer that has all its partitions subscribe to other topics, with callbacks that record as `new`."""
+    """Let a consumer that has all its partitions subscribe to other topics, with callbacks that
+    record as `new`.
+    """
     group.calls.clear()
     group.consumers[name].subscribe(topics, **(group.callbacks("new") | callbacks))
     assert group.calls == [], "callbacks run inside poll"
@@ -72,11 +80,15 @@ def test_under_a_cooperative_assignor_only_what_goes_is_revoked_and_what_comes_i
     group.follow()
     assert calls(group) == expected
     head = group.log.head()
-    assert {name: member.topics for name, member in head.members.items()} == {before: tuple(sorted(second))}
+    assert {name: member.topics for name, member in head.members.items()} == {
+        before: tuple(sorted(second))
+    }
     assert (reader.memberid(), head.generation) == (before, generation + 1)
 
 
-@pytest.mark.parametrize(("second", "expected"), [(["a", "b"], [*A, *B]), (["b", "c"], [*B, *C]), (["b"], B)])
+@pytest.mark.parametrize(
+    ("second", "expected"), [(["a", "b"], [*A, *B]), (["b", "c"], [*B, *C]), (["b"], B)]
+)
 def test_under_an_eager_assignor_all_is_revoked_and_assigned_anew(
     second: list[str], expected: list[Key], group: ConsumerGroup
 ) -> None:
@@ -90,7 +102,9 @@ def test_under_an_eager_assignor_all_is_revoked_and_assigned_anew(
 
 
 @pytest.mark.parametrize("topics", [["a", "b"], ["b", "a"]])
-def test_the_same_topics_change_nothing_under_a_cooperative_assignor(topics: list[str], group: ConsumerGroup) -> None:
+def test_the_same_topics_change_nothing_under_a_cooperative_assignor(
+    topics: list[str], group: ConsumerGroup
+) -> None:
     reader = join(group, ["a", "b"])
     group.follow()
     head = group.log.head()
@@ -113,15 +127,21 @@ def test_what_was_fetched_and_paused_of_partitions_that_stay_is_kept(group: Cons
     subscribe(group, ["a", "b"])
     group.poll_until(lambda: keys(reader) == [*A, *B], "the new topic")
     assert reader.position(at)[1].offset == at[1].offset, "it is paused"
-    group.poll_until(lambda: ("b", 0) in {(m.topic(), m.partition()) for _, m in group.messages}, "a record of b")
+    group.poll_until(
+        lambda: ("b", 0) in {(m.topic(), m.partition()) for _, m in group.messages}, "a record of b"
+    )
     reader.resume([TopicPartition("a", 1)])
     later = lambda: [(m.partition(), m.offset()) for _, m in group.messages if m.topic() == "a"]  # noqa: E731
     group.poll_until(lambda: len(read) + len(later()) >= 60, "all records of a")
-    assert sorted(read + later()) == [(partition, offset) for partition in (0, 1) for offset in range(30)]
+    assert sorted(read + later()) == [
+        (partition, offset) for partition in (0, 1) for offset in range(30)
+    ]
 
 
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
-def test_nothing_is_returned_of_topics_that_are_left_out(strategy: str, group: ConsumerGroup) -> None:
+def test_nothing_is_returned_of_topics_that_are_left_out(
+    strategy: str, group: ConsumerGroup
+) -> None:
     group.fill("a", 10)
     reader = join(group, ["a", "b"], strategy)
     drain(reader, 2)  # the others are fetched, too
@@ -137,7 +157,13 @@ def test_the_next_owner_begins_where_the_member_that_left_the_topic_out_has_stop
     auto_commit: bool, strategy: str, group: ConsumerGroup
 ) -> None:
     group.fill("a", 5)
-    reader = join(group, ["a"], strategy, enable__auto__commit=auto_commit, auto__commit__interval__ms=3_600_000)
+    reader = join(
+        group,
+        ["a"],
+        strategy,
+        enable__auto__commit=auto_commit,
+        auto__commit__interval__ms=3_600_000,
+    )
     drain(reader, 3)
 
     def commit(consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -152,7 +178,9 @@ def test_the_next_owner_begins_where_the_member_that_left_the_topic_out_has_stop
 
 
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
-def test_another_member_gets_what_one_leaves_out_and_gives_it_back(strategy: str, group: ConsumerGroup) -> None:
+def test_another_member_gets_what_one_leaves_out_and_gives_it_back(
+    strategy: str, group: ConsumerGroup
+) -> None:
     for name in "XY":
         join(group, ["a", "b"], strategy, name)
         group.follow()
@@ -174,13 +202,17 @@ def test_another_member_gets_what_one_leaves_out_and_gives_it_back(strategy: str
 
 
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
-def test_a_subscription_may_change_while_partitions_move(strategy: str, group: ConsumerGroup) -> None:
+def test_a_subscription_may_change_while_partitions_move(
+    strategy: str, group: ConsumerGroup
+) -> None:
     first = join(group, ["a", "b"], strategy)
     group.follow()
     second = join(group, ["a", "b"], strategy, "Y")
     eventually(lambda: len(group.log.head().members) == 2, "the join of Y")
     subscribe(group, ["b", "c"])  # before it has released anything
-    group.poll_until(lambda: set(C) <= set(keys(first)) and set(A) <= set(keys(second)), "the change")
+    group.poll_until(
+        lambda: set(C) <= set(keys(first)) and set(A) <= set(keys(second)), "the change"
+    )
     group.follow()
     assert sorted(keys(first) + keys(second)) == [*A, *B, *C]
 
@@ -195,7 +227,11 @@ def test_only_the_last_of_several_subscriptions_counts(strategy: str, group: Con
     subscribe(group, ["a"])
     subscribe(group, ["a", "b", "c"])
     group.poll_until(lambda: keys(reader) == [*A, *B, *C], "all partitions")
-    expected = [("assign", [*A, *C])] if strategy == COOPERATIVE else [("revoke", B), ("assign", [*A, *B, *C])]
+    expected = (
+        [("assign", [*A, *C])]
+        if strategy == COOPERATIVE
+        else [("revoke", B), ("assign", [*A, *B, *C])]
+    )
     assert calls(group) == expected
     assert list(group.log.head().members) == members
 
@@ -209,12 +245,16 @@ def test_a_static_member_keeps_its_place(strategy: str, group: ConsumerGroup) ->
     group.poll_until(lambda: keys(reader) == [*A, *B], "the new topic")
     group.close("X")
     head = group.log.head()
-    assert [(name, member.instance_id) for name, member in head.members.items()] == [(before, "one")]
+    assert [(name, member.instance_id) for name, member in head.members.items()] == [
+        (before, "one")
+    ]
     assert head.owned(before or "") == {*A, *B}
 
 
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
-def test_an_exception_of_on_revoke_does_not_hold_up_the_change(strategy: str, group: ConsumerGroup) -> None:
+def test_an_exception_of_on_revoke_does_not_hold_up_the_change(
+    strategy: str, group: ConsumerGroup
+) -> None:
     reader = join(group, ["a"], strategy)
     group.follow()
 
@@ -251,7 +291,9 @@ def test_partitions_are_owned_until_on_revoke_has_run_for_them(group: ConsumerGr
     assert subscription is not None
 
     def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        assert {(tp.topic, tp.partition) for tp in partitions} <= group.log.head().owned(reader.memberid() or "")
+        assert {(tp.topic, tp.partition) for tp in partitions} <= group.log.head().owned(
+            reader.memberid() or ""
+        )
         assert subscription.membership._topics is not None
         known.append(subscription.membership._topics.names)
         if len(known) == 1:
@@ -275,7 +317,9 @@ def test_a_changed_pattern_begins_with_the_topics_known_before(group: ConsumerGr
     assert len(keys(reader)) == 1
     reader.subscribe(["^[c-e]$"])
     assert reader._reader is not None
-    assert sorted(topic for topic, size in reader._reader.fetcher.sizes().items() if size is not None) == ["d", "e"]
+    assert sorted(
+        topic for topic, size in reader._reader.fetcher.sizes().items() if size is not None
+    ) == ["d", "e"]
 
 
 def test_a_consumer_that_unsubscribes_before_it_subscribes_joins_anew(group: ConsumerGroup) -> None:
@@ -295,7 +339,10 @@ def test_a_consumer_whose_place_another_one_took_cannot_subscribe(group: Consume
     group.follow()
     join(group, ["a"], name="Y", group__instance__id="one")
     eventually(
-        lambda: (message := reader.poll(0.005)) is not None and message.error() == KafkaError._FATAL, "the event"
+        lambda: (
+            (message := reader.poll(0.005)) is not None and message.error() == KafkaError._FATAL
+        ),
+        "the event",
     )
     with pytest.raises(KafkaException, match="close this one"):
         reader.subscribe(["b"])

@@ -41,7 +41,10 @@ def keys(*numbers: int, topic: str = "t") -> frozenset[Key]:
 
 def shares(by_member: Mapping[str, frozenset[Key]]) -> dict[str, list[int]]:
     """The partition numbers of topic t by member."""
-    return {name: sorted(number for topic, number in of if topic == "t") for name, of in by_member.items()}
+    return {
+        name: sorted(number for topic, number in of if topic == "t")
+        for name, of in by_member.items()
+    }
 
 
 def owned(head: GroupHead) -> dict[str, list[int]]:
@@ -74,7 +77,9 @@ def test_a_second_member_is_assigned_its_share_and_owns_nothing_before_it_is_rel
 
 def test_a_partition_without_an_owner_goes_to_a_joining_member_at_once():
     head = grown(GroupHead(), "a")
-    head = replace(head, owners={key: owner for key, owner in head.owners.items() if key != ("t", 3)})
+    head = replace(
+        head, owners={key: owner for key, owner in head.owners.items() if key != ("t", 3)}
+    )
     head = grown(head, "b")
     assert owned(head) == {"a": [0, 1, 2], "b": [3]}
     assert head.owners["t", 3] == Owner("b", 2)
@@ -167,7 +172,9 @@ def test_a_released_partition_that_is_assigned_to_its_owner_comes_back(using):
 
 
 def two_topics(*names: str, using: Strategies = COOPERATIVE) -> GroupHead:
-    """The group after these members have joined, which subscribe to two topics of two partitions."""
+    """The group after these members have joined, which subscribe to two topics of two
+    partitions.
+    """
     head = GroupHead()
     for name in names:
         member = new_member(name, 10_000, *using.assignors, topics=("t", "u"))
@@ -179,7 +186,11 @@ def test_a_member_that_leaves_a_topic_out_owns_none_of_it():
     head = two_topics("a")
     after = resubscribed(head, "a", ("u",), sizes(u=2), COOPERATIVE)
     assert after is not None
-    assert (after.generation, after.partitions, after.owned("a")) == (2, {"u": 2}, keys(0, 1, topic="u"))
+    assert (after.generation, after.partitions, after.owned("a")) == (
+        2,
+        {"u": 2},
+        keys(0, 1, topic="u"),
+    )
     assert after.owners["u", 0] == head.owners["u", 0], "what stays is not interrupted"
     assert after.members["a"] == replace(head.members["a"], topics=("u",))
 
@@ -207,7 +218,9 @@ def test_the_same_subscription_changes_nothing(known):
 
 def test_the_same_subscription_takes_over_newer_sizes():
     head = grown(GroupHead(), "a")
-    assert resubscribed(head, "a", ("t",), sizes(1, t=5), RANGE) == resized(head, sizes(1, t=5), RANGE)
+    assert resubscribed(head, "a", ("t",), sizes(1, t=5), RANGE) == resized(
+        head, sizes(1, t=5), RANGE
+    )
 
 
 def test_a_former_member_changes_no_subscription():
@@ -232,7 +245,9 @@ def test_partitions_of_a_deleted_topic_have_no_owner_and_begin_anew():
     head = resized(grown(GroupHead(), "a"), sizes(1, t=0), RANGE)
     assert (head.partitions, head.owners, head.assigned) == ({}, {}, {"a": frozenset()})
     head = resized(head, sizes(2, t=2), RANGE)
-    assert head.owners == {("t", 0): Owner("a", 3), ("t", 1): Owner("a", 3)}, "created again: earlier commits are late"
+    assert head.owners == {("t", 0): Owner("a", 3), ("t", 1): Owner("a", 3)}, (
+        "created again: earlier commits are late"
+    )
 
 
 def test_topics_that_no_member_subscribes_to_are_not_kept():
@@ -261,7 +276,9 @@ def test_a_rebalance_is_needed_if_a_newer_reading_finds_other_partitions(known, 
 
 @pytest.mark.parametrize("stale", [sizes(-1, t=0), sizes(2, t=3), sizes(2, t=6)])
 def test_a_member_that_has_read_less_of_a_topic_takes_no_partition_from_its_owner(stale):
-    """It joins before it sees a topic that others have created, or partitions that they have added."""
+    """It joins before it sees a topic that others have created, or partitions that they have
+    added.
+    """
     head = resized(grown(GroupHead(), "a"), sizes(3, t=5), RANGE)
     head = joined(head, "b", new_member(), stale, (), RANGE)
     assert (head.sizes, owned(head), assigned(head)) == (
@@ -299,7 +316,9 @@ def test_a_static_member_that_returns_takes_its_place_without_a_new_generation()
 
 def test_a_static_member_finds_its_place_although_its_last_session_has_ended():
     head = with_static("a", "b")
-    assert joined(head, "a-2", static("a"), FOUR, ["a-1"], RANGE) == joined(head, "a-2", static("a"), FOUR, (), RANGE)
+    assert joined(head, "a-2", static("a"), FOUR, ["a-1"], RANGE) == joined(
+        head, "a-2", static("a"), FOUR, (), RANGE
+    )
 
 
 @pytest.mark.parametrize(
@@ -322,8 +341,19 @@ def test_a_static_member_that_returns_with_a_change_makes_a_generation(member, k
 
 def test_other_settings_of_a_static_member_change_without_a_generation():
     head = with_static("a")
-    after = joined(head, "a-2", replace(static("a"), host="elsewhere", session_timeout_ms=20_000), FOUR, (), RANGE)
-    assert (after.generation, after.members["a-2"].host, after.members["a-2"].session_timeout_ms) == (
+    after = joined(
+        head,
+        "a-2",
+        replace(static("a"), host="elsewhere", session_timeout_ms=20_000),
+        FOUR,
+        (),
+        RANGE,
+    )
+    assert (
+        after.generation,
+        after.members["a-2"].host,
+        after.members["a-2"].session_timeout_ms,
+    ) == (
         1,
         "elsewhere",
         20_000,
@@ -344,8 +374,14 @@ def test_members_without_an_instance_id_do_not_replace_each_other():
         ([["range", "roundrobin"]], "range"),
         ([["range", "roundrobin"], ["roundrobin"]], "roundrobin"),
         ([["range", "roundrobin"], ["roundrobin", "range"], ["roundrobin", "range"]], "roundrobin"),
-        ([["sticky", "roundrobin"], ["sticky", "range", "roundrobin"], ["roundrobin", "range"]], "roundrobin"),
-        ([["sticky", "range", "roundrobin"], ["range", "roundrobin"], ["roundrobin", "range"]], "range"),
+        (
+            [["sticky", "roundrobin"], ["sticky", "range", "roundrobin"], ["roundrobin", "range"]],
+            "roundrobin",
+        ),
+        (
+            [["sticky", "range", "roundrobin"], ["range", "roundrobin"], ["roundrobin", "range"]],
+            "range",
+        ),
     ],
 )
 def test_the_group_uses_the_assignor_that_all_support_and_most_prefer(of_members, expected):
@@ -367,7 +403,11 @@ def test_a_member_without_a_common_assignor_is_refused(other):
     with pytest.raises(KafkaException) as caught:
         joined(head, "b", other, FOUR, (), RANGE)
     assert caught.value.args[0] == KafkaError.INCONSISTENT_GROUP_PROTOCOL
-    for text in ("partition.assignment.strategy", "a: range", f"b: {','.join(name for name, _ in other.protocols)}"):
+    for text in (
+        "partition.assignment.strategy",
+        "a: range",
+        f"b: {','.join(name for name, _ in other.protocols)}",
+    ):
         assert text in caught.value.error.str()
 
 
@@ -380,7 +420,11 @@ def test_a_refused_member_joins_once_the_others_are_gone():
 
 def to_the_last(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Assignment:
     """A user's own assignor: the member that was named last gets everything."""
-    return {members[-1].member_id: [(topic, number) for topic, count in partitions.items() for number in range(count)]}
+    return {
+        members[-1].member_id: [
+            (topic, number) for topic, count in partitions.items() for number in range(count)
+        ]
+    }
 
 
 def test_a_member_leaves_a_group_whose_next_assignor_it_does_not_know():
@@ -396,7 +440,9 @@ def test_a_member_leaves_a_group_whose_next_assignor_it_does_not_know():
     again = resized(after, {}, knowing)
     assert (again.protocol, assigned(again)) == ("to_the_last", {"a": [], "b": [0, 1, 2, 3]})
     assert not needs_rebalance(again, {})
-    assert not needs_rebalance(left(head, ["a", "b", "c"], RANGE), {}), "an empty group has no assignor"
+    assert not needs_rebalance(left(head, ["a", "b", "c"], RANGE), {}), (
+        "an empty group has no assignor"
+    )
 
 
 @pytest.mark.parametrize(
@@ -434,10 +480,13 @@ def test_a_users_assignor_cannot_assign_partitions_of_a_topic_that_was_deleted()
 
 
 def test_a_users_assignor_may_leave_out_members_and_partitions_and_spoil_its_arguments():
-    def mine(partitions: dict[str, int], members: list[MemberSubscription]) -> dict[str, list[tuple[str, bool]]]:
+    def mine(
+        partitions: dict[str, int], members: list[MemberSubscription]
+    ) -> dict[str, list[tuple[str, bool]]]:
         partitions.clear()
         members.clear()
-        return {"a": [("t", True)]}  # a number like those of numpy, which JSON would not write as one
+        # A number like those of numpy, which JSON would not write as one.
+        return {"a": [("t", True)]}
 
     head = grown(GroupHead(), "a", "b", using=strategies([mine]))  # type: ignore[list-item]  # it is that careless
     assert owned(head) == assigned(head) == {"a": [1], "b": []}
@@ -465,14 +514,18 @@ def test_a_users_assignor_must_have_a_name_of_its_own():
         ([to_the_last, also], "'to_the_last'"),
         ([lambda *_: {}], "'<lambda>'"),
     ):
-        with pytest.raises(InvalidConfig, match=f"{name} cannot be the name of your function") as caught:
+        with pytest.raises(
+            InvalidConfig, match=f"{name} cannot be the name of your function"
+        ) as caught:
             strategies(wrong)
         assert caught.value.key == "partition.assignment.strategy"
 
 
 def test_an_assignor_may_be_an_object_that_is_known_by_its_class():
     class Mine:
-        def __call__(self, partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Assignment:
+        def __call__(
+            self, partitions: Mapping[str, int], members: Sequence[MemberSubscription]
+        ) -> Assignment:
             return {}
 
     mine = Mine()

@@ -1,4 +1,6 @@
-"""What callbacks may do while partitions move between two consumers, and what their exceptions change."""
+"""What callbacks may do while partitions move between two consumers, and what their exceptions
+change.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def group(root: str) -> Iterator[ConsumerGroup]:
 
 def committed(reader: Consumer) -> list[int]:
     """The committed offset of each partition; -1001 without one."""
-    return [tp.offset for tp in reader.committed([TopicPartition("t", number) for number in range(4)])]
+    return [
+        tp.offset for tp in reader.committed([TopicPartition("t", number) for number in range(4)])
+    ]
 
 
 def fill(group: ConsumerGroup, count: int, start: int = 0) -> None:
@@ -32,7 +36,9 @@ def fill(group: ConsumerGroup, count: int, start: int = 0) -> None:
 
 
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
-def test_what_on_revoke_commits_is_where_the_next_owner_begins(strategy: str, group: ConsumerGroup) -> None:
+def test_what_on_revoke_commits_is_where_the_next_owner_begins(
+    strategy: str, group: ConsumerGroup
+) -> None:
     fill(group, 5)
     first = group.consumer("A", partition__assignment__strategy=strategy)
 
@@ -77,11 +83,15 @@ def test_a_seek_in_on_assign_decides_where_reading_begins(group: ConsumerGroup) 
             reader.seek(TopicPartition(partition.topic, partition.partition, 3))
 
     reader.subscribe(["t"], on_assign=from_three)
-    assert sorted((m.partition(), m.offset()) for m in drain(reader, 8)) == [(p, o) for p in range(4) for o in (3, 4)]
+    assert sorted((m.partition(), m.offset()) for m in drain(reader, 8)) == [
+        (p, o) for p in range(4) for o in (3, 4)
+    ]
 
 
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
-def test_what_the_application_has_paused_stays_paused_over_rebalances(strategy: str, group: ConsumerGroup) -> None:
+def test_what_the_application_has_paused_stays_paused_over_rebalances(
+    strategy: str, group: ConsumerGroup
+) -> None:
     first = group.join("A", ["t"], partition__assignment__strategy=strategy)
     group.follow()
     first.pause([TopicPartition("t", number) for number in range(4)])
@@ -113,7 +123,9 @@ def test_callbacks_may_add_and_remove_the_partitions_themselves(group: ConsumerG
         steps.append(("removed", numbers(reader.assignment())))
 
     reader.subscribe(["t"], on_assign=add, on_revoke=remove)
-    assert sorted((m.partition(), m.offset()) for m in drain(reader, 4)) == [(number, 1) for number in range(4)]
+    assert sorted((m.partition(), m.offset()) for m in drain(reader, 4)) == [
+        (number, 1) for number in range(4)
+    ]
     group.join("B", ["t"], partition__assignment__strategy=COOPERATIVE)
     group.follow()
     assert steps == [
@@ -133,10 +145,15 @@ def test_partitions_that_on_revoke_has_not_removed_move_nevertheless(group: Cons
     group.join("B", ["t"], partition__assignment__strategy=COOPERATIVE)
 
     def owned() -> list[int]:
-        return sorted(len(group.log.head().owned(each.memberid() or "")) for each in group.consumers.values())
+        return sorted(
+            len(group.log.head().owned(each.memberid() or "")) for each in group.consumers.values()
+        )
 
-    # Stable alone is not enough: so is the generation in which A still has all and is asked to give some away.
-    group.poll_until(lambda: group.log.head().is_stable() and owned() == [2, 2], "two partitions each")
+    # Stable alone is not enough: so is the generation in which A still has all and is asked to give
+    # some away.
+    group.poll_until(
+        lambda: group.log.head().is_stable() and owned() == [2, 2], "two partitions each"
+    )
 
 
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
@@ -183,7 +200,9 @@ def test_a_commit_in_on_lost_is_refused(group: ConsumerGroup) -> None:
             reader.commit(asynchronous=False)
         refused.append(caught.value.error)
 
-    reader = group.consumer("A", session__timeout__ms=2000, max__poll__interval__ms=2000, heartbeat__interval__ms=20)
+    reader = group.consumer(
+        "A", session__timeout__ms=2000, max__poll__interval__ms=2000, heartbeat__interval__ms=20
+    )
     reader.subscribe(["t"], on_lost=commit)
     drain(reader, 2)
     eventually(lambda: group.log.head().members == {}, "the end of its membership")
@@ -201,10 +220,19 @@ def test_partitions_that_stay_are_read_on_while_others_move(group: ConsumerGroup
     group.join("B", ["t"], partition__assignment__strategy=COOPERATIVE)
     group.follow()
     stayed = numbers(first.assignment())
-    assert [event for name, event, _ in group.calls if name == "A"] == ["assign", "revoke", "assign", "assign"]
+    assert [event for name, event, _ in group.calls if name == "A"] == [
+        "assign",
+        "revoke",
+        "assign",
+        "assign",
+    ]
 
     def of_first() -> list[tuple[int | None, int | None]]:
-        later = [(message.partition(), message.offset()) for name, message in group.messages if name == "A"]
+        later = [
+            (message.partition(), message.offset())
+            for name, message in group.messages
+            if name == "A"
+        ]
         return [place for place in read + later if place[0] in stayed]
 
     group.poll_until(lambda: len(of_first()) >= 100, "all records that stay")
@@ -212,7 +240,9 @@ def test_partitions_that_stay_are_read_on_while_others_move(group: ConsumerGroup
         assert [offset for number, offset in of_first() if number == partition] == list(range(50))
 
 
-def test_a_callback_may_close_one_consumer_while_another_waits_for_its_partitions(group: ConsumerGroup) -> None:
+def test_a_callback_may_close_one_consumer_while_another_waits_for_its_partitions(
+    group: ConsumerGroup,
+) -> None:
     first = group.consumer("A")
     first.subscribe(["t"], on_revoke=lambda reader, partitions: reader.close())
     group.follow()

@@ -25,11 +25,15 @@ from tests.depth import depth
 from tests.doubles.groups import new_member
 
 TOPICS = ("ta", "tb", "u")
-subscriptions = st.sampled_from([("ta",), ("tb",), ("ta", "tb"), ("^t",), ("^",), ("u", "ta"), ("u",), ("never",)])
+subscriptions = st.sampled_from(
+    [("ta",), ("tb",), ("ta", "tb"), ("^t",), ("^",), ("u", "ta"), ("u",), ("never",)]
+)
 counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 6))
 
 STEPS_MAX = 12
-"""Most rounds, in each of which every member releases what is not assigned to it, until a group is stable."""
+"""Most rounds, in each of which every member releases what is not assigned to it, until a group is
+stable.
+"""
 
 
 def to_release(head: GroupHead, member_id: str) -> frozenset[Key]:
@@ -61,7 +65,9 @@ class GroupMachine(RuleBasedStateMachine):
         for key, owner in after.owners.items():
             if before.owners.get(key) != owner and not self.is_renamed(before, key, owner):
                 assert owner.since == after.generation
-                assert owner.since > self.ended.get((key, owner.member_id), -1), "its earlier commits would be accepted"
+                assert owner.since > self.ended.get((key, owner.member_id), -1), (
+                    "its earlier commits would be accepted"
+                )
 
     def is_renamed(self, before: GroupHead, key: Key, owner: Owner) -> bool:
         """Whether a static member has returned to its place."""
@@ -69,16 +75,26 @@ class GroupMachine(RuleBasedStateMachine):
         if earlier is None or earlier.since != owner.since:
             return False
         now, was = self.head.members[owner.member_id], before.members[earlier.member_id]
-        return earlier.member_id not in self.head.members and now.instance_id == was.instance_id is not None
+        return (
+            earlier.member_id not in self.head.members
+            and now.instance_id == was.instance_id is not None
+        )
 
     def known(self, topics: Iterable[str]) -> dict[str, TopicSize]:
         """What a consumer knows of the topics that it subscribes to."""
         found = matching(list(topics), TOPICS)
         return {topic: TopicSize(self.exists.get(topic, 0), self.resizes) for topic in found}
 
-    def members(self, data: st.DataObject, min_size: int = 0, max_size: int | None = None) -> list[str]:
+    def members(
+        self, data: st.DataObject, min_size: int = 0, max_size: int | None = None
+    ) -> list[str]:
         return data.draw(
-            st.lists(st.sampled_from(sorted(self.head.members)), unique=True, min_size=min_size, max_size=max_size)
+            st.lists(
+                st.sampled_from(sorted(self.head.members)),
+                unique=True,
+                min_size=min_size,
+                max_size=max_size,
+            )
         )
 
     @initialize(exists=counts)
@@ -89,7 +105,8 @@ class GroupMachine(RuleBasedStateMachine):
     def join(self, topics: tuple[str, ...], instance: str | None) -> None:
         self.sessions += 1
         member = new_member("c", 1_000, *self.using.assignors, topics=topics, instance_id=instance)
-        name = f"{'zyx'[self.sessions % 3]}{self.sessions}"  # a later member is not the last by name
+        # A later member is not the last by name.
+        name = f"{'zyx'[self.sessions % 3]}{self.sessions}"
         self.change(joined(self.head, name, member, self.known(topics), (), self.using))
         assert name in self.head.members
 
@@ -99,7 +116,9 @@ class GroupMachine(RuleBasedStateMachine):
         gone = self.members(data)
         self.sessions += 1
         member = new_member("c", 1_000, *self.using.assignors, topics=topics)
-        self.change(joined(self.head, f"n{self.sessions}", member, self.known(topics), gone, self.using))
+        self.change(
+            joined(self.head, f"n{self.sessions}", member, self.known(topics), gone, self.using)
+        )
         assert self.head.members.keys().isdisjoint(gone)
 
     @precondition(lambda self: self.head.members)
@@ -142,13 +161,17 @@ class GroupMachine(RuleBasedStateMachine):
     def subscribe_to_others(self, data: st.DataObject, topics: tuple[str, ...]) -> None:
         (name,) = self.members(data, min_size=1, max_size=1)
         before = self.head
-        if (after := resubscribed(before, name, topics, self.known(topics), self.using)) is not None:
+        if (
+            after := resubscribed(before, name, topics, self.known(topics), self.using)
+        ) is not None:
             self.change(after)
         assert self.head.members[name].topics == topics
         assert {topic for topic, _ in self.head.owned(name)} <= matching(topics, TOPICS)
         for key in before.owners.keys() - before.owned(name):
             if key in self.head.owners:
-                assert self.head.owners[key] == before.owners[key], "nothing is taken from another member"
+                assert self.head.owners[key] == before.owners[key], (
+                    "nothing is taken from another member"
+                )
 
     @invariant()
     def each_partition_is_assigned_and_owned_once(self) -> None:
@@ -160,7 +183,9 @@ class GroupMachine(RuleBasedStateMachine):
             assert 0 <= number < head.partitions[topic]
         assert {owner.member_id for owner in head.owners.values()} <= head.members.keys()
         assert all(0 < owner.since <= head.generation for owner in head.owners.values())
-        assert set(head.owners) >= set(all_assigned), "what is assigned is owned, if not by that member"
+        assert set(head.owners) >= set(all_assigned), (
+            "what is assigned is owned, if not by that member"
+        )
         for name, member in head.members.items():
             assert {topic for topic, _ in head.assigned[name]} <= matching(member.topics, TOPICS)
 
@@ -174,8 +199,12 @@ class GroupMachine(RuleBasedStateMachine):
             if head.is_stable():
                 break
         assert head.is_stable()
-        subscribed = matching([topic for member in head.members.values() for topic in member.topics], head.partitions)
-        assert set(head.owners) == {(topic, number) for topic in subscribed for number in range(head.partitions[topic])}
+        subscribed = matching(
+            [topic for member in head.members.values() for topic in member.topics], head.partitions
+        )
+        assert set(head.owners) == {
+            (topic, number) for topic in subscribed for number in range(head.partitions[topic])
+        }
 
 
 def machine(name: str) -> type[GroupMachine]:

@@ -1,4 +1,6 @@
-"""A machine with a wrong clock removes nothing because of its age, says so, and does everything else."""
+"""A machine with a wrong clock removes nothing because of its age, says so, and does everything
+else.
+"""
 
 from __future__ import annotations
 
@@ -68,10 +70,13 @@ def store(right: ManualClock) -> MemoryStore:
 
 def looks(store: FaultyStore) -> int:
     """How often the store's clock was looked at."""
-    return sum(operation.operation == "put" and operation.key == clock_key() for operation in store.trace)
+    return sum(
+        operation.operation == "put" and operation.key == clock_key() for operation in store.trace
+    )
 
 
-# --- the comparison --------------------------------------------------------------------------------------------------
+# --- the comparison
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ahead_s", [0.0, CLOCK_TOLERANCE_S - 1, -CLOCK_TOLERANCE_S + 1])
@@ -84,7 +89,11 @@ def test_a_nearly_right_clock_is_accepted(store, right, ahead_s):
 
 @pytest.mark.parametrize(
     ("ahead_s", "words"),
-    [(CLOCK_TOLERANCE_S + 1, "301 s ahead of"), (8.0 * DAY_S, "691,200 s ahead of"), (-4000.0, "4,000 s behind")],
+    [
+        (CLOCK_TOLERANCE_S + 1, "301 s ahead of"),
+        (8.0 * DAY_S, "691,200 s ahead of"),
+        (-4000.0, "4,000 s behind"),
+    ],
 )
 def test_a_wrong_clock_is_rejected_and_the_remedy_logged_once(store, right, ahead_s, words, caplog):
     clock = SkewedClock(right, ahead_s)
@@ -93,7 +102,9 @@ def test_a_wrong_clock_is_rejected_and_the_remedy_logged_once(store, right, ahea
         assert expiry_ms(store, clock) == NOTHING_EXPIRES_MS
         assert words in (clock_fault(store, clock) or "")
         right.advance(RECOVERY_S)
-    assert [record.levelno for record in caplog.records if record.name == "deltaq.maintenance"] == [logging.WARNING]
+    assert [record.levelno for record in caplog.records if record.name == "deltaq.maintenance"] == [
+        logging.WARNING
+    ]
     assert words in caplog.text
     assert "set it right" in caplog.text
 
@@ -160,14 +171,17 @@ def test_a_store_that_takes_long_to_answer_is_not_taken_for_a_wrong_clock(right)
 
 @pytest.mark.parametrize("operation", ["put", "list"])
 def test_a_store_without_a_time_is_asked_again(store, right, operation):
-    faulty = FaultyStore(store, Rule(operation, clock_key(), Fault.error_before(), times=1), clock=right)
+    faulty = FaultyStore(
+        store, Rule(operation, clock_key(), Fault.error_before(), times=1), clock=right
+    )
     with pytest.raises(Unavailable):
         compare_clocks(faulty, right)
     compare_clocks(faulty, right)
     assert expiry_ms(faulty, right) == right.time_ms()
 
 
-# --- what is removed -------------------------------------------------------------------------------------------------
+# --- what is removed
+# -------------------------------------------------------------------------------------------------
 
 
 ORPHAN, PROBE = "topics/t/orphan.parquet", PROBE_FOLDER + "under-way"
@@ -210,7 +224,9 @@ def several_rounds(maintenance: Maintenance, right: ManualClock) -> list[int]:
 
 
 @pytest.mark.fault("C1")
-def test_a_machine_a_year_ahead_removes_nothing_because_of_its_age_and_does_the_rest(topic, store, right):
+def test_a_machine_a_year_ahead_removes_nothing_because_of_its_age_and_does_the_rest(
+    topic, store, right
+):
     clock = SkewedClock(right, YEAR_S)
     lines: list[str] = []
     before, records = keys(store), seen_by_consumers(store)
@@ -232,12 +248,19 @@ def test_a_machine_a_year_ahead_removes_nothing_because_of_its_age_and_does_the_
     right.advance(2 * DAY_S)
     assert several_rounds(maintenance, right) == [0, 0, 0]
     assert committed(store, right, topic) is None
-    assert not {ORPHAN, PROBE, member_key("g", "dead"), "topics/t/_delta_log/00000000000000000000.json"} & keys(store)
+    assert not {
+        ORPHAN,
+        PROBE,
+        member_key("g", "dead"),
+        "topics/t/_delta_log/00000000000000000000.json",
+    } & keys(store)
     assert "groups/g/_delta_log/00000000000000000000.json" not in keys(store)
 
 
 @pytest.mark.fault("C1")
-def test_a_deleted_topic_keeps_its_files_and_its_log_from_a_machine_a_year_ahead(topic, store, right):
+def test_a_deleted_topic_keeps_its_files_and_its_log_from_a_machine_a_year_ahead(
+    topic, store, right
+):
     topic.log.delete(float("inf"))
     before = {key for key in keys(store) if key.startswith("topics/")}
     clock = SkewedClock(right, YEAR_S)
@@ -260,7 +283,9 @@ def test_removal_by_a_producers_maintenance_requires_a_right_clock(store, right,
     clock = SkewedClock(right, ahead_s)
     topic.clock = clock
     work = topic.maintenance()
-    assert work.run().total() == 0, "nor is a file noted, at a time that means something else to others"
+    assert work.run().total() == 0, (
+        "nor is a file noted, at a time that means something else to others"
+    )
     assert len(seen_by_consumers(store)) == 1
     clock.ahead_s = 0
     assert work.run()["files noted"] == 1
@@ -287,14 +312,18 @@ def test_a_wrong_clock_does_not_expire_tombstones(store, right, ahead_s):
 @pytest.mark.fault("C1")
 def test_a_consumer_a_year_ahead_does_not_clean_a_group_log_early(store, right):
     clock = SkewedClock(right, YEAR_S)
-    background = BackgroundGroupMaintenance(store, "g", clock, replace(SMALL, clean_up_interval_s=0.0))
+    background = BackgroundGroupMaintenance(
+        store, "g", clock, replace(SMALL, clean_up_interval_s=0.0)
+    )
     log = GroupLog(store, "g", right, "client", background)
     for number in range(60):
         log.commit(None, [CommittedOffset("t", "id", 0, number)], float("inf"))
         for thread in background._tasks.jobs.values():
             thread.join()
         right.advance(120)
-    entries = [key for key in keys(store) if key.startswith(group_folder("g")) and key.endswith(".json")]
+    entries = [
+        key for key in keys(store) if key.startswith(group_folder("g")) and key.endswith(".json")
+    ]
     assert len(entries) == 60
 
 
@@ -321,12 +350,15 @@ def test_a_probe_that_is_under_way_is_left_alone_where_there_is_nothing_else(sto
     assert maintenance.round()["probes deleted"] == 1
 
 
-# --- what it costs ---------------------------------------------------------------------------------------------------
+# --- what it costs
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_stores_clock_is_read_once_an_hour_for_all_topics_and_rounds(store, right):
     for number in range(5):
-        GroupLog(store, f"g{number}", right).commit(None, [CommittedOffset("t", "id", 0, 5)], float("inf"))
+        GroupLog(store, f"g{number}", right).commit(
+            None, [CommittedOffset("t", "id", 0, 5)], float("inf")
+        )
     WrittenTopic(store, right).append(Row(b"x"))
     counting = FaultyStore(store, clock=right, trace=True)
     for _ in range(3):  # several in one process, as its producers are

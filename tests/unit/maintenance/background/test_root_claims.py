@@ -11,11 +11,22 @@ from deltaq import AdminClient, Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK, Thread
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.maintenance.background import BackgroundTopicMaintenance, checkpoint_if_due, claim_root_maintenance
+from deltaq.maintenance.background import (
+    BackgroundTopicMaintenance,
+    checkpoint_if_due,
+    claim_root_maintenance,
+)
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import TopicPass
-from deltaq.names import checkpoint_file, entry_version, member_folder, member_key, root_claims_folder, topic_log
+from deltaq.names import (
+    checkpoint_file,
+    entry_version,
+    member_folder,
+    member_key,
+    root_claims_folder,
+    topic_log,
+)
 from deltaq.store import MemoryStore, StoreUnavailable
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import TopicLog
@@ -41,7 +52,13 @@ def notes(store: MemoryStore) -> int:
 
 
 def test_the_first_process_of_an_hour_claims_the_root(store, clock):
-    assert [claim_root_maintenance(store, clock) for _ in range(5)] == [True, False, False, False, False]
+    assert [claim_root_maintenance(store, clock) for _ in range(5)] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
     clock.advance(HOUR_S)
     assert [claim_root_maintenance(store, clock) for _ in range(3)] == [True, False, False]
 
@@ -54,7 +71,9 @@ def test_claims_of_earlier_hours_are_removed(store, clock):
 
 
 def test_a_claim_with_a_lost_answer_costs_one_hour_only(store, clock):
-    lossy = FaultyStore(store, Rule("create", "_deltaq/maintenance/*", Fault.error_after()), clock=clock)
+    lossy = FaultyStore(
+        store, Rule("create", "_deltaq/maintenance/*", Fault.error_after()), clock=clock
+    )
     with pytest.raises(StoreUnavailable):
         claim_root_maintenance(lossy, clock)
     assert not claim_root_maintenance(lossy, clock)
@@ -74,7 +93,10 @@ def test_a_producer_of_one_topic_maintains_a_deleted_one():
     background = BackgroundTopicMaintenance(store, "mine", SYSTEM_CLOCK)
     background.start_due()
     # What the deleted topic has left is noted, to be deleted when its time has come.
-    eventually(lambda: list(store.list("topics/gone/_deltaq/unreferenced/")), "the files of the deleted topic")
+    eventually(
+        lambda: list(store.list("topics/gone/_deltaq/unreferenced/")),
+        "the files of the deleted topic",
+    )
     background.stop(30)
 
 
@@ -118,7 +140,11 @@ def test_a_deleted_topics_log_is_removed_although_the_claimant_changes_hourly():
         log.change(lambda head, _: TopicChange(head.partitions, {}), clock.monotonic() + 60)
     log.delete(clock.monotonic() + 60)
     days_of_maintenance(store, clock, 2)
-    assert [entry_version(e.key) for e in store.list(topic_log("gone")) if entry_version(e.key) is not None] == [51]
+    assert [
+        entry_version(e.key)
+        for e in store.list(topic_log("gone"))
+        if entry_version(e.key) is not None
+    ] == [51]
 
 
 def test_a_dead_group_is_forgotten_although_the_claimant_changes_hourly():
@@ -168,5 +194,7 @@ def test_a_commit_on_a_multiple_of_the_interval_makes_a_checkpoint(store, clock,
     for number in range(1, 7):
         log.change(lambda head, _: TopicChange(head.partitions, {}), clock.monotonic() + 60)
         checkpoint_if_due(store, log, MaintenanceSettings(checkpoint_interval=interval))
-        written = checkpoint_file(topic_log("t"), number) in [entry.key for entry in store.list(topic_log("t"))]
+        written = checkpoint_file(topic_log("t"), number) in [
+            entry.key for entry in store.list(topic_log("t"))
+        ]
         assert written == (number % interval == 0)

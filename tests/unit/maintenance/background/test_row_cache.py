@@ -1,4 +1,6 @@
-"""The row cache of a writer for maintenance: bounded in memory, and never a source of lost or repeated records."""
+"""The row cache of a writer for maintenance: bounded in memory, and never a source of lost or
+repeated records.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ def rows(size: int) -> pa.RecordBatch:
 
 
 def memory(batch: pa.RecordBatch) -> int:
-    return sum(buffer.size for column in batch.columns for buffer in column.buffers() if buffer is not None)
+    return sum(
+        buffer.size for column in batch.columns for buffer in column.buffers() if buffer is not None
+    )
 
 
 def test_the_oldest_rows_go_once_all_take_too_much_memory() -> None:

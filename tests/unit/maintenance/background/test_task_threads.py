@@ -1,4 +1,6 @@
-"""The tasks of many topics share a few threads, in order; a task that waits long gets one of its own."""
+"""The tasks of many topics share a few threads, in order; a task that waits long gets one of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def test_a_task_of_many_topics_has_few_threads_and_runs_once_for_each_in_order(
     assert not any(each.jobs["checkpoint"].is_alive() for each in tasks)
 
 
-def test_each_kind_of_task_and_each_store_has_threads_of_its_own(threads: Threads, begin: Begin) -> None:
+def test_each_kind_of_task_and_each_store_has_threads_of_its_own(
+    threads: Threads, begin: Begin
+) -> None:
     for number in range(THREADS + 1):
         begin("maintenance", f"{number}")
     begin("checkpoint", "0")
@@ -110,7 +114,9 @@ def test_a_task_that_waits_long_gets_one_more_thread(threads: Threads, begin: Be
     assert len(threads.names) == THREADS + 2
 
 
-def test_waiting_tasks_of_a_stopped_topic_do_not_run(threads: Threads, begin: Begin, done: list[str]) -> None:
+def test_waiting_tasks_of_a_stopped_topic_do_not_run(
+    threads: Threads, begin: Begin, done: list[str]
+) -> None:
     tasks = [begin("maintenance", f"{number}") for number in range(6)]
     for job in tasks[4].stop():
         assert not job.is_alive()
@@ -120,7 +126,9 @@ def test_waiting_tasks_of_a_stopped_topic_do_not_run(threads: Threads, begin: Be
     assert done == ["0", "1", "2", "3", "5"]
 
 
-def test_a_thread_that_cannot_start_takes_no_place(threads: Threads, begin: Begin, done: list[str]) -> None:
+def test_a_thread_that_cannot_start_takes_no_place(
+    threads: Threads, begin: Begin, done: list[str]
+) -> None:
     threads.refuses = True
     for number in range(2 * THREADS):
         begin("maintenance", f"{number}")
@@ -147,7 +155,9 @@ def test_tasks_that_wait_when_no_thread_can_start_can_begin_again(
 
 
 def test_a_finalizer_learns_whether_a_task_is_alive_while_its_thread_starts() -> None:
-    """It may run in the new thread, before that reports that it has started, for which the caller waits."""
+    """It may run in the new thread, before that reports that it has started, for which the caller
+    waits.
+    """
     answers: list[bool] = []
 
     class Collecting(Threads):

@@ -29,7 +29,9 @@ def names(errors: list[KafkaError]) -> list[str]:
 # --- how often ---
 
 
-def failing(clock: ManualClock, reports: OutageReports, seconds: float, every_s: float) -> list[str]:
+def failing(
+    clock: ManualClock, reports: OutageReports, seconds: float, every_s: float
+) -> list[str]:
     """What is reported of requests that fail for so long."""
     found = []
     for _ in range(round(seconds / every_s)):
@@ -153,13 +155,19 @@ def test_an_admin_client_hears_of_an_outage_in_poll(store):
         assert admin.poll(0) == 2
         assert admin.poll(0) == 0
     assert names(errors) == BOTH
-    assert raised.value.args[0].name() == "_TIMED_OUT", "as confluent-kafka 2.16 was observed to raise"
+    assert raised.value.args[0].name() == "_TIMED_OUT", (
+        "as confluent-kafka 2.16 was observed to raise"
+    )
     assert "connection refused" in raised.value.args[0].str()
 
 
 ADMIN_CALLS: dict[str, Callable[[AdminClient], object]] = {
-    "a future of each": lambda admin: admin.describe_topics(TopicCollection(["t"]))["t"].exception(60),
-    "offsets": lambda admin: next(iter(admin.list_offsets({END: OffsetSpec.latest()}).values())).exception(60),
+    "a future of each": lambda admin: admin.describe_topics(TopicCollection(["t"]))["t"].exception(
+        60
+    ),
+    "offsets": lambda admin: next(
+        iter(admin.list_offsets({END: OffsetSpec.latest()}).values())
+    ).exception(60),
     "deletion of records": lambda admin: admin.delete_records([END])[END].exception(60),
     "a call that blocks": lambda admin: admin.list_topics(timeout=60),
     "a call that blocks and times out": lambda admin: admin.list_groups(timeout=60),

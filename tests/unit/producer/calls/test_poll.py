@@ -24,7 +24,9 @@ def read(root: str, count: int) -> list[Message]:
 
 
 @pytest.mark.parametrize(
-    "make", [Producer, CompatibleProducer, SerializingProducer], ids=["native", "compatible", "serializing"]
+    "make",
+    [Producer, CompatibleProducer, SerializingProducer],
+    ids=["native", "compatible", "serializing"],
 )
 @pytest.mark.parametrize("only_errors", [False, True])
 def test_poll_returns_once_messages_without_a_callback_were_delivered(root, make, only_errors):
@@ -56,7 +58,9 @@ def test_a_full_queue_that_is_polled_for_room_is_emptied_without_callbacks(root)
                 else:
                     break
     assert 0 < waits <= 100
-    assert [message.value() for message in read(root, 100)] == [b"%d" % number for number in range(100)]
+    assert [message.value() for message in read(root, 100)] == [
+        b"%d" % number for number in range(100)
+    ]
 
 
 def test_poll_without_messages_under_way_waits_its_whole_time():

@@ -1,4 +1,6 @@
-"""What `produce_batch` queues of its messages, and what it refuses: what confluent-kafka 2.16 was observed to do."""
+"""What `produce_batch` queues of its messages, and what it refuses: what confluent-kafka 2.16 was
+observed to do.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,17 @@ def topic(root: str, schema: pa.Schema | None = None) -> Topic:
 
 
 @pytest.mark.parametrize("make", [Producer, CompatibleProducer], ids=["native", "compatible"])
-def test_a_batch_for_which_the_queue_has_no_room_is_queued_in_part_and_the_rest_is_marked(root, make):
+def test_a_batch_for_which_the_queue_has_no_room_is_queued_in_part_and_the_rest_is_marked(
+    root, make
+):
     handle = topic(root)
     left: list[dict[str, Any]] = [{"value": str(number)} for number in range(10)]
     counts = []
     with make(bootstrap_servers=root, queue_buffering_max_messages=4, linger_ms=60_000) as producer:
         counts.append(producer.produce_batch("t", left))
-        assert [message.get("_error") for message in left] == [None] * 4 + [KafkaError(KafkaError._QUEUE_FULL)] * 6
+        assert [message.get("_error") for message in left] == [None] * 4 + [
+            KafkaError(KafkaError._QUEUE_FULL)
+        ] * 6
         left = left[4:]
         counts.append(producer.produce_batch("t", left))
         while left:
@@ -37,9 +43,13 @@ def test_a_batch_for_which_the_queue_has_no_room_is_queued_in_part_and_the_rest_
 def test_a_smaller_message_does_not_overtake_one_that_found_no_room(root):
     topic(root)
     messages: list[dict[str, Any]] = [{"value": b"x" * 900}, {"value": b"y" * 900}, {"value": b"z"}]
-    with Producer(bootstrap_servers=root, queue_buffering_max_kbytes=1, linger_ms=60_000) as producer:
+    with Producer(
+        bootstrap_servers=root, queue_buffering_max_kbytes=1, linger_ms=60_000
+    ) as producer:
         queued = producer.produce_batch("t", messages)
-        assert ["_error" in message for message in messages] == [False] * queued + [True] * (3 - queued)
+        assert ["_error" in message for message in messages] == [False] * queued + [True] * (
+            3 - queued
+        )
         assert queued < 3
 
 
@@ -49,11 +59,17 @@ def test_a_smaller_message_does_not_overtake_one_that_found_no_room(root):
         ([{"value": b""}, 1], "index 1 must be a dict, not int"),
         ([{"value": b""}, {"value": 5}], "index 1: value must be bytes or str, not int"),
         ([{"value": b""}, {"value": {"a": 1}}], "index 1: value must be bytes or str, not dict"),
-        ([{"value": b""}, {"key": bytearray(b"k")}], "index 1: key must be bytes or str, not bytearray"),
+        (
+            [{"value": b""}, {"key": bytearray(b"k")}],
+            "index 1: key must be bytes or str, not bytearray",
+        ),
         ([{"value": b""}, {"partition": "x"}], "index 1: partition must be int, not str"),
         ([{"value": b""}, {"timestamp": 1.5}], "index 1: timestamp must be int, not float"),
         ([{"value": b""}, {"headers": 5}], "index 1: headers must be a dict or a list"),
-        ([{"value": b""}, {"headers": [("h", 5)]}], "index 1: header 'h' must be bytes or str, not int"),
+        (
+            [{"value": b""}, {"headers": [("h", 5)]}],
+            "index 1: header 'h' must be bytes or str, not int",
+        ),
         ([{"value": b""}, {"callback": 5}], "index 1: callback must be callable, not int"),
     ],
 )
@@ -67,10 +83,17 @@ def test_wrong_types_in_a_batch_are_refused_before_anything_is_queued(root, make
             assert len(producer) == 0
             producer.produce("t", b"known")
             producer.flush()
-        for arguments in ((None, messages[:1]), ("t", messages[:1], "x"), ("t", messages[:1], 0, 5), ("t", 5)):
+        for arguments in (
+            (None, messages[:1]),
+            ("t", messages[:1], "x"),
+            ("t", messages[:1], 0, 5),
+            ("t", 5),
+        ):
             with pytest.raises(TypeError):
                 producer.produce_batch(*arguments)
-        assert producer.produce_batch("t", [{"value": b"", "partition": None, "timestamp": None}]) == 1
+        assert (
+            producer.produce_batch("t", [{"value": b"", "partition": None, "timestamp": None}]) == 1
+        )
     assert not any("_error" in message for message in messages if isinstance(message, dict))
 
 

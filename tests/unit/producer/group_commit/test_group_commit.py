@@ -1,4 +1,6 @@
-"""Group commit between producers: which files they share, in which order, and what they report at the deadline."""
+"""Group commit between producers: which files they share, in which order, and what they report at
+the deadline.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ FOREVER = float("inf")
 
 
 class HeldStore(FaultyStore):
-    """Keeps back data files, by their number in the order in which they come, until they are let go."""
+    """Keeps back data files, by their number in the order in which they come, until they are let
+    go.
+    """
 
     def __init__(self, *held: int) -> None:
         super().__init__(MemoryStore("test"))
@@ -64,7 +68,11 @@ class Reports(list[tuple[Any, Any]]):
 
     @property
     def tokens(self) -> list[str]:
-        return [found[1] for error, _ in self if error is not None and (found := TOKEN.search(error.str()))]
+        return [
+            found[1]
+            for error, _ in self
+            if error is not None and (found := TOKEN.search(error.str()))
+        ]
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +100,9 @@ def contended_producer(
 
 
 def until_done(producer: Producer) -> None:
-    """Wait until the batches that were reported are forgotten, too: the sender does that right after the reports."""
+    """Wait until the batches that were reported are forgotten, too: the sender does that right
+    after the reports.
+    """
     eventually(lambda: not writer_in(producer)._batches.open, "the end of the batches")
 
 
@@ -107,7 +117,11 @@ def policy_of(producer: Producer) -> GroupCommitPolicy:
 
 
 def entries(store: FaultyStore) -> list[Entry]:
-    keys = [entry.key for entry in store.inner.list("topics/t/_delta_log/") if entry.key.endswith(".json")]
+    keys = [
+        entry.key
+        for entry in store.inner.list("topics/t/_delta_log/")
+        if entry.key.endswith(".json")
+    ]
     return [parse_entry(store.inner.get(key), version, key) for version, key in enumerate(keys)]
 
 
@@ -125,7 +139,11 @@ def commits_of(store: FaultyStore, writer: str) -> list[str]:
 
 
 def values(store: FaultyStore, count: int) -> list[bytes]:
-    conf = {"bootstrap.servers": "memory://unused", "group.id": "reader", "enable.partition.eof": True}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "group.id": "reader",
+        "enable.partition.eof": True,
+    }
     with Consumer(conf, store=store.inner) as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
         messages = drain(consumer, count + 1)
@@ -179,7 +197,9 @@ def test_contended_writers_share_files_and_any_committer_adds_them():
 def test_a_producer_with_group_commit_off_disables_it_for_its_process(other):
     store = FaultyStore(MemoryStore("test"), trace=True)
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0}
-    refusing, more = (Producer(conf, store=store, deltaq_group_commit=word) for word in ("false", other))
+    refusing, more = (
+        Producer(conf, store=store, deltaq_group_commit=word) for word in ("false", other)
+    )
     with contended_producer(store) as producer, refusing, more:
         for one in (refusing, more, producer):
             one.produce("t", "v")
@@ -228,7 +248,10 @@ def test_concurrently_uploaded_batches_are_added_in_order():
                 producer.produce("t", str(number))
             eventually(partial(came, store, at + 2))
         eventually(lambda: len(shared_files_in(store)) == 2)
-        assert [(file.id.number, file.follows) for file in shared_files_in(store)] == [(1, True), (2, True)]
+        assert [(file.id.number, file.follows) for file in shared_files_in(store)] == [
+            (1, True),
+            (2, True),
+        ]
         neighbour = Neighbour(store)
         assert neighbour.commit() == 0, "what comes before them is not there yet"
         store.gates[2].set()
@@ -293,7 +316,9 @@ def test_a_shared_file_committed_by_a_peer_is_delivered_without_upload_answer():
 
 
 class Synced(MemoryStore):
-    """Notes the folders that are synced and the entries that are created. Syncs of the log fail a number of times."""
+    """Notes the folders that are synced and the entries that are created. Syncs of the log fail a
+    number of times.
+    """
 
     def __init__(self) -> None:
         super().__init__("test")
@@ -365,7 +390,8 @@ def test_an_unanswered_commit_is_looked_up_at_its_deadline():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with contended_producer(store, reports, message_timeout_ms=SHORT_MS) as producer:
         store.add(
-            Rule("create", ENTRY, Fault.error_after(), times=1), Rule("get", ENTRY, Fault.error_before(), times=EVER)
+            Rule("create", ENTRY, Fault.error_after(), times=1),
+            Rule("get", ENTRY, Fault.error_before(), times=EVER),
         )
         producer.produce("t", "kept")
         eventually(lambda: len(entries(store)) == 3)
@@ -420,7 +446,9 @@ def test_a_writer_that_lost_the_race_shares_its_unshared_files():
     assert values(store, 2) == [b"first", b"late"]
 
 
-def test_a_writer_that_lost_two_races_shares_its_files_on_a_log_of_low_utilisation(monkeypatch: pytest.MonkeyPatch):
+def test_a_writer_that_lost_two_races_shares_its_files_on_a_log_of_low_utilisation(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(group_commit, "LOAD_MIN", float("inf"))
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with contended_producer(store, reports) as producer:
@@ -446,11 +474,16 @@ def test_batches_taken_while_an_earlier_one_is_uploaded_again_are_shared_too():
         store.gates[3].set()
         producer.flush(60)
     assert reports.names == [None] * 3
-    assert [(file.id.number, file.follows) for file in shared_files_in(store)] == [(0, False), (1, True)]
+    assert [(file.id.number, file.follows) for file in shared_files_in(store)] == [
+        (0, False),
+        (1, True),
+    ]
     assert values(store, 3) == [b"first", b"late", b"next"]
 
 
-def test_a_shared_file_too_old_for_the_listings_of_peers_does_not_wait_for_them(monkeypatch: pytest.MonkeyPatch):
+def test_a_shared_file_too_old_for_the_listings_of_peers_does_not_wait_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(group_commit.GroupCommitPolicy, "leader_timeout_s", lambda *_, **__: 600.0)
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with contended_producer(store, reports) as producer:
@@ -458,7 +491,9 @@ def test_a_shared_file_too_old_for_the_listings_of_peers_does_not_wait_for_them(
         eventually(lambda: shared_files_in(store))
         neighbour = Neighbour(store)
         for _ in range(SHARED_FILES_BEHIND + 1):
-            assert isinstance(neighbour.log.append(list, neighbour.log.live_head.topic_id, FOREVER), Appended)
+            assert isinstance(
+                neighbour.log.append(list, neighbour.log.live_head.topic_id, FOREVER), Appended
+            )
         assert producer.flush(30) == 0
         assert commits_of(store, writer_in(producer).log.writer) == ["WRITE"]
     assert reports.names == [None, None]
@@ -501,10 +536,14 @@ def test_a_lost_race_of_group_commit_is_followed_by_no_pause():
     assert Hurried.pauses == []
 
 
-def test_a_file_that_peers_cannot_commit_does_not_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_peers_cannot_commit_does_not_wait_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with contended_producer(store, reports, partitions=100, linger_ms=60_000) as producer:
-        monkeypatch.setattr(group_commit.GroupCommitPolicy, "leader_timeout_s", lambda *_, **__: 600.0)
+        monkeypatch.setattr(
+            group_commit.GroupCommitPolicy, "leader_timeout_s", lambda *_, **__: 600.0
+        )
         for partition in range(100):
             producer.produce("t", "wide", partition=partition)  # too many to be named in an file
         assert producer.flush(30) == 0
@@ -512,7 +551,9 @@ def test_a_file_that_peers_cannot_commit_does_not_wait_for_them(monkeypatch: pyt
     assert shared_files_in(store) == []
 
 
-def test_a_commit_waiting_under_contention_leaves_when_contention_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_waiting_under_contention_leaves_when_contention_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class HeldLog(FaultyStore):
         gate = threading.Event()
 
@@ -539,9 +580,14 @@ def test_a_produce_call_waiting_for_room_goes_on_when_lost_uploads_are_given_up(
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     limits = {"batch_num_messages": 1, "message_timeout_ms": SHORT_MS, "linger_ms": 5}
     with contended_producer(store, reports, **limits) as producer:
-        store.add(Rule("put", DATA, Fault.error_before(), EVER), Rule("create", ENTRY, Fault.slow(), times=1))
+        store.add(
+            Rule("put", DATA, Fault.error_before(), EVER),
+            Rule("create", ENTRY, Fault.slow(), times=1),
+        )
         batches, sent = writer_in(producer)._batches, 0
-        while len(batches.waiting) < BATCHES_AHEAD_MAX or not all(batch.failure for batch in batches.waiting):
+        while len(batches.waiting) < BATCHES_AHEAD_MAX or not all(
+            batch.failure for batch in batches.waiting
+        ):
             producer.produce("t", "lost")
             sent += 1
             SYSTEM_CLOCK.sleep(0.02)
@@ -561,17 +607,24 @@ def test_a_produce_call_waiting_for_room_goes_on_when_lost_uploads_are_given_up(
     ],
     ids=["switched off", "local"],
 )
-def test_none_of_its_code_runs_for_a_message_while_group_commit_is_off(store, settings, monkeypatch):
+def test_none_of_its_code_runs_for_a_message_while_group_commit_is_off(
+    store, settings, monkeypatch
+):
     called: list[str] = []
     for name, member in vars(GroupCommitPolicy).items():
         if callable(member):
-            monkeypatch.setattr(GroupCommitPolicy, name, lambda *_, of=name, **__: called.append(of))
+            monkeypatch.setattr(
+                GroupCommitPolicy, name, lambda *_, of=name, **__: called.append(of)
+            )
     for name in ("_append_in_group", "_await_leader", "_share_again"):
         monkeypatch.setattr(Committer, name, lambda *_, of=name, **__: called.append(of))
     monkeypatch.setattr(TopicLog, "_shared_by_peers", lambda *_: called.append("_shared_by_peers"))
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, **settings}
     reports = Reports()
-    with Producer(conf, store=store, on_delivery=reports) as producer, Producer(conf, store=store) as other:
+    with (
+        Producer(conf, store=store, on_delivery=reports) as producer,
+        Producer(conf, store=store) as other,
+    ):
         for number in range(5):
             producer.produce("t", str(number))
             other.produce("t", str(number))

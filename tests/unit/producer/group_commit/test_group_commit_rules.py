@@ -37,14 +37,18 @@ def test_under_contention_all_writers_but_the_last_committer_wait():
     policy = contended()
     policy.committed(COMMIT_S)
     assert policy.leader_timeout_s(1.0, 0.5, 0, is_ours=True) == 0
-    assert policy.leader_timeout_s(1.0, 0.5, 0, is_ours=False) > 0.04, "the leader needs about one interval"
+    assert policy.leader_timeout_s(1.0, 0.5, 0, is_ours=False) > 0.04, (
+        "the leader needs about one interval"
+    )
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_each_lost_race_spreads_the_leader_timeouts(lost):
     policy = contended()
     spread = [policy.leader_timeout_s(1.0, chance, lost, is_ours=False) for chance in (0.0, 0.99)]
-    wider = [policy.leader_timeout_s(1.0, chance, lost + 1, is_ours=False) for chance in (0.0, 0.99)]
+    wider = [
+        policy.leader_timeout_s(1.0, chance, lost + 1, is_ours=False) for chance in (0.0, 0.99)
+    ]
     assert spread[0] == wider[0]
     assert wider[1] - wider[0] == pytest.approx(2 * (spread[1] - spread[0]))
 

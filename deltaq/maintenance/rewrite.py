@@ -201,21 +201,13 @@ class Rewriter:
             clean,
             decoded_bytes,
         )
-        return PendingSegment(
-            path,
-            len(encoded.data),
-            encoded.rows,
-            encoded.crc32,
-            encoded.footer_bytes,
-            encoded.footer_crc32,
-            shares,
-            # A file without rows keeps the times of the newest file that it replaces.
-            newest.min_timestamp_ms if not encoded.rows else times["min"].as_py() // 1000,
-            newest.max_timestamp_ms if not encoded.rows else times["max"].as_py() // 1000,
-            max(file.modified_ms for file in plan.inputs),
-            as_of=as_of,
-            statistics=encoded.statistics,
-            rewritten=records,
+        # A file without rows keeps the times of the newest file that it replaces.
+        times_ms = newest.min_timestamp_ms, newest.max_timestamp_ms
+        if encoded.rows:
+            times_ms = times["min"].as_py() // 1000, times["max"].as_py() // 1000
+        modified_ms = max(file.modified_ms for file in plan.inputs)
+        return PendingSegment.of(
+            path, encoded, shares, times_ms, modified_ms, as_of=as_of, rewritten=records
         )
 
     def _encoded(

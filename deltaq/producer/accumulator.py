@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import pyarrow.compute as pc
+
 from deltaq.config import ProducerConfig
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.parquet.plain_segment import PlainRows
@@ -105,6 +107,11 @@ class RowBlock:
         """When the oldest was produced, in seconds on the monotonic clock."""
         return self.times[0]
 
+    @property
+    def highest_partition(self) -> int:
+        """The highest partition that a record names; -1 if none does."""
+        return max(self.partitions)
+
     def __getitem__(self, part: slice) -> RowBlock:
         return RowBlock(*(column[part] for column in self._columns))
 
@@ -138,6 +145,11 @@ class ArrowBlock:
 
     def __len__(self) -> int:
         return len(self.columns)
+
+    @property
+    def highest_partition(self) -> int:
+        """The highest partition that a record names; -1 if none does."""
+        return int(pc.max(self.columns.partitions).as_py())
 
 
 Records: TypeAlias = "RowBlock | ArrowBlock"

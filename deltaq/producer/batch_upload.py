@@ -1,5 +1,5 @@
-"""Upload of a produce batch: choose partitions, check and encode rows, put the segments into the
-store.
+"""Upload of a produce batch, in three steps: the topic is created or changed for it, its rows are
+checked and encoded, and the segments are put into the store.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from deltaq.producer.batches import (
     InFlightBatches,
     ProduceBatch,
     SharedFilePlace,
+    Uploaded,
     by_encoding,
 )
 from deltaq.producer.delivery_reports import DeliveryReports
@@ -41,7 +42,7 @@ from deltaq.producer.encoding import (
     resolved_block,
     row_columns,
 )
-from deltaq.producer.large_messages import LargeBlock, piece_columns
+from deltaq.producer.large_messages import LargeBlock, piece_columns, room_for_value
 from deltaq.producer.sender_topic import SenderTopic
 from deltaq.serde.widening import conformed_batch, holds
 from deltaq.store import Store
@@ -54,7 +55,7 @@ from deltaq.topics.upload import NothingSent, upload_segment
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 
-Uploaded: TypeAlias = "tuple[PendingSegment, pa.RecordBatch | PlainRows]"
+Uploading: TypeAlias = "tuple[PendingSegment, pa.RecordBatch | PlainRows]"
 
 
 @dataclass(eq=False)
@@ -67,29 +68,34 @@ class BatchUpload:
     _batches: InFlightBatches
     _reports: DeliveryReports
 
-    def first(self, batch: ProduceBatch) -> None:
-        """Encode and upload a new batch, without segments if no row can be written. Raises what
-        `put` raises.
+    def first(self, batch: ProduceBatch) -> Uploaded | None:
+        """Upload a new batch; None if no row can be written. Raises what `put` raises."""
+        definition = self._admitted(batch)
+        # In the order of their segments, in which offsets are assigned.
+        batch.parts = list(chain.from_iterable(by_encoding(self._encoded(batch, definition))))
+        segments = self.put(batch, definition, batch.deadline)
+        if not segments:
+            return None
+        return Uploaded(definition.topic_id, segments, batch.place, batch.is_shared)
+
+    # --- admission: the topic as the batch needs it ---
+
+    def _admitted(self, batch: ProduceBatch) -> TopicDefinition:
+        """The topic, created or changed if it must be to take the records of a batch. What it
+        cannot take is refused later, row by row. Raises Unavailable, UnknownTopic.
         """
-        plan = next(
-            (part.buffer.plan for part in batch.parts if part.buffer.plan is not None), None
-        )
-        definition = self._topic.known(plan, batch.deadline)
-        for part in batch.parts:
+        parts = batch.parts
+        plan = next((part.buffer.plan for part in parts if part.buffer.plan is not None), None)
+        definition = self._topic.ensure(plan, batch.deadline)
+        if max(part.records.highest_partition for part in parts) >= definition.partitions:
+            definition = self._topic.ensure_newest(batch.deadline)
+        for part in parts:
             if part.buffer.schemas and part.buffer.fits is not definition:
                 definition = self._fitting(part, definition, batch.deadline)
-        # Purged parts are skipped: refusals of their rows could no longer be reported.
-        is_plain = definition.schema is None and len(batch.parts) == 1
-        parts = [
-            part
-            for part in batch.parts
-            if not part.is_reported
-            and self._encode(part, definition, batch.deadline, is_plain=is_plain)
-        ]
-        # In the order of their segments, in which offsets are assigned.
-        batch.parts = list(chain.from_iterable(by_encoding(parts)))
-        batch.topic_id = definition.topic_id
-        self.put(batch, definition, batch.deadline)
+        is_new = not definition.has_large_messages
+        if is_new and any(self._is_large(part, definition) for part in parts):
+            definition = self._topic.ensure_large_messages(batch.deadline)
+        return definition
 
     def _fitting(
         self, part: BatchPart, definition: TopicDefinition, deadline: float
@@ -103,16 +109,38 @@ class BatchUpload:
                 if definition.evolution(name, schema) is not None:
                     if not buffer.settings.register_schemas:
                         raise unregistered(name)
-                    definition = self._topic.evolved(schema, deadline)
+                    definition = self._topic.ensure_schema(schema, deadline)
             except InvalidConfig as error:
                 part.misfit = InvalidValue(error.error.str(), topic=name)
         if part.misfit is None:
             buffer.fits = definition
         return definition
 
-    def _encode(
-        self, part: BatchPart, definition: TopicDefinition, deadline: float, *, is_plain: bool
-    ) -> bool:
+    def _is_large(self, part: BatchPart, definition: TopicDefinition) -> bool:
+        """Whether a part is a large message that can be written in pieces."""
+        records = part.records
+        if not isinstance(records, LargeBlock) or part.is_reported:
+            return False
+        try:
+            room_for_value(records, definition, self._topic.name)
+        except KafkaException:
+            return False
+        return records.partitions[0] < definition.partitions
+
+    # --- encoding: pure, but for the reports of rows that are refused ---
+
+    def _encoded(self, batch: ProduceBatch, definition: TopicDefinition) -> list[BatchPart]:
+        """The parts of a batch as columns, without those that are reported: refusals of their rows
+        could not be reported any more.
+        """
+        is_plain = definition.schema is None and len(batch.parts) == 1
+        return [
+            part
+            for part in batch.parts
+            if not part.is_reported and self._encode(part, definition, is_plain=is_plain)
+        ]
+
+    def _encode(self, part: BatchPart, definition: TopicDefinition, *, is_plain: bool) -> bool:
         """Turn a part into columns, or with `is_plain` perhaps into plain rows, and report rows
         that cannot be written. Whether any rows are left.
         """
@@ -126,15 +154,19 @@ class BatchUpload:
         try:
             if isinstance(records, ArrowBlock):
                 columns = self._widened_block(records.columns, definition)
-                self._check_block(columns, definition, deadline, unchecked=part.buffer.unchecked)
+                self._check_block(columns, definition, unchecked=part.buffer.unchecked)
                 part.columns = resolved_block(columns, *choice, spread=spread)
                 return True
             part.partitions = chosen_partitions(records, *choice, spread=spread)
+            part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
             if isinstance(records, LargeBlock):
-                self._encode_large(part, records, definition, deadline)
+                place, name = part.partitions[0], self._topic.name
+                columns = piece_columns(records, place, part.epoch_ms, definition, name)
+                self._check_block(columns, definition, unchecked=False)
+                part.columns = columns
                 return True
             refusals = self._refusals(
-                records, part.partitions, definition, deadline, unchecked=part.buffer.unchecked
+                records, part.partitions, definition, unchecked=part.buffer.unchecked
             )
             if (misfit := part.misfit) is not None:
                 refusals |= {
@@ -144,34 +176,19 @@ class BatchUpload:
                 }
             if refusals:
                 records = self._reports.refused(part, records, refusals)
-            if len(records):
-                part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
-                if is_plain:
-                    part.columns = plain_rows(records, part.partitions, part.epoch_ms, part.bytes)
-                if part.columns is None:
-                    part.columns = row_columns(
-                        records, part.partitions, part.epoch_ms, definition.schema
-                    )
+            if not len(records):
+                return False
+            if is_plain:
+                part.columns = plain_rows(records, part.partitions, part.epoch_ms, part.bytes)
+            if part.columns is None:
+                part.columns = row_columns(
+                    records, part.partitions, part.epoch_ms, definition.schema
+                )
         except KafkaException as error:
             # This part only: the others belong to other clients.
             self._reports.failed([part], error)
             return False
-        return part.columns is not None
-
-    def _encode_large(
-        self, part: BatchPart, message: LargeBlock, definition: TopicDefinition, deadline: float
-    ) -> None:
-        """Turn a large message into the columns of its pieces. Raises what `_check_block` and
-        `piece_columns` raise.
-        """
-        part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
-        columns = piece_columns(
-            message, part.partitions[0], part.epoch_ms, definition, self._topic.name
-        )
-        self._check_block(columns, definition, deadline, unchecked=False)
-        if not definition.has_large_messages:
-            self._topic.mark_large_messages(deadline)
-        part.columns = columns
+        return True
 
     def _widened_block(self, columns: Columns, definition: TopicDefinition) -> Columns:
         """A table with the columns of the topic, which may have more or wider ones than when it was
@@ -188,13 +205,13 @@ class BatchUpload:
         return replace(columns, values=conformed_batch(columns.values, wanted))
 
     def _check_block(
-        self, columns: Columns, definition: TopicDefinition, deadline: float, *, unchecked: bool
+        self, columns: Columns, definition: TopicDefinition, *, unchecked: bool
     ) -> None:
         """Check a table for what `produce_arrow` could not know yet. One bad row refuses the whole
         table. Raises InvalidValue, UnknownTopic, MessageTooLarge, KafkaException.
         """
         highest = pc.max(columns.partitions).as_py()
-        if highest >= definition.partitions and highest >= self._topic.newest(deadline).partitions:
+        if highest >= definition.partitions:
             raise UnknownTopic(
                 self._topic.name, partition=highest, code=KafkaError._UNKNOWN_PARTITION
             )
@@ -218,15 +235,12 @@ class BatchUpload:
         records: RowBlock,
         partitions: list[int],
         definition: TopicDefinition,
-        deadline: float,
         *,
         unchecked: bool,
     ) -> dict[int, KafkaException]:
         """The errors of rows, by row number, that `produce` could not know yet."""
         found: dict[int, KafkaException] = {}
-        if max(partitions) >= definition.partitions and max(partitions) >= (
-            count := self._topic.newest(deadline).partitions
-        ):
+        if max(partitions) >= (count := definition.partitions):
             code = KafkaError._UNKNOWN_PARTITION
             unknown = {
                 n: UnknownTopic(self._topic.name, partition=n, code=code)
@@ -263,25 +277,23 @@ class BatchUpload:
             }
         return found
 
-    def put(self, batch: ProduceBatch, definition: TopicDefinition, deadline: float) -> None:
+    # --- upload ---
+
+    def put(
+        self, batch: ProduceBatch, definition: TopicDefinition, deadline: float
+    ) -> tuple[PendingSegment, ...]:
         """Upload an encoded batch: as a shared file if it has a place and fits one file. Raises
-        Unavailable and what a codec raises, with the segments unchanged, unless it `is_shared`: its
-        file may be in the store.
+        Unavailable and what a codec raises: unless the batch `is_shared` then, nothing of this
+        upload is in the store.
         """
-        segments = []
+        segments: list[PendingSegment] = []
         groups = list(by_encoding(batch.parts))
         for group in groups:
             settings = group[0].buffer.settings
             # Read before the upload, since orphan removal compares it.
             as_of = self._topic.log.version
             pieces = self._pieces(group, definition)
-            about = (
-                definition.settings,
-                settings.compression,
-                settings.compression_level,
-                deadline,
-                self._clock,
-            )
+            codec = settings.compression, settings.compression_level
             alone = len(pieces) == len(groups) == 1
             for piece in pieces:
                 upload = partial(
@@ -289,19 +301,20 @@ class BatchUpload:
                     self._store,
                     self._topic.name,
                     piece,
-                    *about,
-                    failed=self._topic.store_failed,
+                    definition.settings,
+                    codec,
+                    deadline=deadline,
+                    clock=self._clock,
+                    failed=self._topic.publish_failure,
                 )
                 if alone and batch.place is not None:
-                    segment, rows = self._put_shared(
-                        batch, batch.place, definition.topic_id, upload
-                    )
+                    segment, rows = self._put_shared(batch, batch.place, definition, upload)
                 else:
-                    segment, rows = upload(as_of)
+                    segment, rows = upload(as_of=as_of)
                 segments.append(segment)
                 if self._topic.maintenance is not None:
                     self._topic.maintenance.uploaded(segment.path, rows)
-        batch.segments = segments
+        return tuple(segments)
 
     def _pieces(
         self, group: Sequence[BatchPart], definition: TopicDefinition
@@ -321,26 +334,26 @@ class BatchUpload:
         self,
         batch: ProduceBatch,
         place: SharedFilePlace,
-        topic_id: str,
-        upload: Callable[..., Uploaded],
-    ) -> Uploaded:
+        definition: TopicDefinition,
+        upload: Callable[..., Uploading],
+    ) -> Uploading:
+        log = self._topic.log
+
         def shared_name(segment: PendingSegment) -> str | None:
-            mine = SharedFileId(self._topic.log.writer, place.number)
-            path = shared_file_path(mine, segment, topic_id, follows=place.follows)
+            mine = SharedFileId(log.writer, place.number)
+            path = shared_file_path(mine, segment, definition.topic_id, follows=place.follows)
             if path is not None:
                 # Before other processes can see the file.
-                self._topic.log.pending_shared.expect(path, place.as_of)
+                log.pending_shared.expect(path, place.as_of)
                 if not self._batches.share(batch, replace(segment, path=path)):
-                    self._topic.log.pending_shared.forget(path)
+                    log.pending_shared.forget(path)
                     raise NothingSent("these messages have been reported as failed")
             return path
 
         try:
-            return upload(place.as_of, shared_name)
+            return upload(as_of=place.as_of, named=shared_name)
         except NothingSent:
-            for segment in batch.segments:
-                self._topic.log.pending_shared.forget(segment.path)
-            batch.segments, batch.is_shared = [], False
+            self._batches.not_shared(batch)
             raise
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from deltaq import metrics
 from deltaq.clock import Clock, Lock
@@ -52,30 +53,76 @@ class SharedFilePlace:
     as_of: int
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """It is being encoded and uploaded, and no other process knows of it. With a `place`, it is to
+    become a shared file.
+    """
+
+    place: SharedFilePlace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Its upload as a shared file has begun: any writer of the topic may commit it from now on."""
+
+    place: SharedFilePlace
+    segment: PendingSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """Its files are in the store, for the topic `topic_id`, and wait for a commit: its own, or if
+    it `is_shared` that of any writer of the topic. With a `place` that it does not use, it was to
+    become a shared file, and has become several or a large one.
+
+    One that `is_late` was uploaded again, perhaps after a later batch was shared.
+    """
+
+    topic_id: str
+    segments: tuple[PendingSegment, ...]
+    place: SharedFilePlace | None = None
+    is_shared: bool = False
+    is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UploadFailed:
+    """Its upload as a shared file has failed. The file `shared` may be in the store nevertheless;
+    None if it is not.
+    """
+
+    failure: KafkaException
+    shared: PendingSegment | None
+
+
+BatchState: TypeAlias = Taken | Shared | Uploaded | UploadFailed
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAttempt:
+    """An attempt to commit a batch, which lasts until `until`, in seconds on the monotonic clock.
+    `token`: that of the slot tried; None before the first one, and where nothing was written.
+    """
+
+    token: str | None
+    until: float
+
+
 @dataclass(slots=True, eq=False)
 class ProduceBatch:
     """Records that are uploaded together. `deadline` is that of the oldest; times are seconds on
     the monotonic clock.
 
-    `segments` and `topic_id` are set once `is_uploaded`. A batch with a `place` is uploaded as a
-    shared file, which any writer of the topic may commit; `is_shared` is set before the upload
-    starts. A batch with a `failure` may or may not be in the store. A batch that `is_late` was
-    uploaded again, perhaps after a later batch was shared. `token` is that of the newest commit
-    attempt, which lasts until `tried_until`; None before the first attempt.
+    Only `InFlightBatches` changes `state`. `attempt` is the newest attempt to commit it; None
+    before the first one.
     """
 
     parts: list[BatchPart]
     taken_at: float
     deadline: float
-    place: SharedFilePlace | None = None
-    segments: list[PendingSegment] = field(default_factory=list)
-    topic_id: str = ""
-    is_uploaded: bool = False
-    is_shared: bool = False
-    is_late: bool = False
-    failure: KafkaException | None = None
-    token: str | None = None
-    tried_until: float = 0.0
+    state: BatchState = Taken()
+    attempt: CommitAttempt | None = None
 
     @property
     def is_unwanted(self) -> bool:
@@ -83,9 +130,46 @@ class ProduceBatch:
         return all(part.is_reported for part in self.parts)
 
     @property
+    def uploaded(self) -> Uploaded:
+        """Its state after an upload. Raises TypeError before, and after a failure."""
+        if isinstance(self.state, Uploaded):
+            return self.state
+        raise TypeError(f"a batch is {type(self.state).__name__}, not Uploaded")
+
+    @property
+    def place(self) -> SharedFilePlace | None:
+        """Its place among the shared files, for an upload."""
+        return None if isinstance(self.state, UploadFailed) else self.state.place
+
+    @property
+    def segments(self) -> tuple[PendingSegment, ...]:
+        """Its files that are in the store, or may be."""
+        match self.state:
+            case Uploaded(segments=segments):
+                return segments
+            case Shared(segment=segment) | UploadFailed(shared=PendingSegment() as segment):
+                return (segment,)
+        return ()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other writers may commit it, or may have committed it."""
+        match self.state:
+            case Uploaded(is_shared=is_shared):
+                return is_shared
+            case UploadFailed(shared=segment):
+                return segment is not None
+        return isinstance(self.state, Shared)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it has been given a place among the shared files."""
+        return isinstance(self.state, UploadFailed) or self.place is not None
+
+    @property
     def others_will_see(self) -> bool:
         """Whether other processes can commit it before a later batch, as far as is known now."""
-        return self.is_shared if self.is_uploaded else self.place is not None
+        return self.has_place if isinstance(self.state, Taken) else self.is_shared
 
 
 class InFlightBatches:
@@ -142,7 +226,7 @@ class InFlightBatches:
         deadline = min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts)
         batch = ProduceBatch(parts, now, deadline)
         if self.contended_left_s(now) > 0 and all(other.others_will_see for other in self.open):
-            batch.place = self.place(as_of, follows=bool(self.open))
+            batch.state = Taken(self.place(as_of, follows=bool(self.open)))
         self.waiting.append(batch)
         self.open.append(batch)
         self.under_way.update(dict.fromkeys(parts))
@@ -170,6 +254,8 @@ class InFlightBatches:
             metrics.PIPELINED_BATCHES.add()
         return SharedFilePlace(self._places - 1, follows, as_of)
 
+    # --- the states of a batch ---
+
     def share(self, batch: ProduceBatch, segment: PendingSegment) -> bool:
         """Mark a batch as shared: others may commit it from now on. False if it has already been
         reported as failed.
@@ -177,30 +263,81 @@ class InFlightBatches:
         with self.lock:
             if batch.is_unwanted:
                 return False
-            batch.segments, batch.is_shared = [segment], True
+            if isinstance(batch.state, Uploaded):
+                batch.state = replace(batch.state, segments=(segment,), is_shared=True)
+            elif batch.place is not None:
+                batch.state = Shared(batch.place, segment)
             return True
 
-    def uploaded(self, batch: ProduceBatch) -> None:
-        """The upload of a batch has ended. Without segments, none of it is or will be in the
-        store.
+    def not_shared(self, batch: ProduceBatch) -> None:
+        """The store has refused the shared file of a batch: no other writer will see it."""
+        self.forget(batch)
+        if isinstance(batch.state, Uploaded):
+            batch.state = replace(batch.state, segments=(), is_shared=False)
+        elif isinstance(batch.state, Shared):
+            batch.state = Taken(batch.state.place)
+
+    def uploaded(
+        self, batch: ProduceBatch, stored: Uploaded | None, failure: KafkaException | None
+    ) -> None:
+        """The first upload of a batch has ended: with files in the store, with none because no row
+        could be written, or with a failure. What has become of a shared file that failed is for the
+        committer to find out. Any other batch that failed has been reported.
         """
         if batch not in self.open:
             self.forget(batch)  # reported during the upload
-        elif batch.segments:
-            batch.is_uploaded = True
+        elif stored is not None:
+            batch.state = stored
+        elif failure is not None and isinstance(batch.state, Shared):
+            batch.state = UploadFailed(failure, batch.state.segment)
         else:
             self.waiting.remove(batch)
             self.finished([batch])
         self.call_uploader()
 
+    def upload_again(self, batch: ProduceBatch) -> None:
+        """The log refuses the files of an uploaded batch from now on, and they are uploaded again.
+        Later batches must not be committed before the new files.
+        """
+        with self.lock:
+            self.forget(batch)
+            batch.state = replace(batch.uploaded, place=None, is_shared=False, is_late=True)
+
+    def share_again(self, taken: Sequence[ProduceBatch], as_of: int) -> bool:
+        """Give uploaded batches places, to be uploaded again as shared files. False, without
+        effect, if they are not the first open ones or if an open batch has a place.
+        """
+        with self.lock:
+            if self.open[: len(taken)] != taken or any(batch.has_place for batch in self.open):
+                return False
+            for number, batch in enumerate(taken):
+                place = self.place(as_of, follows=number > 0)
+                batch.state = replace(batch.uploaded, place=place)
+            return True
+
+    def replaced(self, batch: ProduceBatch, segments: Sequence[PendingSegment]) -> None:
+        """A batch has been uploaded again."""
+        batch.state = replace(batch.uploaded, segments=tuple(segments))
+
+    def not_replaced(self, batch: ProduceBatch, failure: KafkaException) -> None:
+        """The upload of a batch as a shared file, after it had been uploaded, has failed."""
+        batch.state = UploadFailed(failure, batch.segments[0] if batch.is_shared else None)
+
     def front(self) -> ProduceBatch | None:
-        """The next batch to commit, if it has been uploaded. Batches that are fully reported are
+        """The next batch to commit, if its upload has ended. Batches that are fully reported are
         dropped.
         """
         while self.waiting and self.waiting[0].is_unwanted:
             self.finished([self.waiting.popleft()])
             self.call_uploader()
-        return self.waiting[0] if self.waiting and self.waiting[0].is_uploaded else None
+        front = self.waiting[0] if self.waiting else None
+        return (
+            front
+            if front is not None and isinstance(front.state, Uploaded | UploadFailed)
+            else None
+        )
+
+    # --- the commits ---
 
     def claim_commit(self) -> bool:
         """Claim the commit of the uploaded batches in front; False if there is none, or if another
@@ -214,17 +351,13 @@ class InFlightBatches:
 
     def take_uploaded(self, topic_id: str) -> Iterator[ProduceBatch]:
         """Take the uploaded batches in front that belong to this topic id, to commit them."""
-        while (
-            (batch := self.front()) is not None
-            and batch.topic_id == topic_id
-            and batch.failure is None
-        ):
+        while (batch := self.front()) is not None and _is_for(batch, topic_id):
             yield self.waiting.popleft()
         self.call_uploader()
 
     def take_lost(self) -> Iterator[ProduceBatch]:
         """Take the batches in front whose upload has failed. Their files may be in the store."""
-        while (batch := self.front()) is not None and batch.failure is not None:
+        while (batch := self.front()) is not None and isinstance(batch.state, UploadFailed):
             yield self.waiting.popleft()
         self.call_uploader()  # there is room for more batches
 
@@ -243,6 +376,10 @@ class InFlightBatches:
         """Stop watching the log for the files of a batch."""
         for segment in batch.segments:
             self._pending_shared.forget(segment.path)
+
+
+def _is_for(batch: ProduceBatch, topic_id: str) -> bool:
+    return isinstance(batch.state, Uploaded) and batch.state.topic_id == topic_id
 
 
 def _oldest(buffers: Sequence[RecordAccumulator]) -> Iterator[BatchPart]:

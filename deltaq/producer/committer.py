@@ -15,7 +15,13 @@ from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, OutcomeUnknown, Unavailable, UnknownTopic
 from deltaq.producer.batch_upload import BatchUpload
-from deltaq.producer.batches import InFlightBatches, ProduceBatch
+from deltaq.producer.batches import (
+    CommitAttempt,
+    InFlightBatches,
+    ProduceBatch,
+    Uploaded,
+    UploadFailed,
+)
 from deltaq.producer.delivery_reports import DeliveryReports, defect
 from deltaq.producer.expiry import REVOKE_S
 from deltaq.producer.group_commit import GroupCommitPolicy
@@ -99,15 +105,15 @@ class Committer:
         try:
             if lost:
                 self._fail(lost)
-            elif front is not None:
-                self._commit(front)
+            elif front is not None and isinstance(front.state, Uploaded):
+                self._commit(front.state.topic_id, front.deadline)
         finally:
             self._batches.is_committing = False
         self._uploader.recheck_linger()
 
-    def _commit(self, front: ProduceBatch) -> None:
-        """Commit `front` and the uploaded batches behind it."""
-        attempt = _Attempt(front.topic_id, front.deadline)
+    def _commit(self, topic_id: str, deadline: float) -> None:
+        """Commit the uploaded batches in front that are for this topic."""
+        attempt = _Attempt(topic_id, deadline)
         try:
             outcome = self._append(attempt)
         except KafkaException as error:
@@ -163,7 +169,7 @@ class Committer:
                     self._topic.maintenance.committed(log.state)
                 return outcome
             finally:
-                self._topic.saw(definition_of(log) if log.head is not None else None)
+                self._topic.publish(definition_of(log) if log.head is not None else None)
 
     def _try_append(
         self,
@@ -193,7 +199,7 @@ class Committer:
             if not attempt.taken:
                 return None
             for batch in attempt.taken:
-                batch.token, batch.tried_until = attempt.token, attempt.deadline
+                batch.attempt = CommitAttempt(attempt.token, attempt.deadline)
             self._uploader.start_extra_worker()  # `waiting` has room again
         return [segment for batch in attempt.taken for segment in batch.segments]
 
@@ -266,34 +272,23 @@ class Committer:
         False if that fails: the batches have then been put back.
         """
         definition = definition_of(log)
-        for batch in taken:
-            is_one_file = (
-                batch.topic_id == definition.topic_id
-                and not batch.is_late
-                and len(batch.segments) == 1
-            )
-            if not is_one_file or batch.segments[0].size > RESHARE_BYTES_MAX:
-                return True
-        with self._batches.lock:
-            is_first = self._batches.open[: len(taken)] == taken
-            if not is_first or any(batch.place is not None for batch in self._batches.open):
-                return True
-            for number, batch in enumerate(taken):
-                batch.place = self._batches.place(log.version, follows=number > 0)
+        is_small = all(_is_small(batch, definition.topic_id) for batch in taken)
+        if not is_small or not self._batches.share_again(taken, log.version):
+            return True
         # At once: while they are uploaded, the log goes on, and peers find only files of its newest
         # versions.
         in_parallel(self._clock, partial(self._put_again, definition=definition), taken)
         with self._batches.lock:
-            if any(batch.failure is not None for batch in taken):
+            if any(isinstance(batch.state, UploadFailed) for batch in taken):
                 self._batches.put_back(taken)
                 return False
         return True
 
     def _put_again(self, batch: ProduceBatch, definition: TopicDefinition) -> None:
         try:
-            self._upload.put(batch, definition, batch.deadline)
+            self._batches.replaced(batch, self._upload.put(batch, definition, batch.deadline))
         except KafkaException as error:
-            batch.failure = error
+            self._batches.not_replaced(batch, error)
 
     def _upload_expired_again(
         self, attempt: _Attempt, gone: frozenset[str], definition: TopicDefinition
@@ -307,12 +302,9 @@ class Committer:
         )
         for batch in attempt.taken:
             if any(segment.path in gone for segment in batch.segments):
-                with self._batches.lock:
-                    # The log refuses the old file now. Later batches must not be committed before
-                    # the new one.
-                    self._batches.forget(batch)
-                    batch.is_shared, batch.is_late, batch.place = False, True, None
-                self._upload.put(batch, definition, attempt.deadline)
+                self._batches.upload_again(batch)
+                segments = self._upload.put(batch, definition, attempt.deadline)
+                self._batches.replaced(batch, segments)
 
     def not_appended(self, taken: list[ProduceBatch], error: KafkaException) -> None:
         """Put back batches that still have time, and fail the rest."""
@@ -325,7 +317,7 @@ class Committer:
         may_retry = isinstance(error, Unavailable) and error.error.retriable()
         again = [batch for batch in taken if may_retry and batch.deadline > now]
         for batch in again:
-            batch.token = None  # nothing was written
+            batch.attempt = CommitAttempt(None, batch.attempt.until if batch.attempt else 0.0)
         self._fail([batch for batch in taken if batch not in again], error)
         with self._batches.lock:
             self._batches.put_back(again)
@@ -340,7 +332,8 @@ class Committer:
         ]
         outcome = self._revoked(shared) if shared else None
         for batch in batches:
-            reason = error or batch.failure or KafkaException(KafkaError(KafkaError._FAIL))
+            own = batch.state.failure if isinstance(batch.state, UploadFailed) else None
+            reason = error or own or KafkaException(KafkaError(KafkaError._FAIL))
             if batch not in shared:
                 self._reports.failed(batch.parts, reason)
             elif outcome is None or batch.segments[0].path in outcome.unknown:
@@ -378,6 +371,14 @@ class Committer:
         return OutcomeUnknown(
             _reason(error), token=self._topic.log.shared_file_token(batch.segments[0]) or ""
         )
+
+
+def _is_small(batch: ProduceBatch, topic_id: str) -> bool:
+    """Whether a batch can be uploaded again as a shared file, and is worth it."""
+    match batch.state:
+        case Uploaded(topic_id=uploaded_for, segments=(segment,), is_late=False):
+            return uploaded_for == topic_id and segment.size <= RESHARE_BYTES_MAX
+    return False
 
 
 def _certain(error: KafkaException) -> KafkaException:

@@ -85,9 +85,10 @@ class Expiry:
         """When a batch expires: REVOKE_S after its deadline if its attempt still has to be
         resolved.
         """
-        ends_now = batch.tried_until <= batch.deadline
+        attempt = batch.attempt
+        ends_now = attempt is None or attempt.until <= batch.deadline
         is_in_commit = batch not in self._batches.waiting and (
-            batch.is_shared or batch.token is not None
+            batch.is_shared or (attempt is not None and attempt.token is not None)
         )
         return batch.deadline + (REVOKE_S if is_in_commit and ends_now else 0.0)
 
@@ -96,9 +97,9 @@ class Expiry:
         have succeeded.
         """
         batches = self._batches
-        token = (
-            self._topic.log.shared_file_token(batch.segments[0]) if batch.is_shared else batch.token
-        )
+        token = None if batch.attempt is None else batch.attempt.token
+        if batch.is_shared:
+            token = self._topic.log.shared_file_token(batch.segments[0])
         if batch in batches.waiting:
             batches.waiting.remove(batch)
         batches.finished([batch])

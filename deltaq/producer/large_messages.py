@@ -68,10 +68,10 @@ def _compacted(topic: str) -> InvalidValue:
     return InvalidValue(f"{reason}: use a topic without compaction", topic=topic)
 
 
-def piece_columns(
-    block: LargeBlock, partition: int, epoch_ms: float, definition: TopicDefinition, topic: str
-) -> Columns:
-    """The pieces of a message as columns. Raises InvalidValue, MessageTooLarge."""
+def room_for_value(block: LargeBlock, definition: TopicDefinition, topic: str) -> int:
+    """The bytes of a message's value that fit into each of its pieces. Raises InvalidValue if the
+    topic takes no pieces, MessageTooLarge if key and headers leave no room.
+    """
     if "compact" in definition.settings.cleanup_policy:
         raise _compacted(topic)
     if definition.schema is not None:
@@ -80,6 +80,14 @@ def piece_columns(
     room = limit - block.overhead
     if room <= 0:
         raise MessageTooLarge(size=block.bytes, limit=limit, topic=topic)
+    return room
+
+
+def piece_columns(
+    block: LargeBlock, partition: int, epoch_ms: float, definition: TopicDefinition, topic: str
+) -> Columns:
+    """The pieces of a message as columns. Raises what `room_for_value` raises."""
+    room = room_for_value(block, definition, topic)
     value: bytes = block.values[0]
     parts = [value[first : first + room] for first in range(0, len(value), room)]
     count = len(parts)

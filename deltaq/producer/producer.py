@@ -336,7 +336,7 @@ class Producer(RefusedTransactions):
             buffer = self._new_buffer(name, sender, plan) if known is None else known
             schema = topic.schema if isinstance(topic, Topic) else None
             handle = TopicHandle(name, sender, buffer, self._config.message_max_bytes, schema)
-            definition = sender.topic.found(
+            definition = sender.topic.read_for(
                 plan, schema, register=self._config.auto_register_schemas
             )
             if definition is None:

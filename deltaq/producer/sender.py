@@ -59,7 +59,7 @@ class Sender:
         )
         self._reports = reports = DeliveryReports(topic, clock, batches)
         self.topic = SenderTopic(topic, self.log, clock, batches)
-        self.log.log.delta_log.store_failed = weakly(self.topic.store_failed, None)
+        self.log.log.delta_log.store_failed = weakly(self.topic.publish_failure, None)
         self._expiry = threads.task(Expiry(self.topic, clock, batches, reports).step)
         upload = BatchUpload(store, self.topic, clock, batches, reports)
         self._uploads = Uploader(

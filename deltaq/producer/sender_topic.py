@@ -16,7 +16,7 @@ from deltaq.errors import OutcomeUnknown, Unavailable, UnknownTopic
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.producer.batches import InFlightBatches
 from deltaq.serde.schema import TopicSchema
-from deltaq.topics.log import SharedTopicLog
+from deltaq.topics.log import SharedTopicLog, TopicLog
 from deltaq.topics.metadata import (
     NewTopicPlan,
     TopicDefinition,
@@ -44,8 +44,11 @@ class BackgroundMaintenance(Protocol):
 
 @dataclass(eq=False)
 class SenderTopic:
-    """Looks the topic up, and notifies its producers of changes. `maintenance`: None if this
-    process does none.
+    """Looks the topic up, changes it for its producers, and notifies them of changes.
+
+    `cached` is what the log was last seen to say; None before the first look, and if there is no
+    such topic. Methods named `ensure` retry until a deadline. `maintenance`: None if this process
+    does none.
     """
 
     name: str
@@ -53,121 +56,94 @@ class SenderTopic:
     _clock: Clock
     _batches: InFlightBatches
     maintenance: BackgroundMaintenance | None = None
-    _newest: TopicDefinition | None = None
+    cached: TopicDefinition | None = None
 
-    def get(
-        self, plan: NewTopicPlan | None = None, timeout_s: float = 60.0, *, anew: bool = False
+    # --- one look at the store ---
+
+    def read(
+        self, plan: NewTopicPlan | None = None, timeout_s: float = 0.0
     ) -> TopicDefinition | None:
-        """The cached definition of the topic; None if the topic does not exist.
-
-        The first call reads it from the store, and creates a missing topic by `plan` within
-        `timeout_s` seconds. `anew` reads it again, unless batches are under way: their commit
-        refreshes the cache too, and would hold up this call. Raises Unavailable, Corrupt,
+        """The topic as it is now; None if it does not exist. With a `plan`, a missing topic is
+        created within `timeout_s` seconds. Raises Unavailable, OutcomeUnknown, Corrupt,
         Incompatible, UnsafeStore.
         """
-        definition = self._newest
-        if definition is None or (anew and not (self._batches.open or self._batches.is_committing)):
-            return self._read(plan, timeout_s)
+        definition = None
+        with self.log.lock:
+            log = self.log.log
+            if log.load() if self.cached is None else log.catch_up():
+                definition = definition_of(log)
+            elif plan is not None:
+                deadline = self._clock.monotonic() + timeout_s
+                definition = create_topic(log, plan, deadline, exist_ok=True)
+            self.publish(definition)
         return definition
 
-    def found(
+    def read_for(
         self, plan: NewTopicPlan | None, schema: TopicSchema | None, *, register: bool
     ) -> TopicDefinition | None:
         """The topic for the first message of a client with this schema. With `register`, the topic
         is changed if it must be to take values of the schema; without, it is read anew before they
-        are refused.
+        are refused. While batches are under way it is not read: their commit does so, and would
+        hold up this call.
 
         None if the topic does not exist, or if the store is temporarily unavailable. Raises
-        InvalidConfig for a schema that does not fit, and what `get` raises.
+        InvalidConfig for a schema that does not fit, and what `read` raises.
         """
         deadline = self._clock.monotonic() + FIND_TOPIC_S
         try:
-            definition = self.get(plan, FIND_TOPIC_S, anew=True)
+            definition = self.cached
+            if definition is None or not (self._batches.open or self._batches.is_committing):
+                definition = self.read(plan, FIND_TOPIC_S)
             if (
                 definition is None
                 or schema is None
                 or definition.evolution(self.name, schema) is None
             ):
                 return definition
-            return self._evolved(schema, deadline) if register else self._read(None, 0.0)
+            return self._evolved(schema, deadline) if register else self.read()
         # OutcomeUnknown is that of creating or changing the topic.
         except (OutcomeUnknown, Unavailable) as error:
             if isinstance(error, OutcomeUnknown) or error.error.retriable():
                 return None
             raise
 
-    def _read(self, plan: NewTopicPlan | None, timeout_s: float) -> TopicDefinition | None:
-        definition = None
+    def _evolved(self, schema: TopicSchema, deadline: float) -> TopicDefinition:
+        return self._changed(lambda log: evolve_topic(log, schema, deadline))
+
+    def _changed(self, change: Callable[[TopicLog], TopicDefinition]) -> TopicDefinition:
         with self.log.lock:
-            log = self.log.log
-            if log.load() if self._newest is None else log.catch_up():
-                definition = definition_of(log)
-            elif plan is not None:
-                definition = create_topic(
-                    log, plan, self._clock.monotonic() + timeout_s, exist_ok=True
-                )
-            self.saw(definition)
+            definition = change(self.log.log)
+            self.publish(definition)
         return definition
 
-    def saw(self, definition: TopicDefinition | None) -> None:
-        """Store the definition, and notify the producers if it has changed."""
-        before, self._newest = self._newest, definition
-        if definition is not None and definition != before:
-            with self._batches.lock:
-                buffers = list(self._batches.buffers)
-            for buffer in buffers:
-                buffer.seen(definition)
+    # --- with retries; all raise Unavailable, UnknownTopic ---
 
-    def store_failed(self, error: Unavailable) -> None:
-        """Notify the producers of a request that failed and will be repeated."""
-        with self._batches.lock:
-            buffers = list(self._batches.buffers)
-        for buffer in buffers:
-            buffer.store_failed(error.error)
+    def ensure(self, plan: NewTopicPlan | None, deadline: float) -> TopicDefinition:
+        """The cached topic, or the one that is read or created now."""
 
-    def known(self, plan: NewTopicPlan | None, deadline: float) -> TopicDefinition:
-        """The cached topic; its first lookup is retried until the deadline. Raises Unavailable,
-        UnknownTopic.
+        def look() -> TopicDefinition | None:
+            left_s = max(0.0, deadline - self._clock.monotonic())
+            return self.read(plan, left_s) if self.cached is None else self.cached
+
+        return self._retried(look, deadline)
+
+    def ensure_newest(self, deadline: float) -> TopicDefinition:
+        """The topic read anew."""
+        return self._retried(self.read, deadline)
+
+    def ensure_schema(self, schema: TopicSchema, deadline: float) -> TopicDefinition:
+        """The topic, changed if it must be to take values of this schema. Raises InvalidConfig for
+        a schema that does not fit.
         """
-        return self._asked_again(
-            lambda: self.get(plan, max(0.0, deadline - self._clock.monotonic())), deadline
+        return self._retried(lambda: self._evolved(schema, deadline), deadline)
+
+    def ensure_large_messages(self, deadline: float) -> TopicDefinition:
+        """The topic, whose table says now that it has messages in pieces."""
+        return self._retried(
+            lambda: self._changed(lambda log: mark_large_messages(log, deadline)), deadline
         )
 
-    def evolved(self, schema: TopicSchema, deadline: float) -> TopicDefinition:
-        """The topic, changed if it must be to take values of this schema. Retries until the
-        deadline.
-
-        Raises InvalidConfig for a schema that does not fit, Unavailable, UnknownTopic.
-        """
-        return self._asked_again(lambda: self._evolved(schema, deadline), deadline)
-
-    def mark_large_messages(self, deadline: float) -> None:
-        """Say in the topic's table that it has messages in pieces. Retries until the deadline.
-
-        Raises Unavailable, UnknownTopic.
-        """
-
-        def mark() -> TopicDefinition:
-            with self.log.lock:
-                definition = mark_large_messages(self.log.log, deadline)
-                self.saw(definition)
-            return definition
-
-        self._asked_again(mark, deadline)
-
-    def _evolved(self, schema: TopicSchema, deadline: float) -> TopicDefinition:
-        with self.log.lock:
-            definition = evolve_topic(self.log.log, schema, deadline)
-            self.saw(definition)
-        return definition
-
-    def newest(self, deadline: float) -> TopicDefinition:
-        """The topic read anew, with retries until the deadline. Raises Unavailable,
-        UnknownTopic.
-        """
-        return self._asked_again(lambda: self._read(None, 0.0), deadline)
-
-    def _asked_again(
+    def _retried(
         self, look: Callable[[], TopicDefinition | None], deadline: float
     ) -> TopicDefinition:
         failures = 0
@@ -183,7 +159,25 @@ class SenderTopic:
             except Unavailable as error:
                 if not error.error.retriable():
                     raise
-                self.store_failed(error)
+                self.publish_failure(error)
                 reason = error.error.str()
             failures += 1
             pause_before_retry(self._clock, self.name, failures, deadline, reason)
+
+    # --- what producers are told ---
+
+    def publish(self, definition: TopicDefinition | None) -> None:
+        """Cache the topic, and notify the producers if it has changed."""
+        before, self.cached = self.cached, definition
+        if definition is not None and definition != before:
+            with self._batches.lock:
+                buffers = list(self._batches.buffers)
+            for buffer in buffers:
+                buffer.seen(definition)
+
+    def publish_failure(self, error: Unavailable) -> None:
+        """Notify the producers of a request that failed and will be repeated."""
+        with self._batches.lock:
+            buffers = list(self._batches.buffers)
+        for buffer in buffers:
+            buffer.store_failed(error.error)

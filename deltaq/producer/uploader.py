@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from deltaq.clock import Clock
 from deltaq.errors import KafkaException
 from deltaq.producer.batch_upload import BatchUpload
-from deltaq.producer.batches import InFlightBatches, ProduceBatch
+from deltaq.producer.batches import InFlightBatches, ProduceBatch, Uploaded
 from deltaq.producer.delivery_reports import DeliveryReports, defect
 from deltaq.producer.linger import AdaptiveLinger, BatchTimes, LoneRecords
 from deltaq.producer.sender_topic import SenderTopic
@@ -84,26 +84,27 @@ class Uploader:
         """Upload a batch or report its failure. A shared file that may be in the store is left to
         the committer.
         """
+        batches = self._batches
         failure: KafkaException | None = None
+        stored: Uploaded | None = None
         try:
-            self._upload.first(batch)
+            stored = self._upload.first(batch)
         except KafkaException as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - after a defect, callers must not wait for ever
             failure = defect(error, "writing", self._topic.name)
         if failure is not None and not batch.is_shared:
             self._reports.failed(batch.parts, failure)
-        with self._batches.lock:
-            batch.failure = failure
-            self._batches.uploaded(batch)
+        with batches.lock:
+            batches.uploaded(batch, stored, failure)
             hands_over = self._is_remote or self._has_more_to_do()
         if hands_over:
-            self._batches.call_committer()
+            batches.call_committer()
         else:
             self.commit()
-        with self._batches.lock:
+        with batches.lock:
             self.uploads -= 1
-        self._batches.call_uploader()
+        batches.call_uploader()
 
     def _has_more_to_do(self) -> bool:
         """Whether uploads should go on during a commit: a full batch waits, the commit may wait for

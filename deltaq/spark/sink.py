@@ -336,11 +336,18 @@ class _TaskWriter:
             sticky = int(_CLOCK.random() * partitions)
             columns = resolved_block(joined(parts), client.partitioner, partitions, sticky)
             codec = client.compression_type, client.compression_level
-            about = waiting.view.settings, *codec, _deadline(client), _CLOCK, waiting.as_of
-            pieces = in_segments(columns, SEGMENT_BYTES_MAX)
-            waiting.segments += [
-                upload_segment(self._store, topic, piece, *about)[0] for piece in pieces
-            ]
+            for piece in in_segments(columns, SEGMENT_BYTES_MAX):
+                segment, _ = upload_segment(
+                    self._store,
+                    topic,
+                    piece,
+                    waiting.view.settings,
+                    codec,
+                    deadline=_deadline(client),
+                    clock=_CLOCK,
+                    as_of=waiting.as_of,
+                )
+                waiting.segments.append(segment)
             waiting.parts.clear()
         self._bytes = 0
 

@@ -428,19 +428,13 @@ class TopicCopier:
         with raising_unavailable():
             self._target_store.put(self._copy.folder + path, encoded.data)
         earliest, latest = rows.bounds("_timestamp")
-        return PendingSegment(
+        return PendingSegment.of(
             path,
-            len(encoded.data),
-            encoded.rows,
-            encoded.crc32,
-            encoded.footer_bytes,
-            encoded.footer_crc32,
+            encoded,
             rows.shares,
-            earliest // 1000,
-            latest // 1000,
+            (earliest // 1000, latest // 1000),
             self._clock.time_ms(),
             as_of=self._copy.version,
-            statistics=encoded.statistics,
             rewritten=RewrittenRecords(
                 rows.ranges, rows.bounds("_offset"), 0, rows.log_append_time
             ),

@@ -16,6 +16,7 @@ from deltaq.errors import Corrupt, Incompatible
 from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.names import data_key
 from deltaq.parquet.column_bounds import ColumnStatistics, delta_time, file_stats
+from deltaq.parquet.segment import EncodedSegment
 from deltaq.parquet.segment_file import DECODED_BYTES_MAX, SegmentFile
 from deltaq.serde.json_text import compact_json, strict_json
 
@@ -154,6 +155,39 @@ class PendingSegment:
     as_of: int = 0
     statistics: tuple[ColumnStatistics, ...] = ()
     rewritten: RewrittenRecords | None = None
+
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        encoded: EncodedSegment,
+        shares: Sequence[tuple[int, int]],
+        times_ms: tuple[int, int],
+        modified_ms: int,
+        *,
+        as_of: int,
+        timed: bool = True,
+        rewritten: RewrittenRecords | None = None,
+    ) -> PendingSegment:
+        """The segment of a file of this content. `times_ms`: the minimum and maximum of its
+        records' timestamps.
+        """
+        return cls(
+            path=path,
+            size=len(encoded.data),
+            rows=encoded.rows,
+            crc32=encoded.crc32,
+            footer_bytes=encoded.footer_bytes,
+            footer_crc32=encoded.footer_crc32,
+            shares=tuple(shares),
+            min_timestamp_ms=times_ms[0],
+            max_timestamp_ms=times_ms[1],
+            modified_ms=modified_ms,
+            timed=timed,
+            as_of=as_of,
+            statistics=encoded.statistics,
+            rewritten=rewritten,
+        )
 
 
 # --- reading

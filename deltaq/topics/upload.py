@@ -28,8 +28,8 @@ def upload_segment(
     topic: str,
     records: Columns | PlainRows,
     settings: TopicSettings,
-    compression: str,
-    compression_level: int | None,
+    codec: tuple[str, int | None],
+    *,
     deadline: float,
     clock: Clock,
     as_of: int,
@@ -39,72 +39,37 @@ def upload_segment(
     """Encode and upload records whose partitions are chosen; returns the segment and its rows. A
     commit then adds them to the topic.
 
-    `settings` are the topic's; if its `compression.type` is `producer`, `compression` and
-    `compression_level` apply. `as_of` is a version that the log is known to have reached.
+    `settings` are the topic's; if its `compression.type` is `producer`, `codec` applies: the name
+    of a compression and its level. `as_of` is a version that the log is known to have reached.
     `named(segment)` can return another path for the file. `failed` is called before a request is
     repeated. Retries until `deadline` on `clock.monotonic()`. Raises Unavailable, InvalidConfig for
     an unknown compression.
     """
     if settings.compression_type != "producer":
-        compression, compression_level = settings.compression_type, None
+        codec = settings.compression_type, None
     timed = settings.message_timestamp_type == "CreateTime"
     rows: pa.RecordBatch | PlainRows
     if isinstance(records, PlainRows):
         rows, shares = replace(records, timed=timed), records.shares
-        earliest, latest = min(records.times_ms), max(records.times_ms)
+        times_ms = min(records.times_ms), max(records.times_ms)
     else:
         rows, shares = by_partition(records, timed=timed)
-        earliest, latest = records.timestamp_bounds or bounds_of(records.timestamps)
-    if isinstance(rows, PlainRows) and compression == "none":
+        times_ms = records.timestamp_bounds or bounds_of(records.timestamps)
+    if isinstance(rows, PlainRows) and codec[0] == "none":
         encoded = encode_plain(rows)
     else:
         rows = plain_batch(rows) if isinstance(rows, PlainRows) else rows
-        encoded = encode_segment(
-            rows, [share for _, share in shares], compression, compression_level
-        )
-    segment = PendingSegment(
-        names.data_file_name(clock.unique_id()),
-        len(encoded.data),
-        encoded.rows,
-        encoded.crc32,
-        encoded.footer_bytes,
-        encoded.footer_crc32,
-        shares,
-        earliest,
-        latest,
-        clock.time_ms(),
-        timed,
-        as_of,
-        encoded.statistics,
-    )
+        encoded = encode_segment(rows, [share for _, share in shares], *codec)
+    name, now_ms = names.data_file_name(clock.unique_id()), clock.time_ms()
+    segment = PendingSegment.of(name, encoded, shares, times_ms, now_ms, timed=timed, as_of=as_of)
     path = named(segment)
     if path is not None:
         segment = replace(segment, path=path)
-    _put(
-        store,
-        topic,
-        names.topic_folder(topic) + segment.path,
-        encoded.data,
-        deadline,
-        clock,
-        failed,
-    )
-    return segment, rows
-
-
-def _put(
-    store: Store,
-    topic: str,
-    key: str,
-    data: bytes | memoryview,
-    deadline: float,
-    clock: Clock,
-    failed: Callable[[Unavailable], object],
-) -> None:
+    key = names.topic_folder(topic) + segment.path
     failures = 0
     while True:
         try:
-            store.put(key, data)
+            store.put(key, encoded.data)
         except StoreRefused as error:
             refusal = Unavailable if failures else NothingSent
             raise refusal(str(error), retriable=False) from error
@@ -113,7 +78,7 @@ def _put(
             failed(Unavailable(str(error)))
             pause_before_retry(clock, topic, failures, deadline, str(error))
         else:
-            return
+            return segment, rows
 
 
 def pause_before_retry(

@@ -301,8 +301,17 @@ class Written:
             ) -> str | None:
                 return shared_file_path(shared, segment, topic_id, follows=False)
 
-            about = view.settings, "none", None, FOREVER, SYSTEM_CLOCK, theirs.version
-            upload_segment(self.store, "t", columns, *about, named)
+            upload_segment(
+                self.store,
+                "t",
+                columns,
+                view.settings,
+                ("none", None),
+                deadline=FOREVER,
+                clock=SYSTEM_CLOCK,
+                as_of=theirs.version,
+                named=named,
+            )
             taken = ours.append(list, view.topic_id, FOREVER, shared=True)
             assert isinstance(taken, Appended)
             assert [parse_shared_file(file.path) is not None for file in taken.files] == [True]

@@ -67,7 +67,14 @@ def append_unsound(
     )
     deadline = SYSTEM_CLOCK.monotonic() + 60
     segment, _ = upload_segment(
-        store, topic, columns, view.settings, "none", None, deadline, SYSTEM_CLOCK, log.version
+        store,
+        topic,
+        columns,
+        view.settings,
+        ("none", None),
+        deadline=deadline,
+        clock=SYSTEM_CLOCK,
+        as_of=log.version,
     )
     log.append(lambda: [segment], view.topic_id, deadline)
 

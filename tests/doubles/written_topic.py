@@ -99,8 +99,16 @@ class WrittenTopic:
     def upload(self, *rows: Row, codec: str = "none") -> PendingSegment:
         """What a producer has done before it commits."""
         self.log.catch_up()
-        about = self.log.settings, codec, None, self._deadline(), self.clock, self.log.version
-        segment, written = upload_segment(self.store, TOPIC, self.columns(rows), *about)
+        segment, written = upload_segment(
+            self.store,
+            TOPIC,
+            self.columns(rows),
+            self.log.settings,
+            (codec, None),
+            deadline=self._deadline(),
+            clock=self.clock,
+            as_of=self.log.version,
+        )
         self.row_cache.keep(segment.path, written)
         return segment
 

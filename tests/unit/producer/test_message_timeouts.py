@@ -13,7 +13,14 @@ import pytest
 
 from deltaq import KafkaError, Producer, Topic
 from deltaq.producer.accumulator import RowBlock
-from deltaq.producer.batches import BatchPart, ProduceBatch
+from deltaq.producer.batches import (
+    BatchPart,
+    ProduceBatch,
+    Shared,
+    SharedFilePlace,
+    Taken,
+    Uploaded,
+)
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.state import PendingSegment
@@ -24,6 +31,14 @@ ENTRY = "topics/*_delta_log/*"
 EVER = None
 SHORT_MS = 500
 LONG_MS = 300_000
+
+
+def is_uploaded(batch: ProduceBatch) -> bool:
+    return isinstance(batch.state, Uploaded)
+
+
+def is_in_commit(batch: ProduceBatch) -> bool:
+    return batch.attempt is not None and batch.attempt.token is not None
 
 
 class Stage:
@@ -160,7 +175,7 @@ def test_a_short_limit_is_kept_while_a_patient_producer_waits_for_its_commit():
     eventually(lambda: stage.writer._batches.open and not stage.writer._batches.waiting)
     stage.produce(stage.short, "short")
     eventually(
-        lambda: stage.writer._batches.waiting and stage.writer._batches.waiting[0].is_uploaded
+        lambda: stage.writer._batches.waiting and is_uploaded(stage.writer._batches.waiting[0])
     )
     stage.pass_limit()
     stage.flush(stage.short)
@@ -177,7 +192,7 @@ def test_a_short_limit_is_kept_while_a_patient_producer_waits_for_its_commit():
 def test_the_first_message_of_a_producer_does_not_wait_for_a_commit_that_was_purged():
     stage = Stage(Rule("create", ENTRY, Fault.error_before(), EVER))
     stage.produce(stage.long, "long")
-    eventually(lambda: all(batch.token for batch in stage.writer._batches.open))
+    eventually(lambda: all(is_in_commit(batch) for batch in stage.writer._batches.open))
     stage.long.purge()
     stage.flush(stage.long)
     late = stage._producer(SHORT_MS)
@@ -205,8 +220,8 @@ def test_a_message_in_a_commit_with_a_longer_limit_is_unknown_at_its_own(landed)
         for producer, value in (stage.long, "long"), (stage.short, "short"):
             stage.produce(producer, value)
             eventually(partial(stage.taken, producer))
-        eventually(lambda: [batch.is_uploaded for batch in batches.open] == [True, True])
-    eventually(lambda: all(batch.token for batch in batches.open))
+        eventually(lambda: [is_uploaded(batch) for batch in batches.open] == [True, True])
+    eventually(lambda: all(is_in_commit(batch) for batch in batches.open))
     stage.pass_limit()
     stage.flush(stage.short)
     error = stage.reports.pop(b"short")
@@ -250,12 +265,13 @@ def test_a_file_reported_as_failed_is_no_longer_shared():
     stage = Stage()
     batches, segment = stage.writer._batches, cast(PendingSegment, object())
     part = BatchPart(stage.short._handles["t"].buffer, RowBlock.of([], 0), 0)
-    batch = ProduceBatch([part], 0.0, 1.0)
+    place = SharedFilePlace(0, follows=False, as_of=0)
+    batch = ProduceBatch([part], 0.0, 1.0, Taken(place))
     assert batches.share(batch, segment)
-    assert batch.is_shared
-    part.is_reported, batch.is_shared = True, False
+    assert batch.state == Shared(place, segment)
+    part.is_reported, batch.state = True, Taken(place)
     assert not batches.share(batch, segment)
-    assert not batch.is_shared
+    assert batch.state == Taken(place)
     stage.close()
 
 

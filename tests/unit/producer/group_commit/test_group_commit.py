@@ -17,6 +17,7 @@ from deltaq import Consumer, KafkaError, Producer, Topic, TopicPartition
 from deltaq.clock import SYSTEM_CLOCK, SystemClock
 from deltaq.delta.actions import Entry, parse_entry
 from deltaq.producer import group_commit
+from deltaq.producer.batches import UploadFailed
 from deltaq.producer.committer import Committer
 from deltaq.producer.group_commit import GroupCommitPolicy
 from deltaq.producer.sender import Sender
@@ -586,7 +587,7 @@ def test_a_produce_call_waiting_for_room_goes_on_when_lost_uploads_are_given_up(
         )
         batches, sent = writer_in(producer)._batches, 0
         while len(batches.waiting) < BATCHES_AHEAD_MAX or not all(
-            batch.failure for batch in batches.waiting
+            isinstance(batch.state, UploadFailed) for batch in batches.waiting
         ):
             producer.produce("t", "lost")
             sent += 1

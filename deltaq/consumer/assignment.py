@@ -19,7 +19,7 @@ from deltaq.consumer.accepted import (
     RecordBatch,
 )
 from deltaq.consumer.decoding import DecodedRecords
-from deltaq.consumer.fetch_buffer import PartitionRecords
+from deltaq.consumer.fetch_buffer import CompletedFetch
 from deltaq.consumer.fetcher import Fetcher
 from deltaq.consumer.large_messages import FRESH, BeginEarlier, JoinedRecords, Joining, joined
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
@@ -305,7 +305,7 @@ class Assignment:
         held = self._held.get((topic, partition))
         return held is not None and held.epoch == epoch
 
-    def accept(self, item: PartitionRecords) -> None:
+    def accept(self, item: CompletedFetch) -> None:
         """Accept fetched records, unless they are accepted already. Stale records are dropped."""
         key = item.topic, item.partition
         held = self._held.get(key)
@@ -323,7 +323,7 @@ class Assignment:
             self._accept_joined(item, held, records, self._join_bytes_max)
 
     def _accept_joined(
-        self, item: PartitionRecords, held: Held, records: DecodedRecords, bytes_max: int
+        self, item: CompletedFetch, held: Held, records: DecodedRecords, bytes_max: int
     ) -> None:
         """Accept records with the pieces of large messages joined. Idempotent: an interrupted call
         is repeated.

@@ -14,7 +14,7 @@ from deltaq.topics.scan import Fetched
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionRecords:
+class CompletedFetch:
     """Fetched records of one partition."""
 
     topic: str
@@ -58,7 +58,7 @@ class StoreOutage:
     error: Unavailable
 
 
-FetchItem: TypeAlias = PartitionRecords | PartitionEnd | PartitionError | StoreOutage
+FetchItem: TypeAlias = CompletedFetch | PartitionEnd | PartitionError | StoreOutage
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class FetchBuffer:
         with self._changed:
             for item in items:
                 before = self._put_bytes
-                if isinstance(item, PartitionRecords):
+                if isinstance(item, CompletedFetch):
                     self._put_bytes += item.fetched.bytes
                     self._put_records += len(item.fetched)
                 self._items.append(_Queued(item, before, self._put_bytes))
@@ -149,9 +149,7 @@ class FetchBuffer:
         """The offset of the first queued record of each (topic, partition, epoch)."""
         with self._changed:
             queued = tuple(self._items)
-        found = [
-            entry.item for entry in reversed(queued) if isinstance(entry.item, PartitionRecords)
-        ]
+        found = [entry.item for entry in reversed(queued) if isinstance(entry.item, CompletedFetch)]
         return {
             (item.topic, item.partition, item.epoch): item.fetched.first_offset for item in found
         }

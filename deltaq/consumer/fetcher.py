@@ -18,10 +18,10 @@ from deltaq import names
 from deltaq.clock import Clock, Thread
 from deltaq.consumer.fetch_buffer import FetchBuffer
 from deltaq.consumer.offset_reset import OffsetReset, StoredOffsets
-from deltaq.consumer.read_ahead import Cursor, ReadAhead
+from deltaq.consumer.read_ahead import FetchPosition, ReadAhead
 from deltaq.consumer.tail import LiveTopic, TopicTail
 from deltaq.consumer.topic_fetcher import TopicFetcher, TopicProgress
-from deltaq.groups.state import TopicSize
+from deltaq.groups.state import PartitionCount
 from deltaq.message import OFFSET_BEGINNING
 from deltaq.store import Store, Watch
 from deltaq.topics.follower import topic_reader
@@ -126,7 +126,7 @@ class Fetcher:
             self._thread = self._clock.start_thread(self._run, f"deltaq-fetch-{self._name}")
 
     def follow(self, topics: Iterable[str], may_create: Container[str] = ()) -> None:
-        """Follow exactly these topics. The cursors of all other topics are dropped.
+        """Follow exactly these topics. The positions of all other topics are dropped.
 
         A missing topic is created if it is in `may_create` and the settings have a plan.
         """
@@ -183,7 +183,7 @@ class Fetcher:
         """
         with self._changed:
             for followed in self._topics.values():
-                followed.cursors.clear()
+                followed.positions.clear()
             epochs = {
                 (topic, partition): self._set(topic, partition, offset)
                 for (topic, partition), offset in positions.items()
@@ -208,24 +208,26 @@ class Fetcher:
     def _set(self, topic: str, partition: int, offset: int) -> int:
         self._epochs += 1
         if (followed := self._topics.get(topic)) is not None:
-            before = followed.cursors.get(partition)
+            before = followed.positions.get(partition)
             paused = before is not None and before.paused
-            followed.cursors[partition] = Cursor(offset, self._epochs, paused)
+            followed.positions[partition] = FetchPosition(offset, self._epochs, paused)
             followed.tail.ask_anew()
         return self._epochs
 
     def pause(self, topic: str, partition: int, paused: bool) -> None:
         """Stop or start fetching a partition."""
         with self._changed:
-            if (followed := self._topics.get(topic)) is not None and partition in followed.cursors:
-                followed.cursors[partition].paused = paused
+            if (
+                followed := self._topics.get(topic)
+            ) is not None and partition in followed.positions:
+                followed.positions[partition].paused = paused
         self._watch.wake()
 
     def drop(self, topic: str, partition: int) -> None:
         """Stop fetching a partition and forget its position."""
         with self._changed:
             if (followed := self._topics.get(topic)) is not None:
-                followed.cursors.pop(partition, None)
+                followed.positions.pop(partition, None)
 
     def seen(self, topic: str) -> LiveTopic | None:
         """A followed topic as last read by the thread; None if it does not exist or has not been
@@ -235,7 +237,7 @@ class Fetcher:
             followed = self._topics.get(topic)
             return None if followed is None else followed.tail.live
 
-    def sizes(self) -> dict[str, TopicSize | None]:
+    def sizes(self) -> dict[str, PartitionCount | None]:
         """The size of every followed topic: 0 partitions for one that does not exist, None before
         it was read.
         """

@@ -12,7 +12,7 @@ from typing import Any
 
 from deltaq.clock import Clock
 from deltaq.consumer.assignment import HeldProgress
-from deltaq.consumer.read_ahead import CursorState
+from deltaq.consumer.read_ahead import FetchState
 from deltaq.consumer.reader import Reader
 from deltaq.consumer.subscription import Subscription
 from deltaq.consumer.topic_fetcher import TopicProgress
@@ -161,17 +161,17 @@ class _PartitionProgress:
         return self.queued if accepted is None else accepted
 
     @property
-    def cursor(self) -> tuple[int, CursorState]:
+    def fetch_position(self) -> tuple[int, FetchState]:
         """Where the fetcher reads on; a negative offset if that is not known yet."""
-        unknown = OFFSET_INVALID, CursorState.READING
-        return unknown if self.topic is None else self.topic.cursors.get(self.number, unknown)
+        unknown = OFFSET_INVALID, FetchState.READING
+        return unknown if self.topic is None else self.topic.positions.get(self.number, unknown)
 
     @property
     def position(self) -> int | None:
         """The next offset that a call returns."""
         if self.held is not None and self.held.place is not None:
             return self.held.place[0]
-        offset = self.cursor[0] if self.fetched is None else self.fetched
+        offset = self.fetch_position[0] if self.fetched is None else self.fetched
         return offset if offset >= 0 else None
 
     @property
@@ -202,7 +202,7 @@ class _PartitionProgress:
         return ReadState.READY if self.fetched is not None else self._fetch_state()
 
     def _fetch_state(self) -> ReadState:
-        offset, cursor = self.cursor
+        offset, state = self.fetch_position
         topic, position, end = self.topic, self.position, self.end
         if topic is None or topic.failure is not None:
             failure = None if topic is None else topic.failure
@@ -216,8 +216,8 @@ class _PartitionProgress:
             )
         if end is None:
             return ReadState.MISSING if topic.is_read else ReadState.STARTING
-        if cursor is CursorState.STOPPED or offset < 0 or position is None:
-            return ReadState.STOPPED if cursor is CursorState.STOPPED else ReadState.STARTING
+        if state is FetchState.STOPPED or offset < 0 or position is None:
+            return ReadState.STOPPED if state is FetchState.STOPPED else ReadState.STARTING
         return ReadState.END_REACHED if position >= end else ReadState.FETCHING
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from deltaq.consumer.fetch_buffer import PartitionError
-from deltaq.consumer.read_ahead import Cursor, CursorState
+from deltaq.consumer.read_ahead import FetchPosition, FetchState
 from deltaq.errors import KafkaError, KafkaException, OffsetOutOfRange, UnknownTopic
 from deltaq.message import (
     OFFSET_BEGINNING,
@@ -56,7 +56,7 @@ class OffsetReset:
         self._report = report
 
     def resolve(
-        self, cursors: Mapping[int, Cursor], head: TopicHead, end: LogEnd, new_from: int
+        self, positions: Mapping[int, FetchPosition], head: TopicHead, end: LogEnd, new_from: int
     ) -> None:
         """Resolve OFFSET_ constants, and apply `auto.offset.reset` to offsets that are not in the
         log.
@@ -65,47 +65,53 @@ class OffsetReset:
         they hold only new records. A position that depends on the end of the log waits until that
         is known.
         """
-        cursors = {
-            p: cursor for p, cursor in cursors.items() if cursor.state is not CursorState.STOPPED
+        positions = {
+            p: position
+            for p, position in positions.items()
+            if position.state is not FetchState.STOPPED
         }
-        for partition in [partition for partition in cursors if partition >= head.partitions]:
-            self._report_missing(partition, cursors.pop(partition))
+        for partition in [partition for partition in positions if partition >= head.partitions]:
+            self._report_missing(partition, positions.pop(partition))
         asked = [
             partition
-            for partition, cursor in cursors.items()
-            if cursor.offset in (OFFSET_STORED, OFFSET_INVALID)
+            for partition, position in positions.items()
+            if position.offset in (OFFSET_STORED, OFFSET_INVALID)
         ]
         found = self._stored_offsets(self._topic, head.topic_id, asked) if asked else ()
         stored = dict(zip(asked, found, strict=True))
-        for partition, cursor in cursors.items():
-            wanted = stored.get(partition, cursor.offset)
+        for partition, position in positions.items():
+            wanted = stored.get(partition, position.offset)
             if (
                 wanted is not None
                 and wanted > head.next_offsets[partition]
-                and _is_new_doubt(cursor, end)
+                and _is_new_doubt(position, end)
             ):
                 continue
             if not end.is_known and self._depends_on_end(wanted):
                 continue  # the known part of the log may be far from its end
             start = self._start(partition, wanted, head, is_new=partition >= new_from)
             if isinstance(start, int):
-                cursor.offset = start
+                position.offset = start
             else:
-                self.stop(partition, cursor, start, wanted)
+                self.stop(partition, position, start, wanted)
 
     def stop(
-        self, partition: int, cursor: Cursor, error: KafkaException, offset: int | None = None
+        self,
+        partition: int,
+        position: FetchPosition,
+        error: KafkaException,
+        offset: int | None = None,
     ) -> None:
         """Report an error, and fetch nothing from the partition until its position is set again."""
-        if cursor.state is not CursorState.STOPPED:
-            cursor.state = CursorState.STOPPED
-            self._report(PartitionError(self._topic, partition, cursor.epoch, error, offset))
+        if position.state is not FetchState.STOPPED:
+            position.state = FetchState.STOPPED
+            self._report(PartitionError(self._topic, partition, position.epoch, error, offset))
 
-    def _report_missing(self, partition: int, cursor: Cursor) -> None:
-        if cursor.state is not CursorState.MISSING:
-            cursor.state = CursorState.MISSING
+    def _report_missing(self, partition: int, position: FetchPosition) -> None:
+        if position.state is not FetchState.MISSING:
+            position.state = FetchState.MISSING
             error = UnknownTopic(self._topic, partition=partition)
-            self._report(PartitionError(self._topic, partition, cursor.epoch, error))
+            self._report(PartitionError(self._topic, partition, position.epoch, error))
 
     def _depends_on_end(self, wanted: int | None) -> bool:
         """Whether `wanted` (None: nothing is committed) is relative to the end of the log."""
@@ -153,13 +159,13 @@ class OffsetReset:
         return earliest if self._policy == "earliest" else latest
 
 
-def _is_new_doubt(cursor: Cursor, end: LogEnd) -> bool:
+def _is_new_doubt(position: FetchPosition, end: LogEnd) -> bool:
     """Whether to wait for another read of the log's end before treating an offset beyond the end as
     out of range.
 
     A producer may have written the record, and the application may have asked for it, after the
     last read began.
     """
-    if cursor.doubted_at is None or end.is_open:
-        cursor.doubted_at = end.polls
-    return end.poll <= cursor.doubted_at
+    if position.doubted_at is None or end.is_open:
+        position.doubted_at = end.polls
+    return end.poll <= position.doubted_at

@@ -30,7 +30,7 @@ requests.
 ReadOutcome: TypeAlias = list[Fetched] | FileGone | Corrupt
 
 
-class CursorState(Enum):
+class FetchState(Enum):
     """What the fetcher does with a partition."""
 
     READING = "records are fetched from its offset, once that is known"
@@ -39,7 +39,7 @@ class CursorState(Enum):
 
 
 @dataclass(slots=True)
-class Cursor:
+class FetchPosition:
     """The fetch position of a partition. `offset` may be an OFFSET_ constant until it is
     resolved.
     """
@@ -47,7 +47,7 @@ class Cursor:
     offset: int
     epoch: int
     paused: bool = False
-    state: CursorState = CursorState.READING
+    state: FetchState = FetchState.READING
     read_bytes: int = FIRST_READ_BYTES
     reported_end: int = -1
     # The number of polls begun when `offset` was found beyond the log's end.
@@ -67,31 +67,33 @@ class ReadAhead:
         # Of the large files that are being read, by path.
         self._layouts: dict[str, SegmentLayout] = {}
 
-    def plan(self, index: OffsetIndex, cursors: Mapping[int, Cursor], room: int) -> list[FileRead]:
+    def plan(
+        self, index: OffsetIndex, positions: Mapping[int, FetchPosition], room: int
+    ) -> list[FileRead]:
         """The reads to do now for at most `room` bytes: one file, or several of a remote store."""
-        positions = {partition: cursor.offset for partition, cursor in cursors.items()}
+        offsets = {partition: position.offset for partition, position in positions.items()}
         reads: list[FileRead] = []
         while room > 0 and len(reads) < (REQUESTS_MAX if self._store.is_remote else 1):
-            read = next_read(index, positions)
+            read = next_read(index, offsets)
             if read is None:
                 break
-            read = self._cut(cursors, read)
+            read = self._cut(positions, read)
             reads.append(read)
             room -= read.bytes
-            positions |= {batch.partition: end for batch, _, end in read.wanted}
+            offsets |= {batch.partition: end for batch, _, end in read.wanted}
         self._layouts = {read.file.path: read.layout for read in reads if read.layout is not None}
         for partition in {batch.partition for read in reads for batch, _, _ in read.wanted}:
-            cursors[partition].read_bytes = min(
-                2 * cursors[partition].read_bytes, self._read_bytes_max
+            positions[partition].read_bytes = min(
+                2 * positions[partition].read_bytes, self._read_bytes_max
             )
         return reads
 
-    def _cut(self, cursors: Mapping[int, Cursor], read: FileRead) -> FileRead:
+    def _cut(self, positions: Mapping[int, FetchPosition], read: FileRead) -> FileRead:
         """Limit the read of a large file to the bytes allowed at a time; partitions read least so
         far come first.
         """
         read_bytes = {
-            batch.partition: cursors[batch.partition].read_bytes for batch, _, _ in read.wanted
+            batch.partition: positions[batch.partition].read_bytes for batch, _, _ in read.wanted
         }
         bytes_max = min(self._read_bytes_max, *read_bytes.values())
         path = read.file.path

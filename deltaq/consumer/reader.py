@@ -14,7 +14,7 @@ from deltaq.consumer.accepted import AcceptedBatches, EventBatch
 from deltaq.consumer.arguments import check_place, partition_list
 from deltaq.consumer.assignment import Assignment
 from deltaq.consumer.calls import PendingEvents
-from deltaq.consumer.fetch_buffer import PartitionEnd, PartitionError, PartitionRecords
+from deltaq.consumer.fetch_buffer import CompletedFetch, PartitionEnd, PartitionError
 from deltaq.consumer.fetcher import Fetcher, FetchSettings
 from deltaq.consumer.offset_queries import OffsetQueries
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic
@@ -59,7 +59,7 @@ class Reader:
         if item is None:
             return False
         held = self.held
-        if isinstance(item, PartitionRecords):
+        if isinstance(item, CompletedFetch):
             held.accept(item)
         elif isinstance(item, PartitionEnd):
             if held.is_current(item.topic, item.partition, item.epoch):

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from deltaq import metrics
 from deltaq.clock import Clock, Condition
 from deltaq.consumer.fetch_buffer import (
+    CompletedFetch,
     FetchBuffer,
     PartitionEnd,
     PartitionError,
-    PartitionRecords,
     StoreOutage,
 )
 from deltaq.consumer.offset_reset import OffsetReset
-from deltaq.consumer.read_ahead import Cursor, CursorState, ReadAhead
+from deltaq.consumer.read_ahead import FetchPosition, FetchState, ReadAhead
 from deltaq.consumer.tail import LiveTopic, TopicTail
 from deltaq.delta.retry import error_pause_s
 from deltaq.errors import Corrupt, KafkaError, KafkaException, Unavailable, UnknownTopic
-from deltaq.groups.state import TopicSize
+from deltaq.groups.state import PartitionCount
 from deltaq.message import OFFSET_BEGINNING
 from deltaq.topics.metadata import NewTopicPlan
 from deltaq.topics.scan import Fetched, FileGone, FileRead
@@ -31,20 +31,20 @@ _log = logging.getLogger("deltaq.consumer")
 @dataclass(frozen=True, slots=True)
 class TopicProgress:
     """How far fetching a topic has come: the topic as read last, the offset and state of each
-    cursor, the error of the last attempt, and when (`Clock.monotonic`) the log was read and records
-    were found last.
+    position, the error of the last attempt, and when (`Clock.monotonic`) the log was read and
+    records were found last.
     """
 
     live: LiveTopic | None
     is_read: bool
-    cursors: Mapping[int, tuple[int, CursorState]]
+    positions: Mapping[int, tuple[int, FetchState]]
     failure: KafkaException | None
     read_at: float
     fetched_at: float
 
 
 class TopicFetcher:
-    """Fetches one followed topic. `advance` is for the fetch thread; `cursors` are guarded by
+    """Fetches one followed topic. `advance` is for the fetch thread; `positions` are guarded by
     `changed`.
 
     A missing topic is created if there is a `plan`. With `report_end`, the ends of partitions are
@@ -66,7 +66,7 @@ class TopicFetcher:
         report_end: bool,
     ) -> None:
         self.tail = tail
-        self.cursors: dict[int, Cursor] = {}
+        self.positions: dict[int, FetchPosition] = {}
         self._topic = tail.log.topic
         self._resets = resets
         self._reads = reads
@@ -86,26 +86,27 @@ class TopicFetcher:
         self._retry_at = 0.0
 
     @property
-    def size(self) -> TopicSize | None:
+    def size(self) -> PartitionCount | None:
         """The topic's size, with 0 partitions if it does not exist or cannot be read; None if it is
         not known yet.
         """
         live, version = self.tail.live, self.tail.published
         if live is not None and version is not None:
-            return TopicSize(live.head.partitions, version, live.created_ms)
+            return PartitionCount(live.head.partitions, version, live.created_ms)
         if self._is_unreadable or version is None:
-            return TopicSize(0) if self._is_unreadable else None
-        return TopicSize(0, version) if self._plan is None else None
+            return PartitionCount(0) if self._is_unreadable else None
+        return PartitionCount(0, version) if self._plan is None else None
 
     def progress(self) -> TopicProgress:
         """How far fetching has come. The caller holds the lock."""
         tail = self.tail
-        cursors = {
-            partition: (cursor.offset, cursor.state) for partition, cursor in self.cursors.items()
+        positions = {
+            partition: (position.offset, position.state)
+            for partition, position in self.positions.items()
         }
         is_read = tail.published is not None
         return TopicProgress(
-            tail.live, is_read, cursors, self._failure, tail.log.read_at, self._fetched_at
+            tail.live, is_read, positions, self._failure, tail.log.read_at, self._fetched_at
         )
 
     def advance(self) -> bool:
@@ -144,7 +145,9 @@ class TopicFetcher:
             self._publish()
         if tail.live is None:
             return found
-        self._resets.resolve(self._copied_cursors(), tail.live.head, tail.end, self._new_from or 0)
+        self._resets.resolve(
+            self._copied_positions(), tail.live.head, tail.end, self._new_from or 0
+        )
         return self._fetch(tail.live) or found
 
     def _failed(self, error: KafkaException) -> None:
@@ -176,10 +179,12 @@ class TopicFetcher:
                 self._new_from = 0
                 # The old topic's offsets have no meaning in the new topic. A position that was set
                 # meanwhile and not resolved yet applies to the new topic.
-                for partition, cursor in self.cursors.items():
-                    is_unresolved = cursor.offset < 0 and cursor.state is not CursorState.STOPPED
-                    offset = cursor.offset if is_unresolved else OFFSET_BEGINNING
-                    self.cursors[partition] = Cursor(offset, cursor.epoch, cursor.paused)
+                for partition, position in self.positions.items():
+                    is_unresolved = position.offset < 0 and position.state is not FetchState.STOPPED
+                    offset = position.offset if is_unresolved else OFFSET_BEGINNING
+                    self.positions[partition] = FetchPosition(
+                        offset, position.epoch, position.paused
+                    )
             if _partitions(before) != _partitions(live):
                 self._grown()
             if live is not None:
@@ -202,59 +207,60 @@ class TopicFetcher:
             return True
         ends = dict(enumerate(live.head.next_offsets))
         return any(
-            not 0 <= c.offset <= ends[p] for p, c in self._copied_cursors().items() if p in ends
+            not 0 <= c.offset <= ends[p] for p, c in self._copied_positions().items() if p in ends
         )
 
     def _is_end_awaited(self, live: LiveTopic) -> bool:
         """Whether some position depends on the end of the log, or has reached it."""
         ends = dict(enumerate(live.head.next_offsets))
         return any(
-            not 0 <= cursor.offset < ends.get(p, 0) for p, cursor in self._copied_cursors().items()
+            not 0 <= position.offset < ends.get(p, 0)
+            for p, position in self._copied_positions().items()
         )
 
-    def _copied_cursors(self) -> dict[int, Cursor]:
+    def _copied_positions(self) -> dict[int, FetchPosition]:
         with self._changed:
-            return dict(self.cursors)
+            return dict(self.positions)
 
     # --- its records ---
 
     def _fetch(self, live: LiveTopic) -> bool:
         """Fetch from the next files that some partition needs. Returns whether there were any."""
         ends = dict(enumerate(live.head.next_offsets))
-        cursors = {
-            partition: cursor
-            for partition, cursor in self._copied_cursors().items()
-            if not cursor.paused and cursor.state is not CursorState.STOPPED
-            if partition in ends and 0 <= cursor.offset <= ends[partition]
+        positions = {
+            partition: position
+            for partition, position in self._copied_positions().items()
+            if not position.paused and position.state is not FetchState.STOPPED
+            if partition in ends and 0 <= position.offset <= ends[partition]
         }
         begun_at = self._clock.monotonic()
-        reads = self._reads.plan(self.tail.log.index, cursors, self._queue.room)
+        reads = self._reads.plan(self.tail.log.index, positions, self._queue.room)
         for read, outcome in self._reads.read(reads, live.definition.columns):
             if isinstance(outcome, FileGone):
-                self._gone(cursors, read)
+                self._gone(positions, read)
                 break  # the plan is stale
             if isinstance(outcome, Corrupt):
-                self._damaged(cursors, read, outcome)
+                self._damaged(positions, read, outcome)
             else:
-                self._hand_over(live, cursors, outcome)
+                self._hand_over(live, positions, outcome)
         if reads:
             metrics.FETCH_LATENCY.observe(self._clock.monotonic() - begun_at, topic=self._topic)
         if self._report_end and self.tail.end.is_known:
-            for partition, cursor in cursors.items():
-                self._report_end_of(partition, cursor, ends[partition])
+            for partition, position in positions.items():
+                self._report_end_of(partition, position, ends[partition])
         return bool(reads)
 
     def _hand_over(
-        self, live: LiveTopic, cursors: Mapping[int, Cursor], parts: list[Fetched]
+        self, live: LiveTopic, positions: Mapping[int, FetchPosition], parts: list[Fetched]
     ) -> None:
         found = []
         for fetched in parts:
-            cursor = cursors[fetched.partition]
-            if cursor.state is not CursorState.STOPPED:
-                cursor.offset = fetched.next_offset
+            position = positions[fetched.partition]
+            if position.state is not FetchState.STOPPED:
+                position.offset = fetched.next_offset
                 if len(fetched):
                     found.append(
-                        PartitionRecords(self._topic, cursor.epoch, fetched, live.definition)
+                        CompletedFetch(self._topic, position.epoch, fetched, live.definition)
                     )
         if found:
             self._fetched_at = self._clock.monotonic()
@@ -264,7 +270,7 @@ class TopicFetcher:
             metrics.BYTES_CONSUMED.add(sum(item.fetched.bytes for item in found), topic=self._topic)
             self._queue.put(*found)
 
-    def _gone(self, cursors: Mapping[int, Cursor], read: FileRead) -> None:
+    def _gone(self, positions: Mapping[int, FetchPosition], read: FileRead) -> None:
         """Handle a missing file. If it was compacted, the newest snapshot has its records;
         otherwise it is lost.
         """
@@ -274,19 +280,24 @@ class TopicFetcher:
         if self.tail.log.is_lost(read.file):
             segment = read.file.segment
             damage = Corrupt("data file is missing", path=segment.key, version=segment.version)
-            self._damaged(cursors, read, damage)
+            self._damaged(positions, read, damage)
 
-    def _damaged(self, cursors: Mapping[int, Cursor], read: FileRead, damage: Corrupt) -> None:
+    def _damaged(
+        self, positions: Mapping[int, FetchPosition], read: FileRead, damage: Corrupt
+    ) -> None:
         """Stop only the partitions that need a damaged file, so that none of their records is
         skipped.
         """
         for batch, _, _ in read.wanted:
-            self._resets.stop(batch.partition, cursors[batch.partition], damage)
+            self._resets.stop(batch.partition, positions[batch.partition], damage)
 
-    def _report_end_of(self, partition: int, cursor: Cursor, end: int) -> None:
-        if cursor.state is not CursorState.STOPPED and cursor.offset >= end != cursor.reported_end:
-            cursor.reported_end = end
-            self._queue.put(PartitionEnd(self._topic, partition, cursor.epoch, end))
+    def _report_end_of(self, partition: int, position: FetchPosition, end: int) -> None:
+        if (
+            position.state is not FetchState.STOPPED
+            and position.offset >= end != position.reported_end
+        ):
+            position.reported_end = end
+            self._queue.put(PartitionEnd(self._topic, partition, position.epoch, end))
 
 
 def _partitions(live: LiveTopic | None) -> int:

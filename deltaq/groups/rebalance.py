@@ -16,7 +16,7 @@ from operator import index
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.groups.assignors import ASSIGNORS, Assignment, Assignor, MemberSubscription
-from deltaq.groups.state import GroupHead, Key, Member, Owner, TopicSize, matching
+from deltaq.groups.state import GroupHead, Key, Member, Owner, PartitionCount, matching
 
 COOPERATIVE = "cooperative-sticky"
 
@@ -58,7 +58,7 @@ def joined(
     head: GroupHead,
     member_id: str,
     member: Member,
-    sizes: Mapping[str, TopicSize],
+    sizes: Mapping[str, PartitionCount],
     gone: Collection[str],
     strategies: Strategies,
 ) -> GroupHead:
@@ -89,7 +89,7 @@ def _returned(
     before: str,
     member_id: str,
     member: Member,
-    sizes: Mapping[str, TopicSize],
+    sizes: Mapping[str, PartitionCount],
     gone: Set[str],
     strategies: Strategies,
 ) -> GroupHead:
@@ -130,7 +130,9 @@ def released(
     return replace(free, owners=_handed_out(free, head.assigned, head.generation))
 
 
-def resized(head: GroupHead, sizes: Mapping[str, TopicSize], strategies: Strategies) -> GroupHead:
+def resized(
+    head: GroupHead, sizes: Mapping[str, PartitionCount], strategies: Strategies
+) -> GroupHead:
     """Take over sizes of topics that are newer than those that the group knows."""
     return rebalanced(head, head.members, sizes, strategies)
 
@@ -139,7 +141,7 @@ def resubscribed(
     head: GroupHead,
     member_id: str,
     topics: tuple[str, ...],
-    sizes: Mapping[str, TopicSize],
+    sizes: Mapping[str, PartitionCount],
     strategies: Strategies,
 ) -> GroupHead | None:
     """Let a member subscribe to these topics, and take over newer sizes of them. None if nothing
@@ -160,7 +162,7 @@ def resubscribed(
     return rebalanced(replace(head, owners=owners), members, sizes, strategies)
 
 
-def needs_rebalance(head: GroupHead, sizes: Mapping[str, TopicSize]) -> bool:
+def needs_rebalance(head: GroupHead, sizes: Mapping[str, PartitionCount]) -> bool:
     """Whether these sizes are newer than the group's and differ in the number of partitions, or the
     group has no assignment because the member that left last does not know the assignor.
     """
@@ -172,7 +174,7 @@ def needs_rebalance(head: GroupHead, sizes: Mapping[str, TopicSize]) -> bool:
     return is_unassigned or any(before.get(topic, 0) != count for topic, count in after.items())
 
 
-def _newest(head: GroupHead, sizes: Mapping[str, TopicSize]) -> dict[str, TopicSize]:
+def _newest(head: GroupHead, sizes: Mapping[str, PartitionCount]) -> dict[str, PartitionCount]:
     """The newest known size of each topic. A member that has read a topic's log less far than
     others takes no partitions from their owners.
     """
@@ -184,7 +186,7 @@ def _newest(head: GroupHead, sizes: Mapping[str, TopicSize]) -> dict[str, TopicS
 def rebalanced(
     head: GroupHead,
     members: Mapping[str, Member],
-    sizes: Mapping[str, TopicSize],
+    sizes: Mapping[str, PartitionCount],
     strategies: Strategies,
 ) -> GroupHead:
     """The next generation of a group, with these members and sizes of topics. Raises as

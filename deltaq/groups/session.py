@@ -24,7 +24,7 @@ from deltaq.groups.rebalance import (
     released,
     resubscribed,
 )
-from deltaq.groups.state import GroupHead, Key, Member, TopicSize
+from deltaq.groups.state import GroupHead, Key, Member, PartitionCount
 from deltaq.store import Store
 
 _log = logging.getLogger("deltaq.groups")
@@ -53,7 +53,7 @@ class MemberTopics:
 
     subscription: int
     names: tuple[str, ...]
-    sizes: Mapping[str, TopicSize]
+    sizes: Mapping[str, PartitionCount]
 
 
 @dataclass(frozen=True, slots=True)

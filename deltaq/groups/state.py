@@ -69,7 +69,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSize:
+class PartitionCount:
     """A topic's number of partitions, 0 if it does not exist, as a member read it at `version` of
     the topic's log.
 
@@ -82,7 +82,7 @@ class TopicSize:
     version: int = -1
     created_ms: int = 0
 
-    def is_newer(self, than: TopicSize | None) -> bool:
+    def is_newer(self, than: PartitionCount | None) -> bool:
         """Whether this size was read at a later time of the topic than the other one. False for the
         same version.
         """
@@ -102,7 +102,7 @@ class GroupHead:
     generation: int = 0
     members: Mapping[str, Member] = field(default_factory=dict)
     protocol: str = ""
-    sizes: Mapping[str, TopicSize] = field(default_factory=dict)
+    sizes: Mapping[str, PartitionCount] = field(default_factory=dict)
     assigned: Mapping[str, frozenset[Key]] = field(default_factory=dict)
     owners: Mapping[Key, Owner] = field(default_factory=dict)
     format: int = GROUP_FORMAT
@@ -285,8 +285,8 @@ def _count(count: object, most: float = float("inf")) -> int:
     return count
 
 
-def _size(partitions: object, version: object, created_ms: object) -> TopicSize:
-    return TopicSize(_count(partitions, PARTITIONS_MAX), _count(version), _count(created_ms))
+def _size(partitions: object, version: object, created_ms: object) -> PartitionCount:
+    return PartitionCount(_count(partitions, PARTITIONS_MAX), _count(version), _count(created_ms))
 
 
 def _assigned(body: dict[str, Any]) -> frozenset[Key]:

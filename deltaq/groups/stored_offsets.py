@@ -3,7 +3,7 @@
 By `enable.auto.commit` the consumer commits them every `auto.commit.interval.ms`. On an object
 store the leader of the group does that for all members (`groups/pending.py`): the heartbeats of a
 member show it what to commit. What the leader has not committed after `SHARED_BEATS` heartbeats is
-due here (`groups/shown_offsets.py`).
+due here (`groups/delegated_offsets.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TypeAlias
 from deltaq.clock import Clock, Lock
 from deltaq.delta.table_state import TableState
 from deltaq.errors import KafkaError, KafkaException
+from deltaq.groups.delegated_offsets import DelegatedOffsets
 from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset, ToCommit
 from deltaq.groups.pending import PENDING_BYTES_MAX, PendingOffsets
-from deltaq.groups.shown_offsets import ShownOffsets
 from deltaq.groups.state import GroupHead, Key
 from deltaq.message import TopicPartition
 
@@ -52,7 +52,7 @@ class StoredOffsets:
     _due_at: float = float("inf")
 
     def __post_init__(self) -> None:
-        self._shown = ShownOffsets(self._interval_s, self._heartbeat_interval_s)
+        self._delegated = DelegatedOffsets(self._interval_s, self._heartbeat_interval_s)
 
     def uncommitted(self) -> list[ToCommit]:
         """The stored offsets that are not committed yet, or of a partition of which the leader may
@@ -62,7 +62,7 @@ class StoredOffsets:
             entry
             for entry in self._stored()
             if self._last.get(entry.key) != (entry.topic_id, entry.wanted.offset)
-            or (self._shown and entry.located(entry.topic_id or "").app_id in self._shown)
+            or (self._delegated and entry.located(entry.topic_id or "").app_id in self._delegated)
         ]
 
     def note_committed(
@@ -73,7 +73,7 @@ class StoredOffsets:
             self._last.update(
                 {entry.key: (entry.topic_id, entry.wanted.offset) for entry in offsets}
             )
-            self._shown.drop(offset.app_id for offset in located)
+            self._delegated.drop(offset.app_id for offset in located)
 
     def forget(self) -> None:
         """Forget which offsets were committed: another consumer may now own the partitions and
@@ -81,7 +81,7 @@ class StoredOffsets:
         """
         with self._lock:
             self._last.clear()
-            self._shown.clear()
+            self._delegated.clear()
 
     # --- periodic commits ---
 
@@ -89,7 +89,7 @@ class StoredOffsets:
         """Begin the interval until the next periodic commit."""
         now = self._clock.monotonic()
         self._due_at = now + self._interval_s
-        self._shown.rest(now)
+        self._delegated.rest(now)
 
     def due_at(self) -> float:
         """When `is_due` may be true next, a time of `Clock.monotonic`."""
@@ -107,17 +107,17 @@ class StoredOffsets:
             _log.info(
                 "the leader does not commit the offsets of this member group=%r", self._log.group
             )
-            self._shown.pause(now)
+            self._delegated.pause(now)
             return True
         if now < self._due_at:
             return False
         self._due_at = now + self._interval_s
-        return not self._shown.is_relied_upon(now)
+        return not self._delegated.is_relied_upon(now)
 
     def to_show(self, claim: Claim) -> PendingOffsets | None:
         """What the next heartbeat of this member shows to the leader."""
         now = self._clock.monotonic()
-        if not self._shown.is_possible(now):
+        if not self._delegated.is_possible(now):
             return None
         read = self._note_shared(claim)
         new = self.uncommitted()
@@ -127,7 +127,7 @@ class StoredOffsets:
         pending = PendingOffsets(claim.member_id, claim.generation, read.version, located)
         return (
             pending
-            if len(pending.encoded()) <= PENDING_BYTES_MAX and self._shown.show(pending, now)
+            if len(pending.encoded()) <= PENDING_BYTES_MAX and self._delegated.show(pending, now)
             else None
         )
 
@@ -135,7 +135,7 @@ class StoredOffsets:
         """When this consumer commits itself what heartbeats show, if the leader does not; infinite
         if they show nothing.
         """
-        return self._shown.overdue_at(
+        return self._delegated.overdue_at(
             entry.located(entry.topic_id or "").app_id for entry in self._stored()
         )
 
@@ -152,9 +152,9 @@ class StoredOffsets:
             self._read = read
         if self._read is None:
             return None
-        if committed := self._shown.take_committed(*self._read, claim, self._last):
+        if committed := self._delegated.take_committed(*self._read, claim, self._last):
             self._last |= {(of.topic, of.partition): (of.topic_id, of.offset) for of in committed}
-            self._shown.rest(self._clock.monotonic())
+            self._delegated.rest(self._clock.monotonic())
             self._on_result(
                 None,
                 [

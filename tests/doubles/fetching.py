@@ -7,9 +7,9 @@ import uuid
 
 from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.consumer.fetch_buffer import PartitionError, PartitionRecords
+from deltaq.consumer.fetch_buffer import CompletedFetch, PartitionError
 from deltaq.consumer.fetcher import Fetcher, FetchSettings
-from deltaq.consumer.read_ahead import Cursor
+from deltaq.consumer.read_ahead import FetchPosition
 from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import FaultyStore
@@ -87,7 +87,7 @@ class Fetching:
         found: dict[int, list[int]] = {}
         while sum(map(len, found.values())) < count:
             item = self.next()
-            assert isinstance(item, PartitionRecords), item
+            assert isinstance(item, CompletedFetch), item
             rows = item.fetched.rows
             offsets = rows.column("_offset").to_pylist()
             values = [value.decode().strip() for value in rows.column("value").to_pylist()]
@@ -123,11 +123,11 @@ def reader_of(log: TopicLog) -> TopicReader:
     return TopicReader(follower)
 
 
-def topic_fetcher(fetching: Fetching, log: TopicLog, cursor: Cursor) -> TopicFetcher:
+def topic_fetcher(fetching: Fetching, log: TopicLog, position: FetchPosition) -> TopicFetcher:
     """A fetcher of the topic at the position of `log`, with one partition, and without a thread."""
     found = fetching.fetcher._topic_fetcher("t", None)
     found.tail.log, found.tail._is_open = reader_of(log), True
     found.tail.ask_anew()
-    found.cursors = {0: cursor}
+    found.positions = {0: position}
     found._publish()
     return found

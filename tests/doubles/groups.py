@@ -12,7 +12,7 @@ from deltaq.groups.membership import Membership
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.rebalance import Strategies, joined, left, strategies
 from deltaq.groups.session import JoiningMember, MemberTopics
-from deltaq.groups.state import GroupHead, Member, TopicSize
+from deltaq.groups.state import GroupHead, Member, PartitionCount
 from deltaq.store import Store
 
 __all__ = [
@@ -40,9 +40,9 @@ def new_member(
     return Member(client_id=client_id, session_timeout_ms=session_timeout_ms, **fields)
 
 
-def sizes(version: int = 0, **partitions: int) -> dict[str, TopicSize]:
+def sizes(version: int = 0, **partitions: int) -> dict[str, PartitionCount]:
     """The sizes of topics, as read at one version of their logs."""
-    return {topic: TopicSize(number, version) for topic, number in partitions.items()}
+    return {topic: PartitionCount(number, version) for topic, number in partitions.items()}
 
 
 def topics(version: int = 0, **partitions: int) -> MemberTopics:
@@ -55,7 +55,7 @@ def join(
     member_id: str,
     member: Member | None = None,
     gone: Collection[str] = (),
-    known: Mapping[str, TopicSize] | None = None,
+    known: Mapping[str, PartitionCount] | None = None,
     using: Strategies = RANGE,
 ) -> GroupHead:
     """Add a member, by default one of topic `t` with one partition, and remove those in `gone`."""

@@ -21,7 +21,7 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import ToCommit
 from deltaq.groups.session import Session
-from deltaq.groups.state import Owner, TopicSize
+from deltaq.groups.state import Owner, PartitionCount
 from deltaq.testing.simulation.network import Faults
 from tests.depth import third
 from tests.simulation.actors.members import SESSION_S
@@ -73,7 +73,7 @@ def commits_final_offsets_for_a_newer_generation(patch: pytest.MonkeyPatch) -> N
 
 # That the leader commits for the owner only is tested in `unit/groups/test_pending.py`: in one
 # generation no member shows a partition of another one, except a static member that was replaced.
-def commits_shown_offsets_after_newer_ones(patch: pytest.MonkeyPatch) -> None:
+def commits_delegated_offsets_after_newer_ones(patch: pytest.MonkeyPatch) -> None:
     acceptable = pending.acceptable
 
     def lax(state, head, shown):
@@ -84,7 +84,7 @@ def commits_shown_offsets_after_newer_ones(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pending, "acceptable", lax)
 
 
-def commits_shown_offsets_of_an_older_generation(patch: pytest.MonkeyPatch) -> None:
+def commits_delegated_offsets_of_an_older_generation(patch: pytest.MonkeyPatch) -> None:
     acceptable = pending.acceptable
 
     def lax(state, head, shown):
@@ -95,7 +95,7 @@ def commits_shown_offsets_of_an_older_generation(patch: pytest.MonkeyPatch) -> N
     patch.setattr(pending, "acceptable", lax)
 
 
-def commits_shown_offsets_that_are_damaged(patch: pytest.MonkeyPatch) -> None:
+def commits_delegated_offsets_that_are_damaged(patch: pytest.MonkeyPatch) -> None:
     parse = pending.parse_pending
 
     def lax(content, member_id):
@@ -122,7 +122,7 @@ def believes_the_last_reader_of_a_topic(patch: pytest.MonkeyPatch) -> None:
     """A member that joins before it has seen partitions that were added takes them from their
     owners.
     """
-    patch.setattr(TopicSize, "is_newer", lambda self, than: True)
+    patch.setattr(PartitionCount, "is_newer", lambda self, than: True)
 
 
 def hands_partitions_over_before_their_release(patch: pytest.MonkeyPatch) -> None:
@@ -345,9 +345,13 @@ SHARING = {"remote": True, "auto_commit": True}
             (accepts_commits_of_partitions_of_others, 7, {}),
             (commits_final_offsets_for_a_newer_generation, 4, {"auto_commit": True}),
             (believes_the_last_reader_of_a_topic, 1, {"auto_create": True}),
-            (commits_shown_offsets_after_newer_ones, 1, SHARING),
-            (commits_shown_offsets_of_an_older_generation, 39, SHARING),
-            (commits_shown_offsets_that_are_damaged, 0, SHARING | {"faults": Faults(damage=0.2)}),
+            (commits_delegated_offsets_after_newer_ones, 1, SHARING),
+            (commits_delegated_offsets_of_an_older_generation, 39, SHARING),
+            (
+                commits_delegated_offsets_that_are_damaged,
+                0,
+                SHARING | {"faults": Faults(damage=0.2)},
+            ),
             (shows_offsets_that_it_has_not_read, 0, SHARING),
             (hands_partitions_over_before_their_release, 8, {}),
             (lets_the_next_owner_commit_for_an_older_generation, 8, {}),

@@ -77,12 +77,12 @@ def reads_what_is_in_the_slot_of_an_archived_entry(patch: pytest.MonkeyPatch) ->
 def drops_a_record_of_each_file(patch: pytest.MonkeyPatch) -> None:
     hand_over = TopicFetcher._hand_over
 
-    def careless(self, live, cursors, parts):
+    def careless(self, live, positions, parts):
         parts = [
             replace(part, arrow=part.rows.slice(0, max(1, len(part) - 1)), plain=None)
             for part in parts
         ]
-        hand_over(self, live, cursors, parts)
+        hand_over(self, live, positions, parts)
 
     patch.setattr(TopicFetcher, "_hand_over", careless)
 

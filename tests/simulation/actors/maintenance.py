@@ -13,11 +13,11 @@ from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.delta.table_state import TableState
 from deltaq.groups import log, pending
 from deltaq.groups.commit_requests import HandOver
+from deltaq.groups.delegated_offsets import DelegatedOffsets
 from deltaq.groups.fencing import Claim
 from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.pending import PendingOffsets
-from deltaq.groups.shown_offsets import ShownOffsets
 from deltaq.groups.state import GroupHead
 from deltaq.maintenance import background, groups
 from deltaq.maintenance.report import FAILURES
@@ -135,7 +135,7 @@ def instrumented(harness: Harness) -> Iterator[None]:
             patches.enter_context(patch.object(target, name, value))
 
         put(OffsetCommitter, "hand_over", _counting_late_releases(harness))
-        put(ShownOffsets, "pause", _counting_own_commits(harness))
+        put(DelegatedOffsets, "pause", _counting_own_commits(harness))
         put(log, "acceptable", _counting_refused_offsets(harness))
         if harness.scenario.eager_group_commit:
             put(group_commit, "CONTENTION_S", 600.0)
@@ -175,10 +175,10 @@ def _counting_late_releases(harness: Harness) -> Callable[..., None]:
 
 
 def _counting_own_commits(harness: Harness) -> Callable[..., None]:
-    """`ShownOffsets.pause`, counted."""
-    pause = ShownOffsets.pause
+    """`DelegatedOffsets.pause`, counted."""
+    pause = DelegatedOffsets.pause
 
-    def counting(self: ShownOffsets, now: float) -> None:
+    def counting(self: DelegatedOffsets, now: float) -> None:
         harness.network.count("a member committed itself what the leader did not")
         pause(self, now)
 

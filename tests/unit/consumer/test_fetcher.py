@@ -8,7 +8,7 @@ from typing import Any
 
 from deltaq import Corrupt, Topic, UnknownTopic
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.consumer.fetch_buffer import PartitionRecords
+from deltaq.consumer.fetch_buffer import CompletedFetch
 from deltaq.consumer.fetcher import PollTimer
 from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore, PollInterval
@@ -53,7 +53,7 @@ def test_records_fetched_for_an_earlier_position_are_marked():
         fetching.assign(0)
         first = fetching.next()
         epoch = fetching.fetcher.seek("t", 0, 2)
-        assert isinstance(first, PartitionRecords)
+        assert isinstance(first, CompletedFetch)
         assert first.epoch < epoch
         while (item := fetching.next()).epoch != epoch:
             pass

@@ -19,7 +19,7 @@ from deltaq import (
 )
 from deltaq.consumer import tail
 from deltaq.consumer.fetch_buffer import PartitionEnd
-from deltaq.consumer.read_ahead import Cursor
+from deltaq.consumer.read_ahead import FetchPosition
 from deltaq.message import OFFSET_TAIL_BASE
 from deltaq.names import log_entry, topic_log
 from deltaq.testing import FaultyStore
@@ -38,17 +38,17 @@ def test_a_position_at_the_end_waits_until_the_end_of_a_log_that_is_far_ahead_wa
     log = TopicLog(store, "t", indexed=True)
     log.load()
     with Fetching(store, reset="latest") as fetching:
-        fetcher = topic_fetcher(fetching, log, Cursor(wanted, 1, paused=True))
+        fetcher = topic_fetcher(fetching, log, FetchPosition(wanted, 1, paused=True))
         fill(store, 20)
         rounds = 0
-        while fetcher.cursors[0].offset < 0:
+        while fetcher.positions[0].offset < 0:
             fetcher.tail.ask_anew()
             fetcher.advance()
             rounds += 1
         assert rounds > 1, "it was seen in one look: nothing is tested"
         end = log.live_head.next_offsets[0]
         assert end == 21
-        assert fetcher.cursors[0].offset == (end - 5 if wanted == OFFSET_TAIL_BASE - 5 else end)
+        assert fetcher.positions[0].offset == (end - 5 if wanted == OFFSET_TAIL_BASE - 5 else end)
 
 
 def test_committed_offsets_are_looked_up_for_all_partitions_at_once():

@@ -15,7 +15,7 @@ from deltaq import (
     Producer,
     Topic,
 )
-from deltaq.consumer.fetch_buffer import PartitionError, PartitionRecords
+from deltaq.consumer.fetch_buffer import CompletedFetch, PartitionError
 from deltaq.consumer.read_ahead import FIRST_READ_BYTES
 from deltaq.parquet import segment, segment_file
 from deltaq.producer import encoding
@@ -68,7 +68,7 @@ def test_a_large_file_is_read_in_parts(small_row_groups):
     with Fetching(store, read_bytes_max=500_000) as fetching:
         fetching.assign(0)
         item = fetching.next()
-        assert isinstance(item, PartitionRecords)
+        assert isinstance(item, CompletedFetch)
         assert item.fetched.rows.num_rows <= 4000 * 500_000 / size + 1
         rest = fetching.records(4000 - item.fetched.rows.num_rows)
         assert rest[0][0] == item.fetched.next_offset
@@ -106,7 +106,7 @@ def test_a_record_of_a_large_file_costs_the_same_wherever_it_is(small_row_groups
         with Fetching(store, bytes_max=1) as fetching:
             fetching.assign(offset)
             item = fetching.next()
-            assert isinstance(item, PartitionRecords)
+            assert isinstance(item, CompletedFetch)
             assert item.fetched.rows.column("_offset")[0].as_py() == offset
             costs.append(sum(store.answers[:2]))
     assert max(costs) < FIRST_READ_BYTES + 0.01 * size
@@ -141,7 +141,7 @@ def test_damage_inside_a_large_file_stops_the_partition_where_it_is_and_not_befo
     with Fetching(store, read_bytes_max=300_000) as fetching:
         fetching.assign(0)
         found: list[int] = []
-        while isinstance(item := fetching.next(), PartitionRecords):
+        while isinstance(item := fetching.next(), CompletedFetch):
             found += item.fetched.rows.column("_offset").to_pylist()
         assert isinstance(item, PartitionError)
         assert isinstance(item.error, Corrupt)
@@ -198,7 +198,7 @@ def test_compacted_records_of_any_file_come_once_and_in_order_from_any_position(
             found: dict[int, list[int]] = {0: [], 1: [], 2: []}
             while any(found[p][-1:] != [150] and starts[p] <= 150 for p in found):
                 item = fetching.next()
-                assert isinstance(item, PartitionRecords), item
+                assert isinstance(item, CompletedFetch), item
                 found[item.partition] += item.fetched.rows.column("_offset").to_pylist()
             assert {p: [offset for offset in found[p] if offset != 150] for p in found} == expected
 

@@ -6,7 +6,7 @@ import pytest
 
 from deltaq import OFFSET_END, Corrupt
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.consumer.read_ahead import Cursor
+from deltaq.consumer.read_ahead import FetchPosition
 from deltaq.consumer.tail import TopicTail
 from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.names import log_entry, topic_log
@@ -55,7 +55,7 @@ def test_a_far_store_delivers_records_before_it_is_polled_unless_the_end_is_need
     log = NotedLog(store, "t", indexed=True)
     log.load()
     with Fetching(store, **settings) as fetching:
-        fetcher = topic_fetcher(fetching, log, Cursor(offset, 1))
+        fetcher = topic_fetcher(fetching, log, FetchPosition(offset, 1))
         for grown, looks in zip((1, 3, 30, 0), turns, strict=True):
             fill(store, grown)
             before = log.version

@@ -6,7 +6,7 @@ import pytest
 
 from deltaq import Corrupt, Topic, Unavailable
 from deltaq.consumer.fetch_buffer import PartitionEnd, StoreOutage
-from deltaq.consumer.read_ahead import Cursor
+from deltaq.consumer.read_ahead import FetchPosition
 from deltaq.parquet import segment_file
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from deltaq.topics.log import TopicLog
@@ -22,13 +22,13 @@ def test_an_end_is_reported_only_when_it_was_seen():
     log.load()
     ends_reported = []
     with Fetching(store, report_end=True) as fetching:
-        fetcher = topic_fetcher(fetching, log, Cursor(1, 1))
+        fetcher = topic_fetcher(fetching, log, FetchPosition(1, 1))
         assert fetcher.tail.live is not None
         for is_read in (False, True):
             if is_read:
                 fetcher.tail._read_entries(lambda: True)
             fetcher._fetch(fetcher.tail.live)
-            ends_reported.append(fetcher.cursors[0].reported_end)
+            ends_reported.append(fetcher.positions[0].reported_end)
     assert ends_reported == [-1, 1]
 
 

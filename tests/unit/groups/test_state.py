@@ -13,7 +13,7 @@ from deltaq.groups.state import (
     GroupHead,
     Member,
     Owner,
-    TopicSize,
+    PartitionCount,
     group_head,
     matching,
     parse_head,
@@ -38,7 +38,7 @@ HEAD = GroupHead(
     7,
     {"a": ALICE, "b": BOB},
     "range",
-    {"t": TopicSize(2, 17, 1_700_000_000_000), "u": TopicSize(1, 0)},
+    {"t": PartitionCount(2, 17, 1_700_000_000_000), "u": PartitionCount(1, 0)},
     {"a": frozenset({("t", 0), ("u", 0)}), "b": frozenset({("t", 1)})},
     {("t", 0): Owner("a", 3), ("t", 1): Owner("a", 3), ("u", 0): Owner("a", 5)},
 )

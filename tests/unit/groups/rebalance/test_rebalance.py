@@ -21,7 +21,7 @@ from deltaq.groups.rebalance import (
     resubscribed,
     strategies,
 )
-from deltaq.groups.state import GroupHead, Key, Member, Owner, TopicSize, parse_head
+from deltaq.groups.state import GroupHead, Key, Member, Owner, PartitionCount, parse_head
 from tests.doubles.groups import RANGE, new_member, sizes
 
 COOPERATIVE = strategies(["cooperative-sticky"])
@@ -267,7 +267,7 @@ def test_topics_that_no_member_subscribes_to_are_not_kept():
         (sizes(u=1), True),
         (sizes(0, t=5), False),
         (sizes(-1, t=0), False),
-        ({"t": TopicSize(2, version=0, created_ms=1)}, True),
+        ({"t": PartitionCount(2, version=0, created_ms=1)}, True),
     ],
 )
 def test_a_rebalance_is_needed_if_a_newer_reading_finds_other_partitions(known, expected):

@@ -20,7 +20,7 @@ from deltaq.groups.rebalance import (
     resubscribed,
     strategies,
 )
-from deltaq.groups.state import GroupHead, Key, Owner, TopicSize, matching, parse_head
+from deltaq.groups.state import GroupHead, Key, Owner, PartitionCount, matching, parse_head
 from tests.depth import depth
 from tests.doubles.groups import new_member
 
@@ -80,10 +80,10 @@ class GroupMachine(RuleBasedStateMachine):
             and now.instance_id == was.instance_id is not None
         )
 
-    def known(self, topics: Iterable[str]) -> dict[str, TopicSize]:
+    def known(self, topics: Iterable[str]) -> dict[str, PartitionCount]:
         """What a consumer knows of the topics that it subscribes to."""
         found = matching(list(topics), TOPICS)
-        return {topic: TopicSize(self.exists.get(topic, 0), self.resizes) for topic in found}
+        return {topic: PartitionCount(self.exists.get(topic, 0), self.resizes) for topic in found}
 
     def members(
         self, data: st.DataObject, min_size: int = 0, max_size: int | None = None

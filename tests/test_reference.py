@@ -276,6 +276,12 @@ LIMITS = {
             "characters",
             "A regular expression in a JSON schema",
         ),
+        Limit(
+            "schema_registry.json_patterns.PATTERNS_WORK_MAX",
+            "",
+            "All of these in a schema: 25 for each character, and the code of the last character "
+            "of each range, up to 65,536",
+        ),
         Limit("schema_registry.protobuf_text.TOKENS_MAX", "", "Words and signs of a `.proto` file"),
         Limit("schema_registry.protobuf_text.NESTING_MAX", "levels", "Nesting of a `.proto` file"),
         Limit(

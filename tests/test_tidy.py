@@ -73,10 +73,15 @@ DOORS: dict[str, tuple[str, ...]] = {
     "google": ("deltaq/schema_registry/protobuf_format.py",),
     "proto_schema_parser": ("deltaq/schema_registry/protobuf_text.py",),
     "jsonschema": (
+        "deltaq/schema_registry/json_drafts.py",
         "deltaq/schema_registry/json_format.py",
+        "deltaq/schema_registry/json_unevaluated.py",
         "deltaq/schema_registry/json_validators.py",
     ),
-    "referencing": ("deltaq/schema_registry/json_format.py",),
+    "referencing": (
+        "deltaq/schema_registry/json_format.py",
+        "deltaq/schema_registry/json_unevaluated.py",
+    ),
     "duckdb": ("deltaq/tools/sql.py",),
     "openpyxl": ("deltaq/tools/spreadsheets.py",),
     "polars": ("deltaq/tools/frames.py",),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.validators import Draft3Validator, validator_for
 from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
@@ -15,8 +15,14 @@ from referencing.jsonschema import specification_with
 
 from deltaq.schema_registry.compatibility import json_schema
 from deltaq.schema_registry.formats import NamedText
-from deltaq.schema_registry.json_patterns import check_pattern, is_quick
-from deltaq.schema_registry.json_validators import limited_validator
+from deltaq.schema_registry.json_drafts import invalid_part
+from deltaq.schema_registry.json_patterns import (
+    PATTERNS_WORK_MAX,
+    check_pattern,
+    is_quick,
+    work_to_read,
+)
+from deltaq.schema_registry.json_validators import Enumeration, limited_validator
 from deltaq.schema_registry.work import (
     VALUE_DEPTH_MAX,
     TooMuchWork,
@@ -54,14 +60,13 @@ _SAME_VALUE = frozenset(("allOf", "anyOf", "else", "if", "not", "oneOf", "then")
 _ANYTHING: dict[str, Any] = {}
 
 CHECK_STEPS_MAX = 50_000
-"""Keywords that are judged for a value, however small it is: about two seconds."""
+"""Keywords that are judged for a value, however small it is: about a second."""
 CHECK_STEPS_PER_VALUE = 20
+_FORM_STEPS_MAX = 300_000
 _PARSE_STEPS_MAX = 200_000
-_COMPARE_STEPS_MAX = 500_000
+_COMPARE_STEPS_MAX = 200_000
 ARRAY_PARTS_MAX = 1_000
-"""Objects and arrays in one array of a schema: whether they are different takes as many comparisons
-as pairs.
-"""
+"""Objects and arrays in one array of a schema."""
 
 
 def canonical(text: str) -> str:
@@ -112,25 +117,22 @@ def _parsed(text: str, references: tuple[NamedText, ...]) -> SchemaNode:
         )
         registry = registry.with_resource(reference.name, resource)
     try:
-        draft.check_schema(schema)
+        with limited_work(_FORM_STEPS_MAX):
+            if (wrong := invalid_part(schema, draft)) is not None:
+                place = "/".join(map(str, wrong.path)) or "the schema"
+                raise ValueError(f"{place}: {wrong.message[:500]}")
         _check_draft(schema, draft)
         root = specification.create_resource(schema)
         validator = limited_validator(draft)(schema, registry=registry)
         node = SchemaNode(schema, validator, registry.resolver_with_root(root))
         with limited_work(_PARSE_STEPS_MAX):
             _check_parts(node)
-    except SchemaError as error:
-        raise ValueError(
-            f"{'/'.join(map(str, error.path)) or 'the schema'}: {error.message[:500]}"
-        ) from error
     except Unresolvable as error:
         raise ValueError(
             f"the reference {error.ref!r:.200} leads nowhere; name it in `references`"
         ) from error
-    except OverflowError as error:  # of a regular expression
-        raise ValueError(f"a regular expression cannot be read: {error}") from error
-    except TooMuchWork:
-        raise ValueError(f"its references have more than {_PARSE_STEPS_MAX} parts") from None
+    except TooMuchWork as error:
+        raise ValueError(f"it takes too much work to check the schema: {error}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return node
@@ -154,6 +156,8 @@ def _check_draft(schema: Any, draft: Any) -> None:
         for keyword in ("anyOf", "oneOf"):  # the text of an error of `false` would show the value
             if isinstance(branches := part.get(keyword), list):
                 part[keyword] = [{"not": {}} if branch is False else branch for branch in branches]
+        if isinstance(values := part.get("enum"), list):
+            part["enum"] = Enumeration(values)
         waiting += specification.subresources_of(part)
 
 
@@ -169,15 +173,21 @@ def incompatibilities(reader: SchemaNode, writer: SchemaNode) -> list[str]:
 class SchemaNode:
     """A schema at its place in a document."""
 
-    def __init__(self, schema: Any, validator: Any, resolver: Any) -> None:
+    def __init__(self, schema: Any, template: Any, resolver: Any) -> None:
         self.schema = schema
-        self._validator = validator
+        self._template = template
         self._resolver = resolver
+
+    @cached_property
+    def _validator(self) -> Any:
+        # As jsonschema itself makes the validator of a part; no public parameter has the place of
+        # the part.
+        return self._template.evolve(schema=self.schema, _resolver=self._resolver)
 
     @property
     def dialect(self) -> str:
         """The address of the draft."""
-        return _address(self._validator)
+        return _address(self._template)
 
     @cached_property
     def keywords(self) -> Mapping[str, Any]:
@@ -188,7 +198,8 @@ class SchemaNode:
             return _ANYTHING
         if "$ref" in self.schema and any(draft in self.dialect for draft in _IGNORES_SIBLINGS):
             return {"$ref": self.schema["$ref"]}
-        known = self._validator.VALIDATORS.keys() - {"format"} | _BESIDE_OTHERS
+        draft: Any = type(self._template)
+        known = _constraining(draft)
         found = {keyword: value for keyword, value in self.schema.items() if keyword in known}
         for keyword, plain in _UNEVALUATED.items():
             # The plain keyword leaves nothing unevaluated. Without it and without subschemas that
@@ -214,7 +225,7 @@ class SchemaNode:
 
     def literal(self, schema: dict[str, Any]) -> SchemaNode:
         """Another schema of the same draft."""
-        return SchemaNode(schema, self._validator.evolve(schema=schema), self._resolver)
+        return SchemaNode(schema, self._template, self._resolver)
 
     def resolve(self, reference: str) -> SchemaNode:
         """The schema that a reference stands for. Raises Unresolvable, and ValueError for what is
@@ -231,11 +242,7 @@ class SchemaNode:
                 specification_with(self.dialect).create_resource(schema)
             )
         spend()
-        # As jsonschema itself makes the validator of a part; no public parameter has the place of
-        # the part.
-        return SchemaNode(
-            schema, self._validator.evolve(schema=schema, _resolver=resolver), resolver
-        )
+        return SchemaNode(schema, self._template, resolver)
 
     def admits(self, value: Any) -> bool:
         """Whether a value conforms."""
@@ -253,6 +260,12 @@ class SchemaNode:
         return title if isinstance(title, str) else None
 
 
+@lru_cache(maxsize=16)
+def _constraining(draft: Any) -> frozenset[str]:
+    """The keywords of a draft that constrain values."""
+    return frozenset(draft.VALIDATORS.keys() - {"format"} | _BESIDE_OTHERS)
+
+
 def _address(draft: Any) -> str:
     """The address of a draft's validator."""
     return str(draft.META_SCHEMA.get("$id") or draft.META_SCHEMA.get("id"))
@@ -263,7 +276,9 @@ def _check_parts(root: SchemaNode) -> None:
     expressions.
     """
     checked: set[int] = set()
-    patterns: list[str] = []
+    names: list[str] = []
+    patterns: set[str] = set()
+    work = 0
     has_unevaluated = False
     waiting = [root]  # not a recursion: a chain of references can be long
     while waiting:
@@ -273,15 +288,21 @@ def _check_parts(root: SchemaNode) -> None:
         checked.add(id(node.schema))
         if isinstance(node.schema.get("$schema"), str):
             raise ValueError("a reference leads to a part that names a draft of its own")
-        patterns += node.keywords.get("patternProperties", ())
+        names += node.keywords.get("patternProperties", ())
         has_unevaluated |= "unevaluatedProperties" in node.schema
         for pattern in (*node.keywords.get("patternProperties", ()), node.keywords.get("pattern")):
-            if isinstance(pattern, str):
-                check_pattern(pattern)  # the drafts themselves do not all check it
-        if isinstance(reference := node.keywords.get("$ref"), str):
-            waiting.append(node.resolve(reference))
+            if isinstance(pattern, str) and pattern not in patterns:
+                patterns.add(pattern)
+                work += work_to_read(pattern)
+                if work > PATTERNS_WORK_MAX:
+                    raise ValueError(
+                        "its regular expressions have too many characters and ranges of these"
+                    )
+                check_pattern(pattern)
+        references = (node.keywords.get(keyword) for keyword in ("$ref", "$dynamicRef"))
+        waiting += [node.resolve(each) for each in references if isinstance(each, str)]
         waiting += node.parts()
-    if slow := [pattern for pattern in patterns if has_unevaluated and not is_quick(pattern)]:
+    if slow := [pattern for pattern in names if has_unevaluated and not is_quick(pattern)]:
         raise ValueError(
             f"the pattern {slow[0]!r:.200} may take too long beside unevaluatedProperties"
         )
@@ -331,8 +352,13 @@ def _same_value(node: SchemaNode) -> list[SchemaNode]:
         for keyword in _SAME_VALUE & node.keywords.keys()
         for child in _children(node.keywords[keyword])
     ]
-    if isinstance(reference := node.keywords.get("$ref"), str):
-        found.append(node.resolve(reference))
+    references = [node.keywords.get("$ref")]
+    if "$recursiveRef" in node.keywords:
+        references.append("#")
+    # Others depend on the way to them.
+    if (reference := node.keywords.get("$dynamicRef", "")).partition("#")[2][:1] in ("", "/"):
+        references.append(reference)
+    found += [node.resolve(each) for each in references if isinstance(each, str) and each]
     return found
 
 
@@ -385,6 +411,9 @@ def check(schema: SchemaNode, value: Any) -> None:
         raise SerializationError(f"the value cannot be checked: {error_of_work}") from None
     except RecursionError:
         raise SerializationError("the schema is nested too deeply for the value") from None
+    except (Unresolvable, ArithmeticError, TypeError, ValueError) as unknown:
+        # A reference that depends on the way to it, or a number as the caller's function makes it.
+        raise SerializationError(f"the value cannot be checked: {unknown!s:.500}") from unknown
     if error is None:
         return
     if error.validator in (

@@ -18,8 +18,17 @@ import pyarrow.compute as pc
 from deltaq.schema_registry.work import TooMuchWork, spend
 
 PATTERN_CHARS_MAX = 10_000
+PATTERNS_WORK_MAX = 5_000_000
+"""What Python takes to read the expressions of a schema: 25 for each character, and the characters
+up to the end of each range, such as the 40,869 of `[\u4e00-\u9fa5]`. About a second.
+"""
+_WORK_PER_CHARACTER = 25
+_RANGE_MAX = 65_536
+_RANGE_END = re.compile(r"(?=-(\\[xuUN]?|[^\\])([0-9a-fA-F]{0,8}))", re.DOTALL)
 _WORK_MAX = 2_000_000
 """Steps of `re` for one match: about 50 ms."""
+_SIZE_PER_STEP = 4
+_CLASS_SIZE = 10
 _STEPS_PER_MATCH = 200  # by which a match of many steps counts as one step of a check
 _PART = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?<?[=!:>]|\(\?|[()|]|(?:[*+?]|\{(\d*)(,?)(\d*)\})[?+]?",
@@ -32,12 +41,13 @@ _PART = re.compile(
 class _Form:
     """The work of an expression. `loops` take a number of characters that is not bounded, `choices`
     is the product of what the others allow; `is_nested`: a loop goes over a part that can match in
-    more than one way.
+    more than one way. `size` is that of the automaton of RE2, approximately.
     """
 
     loops: int
     choices: int
     is_nested: bool
+    size: int
 
     def work(self, length: int) -> int:
         """The steps on a text of this many characters, at most."""
@@ -50,9 +60,26 @@ def check_pattern(pattern: str) -> None:
     if len(pattern) > PATTERN_CHARS_MAX:
         raise ValueError(f"a regular expression has more than {PATTERN_CHARS_MAX} characters")
     try:
-        re.compile(pattern)
+        _compiled(pattern)
     except (re.error, OverflowError) as error:
         raise ValueError(f"{pattern!r:.200} is no regular expression of Python: {error}") from error
+
+
+def work_to_read(pattern: str) -> int:
+    """What Python takes to read an expression, at most. It walks through each range."""
+    ends = sum(_end_of_range(*match.groups()) for match in _RANGE_END.finditer(pattern))
+    return _WORK_PER_CHARACTER * len(pattern) + ends
+
+
+def _end_of_range(start: str, digits: str) -> int:
+    if start in ("\\x", "\\u", "\\U"):
+        return min(int(digits or "0", 16), _RANGE_MAX)
+    return _RANGE_MAX if start == "\\N" else min(ord(start[-1]), _RANGE_MAX)
+
+
+@lru_cache(maxsize=4000)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def is_found(pattern: str, text: str) -> bool:
@@ -60,8 +87,8 @@ def is_found(pattern: str, text: str) -> bool:
     work = _form(pattern).work(len(text))
     if work <= _WORK_MAX:
         spend(work // _STEPS_PER_MATCH)
-        return re.search(pattern, text) is not None
-    spend((len(pattern) + len(text)) // _STEPS_PER_MATCH)
+        return _compiled(pattern).search(text) is not None
+    spend(_form(pattern).size // _SIZE_PER_STEP + len(text) // _STEPS_PER_MATCH)
     try:
         readable = text.encode(errors="replace").decode()
         return bool(pc.match_substring_regex(pa.scalar(readable), pattern).as_py())
@@ -84,13 +111,20 @@ def _form(pattern: str) -> _Form:
     # Whether the open groups, and the last closed one, can match in more than one way.
     groups = [False]
     closed = False
+    # Of the open groups, and of what a repetition repeats.
+    sizes, repeated, end = [0], 1, 0
     for part in _PART.finditer(pattern):
         text = part[0]
+        sizes[-1] += part.start() - end
+        repeated, end = 1 if part.start() > end else repeated, part.end()
         if text[0] == "(":
             groups.append(False)
+            sizes.append(0)
         elif text == ")":
             closed = groups.pop() if len(groups) > 1 else True
             groups[-1] |= closed
+            repeated = sizes.pop() if len(sizes) > 1 else sizes[0]
+            sizes[-1] = min(sizes[-1] + repeated, _WORK_MAX)
             continue
         elif text == "|":
             groups[-1] = True
@@ -108,5 +142,10 @@ def _form(pattern: str) -> _Form:
                     choices * (2 if text[0] == "?" else int(most) - least + 1), _WORK_MAX + 1
                 )
             groups[-1] |= text[0] != "{" or bool(comma)
+            copies = repeated * (int(most or least) if text[0] == "{" else 1)
+            sizes[-1] = min(sizes[-1] + copies, _WORK_MAX)
+        else:
+            repeated = _CLASS_SIZE if text[0] in "\\[" else 1
+            sizes[-1] += repeated
         closed = False
-    return _Form(loops, choices, is_nested)
+    return _Form(loops, choices, is_nested, sum(sizes) + len(pattern) - end)

@@ -5,23 +5,28 @@ keywords to judge for a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from jsonschema.exceptions import ValidationError
-from jsonschema.validators import extend
+from jsonschema.validators import Draft201909Validator, extend
 
+from deltaq.schema_registry import json_unevaluated
 from deltaq.schema_registry.json_patterns import is_found
 from deltaq.schema_registry.work import TooMuchWork, spend
 
 _Keyword = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]
 
 UNEVALUATED_NAME_CHARS_MAX = 1_000
-_CONTAINERS: frozenset[type] = frozenset((dict, list))
 _MESSAGE_CHARS = 500
-_CHARS_PER_STEP = 10_000
+_CHARS_PER_STEP = 2_000
 _NAMES_PER_STEP = 16
+_PARTS_PER_STEP = 4
+_VALUES_PER_STEP = 64
+_DECIMAL_DIGITS_MAX = 1_000
 _JUDGE_PARTS = frozenset(
     (
         *(
@@ -30,13 +35,15 @@ _JUDGE_PARTS = frozenset(
             "$recursiveRef",
             "allOf",
             "if",
-            "dependencies",
             "dependentSchemas",
         ),
         *("items", "prefixItems", "additionalItems", "properties", "propertyNames"),
+        "patternProperties",
     )
 )
 """Keywords whose errors are those of other keywords."""
+_SUBSCHEMAS = frozenset(("allOf", "anyOf", "oneOf"))
+"""Keywords that judge the value by each of their parts."""
 
 
 @lru_cache(maxsize=16)
@@ -44,37 +51,97 @@ def limited_validator(draft: Any) -> Any:
     """The validator of a draft, whose keywords spend steps of `work.limited_work`. It raises
     TooMuchWork.
     """
-    keywords = {name: _limited(name, function) for name, function in draft.VALIDATORS.items()}
+    is_2019 = draft is Draft201909Validator
     own = {
+        "additionalProperties": _additional_properties,
+        "const": _const,
+        "enum": _enum,
+        "multipleOf": _multiple_of,
+        "not": _not,
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
+        "unevaluatedItems": json_unevaluated.unevaluated_items_2019
+        if is_2019
+        else json_unevaluated.unevaluated_items,
+        "unevaluatedProperties": json_unevaluated.unevaluated_properties_2019
+        if is_2019
+        else json_unevaluated.unevaluated_properties,
         "uniqueItems": _unique_items,
     }
-    keywords |= {
-        name: _limited(name, function) for name, function in own.items() if name in keywords
+    keywords = {
+        name: _limited(name, own.get(name, function)) for name, function in draft.VALIDATORS.items()
     }
-    if "additionalProperties" in keywords:
-        keywords["additionalProperties"] = _limited("additionalProperties", _additional_properties)
-    return extend(draft, keywords)
+    limited = extend(draft, keywords)
+    limited.descend = _counting(limited.descend)
+    limited.iter_errors = _without_text(limited.iter_errors)
+    return limited
+
+
+def _counting(descend: Any) -> Any:
+    """The method that goes to a part of the schema, with a step for each: a part without keywords
+    takes time, too.
+    """
+
+    def counting(
+        self: Any,
+        instance: Any,
+        schema: Any,
+        path: Any = None,
+        schema_path: Any = None,
+        resolver: Any = None,
+    ) -> Iterator[ValidationError]:
+        if schema is False:
+            error = _nothing_allowed(instance)
+            error.path.extend([] if path is None else [path])
+            return iter((error,))
+        spend()
+        errors: Iterator[ValidationError] = descend(
+            self, instance, schema, path, schema_path, resolver
+        )
+        return errors
+
+    return counting
+
+
+def _without_text(iter_errors: Any) -> Any:
+    """The method that judges a value, without the text of the value in the error of `false`."""
+
+    def judging(self: Any, instance: Any, _schema: Any = None) -> Iterator[ValidationError]:
+        if self.schema is False:
+            return iter((_nothing_allowed(instance),))
+        errors: Iterator[ValidationError] = iter_errors(self, instance)
+        return errors
+
+    return judging
+
+
+def _nothing_allowed(instance: Any) -> ValidationError:
+    return ValidationError(
+        "no value is allowed", validator=None, validator_value=None, instance=instance, schema=False
+    )
 
 
 def _limited(name: str, function: _Keyword) -> _Keyword:
-    """A keyword that spends steps. Errors show the value, so their texts are cut."""
+    """A keyword that spends steps. Errors show the value and the schema, so their texts are cut."""
 
     def counted(
         validator: Any, value: Any, instance: Any, schema: Any
     ) -> Iterator[ValidationError] | None:
-        spend(1 + len(value) // _NAMES_PER_STEP if type(value) in _CONTAINERS else 1)
+        spend(_steps_of(name, value, instance))
         return function(validator, value, instance, schema)
 
     def shortened(
         validator: Any, value: Any, instance: Any, schema: Any
     ) -> Iterator[ValidationError] | None:
         errors = counted(validator, value, instance, schema)
-        is_long = type(instance) in _CONTAINERS or (
-            type(instance) is str and len(instance) > _MESSAGE_CHARS
-        )
-        return _shortened(errors) if is_long and errors is not None else errors
+        return None if errors is None else _shortened(errors)
+
+    def parts(
+        validator: Any, value: Any, instance: Any, schema: Any
+    ) -> Iterator[ValidationError] | None:
+        # Without a part, the error is of this keyword and shows the value.
+        judge = shortened if value is False else counted
+        return judge(validator, value, instance, schema)
 
     def unevaluated(
         validator: Any, value: Any, instance: Any, schema: Any
@@ -94,12 +161,21 @@ def _limited(name: str, function: _Keyword) -> _Keyword:
 
     if name == "unevaluatedProperties":
         return unevaluated
-    return counted if name in _JUDGE_PARTS or function is _pattern_properties else shortened
+    return parts if name in _JUDGE_PARTS else shortened
+
+
+def _steps_of(name: str, value: Any, instance: Any) -> int:
+    """What a keyword takes beside the keywords in its parts."""
+    if name == "contains" and isinstance(instance, list):
+        return 1 + len(instance) // _PARTS_PER_STEP
+    if not isinstance(value, dict | list) or isinstance(value, Enumeration):
+        return 1
+    return 1 + len(value) // (_PARTS_PER_STEP if name in _SUBSCHEMAS else _NAMES_PER_STEP)
 
 
 def _shortened(errors: Iterator[ValidationError]) -> Iterator[ValidationError]:
     for error in errors:
-        spend(len(error.message) // _CHARS_PER_STEP)
+        spend(1 + len(error.message) // _CHARS_PER_STEP)
         error.message = error.message[:_MESSAGE_CHARS]
         yield error
 
@@ -114,6 +190,7 @@ def _pattern_properties(
 ) -> Iterator[ValidationError]:
     if validator.is_type(instance, "object"):
         for pattern, subschema in patterns.items():
+            spend(len(instance) // _NAMES_PER_STEP)
             for key, value in instance.items():
                 if is_found(pattern, key):
                     yield from validator.descend(value, subschema, path=key, schema_path=pattern)
@@ -127,6 +204,7 @@ def _additional_properties(
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     extra = [key for key in instance if key not in named]
     if patterns:
+        spend(len(extra) * len(patterns) // _NAMES_PER_STEP)
         extra = [key for key in extra if not any(is_found(pattern, key) for pattern in patterns)]
     if validator.is_type(additional, "object"):
         for key in extra:
@@ -147,15 +225,96 @@ def _unique_items(
     if (
         is_unique
         and validator.is_type(instance, "array")
-        and len({_identity(item) for item in instance}) < len(instance)
+        and len(set(map(_identity, instance))) < len(instance)
     ):
         yield ValidationError("it has non-unique elements")
 
 
+def _not(validator: Any, part: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.evolve(schema=part).is_valid(instance):
+        yield ValidationError("the value conforms to the schema of not")
+
+
+def _const(validator: Any, const: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not _is_equal(instance, const):
+        yield ValidationError("the value is another one than that of const")
+
+
+def _enum(validator: Any, enums: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(enums, Enumeration):
+        is_listed = _identity(instance) in enums.identities
+    else:
+        is_listed = any(_is_equal(instance, each) for each in enums)
+    if not is_listed:
+        yield ValidationError("the value is none of the enumeration")
+
+
+class Enumeration(list[Any]):
+    """The values of `enum`, which are compared with many values."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        super().__init__(values)
+        self.identities = frozenset(map(_identity, values))
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Whether two values are the same to JSON Schema."""
+    if isinstance(one, str) or isinstance(other, str) or one is None or other is None:
+        return bool(one == other)
+    if isinstance(one, dict | list | tuple) and len(one) != len(
+        other if isinstance(other, dict | list | tuple) else ()
+    ):
+        return False
+    return bool(_identity(one) == _identity(other))
+
+
 def _identity(value: Any) -> Any:
     """What equal values of JSON have in common: true and 1 are different, 1 and 1.0 are not."""
-    if isinstance(value, Mapping):
-        return "object", frozenset((key, _identity(part)) for key, part in value.items())
+    if isinstance(value, bool):
+        return bool, value
+    if isinstance(value, int | float | Decimal):
+        return float, _number_text(value)
+    if isinstance(value, dict):
+        spend(len(value) // _VALUES_PER_STEP)
+        return dict, frozenset((key, _identity(part)) for key, part in value.items())
     if isinstance(value, list | tuple):
-        return "array", tuple(map(_identity, value))
-    return (bool, value) if isinstance(value, bool) else value
+        spend(len(value) // _VALUES_PER_STEP)
+        return list, tuple(map(_identity, value))
+    return value
+
+
+def _number_text(number: float | Decimal) -> str:
+    """A text that only equal numbers have. Numbers themselves can be chosen so that all have the
+    same hash.
+    """
+    if isinstance(number, Decimal) and abs(number.adjusted()) >= _DECIMAL_DIGITS_MAX:
+        return str(number)
+    try:
+        numerator, denominator = number.as_integer_ratio()
+    except (ValueError, OverflowError):  # of what is no number, or infinite
+        return str(number)
+    return f"{numerator:x}/{denominator:x}"
+
+
+def _multiple_of(
+    validator: Any, divisor: Any, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "number") and not _is_multiple(instance, divisor):
+        yield ValidationError("the number is no multiple of that of multipleOf")
+
+
+def _is_multiple(number: Any, divisor: Any) -> bool:
+    """Whether a number is a multiple, as `jsonschema` decides it; infinite numbers are none."""
+    try:
+        if not isinstance(divisor, float):
+            return not number % divisor
+        quotient = number / divisor
+        return bool(int(quotient) == quotient)
+    except (ArithmeticError, ValueError, TypeError):
+        pass
+    try:
+        # For numbers that float cannot hold.
+        exact = Fraction(number) / Fraction(divisor)
+    except (ArithmeticError, ValueError, TypeError):
+        return False
+    return exact.denominator == 1

@@ -17,11 +17,11 @@ branch admits too.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Protocol, TypeAlias
 
+from deltaq.schema_registry.json_patterns import is_found
 from deltaq.schema_registry.work import spend
 
 _TYPES = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
@@ -49,8 +49,8 @@ _JUDGED = frozenset(
 _TOGETHER = {"if": ("if", "then", "else"), "contains": ("contains", "minContains", "maxContains")}
 """Keywords, and those whose meaning depends on each other. Others may depend on all of a schema."""
 _CHARS_PER_STEP = 1_000
-_PAIRS_MAX = 20_000
-"""Pairs of schemas to be compared in all."""
+_STEPS_PER_PAIR = 20
+_PATTERNS_PER_STEP = 4
 
 
 class ComparedSchema(Protocol):
@@ -116,7 +116,6 @@ class _Comparison:
         # The pairs that are being compared, and their depth.
         self._begun: dict[tuple[Any, ...], int] = {}
         self._depth = 0
-        self._pairs = 0
 
     def uncovered(
         self,
@@ -136,14 +135,12 @@ class _Comparison:
             return []
         key = (id(reader.schema), *sorted(id(writer.schema) for writer in writers))
         depth, self._depth = self._depth, self._depth + inside
-        self._pairs += 1
+        spend(_STEPS_PER_PAIR)
         try:
             if key in self._begun:
                 if self._begun[key] < self._depth:
                     return []
                 raise _Unjudged(_CIRCLE)
-            if self._pairs > _PAIRS_MAX:
-                raise _Unjudged(f"more than {_PAIRS_MAX} pairs of subschemas cannot be compared")
             self._begun[key] = self._depth
             for facts in _alternatives(writers):
                 if found := self._uncovered(reader, facts, path):
@@ -352,24 +349,19 @@ class _Comparison:
             for name in possible
             if any(part.schema is False for part in _property(facts, name))
         }
+        known: dict[str, set[str]] = {}
+        known_schemas: dict[str, list[ComparedSchema]] = {}
+        for node in _holding(facts):
+            for name, needed in _needed_names(node):
+                known.setdefault(name, set()).update(needed)
+            for name, schema in _needed_schemas(node):
+                known_schemas.setdefault(name, []).append(schema)
         for name, needed in _needed_names(reader):
-            known = {
-                other
-                for node in _holding(facts)
-                for key, names in _needed_names(node)
-                if key == name
-                for other in names
-            }
-            if name in possible and (missing := set(needed) - known - required):
+            if name in possible and (missing := set(needed) - known.get(name, set()) - required):
                 return [f"{path}/properties/{name}: it needs {', '.join(sorted(missing))}"]
         for name, schema in _needed_schemas(reader):
-            known_schemas = [
-                other
-                for node in _holding(facts)
-                for key, other in _needed_schemas(node)
-                if key == name
-            ]
-            writers, place = [*_holding(facts), *known_schemas], f"{path}/dependencies/{name}"
+            writers = [*_holding(facts), *known_schemas.get(name, [])]
+            place = f"{path}/dependencies/{name}"
             if name in possible and (found := self.uncovered(schema, writers, place, inside=False)):
                 return found
         return []
@@ -390,7 +382,7 @@ class _Comparison:
         }
         ours = dict(_patterns(reader))
         for pattern, part in ours.items():
-            same = [other for node in nodes for key, other in _patterns(node) if key == pattern]
+            same = _with_pattern(nodes, pattern)
             for writers in (
                 [same] if same else [others, *([o] for node in nodes for _, o in _patterns(node))]
             ):
@@ -398,9 +390,7 @@ class _Comparison:
                     return found
         for part in _others(reader):
             for pattern in sorted(patterns - ours.keys()):
-                writers = [
-                    other for node in nodes for key, other in _patterns(node) if key == pattern
-                ]
+                writers = _with_pattern(nodes, pattern)
                 if found := self.uncovered(part, writers, f"{path}/additionalProperties"):
                     return found
             if found := self.uncovered(part, others, f"{path}/additionalProperties"):
@@ -625,6 +615,14 @@ def _patterns(node: ComparedSchema) -> list[tuple[str, ComparedSchema]]:
     ]
 
 
+def _with_pattern(nodes: Iterable[ComparedSchema], pattern: str) -> list[ComparedSchema]:
+    return [
+        node.at("patternProperties", pattern)
+        for node in nodes
+        if pattern in node.keywords.get("patternProperties", ())
+    ]
+
+
 def _others(node: ComparedSchema) -> list[ComparedSchema]:
     return [node.at("additionalProperties")] if "additionalProperties" in node.keywords else []
 
@@ -632,7 +630,9 @@ def _others(node: ComparedSchema) -> list[ComparedSchema]:
 def _property_of(node: ComparedSchema, name: str) -> list[ComparedSchema]:
     """The schemas that apply to a property."""
     found = [node.at("properties", name)] if name in node.keywords.get("properties", ()) else []
-    found += [part for pattern, part in _patterns(node) if re.search(pattern, name)]
+    patterns = node.keywords.get("patternProperties", ())
+    spend(len(patterns) // _PATTERNS_PER_STEP)
+    found += [node.at("patternProperties", each) for each in patterns if is_found(each, name)]
     return found or _others(node)
 
 

@@ -395,7 +395,7 @@ def test_an_incompatible_schema_is_refused_with_its_place(client):
         ('{"$ref":"https://example.org/other.json"}', "leads nowhere"),
         ('{"$ref":"#/title","title":"x"}', "leads to what is no schema"),
         ('{"$ref":"#/parts/x","parts":{"x":{"items":{"$ref":"#/nowhere"}}}}', "leads nowhere"),
-        (r'{"pattern":"\\p{L}"}', "is not a 'regex'"),
+        (r'{"pattern":"\\p{L}"}', "is no regular expression"),
         (
             r'{"$schema":"http://json-schema.org/draft-04/schema#","patternProperties":{"\\p":{}}}',
             "no regular expression",

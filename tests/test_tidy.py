@@ -99,7 +99,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "typing_extensions": ("deltaq/message.py",),  # for type checkers only
     # A simulator owns time, chance, threads and every kind of waiting.
     "time": ("deltaq/clock.py",),
-    "random": ("deltaq/clock.py", "deltaq/testing/simulation/"),
+    "random": ("deltaq/clock.py",),
     "secrets": (),
     "uuid": ("deltaq/clock.py",),
     "threading": ("deltaq/clock.py", "deltaq/testing/"),

@@ -22,7 +22,7 @@ from deltaq import KafkaError, Message, Producer, Topic
 from deltaq.clock import Clock
 from deltaq.names import entry_version, topic_log
 from deltaq.store import Store
-from deltaq.testing.simulation.world import World
+from tests.simulator.world import World
 
 __all__ = ["FULL_ON_A_MODEL", "QUICK_ON_A_MODEL", "ModelPlan", "OnAModel", "measure_on_a_model"]
 

@@ -21,7 +21,7 @@ from moto.s3.models import s3_backends
 from werkzeug.serving import make_server
 
 from deltaq.store import Store, forget_memory_store, open_store
-from deltaq.testing.s3_stub import S3Stub
+from tests.servers.s3_stub import S3Stub
 
 MOTO_BUCKET = "contract"
 MOTO_KEYS = {

@@ -28,9 +28,10 @@ from deltaq import Consumer, Topic, TopicPartition
 from deltaq.delta.actions import Add, parse_entry
 from deltaq.names import entry_version, topic_folder, topic_log
 from deltaq.store import open_store
-from deltaq.testing import History, Operation, check_history, load_history, messages_of, report
-from deltaq.testing.history import SeenRecord
+from deltaq.testing import messages_of
 from deltaq.topics.shared_files import parse_shared_file, writer_of
+from tests.checker import check_history, report
+from tests.checker.history import History, Operation, SeenRecord, load_history
 from tests.doubles.group_entries import group_entries
 
 __all__ = ["PARTITIONS", "Actor", "Findings", "Harness"]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deltaq.testing import Operation
-from deltaq.testing.checker.facts import Rules, gather
-from deltaq.testing.checker.owners import unowned_times
+from tests.checker.facts import Rules, gather
+from tests.checker.history import Operation
+from tests.checker.owners import unowned_times
 from tests.crash.harness import Actor, Findings, Harness
 
 __all__ = ["CRASHES", "NO_CRASHES", "GroupRun", "run_group"]

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from deltaq import Consumer, Fenced, KafkaException, TopicPartition
-from deltaq.testing import History
+from tests.checker.history import History
 
 BATCH = 50
 # Polls that brought something: so that a kill finds records that were read and not committed.

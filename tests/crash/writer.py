@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from deltaq import KafkaError, Message, Producer
-from deltaq.testing import History, Invocation
+from tests.checker.history import History, Invocation
 
 UNDER_WAY = 100
 """Maximum number of undelivered messages. Few, so that the history of many kills can still be

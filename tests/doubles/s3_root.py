@@ -8,8 +8,8 @@ import uuid
 from typing import Any
 
 from deltaq import Consumer, KafkaError, Message, Producer, Topic, TopicPartition
-from deltaq.testing.s3_stub import S3Stub
 from tests.doubles.reading import next_message
+from tests.servers.s3_stub import S3Stub
 
 __all__ = ["DATA", "ENTRY", "IMPATIENT_MS", "Reports", "S3Root", "produce", "values_read"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from deltaq.clock import SystemClock
-from deltaq.testing.checker import check_history, report
-from deltaq.testing.history import History, Partition
+from tests.checker import check_history, report
+from tests.checker.history import History, Partition
 
 # Where everything happens unless a sentence says otherwise; another partition of the topic; another
 # topic.

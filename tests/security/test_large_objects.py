@@ -26,8 +26,8 @@ from deltaq.names import (
 from deltaq.schema_registry import Schema, SchemaRegistryClient
 from deltaq.store import MemoryStore, Store, open_store
 from deltaq.testing import ManualClock
-from deltaq.testing.s3_stub import S3Stub
 from tests.security.forged import LAST, produce_three, read_until_error
+from tests.servers.s3_stub import S3Stub
 
 pytestmark = pytest.mark.fault("K10")
 

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from deltaq.testing.history import dump_history
+from tests.checker.history import dump_history
 from tests.simulation.run import simulate
 from tests.simulation.scenario import KINDS, scenario_of
 from tests.simulation.seeds import covering, missing, results

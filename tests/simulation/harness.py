@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from deltaq.maintenance.clock_check import CLOCK_TOLERANCE_S
-from deltaq.testing.history import History
-from deltaq.testing.simulation.network import CrashPoint, Faults
-from deltaq.testing.simulation.world import Machine, World
+from tests.checker.history import History
 from tests.simulation.scenario import Scenario
+from tests.simulator.network import CrashPoint, Faults
+from tests.simulator.world import Machine, World
 
 __all__ = ["ROOT", "Actor", "Harness"]
 

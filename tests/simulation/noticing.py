@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from deltaq.testing.simulation.scheduler import SimulationError
 from tests.simulation.run import simulate
 from tests.simulation.scenario import Scenario
+from tests.simulator.scheduler import SimulationError
 
 __all__ = ["expect_notice"]
 

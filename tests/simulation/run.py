@@ -16,8 +16,7 @@ from deltaq import (
     TopicPartition,
     names,
 )
-from deltaq.testing.history import Operation
-from deltaq.testing.simulation.network import CrashPoint
+from tests.checker.history import Operation
 from tests.simulation.actors.clients import Reader, Sender, seen
 from tests.simulation.actors.injection import ProcessKilled, change_topic, inject_faults, result_of
 from tests.simulation.actors.maintenance import Maintainer, finish_maintenance, instrumented
@@ -28,6 +27,7 @@ from tests.simulation.audit.history import check_run
 from tests.simulation.audit.topic import audit_log
 from tests.simulation.harness import ROOT, Actor, Harness
 from tests.simulation.scenario import OTHER, TOPIC, Scenario, scenario_of
+from tests.simulator.network import CrashPoint
 
 __all__ = ["Verdict", "simulate"]
 

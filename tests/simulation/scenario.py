@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
-from deltaq.testing.simulation.network import Faults
+from tests.simulator.network import Faults
 
 __all__ = ["GROUP", "KINDS", "OTHER", "TOPIC", "Scenario", "calmed", "scenario_of"]
 

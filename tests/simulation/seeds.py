@@ -11,10 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing.queues import SimpleQueue
 
-from deltaq.testing.simulation.scheduler import SimulationError
 from tests.simulation.processors import PROCESSORS, keep_to
 from tests.simulation.run import simulate
 from tests.simulation.scenario import scenario_of
+from tests.simulator.scheduler import SimulationError
 
 __all__ = ["COVERING", "SOMETIMES", "Result", "covering", "missing", "results", "run_seed"]
 

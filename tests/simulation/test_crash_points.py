@@ -10,10 +10,10 @@ from functools import cache
 import pytest
 
 from deltaq.maintenance.settings import MaintenanceSettings
-from deltaq.testing.simulation.network import CrashPoint, Faults
 from tests.depth import depth
 from tests.simulation.run import simulate
 from tests.simulation.scenario import Scenario
+from tests.simulator.network import CrashPoint, Faults
 
 QUIET = Scenario(
     producers=1,

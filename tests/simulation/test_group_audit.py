@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from deltaq.testing import ManualClock
-from deltaq.testing.history import Operation
-from deltaq.testing.history import SeenRecord as Seen
-from deltaq.testing.simulation.disk import Disk
+from tests.checker.history import Operation
+from tests.checker.history import SeenRecord as Seen
 from tests.simulation.audit.group import (
     HEARTBEATS,
     IN_FLIGHT_S,
@@ -26,6 +25,7 @@ from tests.simulation.audit.group import (
 from tests.simulation.audit.hand_over import STOP_S, check_hand_overs, check_once
 from tests.simulation.audit.oracle import Place, Record
 from tests.simulation.audit.topic import Audit, Removal
+from tests.simulator.disk import Disk
 
 SESSION_S = 6.0
 

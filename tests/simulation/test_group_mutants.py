@@ -22,11 +22,11 @@ from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import ToCommit
 from deltaq.groups.session import Session
 from deltaq.groups.state import Owner, PartitionCount
-from deltaq.testing.simulation.network import Faults
 from tests.depth import third
 from tests.simulation.actors.members import SESSION_S
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import Scenario, calmed, scenario_of
+from tests.simulator.network import Faults
 
 # --- which commits the log accepts ---
 

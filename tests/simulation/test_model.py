@@ -20,14 +20,14 @@ from deltaq import (
     Producer,
     TopicPartition,
 )
-from deltaq.testing.simulation.network import Faults
-from deltaq.testing.simulation.world import Machine, World
 from tests.depth import depth
 from tests.simulation.actors.clients import seen, token_in
 from tests.simulation.actors.injection import result_of
 from tests.simulation.audit.topic import places
 from tests.simulation.harness import ROOT
 from tests.simulation.scenario import TOPIC
+from tests.simulator.network import Faults
+from tests.simulator.world import Machine, World
 
 PARTITIONS = 2
 BAD = Faults(lost_request=0.1, lost_answer=0.3, late=0.3, conflict=0.15)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from deltaq.testing import ManualClock
-from deltaq.testing.history import Operation
-from deltaq.testing.history import SeenRecord as Seen
-from deltaq.testing.simulation.disk import Disk
+from tests.checker.history import Operation
+from tests.checker.history import SeenRecord as Seen
 from tests.simulation.audit.history import check_run
 from tests.simulation.audit.oracle import FOLDER, LogEntry, LoggedFile, Place, Record
 from tests.simulation.audit.topic import Audit
+from tests.simulator.disk import Disk
 
 RETENTION_MS = 60_000
 DELETE = {"deltaq.retention.ms": str(RETENTION_MS)}

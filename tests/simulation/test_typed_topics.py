@@ -19,7 +19,6 @@ from deltaq.delta.schema import delta_schema
 from deltaq.producer import sender_topic
 from deltaq.serde.schema import TopicSchema
 from deltaq.serde.source import schema_of
-from deltaq.testing.simulation.world import Machine
 from deltaq.topics.columns import table_schema
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import TopicDefinition, definition_of
@@ -29,6 +28,7 @@ from tests.simulation.actors.clients import token_in
 from tests.simulation.actors.injection import inject_faults
 from tests.simulation.harness import ROOT, Actor, Harness
 from tests.simulation.scenario import TOPIC, scenario_of
+from tests.simulator.world import Machine
 
 FIRST = pa.schema([("n", pa.int16())])
 SCHEMAS = {

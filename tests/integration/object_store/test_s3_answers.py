@@ -23,8 +23,8 @@ from deltaq.store import (
     open_store,
 )
 from deltaq.store import probe as probe_store
-from deltaq.testing.s3_stub import Effect, HttpRule, S3Stub
 from tests.doubles.reading import eventually
+from tests.servers.s3_stub import Effect, HttpRule, S3Stub
 
 pytestmark = pytest.mark.s3
 

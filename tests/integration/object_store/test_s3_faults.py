@@ -27,12 +27,12 @@ from deltaq import (
     UnsafeStore,
 )
 from deltaq.admin import AdminClient, NewTopic
-from deltaq.testing.checker import check_history, report
-from deltaq.testing.history import History
-from deltaq.testing.s3_stub import Effect, HttpRule, S3Stub
 from deltaq.tools import copy
+from tests.checker import check_history, report
+from tests.checker.history import History
 from tests.doubles.reading import eventually, next_message
 from tests.doubles.s3_root import ENTRY, IMPATIENT_MS, Reports, S3Root, produce, values_read
+from tests.servers.s3_stub import Effect, HttpRule, S3Stub
 
 pytestmark = pytest.mark.s3
 

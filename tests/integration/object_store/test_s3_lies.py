@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from deltaq import KafkaError, KafkaException, Producer, TopicPartition
-from deltaq.testing.s3_stub import Effect, HttpRule, S3Stub
 from tests.doubles.reading import eventually, next_message
 from tests.doubles.s3_root import DATA, ENTRY, Reports, S3Root, produce, values_read
+from tests.servers.s3_stub import Effect, HttpRule, S3Stub
 
 pytestmark = pytest.mark.s3
 

@@ -18,12 +18,12 @@ from deltaq import (
     Unavailable,
 )
 from deltaq.message import FetchedMessage
-from deltaq.testing.history import Invocation
-from deltaq.testing.simulation.world import Machine
+from tests.checker.history import Invocation
 from tests.simulation.audit.history import topic_with_id
 from tests.simulation.audit.oracle import VALUE_HEADER
 from tests.simulation.harness import ROOT, Harness
 from tests.simulation.scenario import TOPIC
+from tests.simulator.world import Machine
 
 __all__ = ["Reader", "Seen", "Sender", "end", "poll_and_record", "seen", "token_in"]
 

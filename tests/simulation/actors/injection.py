@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from deltaq import AdminClient, KafkaException, NewTopic
 from deltaq.admin import NewPartitions
 from deltaq.delta.slot_proof import HEAD_PROOF_S
-from deltaq.testing.simulation.network import Faults
-from deltaq.testing.simulation.world import Machine
 from tests.simulation.harness import ROOT, Harness
 from tests.simulation.scenario import TOPIC
+from tests.simulator.network import Faults
+from tests.simulator.world import Machine
 
 __all__ = ["ProcessKilled", "change_topic", "inject_faults", "result_of"]
 

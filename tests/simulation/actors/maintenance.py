@@ -23,9 +23,9 @@ from deltaq.maintenance import background, groups
 from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.run import Maintenance
 from deltaq.producer import group_commit
-from deltaq.testing.simulation.network import Faults
-from deltaq.testing.simulation.world import Machine
 from tests.simulation.harness import Harness
+from tests.simulator.network import Faults
+from tests.simulator.world import Machine
 
 __all__ = ["Maintainer", "finish_maintenance", "instrumented"]
 

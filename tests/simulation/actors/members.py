@@ -12,11 +12,11 @@ from deltaq import Consumer, Fenced, KafkaError, KafkaException, TopicPartition,
 from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.testing.history import Invocation
-from deltaq.testing.simulation.world import Machine
+from tests.checker.history import Invocation
 from tests.simulation.actors.clients import end, poll_and_record
 from tests.simulation.harness import ROOT, Harness
 from tests.simulation.scenario import GROUP, OTHER, TOPIC
+from tests.simulator.world import Machine
 
 __all__ = ["Member", "take_over"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from deltaq.testing.simulation.disk import Disk
 from tests.simulation.scenario import GROUP
+from tests.simulator.disk import Disk
 
 __all__ = ["MOVE_S", "GroupAudit", "audit_group"]
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from deltaq.testing.history import Operation
+from tests.checker.history import Operation
 from tests.simulation.audit.group import GroupAudit
 from tests.simulation.audit.oracle import Place
 from tests.simulation.audit.topic import Audit

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from deltaq.testing.checker import check_history, report
-from deltaq.testing.history import Operation
+from tests.checker import check_history, report
+from tests.checker.history import Operation
 from tests.simulation.audit.oracle import Place
 from tests.simulation.audit.topic import Audit, Removal
 from tests.simulation.scenario import TOPIC

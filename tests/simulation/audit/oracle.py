@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltaq.testing.simulation.disk import Disk
 from tests.simulation.scenario import TOPIC
+from tests.simulator.disk import Disk
 
 __all__ = [
     "FOLDER",

@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from deltaq.testing.simulation.disk import Disk
 from tests.simulation.audit.oracle import (
     FOLDER,
     LogEntry,
@@ -20,6 +19,7 @@ from tests.simulation.audit.oracle import (
     shared_file_of,
     values_in,
 )
+from tests.simulator.disk import Disk
 
 __all__ = ["Audit", "Removal", "audit_log", "places"]
 

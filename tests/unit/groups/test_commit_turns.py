@@ -21,8 +21,8 @@ from deltaq.groups.state import GroupHead, Owner
 from deltaq.names import group_folder, log_entry
 from deltaq.store import LocalStore, Store
 from deltaq.testing import ManualClock
-from deltaq.testing.simulation.world import Machine, World
 from tests.doubles.groups import new_member
+from tests.simulator.world import Machine, World
 
 FOREVER = float("inf")
 WARM_UP_S = 10.0

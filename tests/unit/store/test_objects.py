@@ -37,7 +37,7 @@ from deltaq.store.object_errors import outcome, scrub
 from deltaq.store.object_options import OPTIONS, object_settings
 from deltaq.store.objects import IMPATIENT_ATTEMPTS, NEAR_POLL_INTERVAL, NEAR_S, POLL_INTERVAL
 from deltaq.testing import ManualClock
-from deltaq.testing.s3_stub import Effect, HttpRule, S3Stub, StubRequest
+from tests.servers.s3_stub import Effect, HttpRule, S3Stub, StubRequest
 
 SECRET = "planted/secret+0123456789"
 PAGE_KEYS = 5  # of a listing

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq.clock import SystemClock
-from deltaq.testing.history import History, Operation, SeenRecord, dump_history, load_history
+from tests.checker.history import History, Operation, SeenRecord, dump_history, load_history
 
 
 class StandingClock(SystemClock):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from deltaq.testing.history import Invocation
+from tests.checker.history import Invocation
 from tests.doubles.stories import Story, T, U, X, group_that_has_read
 
 

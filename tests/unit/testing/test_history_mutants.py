@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltaq.testing.checker import check_history, report
-from deltaq.testing.history import History, Kind, Operation, Outcome, Partition, SeenRecord
+from tests.checker import check_history, report
+from tests.checker.history import History, Kind, Operation, Outcome, Partition, SeenRecord
 from tests.doubles.stories import TickingClock
 
 GROUP = "g"

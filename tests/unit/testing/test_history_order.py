@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from deltaq.testing.checker import check_history
+from tests.checker import check_history
 from tests.doubles.stories import Story, T, U, X
 
 

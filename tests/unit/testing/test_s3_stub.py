@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltaq.store import ObjectExists, Store, StoreError, StoreUnavailable, open_store
-from deltaq.testing.s3_stub import FAULTS, Effect, HttpFault, HttpRule, S3Stub
-from deltaq.testing.s3_stub.bucket import Request
-from deltaq.testing.s3_stub.rules import HttpRules
 from tests.doubles.reading import eventually
+from tests.servers.s3_stub import FAULTS, Effect, HttpFault, HttpRule, S3Stub
+from tests.servers.s3_stub.bucket import Request
+from tests.servers.s3_stub.rules import HttpRules
 
 pytestmark = pytest.mark.s3
 
@@ -434,7 +434,7 @@ def test_the_stub_tells_what_it_was_asked(stub: S3Stub, store: Store, prefix: st
 def test_the_stub_ends_with_its_owner_however_that_ends() -> None:
     program = """
 import sys
-from deltaq.testing.s3_stub import S3Stub
+from tests.servers.s3_stub import S3Stub
 stub = S3Stub().start()
 print(stub.endpoint, flush=True)
 sys.stdin.read()
@@ -472,7 +472,7 @@ def test_a_stub_that_is_closed_is_gone_and_may_be_closed_again() -> None:
 
 def test_a_stub_that_cannot_serve_says_so(stub: S3Stub) -> None:
     port = urlsplit(stub.endpoint).port
-    command = [sys.executable, "-m", "deltaq.testing.s3_stub", f"--port={port}"]
+    command = [sys.executable, "-m", "tests.servers.s3_stub", f"--port={port}"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode != 0
     assert ended.stdout == ""

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from deltaq.store import ObjectExists, StoreUnavailable
-from deltaq.testing.simulation.network import CrashPoint, Faults
-from deltaq.testing.simulation.world import Machine, World
+from tests.simulator.network import CrashPoint, Faults
+from tests.simulator.world import Machine, World
 
 ALWAYS = 1.0
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq.testing.simulation.scheduler import NEVER, Process, Scheduler, SimulationError
+from tests.simulator.scheduler import NEVER, Process, Scheduler, SimulationError
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_a_program_that_never_ends_is_reported(scheduler):
 
 
 def test_a_program_that_spins_without_time_passing_is_reported(scheduler, monkeypatch):
-    monkeypatch.setattr("deltaq.testing.simulation.scheduler.STEPS_MAX", 1000)
+    monkeypatch.setattr("tests.simulator.scheduler.STEPS_MAX", 1000)
     process = Process(scheduler, "p")
 
     def spinning() -> None:

@@ -17,12 +17,12 @@ from deltaq.errors import UnknownTopic
 from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
-from deltaq.testing.simulation.world import World
 from deltaq.topics import follower
 from deltaq.topics.follower import RECENT_S, Polled, TopicReader, topic_reader
 from deltaq.topics.log import TopicLog
 from tests.doubles.reading import eventually
 from tests.doubles.written_topic import Row, WrittenTopic
+from tests.simulator.world import World
 
 LOG = topic_log("t")
 INTERVAL_S = 0.2  # the longest between two polls of a simulated store

@@ -20,8 +20,8 @@ from deltaq.store import (
     Watch,
 )
 from deltaq.store.watch import SignalWatch
-from deltaq.testing.simulation.disk import Disk
-from deltaq.testing.simulation.scheduler import EPOCH_S, Killed, Process, Scheduler
+from tests.simulator.disk import Disk
+from tests.simulator.scheduler import EPOCH_S, Killed, Process, Scheduler
 
 __all__ = ["CrashPoint", "Faults", "Network", "SimulatedStore"]
 
@@ -173,7 +173,7 @@ class SimulatedStore:
         content = bytes(data)
         self._write("put", key, lambda: self._disk.put(key, content))
 
-    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:  # noqa: ARG002 - costs a request
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         content = bytes(data)
         if self._network.chance(self._network.faults.conflict):
             self._answer(self._send("create", key))

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from deltaq.testing.checker.anomaly import Anomaly
-from deltaq.testing.checker.facts import Facts, Sent, Transaction
-from deltaq.testing.history import Operation, Partition
+from tests.checker.anomaly import Anomaly
+from tests.checker.facts import Facts, Sent, Transaction
+from tests.checker.history import Operation, Partition
 
 __all__ = ["cycles"]
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Iterable
 
-from deltaq.testing.checker.anomaly import Anomaly, report
-from deltaq.testing.checker.cycles import cycles
-from deltaq.testing.checker.facts import Rules, gather
-from deltaq.testing.checker.halves import halves
-from deltaq.testing.checker.owners import two_owners, unowned
-from deltaq.testing.checker.polls import Replay
-from deltaq.testing.checker.sends import disordered_sends, mixed_sends
-from deltaq.testing.checker.visibility import misplaced, missing, out_of_turn
-from deltaq.testing.history import Operation
+from tests.checker.anomaly import Anomaly, report
+from tests.checker.cycles import cycles
+from tests.checker.facts import Rules, gather
+from tests.checker.halves import halves
+from tests.checker.history import Operation
+from tests.checker.owners import two_owners, unowned
+from tests.checker.polls import Replay
+from tests.checker.sends import disordered_sends, mixed_sends
+from tests.checker.visibility import misplaced, missing, out_of_turn
 
 __all__ = ["Anomaly", "check_history", "report"]
 

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deltaq.testing.checker.anomaly import Anomaly
-from deltaq.testing.checker.facts import Facts
-from deltaq.testing.history import Operation, Partition
+from tests.checker.anomaly import Anomaly
+from tests.checker.facts import Facts
+from tests.checker.history import Operation, Partition
 
 __all__ = ["CommittedPositions", "Range"]
 

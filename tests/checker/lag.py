@@ -7,9 +7,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass
 
-from deltaq.testing.checker.anomaly import Anomaly
-from deltaq.testing.checker.facts import Facts, Sent
-from deltaq.testing.history import Operation, Partition
+from tests.checker.anomaly import Anomaly
+from tests.checker.facts import Facts, Sent
+from tests.checker.history import Operation, Partition
 
 __all__ = ["Tails"]
 

@@ -24,8 +24,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.testing.faults import Effect
-from deltaq.testing.s3_stub.bucket import Answer, Buckets, Request, error_answer
-from deltaq.testing.s3_stub.rules import HttpRule, HttpRules
+from tests.servers.s3_stub.bucket import Answer, Buckets, Request, error_answer
+from tests.servers.s3_stub.rules import HttpRule, HttpRules
 
 __all__ = ["S3StubServer"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
-from deltaq.testing.checker.anomaly import Anomaly
-from deltaq.testing.checker.facts import Facts, Sent, Transaction
-from deltaq.testing.history import Operation, Partition
+from tests.checker.anomaly import Anomaly
+from tests.checker.facts import Facts, Sent, Transaction
+from tests.checker.history import Operation, Partition
 
 __all__ = ["ReadRanges", "misplaced", "missing", "out_of_turn"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from deltaq.testing.history import Operation, Partition
+from tests.checker.history import Operation, Partition
 
 __all__ = ["Anomaly", "report"]
 

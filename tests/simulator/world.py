@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import TypeVar
 
 from deltaq.clock import Clock
-from deltaq.testing.simulation.disk import Disk
-from deltaq.testing.simulation.network import CrashPoint, Network, SimulatedStore
-from deltaq.testing.simulation.scheduler import Process, Scheduler
+from tests.simulator.disk import Disk
+from tests.simulator.network import CrashPoint, Network, SimulatedStore
+from tests.simulator.scheduler import Process, Scheduler
 
 __all__ = ["Machine", "World"]
 

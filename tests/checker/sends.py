@@ -7,9 +7,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
-from deltaq.testing.checker.anomaly import Anomaly
-from deltaq.testing.checker.facts import Facts, Sent, Transaction
-from deltaq.testing.history import Partition
+from tests.checker.anomaly import Anomaly
+from tests.checker.facts import Facts, Sent, Transaction
+from tests.checker.history import Partition
 
 __all__ = ["disordered_sends", "mixed_sends"]
 

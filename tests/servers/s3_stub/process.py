@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from deltaq.testing.faults import Effect
-from deltaq.testing.s3_stub.rules import HttpRule
+from tests.servers.s3_stub.rules import HttpRule
 
 __all__ = ["S3Stub", "StubRequest"]
 
@@ -55,14 +55,14 @@ class S3Stub:
         at once.
         """
         buckets = [f"--bucket={bucket}" for bucket in self.buckets]
-        command = [sys.executable, "-m", "deltaq.testing.s3_stub", "--until-stdin-closes", *buckets]
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
+        command = [sys.executable, "-m", "tests.servers.s3_stub", "--until-stdin-closes", *buckets]
+        self._process = subprocess.Popen(
             [*command, f"--page-keys={self.page_keys}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
+        assert self._process.stdout is not None
         self.endpoint = self._process.stdout.readline().strip()
         if not self.endpoint:
             raise RuntimeError(

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from deltaq.testing.history import Operation, Partition
+from tests.checker.history import Operation, Partition
 
 __all__ = ["GroupReach"]
 

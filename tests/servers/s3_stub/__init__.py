@@ -8,14 +8,14 @@
         assert stub.effects()[Effect.ANSWER_LOST] == 1
 
 It keeps all objects in memory and listens on a loopback address. It requires requests to be signed
-but does not verify the signature. `python -m deltaq.testing.s3_stub --port 9000` runs it without a
+but does not verify the signature. `python -m tests.servers.s3_stub --port 9000` runs it without a
 test.
 """
 
 from __future__ import annotations
 
 from deltaq.testing.faults import Effect
-from deltaq.testing.s3_stub.process import S3Stub, StubRequest
-from deltaq.testing.s3_stub.rules import FAULTS, HttpFault, HttpRule
+from tests.servers.s3_stub.process import S3Stub, StubRequest
+from tests.servers.s3_stub.rules import FAULTS, HttpFault, HttpRule
 
 __all__ = ["FAULTS", "Effect", "HttpFault", "HttpRule", "S3Stub", "StubRequest"]

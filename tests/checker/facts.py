@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from deltaq.testing.history import Operation, Outcome, Partition
+from tests.checker.history import Operation, Outcome, Partition
 
 __all__ = ["Facts", "Log", "Place", "Rules", "Sent", "Transaction", "gather"]
 

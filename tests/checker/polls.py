@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from deltaq.testing.checker.anomaly import Anomaly
-from deltaq.testing.checker.committed import CommittedPositions
-from deltaq.testing.checker.facts import Facts, Transaction
-from deltaq.testing.checker.lag import Tails
-from deltaq.testing.checker.reach import GroupReach
-from deltaq.testing.history import Operation, Partition
+from tests.checker.anomaly import Anomaly
+from tests.checker.committed import CommittedPositions
+from tests.checker.facts import Facts, Transaction
+from tests.checker.history import Operation, Partition
+from tests.checker.lag import Tails
+from tests.checker.reach import GroupReach
 
 __all__ = ["Replay"]
 

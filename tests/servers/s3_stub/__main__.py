@@ -1,4 +1,4 @@
-"""`python -m deltaq.testing.s3_stub`: serve S3 on a loopback port until the process is ended."""
+"""`python -m tests.servers.s3_stub`: serve S3 on a loopback port until the process is ended."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.testing.s3_stub.server import S3StubServer
+from tests.servers.s3_stub.server import S3StubServer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the endpoint as the first line, then serve."""
-    parser = argparse.ArgumentParser(prog="python -m deltaq.testing.s3_stub", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.servers.s3_stub", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0, the default: a free one")
     parser.add_argument(
         "--bucket", action="append", help="a bucket to begin with (more than one: again); `deltaq`"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,8 @@ def write_sheet(path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]])
                     f"a sheet has {ROWS_MAX:,} rows at most: choose a range of the topic",
                     key="file",
                 )
-            sheet.append([_cell(openpyxl, sheet, value) for value in row])
+            cells = zip(chain(names, repeat("")), row, strict=False)
+            sheet.append([_cell(openpyxl, sheet, value, name, count) for name, value in cells])
     finally:
         sheet.close()
     try:
@@ -153,7 +154,7 @@ def write_sheet(path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]])
     return count
 
 
-def _cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
+def _cell(openpyxl: Any, sheet: Any, value: Any, name: str, row: int) -> Any:
     if isinstance(value, bytes | str):
         text = cell_of_sheet(value if isinstance(value, bytes) else value.encode())
     elif value is None or isinstance(value, bool) or (number := _exact(value)) is None:
@@ -165,7 +166,9 @@ def _cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
     text = _LOOKALIKE.sub("_x005F_", text)
     if len(text) > CELL_CHARS_MAX:
         raise InvalidConfig(
-            f"a cell has {CELL_CHARS_MAX:,} characters at most, not {len(text):,}", key="file"
+            f"column {name[:300]!a}, row {row:,}: a cell has {CELL_CHARS_MAX:,} characters at "
+            f"most, not {len(text):,}: choose a range of the topic without it, or CSV",
+            key="file",
         )
     cell = openpyxl.cell.WriteOnlyCell(sheet, text)
     # A text that begins with `=` would become a formula, which the program of the reader runs.
@@ -195,7 +198,11 @@ def _exact_time(value: Any) -> Any:
 
     day = None if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
     time = day or value.astimezone(UTC).replace(tzinfo=None)
-    if time.date() < _FIRST_DAY or from_excel(float(f"{to_excel(time):.16g}")) != time:
+    try:
+        is_same = from_excel(float(f"{to_excel(time):.16g}")) == time
+    except OverflowError:  # the cell of the last half millisecond is rounded to the year 10000
+        is_same = False
+    if time.date() < _FIRST_DAY or not is_same:
         return None
     return value if day else time
 

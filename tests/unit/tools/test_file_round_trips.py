@@ -182,6 +182,16 @@ def test_records_of_bytes_come_back_from_a_file(
 
 
 @pytest.mark.parametrize("form", [form for form, _ in FORMS])
+def test_the_first_and_the_last_times_come_back_from_a_file(
+    memory_root: str, tmp_path: Path, form: str
+) -> None:
+    times = [datetime.min, datetime(9999, 12, 31, 23, 59, 59, 999_500), datetime.max]
+    rows = [{"at": time.replace(tzinfo=UTC), "day": time.date()} for time in times]
+    columns = pa.schema({"at": pa.timestamp("us", "UTC"), "day": pa.date32()})
+    check(memory_root, tmp_path, columns, [{"value": row} for row in rows], form)
+
+
+@pytest.mark.parametrize("form", [form for form, _ in FORMS])
 def test_numbers_that_are_not_finite_come_back_from_a_file(
     memory_root: str, tmp_path: Path, form: str
 ) -> None:

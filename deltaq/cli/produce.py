@@ -213,13 +213,13 @@ class _Lines:
         return value
 
     def _value(self, line: bytes) -> object:
-        from deltaq.serde.json_text import strict_json  # noqa: PLC0415 - as above
+        from deltaq.serde.json_text import typed_json  # noqa: PLC0415 - as above
         from deltaq.tools.records import row_from_json  # noqa: PLC0415 - as above
 
         if self.empty_as_null and not line:
             return None
         if self.schema_id is not None:
-            return self.encoder(strict_json(line), self.schema_id)
+            return self.encoder(typed_json(line, finite=True), self.schema_id)
         return line if self.schema is None else row_from_json(line, self.schema)
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, DecimalException
 from typing import Any
 
 from deltaq.schema_registry.work import VALUE_DEPTH_MAX, depth_of
+from deltaq.serde.json_text import decimal_of_float, decimal_of_text
 
+_FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{7}")
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -141,12 +144,22 @@ def _float(value: Any) -> Any:
 
 
 def _decimal(value: Any) -> Any:
-    is_number = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return Decimal(str(value)) if is_number else value
+    if isinstance(value, float):
+        return decimal_of_float(value)
+    if isinstance(value, str):
+        return decimal_of_text(value)
+    return Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _of_text(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
-    return lambda value: parse(value) if isinstance(value, str) else value
+    def parsed(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if _FINER_THAN_MICROSECONDS.search(value):
+            raise ValueError(f"{value:.40} is finer than microseconds")  # Python would cut it
+        return parse(value)
+
+    return parsed
 
 
 def _time_in_utc(text: str) -> datetime:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from decimal import Decimal
 from typing import NoReturn
 
 _LONG_DIGITS_MAX = 20  # those of a 64-bit number and its sign
+
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")
+_NOT_ZERO = re.compile("[^1-9eE]*[1-9]")  # a digit before the exponent
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
@@ -32,6 +37,27 @@ class JsonNumber(str):
     """The text of a number of JSON."""
 
     __slots__ = ()
+
+
+class JsonFloat(float):
+    """A number of JSON that is not an integer, with its text: a decimal may have more digits."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def typed_json(text: str | bytes, *, finite: bool = False) -> object:
+    """As `strict_json`, for values that may be decimals: a float that Python would write in another
+    way is a `JsonFloat`. Unless all must be `finite`, it may be infinite or too small.
+    """
+    decoder = _FINITE if finite else _TYPED
+    try:
+        return decoder.decode(text if isinstance(text, str) else text.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def exact_json(text: bytes) -> object:
@@ -62,10 +88,39 @@ def _long(digits: str) -> int:
 
 
 def finite_float(text: str) -> float:
-    """The float that is nearest to the text. ValueError for one beyond all floats."""
+    """The float that is nearest to the text. ValueError for one beyond all floats, and for one that
+    is not 0 and so small that its float is.
+    """
     if not math.isfinite(number := float(text)):
         raise ValueError(f"the number {text:.40} is infinite")
+    if not number and _NOT_ZERO.match(text):
+        raise ValueError(f"the number {text:.40} is too small for a float")
     return number
+
+
+def decimal_of_text(text: str) -> Decimal:
+    """The decimal that stands in a text of digits 0 to 9. Raises ValueError."""
+    if not _DECIMAL.fullmatch(stripped := text.strip()):
+        raise ValueError(f"{text:.40} is no decimal")
+    return Decimal(stripped)
+
+
+def decimal_of_float(number: float) -> Decimal:
+    """The decimal that a float of `typed_json` was written as. Raises ValueError."""
+    return decimal_of_text(repr(number))
+
+
+def _typed_float(text: str) -> float:
+    if repr(number := float(text)) == text:
+        return number
+    found = JsonFloat(number)
+    found.text = text
+    return found
+
+
+def _finite_typed_float(text: str) -> float:
+    finite_float(text)
+    return _typed_float(text)
 
 
 _STRICT = json.JSONDecoder(
@@ -73,6 +128,18 @@ _STRICT = json.JSONDecoder(
     parse_constant=_no_constant,
     parse_int=_long,
     parse_float=finite_float,
+)
+_TYPED = json.JSONDecoder(
+    object_pairs_hook=_unique_keys,
+    parse_constant=_no_constant,
+    parse_int=_long,
+    parse_float=_typed_float,
+)
+_FINITE = json.JSONDecoder(
+    object_pairs_hook=_unique_keys,
+    parse_constant=_no_constant,
+    parse_int=_long,
+    parse_float=_finite_typed_float,
 )
 _EXACT = json.JSONDecoder(
     object_pairs_hook=_unique_keys,

@@ -21,6 +21,7 @@ from deltaq.serde.models import ModelShape, shape_of
 from deltaq.serde.read_back import Place, difference
 from deltaq.serde.schema import SchemaSource, TopicSchema, unreadable
 
+_FLOAT32_DIGITS = 24  # binary
 _FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
 
@@ -251,14 +252,11 @@ def _number_check(kind: pa.DataType) -> CoreSchema:
         return core_schema.decimal_schema(
             max_digits=kind.precision, decimal_places=kind.scale, allow_inf_nan=False, strict=True
         )
+    is_short = kind == pa.float32()
     exact = core_schema.no_info_before_validator_function(
-        _exact_float, core_schema.float_schema(strict=True)
+        _exact_float32 if is_short else _exact_float, core_schema.float_schema(strict=True)
     )
-    return (
-        core_schema.no_info_after_validator_function(_in_float32, exact)
-        if kind == pa.float32()
-        else exact
-    )
+    return core_schema.no_info_after_validator_function(_in_float32, exact) if is_short else exact
 
 
 # With a minimum length, even 0, pydantic-core also detects lone surrogates, which UTF-8 cannot
@@ -286,6 +284,16 @@ def _exact_float(value: object) -> object:
         number = math.inf
     if number != value:
         raise PydanticCustomError("float_exact", "No float is equal to this integer")
+    return number
+
+
+def _exact_float32(value: object) -> object:
+    """As `_exact_float`, for a column of float32, to which only a float is rounded."""
+    if isinstance(value, float):
+        return value
+    number = _exact_float(value)
+    if isinstance(value, int) and not (math.frexp(value)[0] * 2**_FLOAT32_DIGITS).is_integer():
+        raise PydanticCustomError("float_exact", "No float32 is equal to this integer")
     return number
 
 

@@ -11,13 +11,13 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from deltaq.errors import InvalidValue
-from deltaq.serde.json_text import finite_float, strict_json
+from deltaq.serde.json_text import decimal_of_text, finite_float, typed_json
 from deltaq.tools.records import exact_decimal, parse_time, plain, typed_value
 
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
@@ -98,9 +98,9 @@ def value_of_text(kind: pa.DataType, path: str) -> Callable[[str], Any]:
     def value_of(text: str) -> Any:
         try:
             if parse is None:  # of lists, maps and structs, which stand as JSON
-                return typed_value(strict_json(text), kind, path)
+                return typed_value(typed_json(text), kind, path)
             return parse(text.strip())
-        except (ValueError, InvalidOperation):
+        except ValueError:
             raise InvalidValue(f"{text!r:.100} is no {kind}", field=path) from None
 
     return value_of
@@ -172,7 +172,7 @@ _PARSERS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]]] =
     (pa.types.is_integer, _integer),
     (pa.types.is_floating, _float),
     (pa.types.is_boolean, _boolean),
-    (pa.types.is_decimal, Decimal),
+    (pa.types.is_decimal, decimal_of_text),
     (pa.types.is_timestamp, parse_time),
     (pa.types.is_date, date.fromisoformat),
 )

@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltaq.config.declare import INT32_MAX
 from deltaq.errors import InvalidValue
 from deltaq.message import TIMESTAMP_MS_MAX
-from deltaq.serde.json_text import JsonNumber, strict_json
+from deltaq.serde.json_text import JsonNumber, typed_json
 from deltaq.serde.schema import TopicSchema
 from deltaq.tools.model_rows import ModelRows
 from deltaq.tools.records import headers_from_json, headers_of, message_of, parse_time, plain
@@ -158,7 +158,7 @@ class RowReader:
         self, value: bytes | None, schema_id: Any, message_type: bytes | None
     ) -> bytes:
         try:
-            found = strict_json(value or b"")
+            found = typed_json(value or b"", finite=True)
         except ValueError as error:
             raise InvalidValue(f"is no JSON: {error}", field="value") from None
         return self._encoded(

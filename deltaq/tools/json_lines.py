@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from deltaq.errors import InvalidValue
-from deltaq.serde.json_text import JsonNumber, exact_json, strict_json
+from deltaq.serde.json_text import JsonNumber, exact_json, typed_json
 from deltaq.serde.schema import TopicSchema
 from deltaq.tools.file_rows import FileRow, Form
 from deltaq.tools.records import is_message, typed_value
@@ -37,7 +38,7 @@ def read_json_lines(
             text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).strip()
             if not text:
                 continue
-            cells = _object(number, text, is_typed=schema is not None)
+            cells = _object(number, text, exact_json if schema is None else typed_json)
             is_record = is_message(cells) and (
                 schema is None or not cells.keys() <= {*schema.arrow.names}
             )
@@ -47,8 +48,8 @@ def read_json_lines(
                 raise InvalidValue(
                     f"line {number}: has no value, as the first line has; give null for a tombstone"
                 )
-            if is_record:
-                cells = _object(number, text, is_typed=True)
+            if is_record and schema is None:
+                cells = _object(number, text, partial(typed_json, finite=True))
             part.append(
                 FileRow(
                     number,
@@ -79,9 +80,9 @@ def bounded_lines(file: BinaryIO, bytes_max: int) -> Iterator[tuple[int, bytes]]
         yield number, line
 
 
-def _object(number: int, line: bytes, *, is_typed: bool) -> dict[str, Any]:
+def _object(number: int, line: bytes, parse: Callable[[bytes], object]) -> dict[str, Any]:
     try:
-        found = strict_json(line) if is_typed else exact_json(line)
+        found = parse(line)
     except ValueError as error:
         raise InvalidValue(f"line {number}: not a JSON object: {error}") from None
     if not isinstance(found, dict):

@@ -9,14 +9,21 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from deltaq.errors import InvalidValue
 from deltaq.message import TIMESTAMP_MS_MAX
-from deltaq.serde.json_text import strict_json
+from deltaq.serde.json_text import (
+    JsonFloat,
+    decimal_of_float,
+    decimal_of_text,
+    finite_float,
+    strict_json,
+    typed_json,
+)
 from deltaq.serde.schema import TopicSchema, Unreadable
 from deltaq.topics.columns import header_pairs
 
@@ -186,7 +193,7 @@ def from_json(text: str | bytes, *, has_schema: bool = False) -> dict[str, Any]:
     The topic and the offset are not taken over. Raises InvalidValue for anything else.
     """
     try:
-        about = strict_json(text)
+        about = typed_json(text, finite=True)
         if not isinstance(about, Mapping):
             raise TypeError("it is no JSON object")
     except (ValueError, TypeError) as error:
@@ -241,7 +248,7 @@ def row_from_json(text: str | bytes, schema: TopicSchema) -> dict[str, Any]:
     InvalidValue for text that is no JSON object, and as `typed_row`.
     """
     try:
-        found = strict_json(text)
+        found = typed_json(text)
     except ValueError as error:
         raise InvalidValue(f"not a JSON object with the topic's columns: {error}") from None
     if not isinstance(found, dict):
@@ -285,13 +292,15 @@ def typed_value(value: Any, kind: pa.DataType, path: str) -> Any:
         }
     try:
         return _typed_scalar(value, kind)
-    except (ValueError, TypeError, InvalidOperation):
+    except (ValueError, TypeError):
         raise InvalidValue(f"{value!r:.100} is no {kind}", field=path) from None
 
 
 def _typed_scalar(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_decimal(kind):
         return _decimal(value)
+    if isinstance(value, JsonFloat):
+        return finite_float(value.text)
     if pa.types.is_binary(kind):
         if isinstance(value, dict) and value.keys() == {"base64"}:
             return base64.b64decode(value["base64"], validate=True)
@@ -312,8 +321,10 @@ def parse_time(text: str) -> datetime:
 
 def _decimal(value: Any) -> Any:
     if isinstance(value, float):
-        return exact_decimal(value)
-    return Decimal(value) if isinstance(value, str | int) and not isinstance(value, bool) else value
+        return decimal_of_float(value)
+    if isinstance(value, str):
+        return decimal_of_text(value)
+    return Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def exact_decimal(value: float) -> Decimal:

@@ -533,10 +533,10 @@ PLAIN = pa.schema(
 def test_arrow_columns_alone_are_a_schema_too() -> None:
     schema = schema_of(PLAIN)
     assert schema.model is None
-    row = schema.accept({"must": 1, "f64": 3, "s": {"x": 1}})
+    row = schema.accept({"must": 1, "f32": 2**25 + 4, "f64": 3, "s": {"x": 1}})
     assert row == {
         "i8": None,
-        "f32": None,
+        "f32": 33_554_436.0,
         "f64": 3.0,
         "must": 1,
         "at": None,
@@ -553,6 +553,8 @@ def test_arrow_columns_alone_are_a_schema_too() -> None:
         ({"i8": -129}, "i8"),
         ({"i8": "1"}, "i8"),
         ({"f32": 1e39}, "f32"),
+        ({"f32": 2**24 + 1}, "f32"),
+        ({"f32": -(2**25) - 2}, "f32"),
         ({"f64": 2**53 + 1}, "f64"),
         ({"f64": 10**400}, "f64"),
         ({"f64": Decimal(1)}, "f64"),

@@ -232,7 +232,7 @@ def test_a_line_of_many_names_is_refused_and_lines_of_other_names_cost_their_own
     [
         ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
         ('{"a": ' + "9" * 1_000_000 + "}", "does not fit 64 bits|is no int64"),
-        ('{"a": 1e' + "9" * 100_000 + "}", "is infinite|no int64"),
+        ('{"a": 1e' + "9" * 100_000 + "}", "a valid integer"),
     ],
 )
 def test_depth_and_digits_of_a_line_have_limits(

@@ -3,8 +3,8 @@ find.
 
 A value is sound if every reader returns it as it is: Python, Arrow and other engines. Arrow itself
 accepts text that is no UTF-8, times outside the years 1 to 9999, decimals with more digits than
-their type has, and maps with a key twice. Pure functions, without a Python step per row unless a
-value is at fault.
+their type has, maps with a key twice, and structs with two fields of one name. Pure functions,
+without a Python step per row unless a value is at fault.
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ from deltaq.serde.columns import Members
 TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 """Tests for the types of columns that hold text."""
 
+BYTES_TYPES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
+"""Tests for the types of columns that hold bytes."""
+
 EXTENSIONS = {"arrow.uuid": "binary", "arrow.json": "string", "arrow.bool8": "boolean"}
 """The extension types that a topic takes, with the kind of their values. The storage of any other
 one may mean nothing by itself: pandas' periods are stored as numbers without their unit.
@@ -34,6 +42,7 @@ _NESTED = (
 )
 _EXTENSION_NAME = b"ARROW:extension:name"
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31, from 1970-01-01 on
+_DAYS_MAX = 999_999_999  # of Python's durations
 _DAY_S = 86_400
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _INT64_MAX = 2**63 - 1
@@ -116,6 +125,37 @@ def _nested_fault(array: pa.Array, path: str) -> tuple[str, str] | None:
     return next((each for each in found if each is not None), None)
 
 
+def key_without_text(array: pa.Array, path: str) -> tuple[str, str] | None:
+    """The `Check` of columns that become JSON: path and reason of a key of a map that cannot be a
+    name of JSON without becoming another key.
+    """
+    kind = array.type
+    if not any(test(kind) for test in _NESTED):
+        return None
+    array = array.drop_null() if array.null_count else array
+    if pa.types.is_map(kind):
+        keys, inner = children_of(array, path)[0]
+        if len(keys) and pa.types.is_nested(keys.type):
+            return inner, f"is {keys.type}, which is no name in JSON: use a list of pairs"
+        if not _is_text(keys):
+            return inner, "has bytes that are no UTF-8, and names in JSON are text"
+    found = (key_without_text(child, inner) for child, inner in children_of(array, path))
+    return next((each for each in found if each is not None), None)
+
+
+def _is_text(array: pa.Array) -> bool:
+    """Whether bytes are text; true of other values."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary
+    if not any(test(array.type) for test in BYTES_TYPES):
+        return True
+    try:
+        array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def children_of(array: pa.Array, path: str) -> list[tuple[pa.Array, str]]:
     """The values inside of a nested array without nulls, each array with its path: the fields of a
     struct, the keys and the values of a map, the elements of a list.
@@ -190,11 +230,19 @@ def _is_valid(array: pa.Array) -> bool:
 
 def _is_in_calendar(array: pa.Array) -> bool:
     if pa.types.is_date32(array.type):
-        numbers, low, high = array.cast(pa.int32()), _FIRST_DAY, _LAST_DAY
-    else:
-        scale = _DAY_S * _PER_SECOND[array.type.unit]
-        numbers, low, high = array.cast(pa.int64()), _FIRST_DAY * scale, (_LAST_DAY + 1) * scale - 1
-    if high > _INT64_MAX:  # nanoseconds end within the calendar
+        return _is_within(array.cast(pa.int32()), _FIRST_DAY, _LAST_DAY)
+    unit = "ms" if pa.types.is_date64(array.type) else array.type.unit
+    scale = _DAY_S * _PER_SECOND[unit]
+    return _is_within(array.cast(pa.int64()), _FIRST_DAY * scale, (_LAST_DAY + 1) * scale - 1)
+
+
+def _is_duration(array: pa.Array) -> bool:
+    scale = _DAY_S * _PER_SECOND[array.type.unit]
+    return _is_within(array.cast(pa.int64()), -_DAYS_MAX * scale, (_DAYS_MAX + 1) * scale - 1)
+
+
+def _is_within(numbers: pa.Array, low: int, high: int) -> bool:
+    if high > _INT64_MAX:  # the numbers of a finer unit end before
         return True
     bounds = pc.min_max(numbers)
     return bounds["min"].as_py() is None or (
@@ -202,11 +250,47 @@ def _is_in_calendar(array: pa.Array) -> bool:
     )
 
 
+def _is_whole_microseconds(array: pa.Array) -> bool:
+    if array.type.unit != "ns":
+        return True
+    numbers = array.cast(pa.int64())
+    whole = pc.multiply(pc.divide(numbers, 1000), 1000)
+    return pc.all(pc.equal(numbers, whole)).as_py() is not False
+
+
+def long_decimal(array: pa.Array, path: str) -> tuple[str, str] | None:
+    """The `Check` of decimals alone, the only values that are not sound and that Python returns."""
+    kind = array.type
+    if not contains(kind, pa.types.is_decimal):
+        return None
+    if pa.types.is_decimal(kind):
+        return unsound(array, path)
+    array = array.drop_null() if array.null_count else array
+    found = (long_decimal(child, inner) for child, inner in children_of(array, path))
+    return next((each for each in found if each is not None), None)
+
+
+@lru_cache(maxsize=256)
+def contains(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type is of a kind, or has a part of it within structs, lists and maps."""
+    if is_kind(kind):
+        return True
+    parts = kind.num_fields if any(test(kind) for test in _NESTED) else 0
+    return any(contains(kind.field(number).type, is_kind) for number in range(parts))
+
+
 _RULES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], bool], str]] = (
     *((is_text, _is_valid, "has bytes that are no UTF-8") for is_text in TEXT_TYPES),
     (pa.types.is_decimal, _is_valid, "has more digits than {} holds"),
     (pa.types.is_date32, _is_in_calendar, "is outside the years 1 to 9999"),
+    (pa.types.is_date64, _is_in_calendar, "is outside the years 1 to 9999"),
     (pa.types.is_timestamp, _is_in_calendar, "is outside the years 1 to 9999"),
+    (
+        pa.types.is_time64,
+        _is_whole_microseconds,
+        "has parts of a microsecond: round it, or use text",
+    ),
+    (pa.types.is_duration, _is_duration, f"is longer than {_DAYS_MAX:,} days"),
 )
 
 
@@ -215,10 +299,17 @@ _RULES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], bool]
 
 
 def check_layout(table: pa.Table, topic: str | None = None) -> None:
-    """Raises InvalidValue for a column whose buffers or offsets contradict each other, and as
-    `check_extensions`.
+    """Raises InvalidValue for a column whose buffers or offsets contradict each other, for a struct
+    with two fields of one name, and as `check_extensions`.
     """
     check_extensions(table.schema, topic)
+    for field in table.schema:
+        if (twin := _twin_field(field.type)) is not None:
+            raise InvalidValue(
+                "the struct has two fields of this name: rename one of them",
+                field=field.name + twin,
+                topic=topic,
+            )
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
             for chunk in column.chunks:
@@ -272,6 +363,29 @@ def _unknown_extension(field: pa.Field, path: str) -> tuple[str, str] | None:
     inner = [kind.field(number) for number in range(kind.num_fields)]
     found = (_unknown_extension(child, f"{path}.{child.name}") for child in inner)
     return next((each for each in found if each is not None), None)
+
+
+@lru_cache(maxsize=256)
+def _twin_field(kind: pa.DataType) -> str | None:
+    """The path, within a column of this type, of a name that two fields of a struct have. Only one
+    of them would have a place in a dict, and in the table.
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return _twin_field(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _twin_field(kind.value_type)
+    if pa.types.is_map(kind):
+        inner = [("key", kind.key_type), ("value", kind.item_type)]
+    else:
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        is_named = pa.types.is_struct(kind) or pa.types.is_union(kind)
+        inner = [(field.name if is_named else "element", field.type) for field in fields]
+    if pa.types.is_struct(kind):
+        names = [name for name, _ in inner]
+        if len({*names}) < len(names):
+            return f".{next(name for name in names if names.count(name) > 1)}"
+    found = ((name, _twin_field(each)) for name, each in inner)
+    return next((f".{name}{twin}" for name, twin in found if twin is not None), None)
 
 
 def as_stored(array: pa.Array) -> pa.Array:

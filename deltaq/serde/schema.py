@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue, KafkaError, KafkaException
-from deltaq.serde.column_values import as_stored, faults
+from deltaq.serde.column_values import as_stored, contains, faults, long_decimal
 
 if TYPE_CHECKING:
     import pydantic
@@ -141,6 +141,7 @@ def python_values(data: pa.RecordBatch | pa.Array, path: str = "") -> list[Any]:
     each value that cannot be returned.
     """
     try:
+        _refuse_long_decimals(data)
         found: list[Any] = data.to_pylist(maps_as_pydicts="strict")
     except (ValueError, OverflowError, KeyError) as error:  # KeyError: a map with one key twice
         if isinstance(data, pa.RecordBatch):
@@ -157,6 +158,15 @@ def python_values(data: pa.RecordBatch | pa.Array, path: str = "") -> list[Any]:
         about = (path, str(error)) if fault is None else (fault.path, fault.reason)
         return [Unreadable(*about, as_stored(data)[0].as_py())]
     return found
+
+
+def _refuse_long_decimals(data: pa.RecordBatch | pa.Array) -> None:
+    """ValueError for a decimal with more digits than its type has, which Python would return."""
+    for column in data.columns if isinstance(data, pa.RecordBatch) else (data,):
+        if not contains(column.type, pa.types.is_decimal):
+            continue
+        if (found := long_decimal(column, "")) is not None:
+            raise ValueError(found[1])
 
 
 def unreadable(reason: str) -> KafkaException:

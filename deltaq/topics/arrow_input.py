@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from deltaq.errors import InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
 from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.serde.column_values import (
+    BYTES_TYPES,
     EXTENSIONS,
     TEXT_TYPES,
     check_layout,
@@ -42,14 +43,6 @@ class ArrowStream(Protocol):
 
 
 ArrowInput: TypeAlias = "pa.Table | pa.RecordBatch | ArrowStream"
-
-BYTES_TYPES = (
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_fixed_size_binary,
-    pa.types.is_binary_view,
-)
-"""Tests for the types of columns that hold bytes."""
 
 _KINDS: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "null": (pa.types.is_null,),

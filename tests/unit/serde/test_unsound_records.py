@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -106,11 +107,21 @@ def test_the_records_beside_it_are_returned_and_its_own_error_names_it(memory_ro
     assert found[3] == (code, f"column 'l.element' has bytes that are no UTF-8 {place.format(3)}")
 
 
+LONG = pa.array([Decimal(1000)], pa.decimal128(4)).view(pa.binary(16)).view(pa.decimal128(3))
+
+
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
         (pa.array([576 * 10**15]).cast(pa.timestamp("us", "UTC")), "outside the years 1 to 9999"),
         (pa.array([-719_163], pa.int32()).cast(pa.date32()), "outside the years 1 to 9999"),
+        (LONG, "column 'c' has more digits than decimal128(3, 0) holds"),
+        (
+            pa.StructArray.from_arrays(
+                [pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), LONG)], ["l"]
+            ),
+            "column 'c.l.element' has more digits",
+        ),
         (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int8())), "has a key twice"),
         (
             pa.array([[{"t": FAR_TIME.value}]]).cast(pa.list_(pa.struct([("t", FAR_TIME.type)]))),

@@ -269,6 +269,48 @@ def test_a_duplicate_column_is_refused():
         columns(twice)
 
 
+TWINS = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+ONE = pa.array([0, 1], pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "field"),
+    [
+        (pa.struct([("a", pa.int64())]), TWINS, "c.a"),
+        (
+            pa.list_(pa.struct([("a", pa.int64())])),
+            pa.ListArray.from_arrays(ONE, TWINS),
+            "c.element.a",
+        ),
+        (
+            pa.map_(pa.string(), pa.struct([("a", pa.int64())])),
+            pa.MapArray.from_arrays(ONE, pa.array(["k"]), TWINS),
+            "c.value.a",
+        ),
+        (
+            pa.struct([("s", pa.struct([("a", pa.int64())]))]),
+            pa.StructArray.from_arrays([TWINS], ["s"]),
+            "c.s.a",
+        ),
+        (pa.struct([("a", pa.int64())]), TWINS.slice(1), "c.a"),
+    ],
+    ids=["struct", "list", "map", "struct in a struct", "no row"],
+)
+def test_a_struct_with_two_fields_of_one_name_is_refused(wanted, given, field):
+    with pytest.raises(InvalidValue, match="two fields of this name") as refusal:
+        columns(pa.table({"c": given}), pa.schema([("c", wanted)]))
+    assert refusal.value.field == field
+
+
+def test_a_header_with_two_values_is_refused():
+    pair = pa.StructArray.from_arrays(
+        [pa.array(["k"]), pa.array([b"1"]), pa.array([b"2"])], ["key", "value", "value"]
+    )
+    table = pa.table({"value": [b"x"], "headers": pa.ListArray.from_arrays(ONE, pair)})
+    with pytest.raises(InvalidValue, match=r"headers\.element\.value.* two fields of this name"):
+        columns(table)
+
+
 @pytest.mark.parametrize("partition", [4, -2, 2**31, 2**40])
 def test_an_unknown_partition_is_refused(partition):
     table = pa.table({"value": [b"a", b"b"], "partition": [0, partition]})

@@ -94,7 +94,11 @@ DOORS: dict[str, tuple[str, ...]] = {
     "rich": ("deltaq/cli/live.py",),
     "pyspark": ("deltaq/spark/", "pyspark_deltaq/"),
     "delta": ("deltaq/spark/",),
-    "pandas": ("deltaq/spark/", "deltaq/tools/frames.py"),
+    "pandas": (
+        "deltaq/spark/",
+        "deltaq/tools/frames.py",
+        "deltaq/tools/pandas_frames.py",
+    ),
     "pytest": ("pytest_deltaq/",),
     "typing_extensions": ("deltaq/message.py",),  # for type checkers only
     # A simulator owns time, chance, threads and every kind of waiting.

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException
 from deltaq.parquet.plain_files import read_batches
-from deltaq.serde.column_values import check_sound
-from deltaq.serde.schema import TopicSchema, python_values
+from deltaq.serde.column_values import BYTES_TYPES, check_sound, faulty_rows, key_without_text
+from deltaq.serde.schema import TopicSchema, Unreadable, python_values
 from deltaq.tools.csv_files import CSV, CSV_OF_RECORDS, read_csv
 from deltaq.tools.file_rows import (
     COLUMNS_MAX,
@@ -31,7 +31,6 @@ from deltaq.tools.json_lines import JSON_LINES, read_json_lines
 from deltaq.tools.records import plain
 from deltaq.tools.spreadsheets import SHEET, SHEET_OF_RECORDS, read_sheet
 from deltaq.tools.writing import Sending
-from deltaq.topics.arrow_input import BYTES_TYPES
 
 ROW_BYTES_MAX = 16 * 1024 * 1024
 """The longest row of a text file; also how much of such a file is read at once."""
@@ -158,7 +157,9 @@ class _Loading:
         model = self.sending.model_rows()
         for batch in batches:
             check_sound(pa.Table.from_batches([batch]), self.sent)
-            messages = as_messages(batch, self.schema, self.key_column, self.partition)
+            messages = as_messages(
+                batch, self.schema, self.key_column, self.partition, first=self.sent
+            )
             self.sending.send_table(messages if model is None else model.table(messages, self.sent))
             self.sent += batch.num_rows
             self.following = self.sent + 1
@@ -188,10 +189,16 @@ def _check_key_column(name: str | None, rows: Sequence[FileRow]) -> None:
 
 
 def as_messages(
-    batch: pa.RecordBatch, schema: TopicSchema | None, key_column: str | None, partition: int
+    batch: pa.RecordBatch,
+    schema: TopicSchema | None,
+    key_column: str | None,
+    partition: int,
+    *,
+    first: int = 0,
 ) -> pa.RecordBatch:
-    """Rows of Arrow as `Producer.produce_arrow` takes them. Raises InvalidValue for a missing key
-    column, and for a column of keys or values that cannot become text.
+    """Rows of Arrow as `Producer.produce_arrow` takes them. `first` is the number of the first row
+    in errors. Raises InvalidValue for a missing key column, for a column of keys or values that
+    cannot become text, and for a value that cannot become JSON.
     """
     names = batch.schema.names
     if key_column is not None and key_column not in names:
@@ -207,9 +214,7 @@ def as_messages(
         columns = _as_given(columns, schema)
     prefix = "" if schema is None else "_"
     if schema is None and "value" not in columns:
-        columns = {
-            "value": pa.array([json.dumps(plain(row)) for row in python_values(batch)], pa.string())
-        }
+        columns = {"value": pa.array(_as_json(batch, first), pa.string())}
     elif schema is None:
         columns |= {name: _content(columns, name) for name in ("value", "key") if name in columns}
     if key is not None:
@@ -232,6 +237,24 @@ def _as_given(columns: Mapping[str, pa.Array], schema: TopicSchema | None) -> di
     if schema is None:  # whose columns have no underscore when they are produced
         return {name.removeprefix("_"): column for name, column in given.items()}
     return given
+
+
+def _as_json(batch: pa.RecordBatch, first: int) -> list[str]:
+    """The rows as objects of JSON. Raises InvalidValue, with the column and the row, for a value
+    that is not in Python's types, and for a key of a map that is no text.
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        fault = next(faulty_rows(column, name, key_without_text, first), None)
+        if fault is not None:
+            raise InvalidValue(fault.reason, field=f"{fault.path}[{fault.row}]")
+    rows = python_values(batch)
+    for number, row in enumerate(rows, first):
+        for value in row.values():
+            if isinstance(value, Unreadable):
+                raise InvalidValue(
+                    f"cannot become JSON: {value.reason}", field=f"{value.path}[{number}]"
+                )
+    return [json.dumps(plain(row)) for row in rows]
 
 
 def _content(columns: Mapping[str, pa.Array], name: str) -> pa.Array:

@@ -18,6 +18,7 @@ from deltaq.serde.schema import python_values
 from deltaq.tools.cells import cell_of_bytes
 from deltaq.tools.file_rows import OF_REGISTRY
 from deltaq.tools.files import as_messages, load_file
+from deltaq.tools.pandas_frames import frame_of, table_of_frame
 from deltaq.tools.positions import Place, offset_ranges
 from deltaq.tools.reading import read
 from deltaq.tools.records import headers_as_json, json_text, plain
@@ -25,7 +26,7 @@ from deltaq.tools.registry_values import RegistryDecoder
 from deltaq.tools.spreadsheets import write_sheet
 from deltaq.tools.writing import Sending
 from deltaq.topic import Topic
-from deltaq.topics.arrow_input import check_objects
+from deltaq.topics.arrow_input import check_frame, table_of
 from deltaq.topics.columns import HEADERS, table_schema
 from deltaq.topics.record_faults import without_faults
 from deltaq.units import as_time
@@ -48,12 +49,10 @@ def to_arrow(topic: Topic, start: Place = None, end: Place = None) -> pa.Table:
 
 def to_pandas(topic: Topic, start: Place = None, end: Place = None) -> pd.DataFrame:
     """The records as a data frame of pandas. A value that cannot be returned is null, and the log
-    names its record. Raises as `to_arrow`, and InvalidConfig without pandas.
+    names its record. Integers beside nulls are of pandas' type `Int64`, and maps are lists of
+    pairs. Raises as `to_arrow`, and InvalidConfig without pandas.
     """
-    try:
-        return _sound_table(topic, start, end).to_pandas()
-    except ModuleNotFoundError:
-        raise InvalidConfig("to_pandas needs pandas: pip install pandas", key="pandas") from None
+    return frame_of(_sound_table(topic, start, end))
 
 
 def to_polars(topic: Topic, start: Place = None, end: Place = None) -> pl.DataFrame:
@@ -117,28 +116,30 @@ def from_arrow(topic: Topic, data: Any, *, key_column: str | None = None) -> int
     InvalidValue for rows that do not fit, and, before any row is written, for a value that no
     reader could return; KafkaException.
     """
-    check_objects(data, topic.name)
-    table, schema = pa.table(data), topic.describe().schema
+    table, schema = table_of(data, topic.name), topic.describe().schema
     check_sound(table)
     with Sending(topic) as sending:
         model, rows = sending.model_rows(), 0
         for batch in table.to_batches(_ROWS_AT_ONCE):
-            messages = as_messages(batch, schema, key_column, -1)
+            messages = as_messages(batch, schema, key_column, -1, first=rows)
             sending.send_table(messages if model is None else model.table(messages, rows))
             rows += batch.num_rows
     return sending.delivered
 
 
 def from_pandas(topic: Topic, frame: pd.DataFrame, *, key_column: str | None = None) -> int:
-    """Produce the rows of a data frame of pandas, without its index. Raises as `from_arrow`."""
-    return from_arrow(
-        topic, pa.Table.from_pandas(frame, preserve_index=False), key_column=key_column
-    )
+    """Produce the rows of a data frame of pandas, without its index. Lists of pairs, and dicts, are
+    maps where the topic's column has maps. Raises as `from_arrow`, and InvalidValue for a column
+    whose values are not of one type.
+    """
+    schema = topic.describe().schema
+    kinds = {} if schema is None else {field.name: field.type for field in schema.arrow}
+    return from_arrow(topic, table_of_frame(frame, kinds, topic.name), key_column=key_column)
 
 
 def from_polars(topic: Topic, frame: pl.DataFrame, *, key_column: str | None = None) -> int:
     """Produce the rows of a data frame of Polars. Raises as `from_arrow`."""
-    check_objects(frame, topic.name)
+    check_frame(frame, topic.name)
     return from_arrow(topic, frame.to_arrow(), key_column=key_column)
 
 

@@ -133,7 +133,7 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, dict):
         return {
-            name if isinstance(name, str) else str(plain(name)): plain(inner)
+            name if isinstance(name, str) else _name_of(name): plain(inner)
             for name, inner in value.items()
         }
     if isinstance(value, list | tuple):
@@ -146,6 +146,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else _NAMES[repr(value)]
     return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def _name_of(key: Any) -> str:
+    """A key of a map as a name in JSON."""
+    shown = plain(key)
+    return shown if isinstance(shown, str) else json.dumps(shown)
 
 
 def json_text(value: Any) -> str:

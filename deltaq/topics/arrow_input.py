@@ -6,10 +6,11 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,6 +64,16 @@ _WIDENS = {("integer", "float"), ("integer", "decimal")}
 """Casts to a kind that can hold the values. Arrow's safe cast refuses single values that do not
 fit.
 """
+
+_WIDE_INTEGER = "which Arrow does not have: cast it, for instance to Int64 or Decimal"
+_NOT_IN_ARROW = {
+    "Object": "which has no form outside of this process: convert it, for instance to text",
+    "Int128": _WIDE_INTEGER,
+    "UInt128": _WIDE_INTEGER,
+}
+"""Types of Polars' frames."""
+
+_FAILED_COLUMN = re.compile("Conversion failed for column (.*?) with type ")
 
 _TEXT_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())]))
 """Headers whose values are given as text."""
@@ -129,28 +140,49 @@ def check_arrow(data: object) -> None:
 def _as_table(data: ArrowInput, topic: str) -> pa.Table:
     if not isinstance(data, pa.Table):
         check_arrow(data)
-        check_objects(data, topic)
-        try:
-            data = pa.table(data)
-        except pa.ArrowException as error:
-            raise InvalidValue(f"not a table: {error}", topic=topic) from error
+        data = table_of(data, topic)
     check_layout(data, topic)
     return data
 
 
-def check_objects(frame: object, topic: str | None = None) -> None:
-    """Raises InvalidValue for a frame of Polars with a column of Python objects, which it exports
-    as their addresses in this process, as bytes of fixed length without any mark.
+def table_of(data: Any, topic: str) -> pa.Table:
+    """Any object with rows of Arrow as a table. Raises InvalidValue for one whose values Arrow does
+    not have, and as `check_frame`.
+    """
+    check_frame(data, topic)
+    try:
+        return pa.table(data)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        # Arrow names the column of a frame of pandas in this way only.
+        named = _FAILED_COLUMN.search(str(error))
+        raise InvalidValue(
+            f"not a table: {error}", field=None if named is None else named[1], topic=topic
+        ) from error
+
+
+def check_frame(frame: object, topic: str | None = None) -> None:
+    """Raises InvalidValue for a frame of Polars with a column of a type that Arrow does not have:
+    integers of 128 bits, and Python objects, which Polars exports as their addresses in this
+    process, as bytes of fixed length without any mark.
     """
     if all(kind.__module__.partition(".")[0] != "polars" for kind in type(frame).__mro__):
         return
     schema: Mapping[str, object] = getattr(frame, "schema", {})
     for name, kind in schema.items():
-        if str(kind) == "Object":
-            reason = "is of Polars' type Object, which has no form outside of this process"
-            raise InvalidValue(
-                f"{reason}: convert it, for instance to text", field=name, topic=topic
-            )
+        for path, leaf in _leaves(kind, name):
+            if (reason := _NOT_IN_ARROW.get(str(leaf))) is not None:
+                raise InvalidValue(f"is of Polars' type {leaf}, {reason}", field=path, topic=topic)
+
+
+def _leaves(kind: Any, path: str) -> Iterator[tuple[str, object]]:
+    """The types of the plain values in a type of Polars, with their paths."""
+    if (fields := getattr(kind, "fields", None)) is not None:
+        for field in fields:
+            yield from _leaves(field.dtype, f"{path}.{field.name}")
+    elif (inner := getattr(kind, "inner", None)) is not None:
+        yield from _leaves(inner, f"{path}.element")
+    else:
+        yield path, kind
 
 
 def _by_name(table: pa.Table, topic: str) -> dict[str, pa.ChunkedArray]:

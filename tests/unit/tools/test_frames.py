@@ -274,6 +274,101 @@ def test_rows_without_value_become_json_in_a_topic_of_bytes(orders: Topic) -> No
     assert (record.key, record.value) == (b"anna", b'{"customer": "anna", "cups": 2}')
 
 
+def map_of(keys: pa.Array) -> pa.Array:
+    """A null, and then one map with these keys."""
+    ends = pa.array([None, 0, len(keys)], pa.int32())
+    return pa.MapArray.from_arrays(ends, keys, pa.array(range(len(keys))))
+
+
+TWINS = pa.StructArray.from_arrays([pa.array([0, 1])] * 2, ["a", "a"])
+
+
+@pytest.mark.parametrize(
+    ("column", "field", "reason"),
+    [
+        (TWINS, "c.a", "two fields of this name"),
+        (pa.array([0, 1_000_000_999], pa.time64("ns")), "c[1]", "parts of a microsecond"),
+        (pa.array([0, 2**63 - 1]).view(pa.duration("s")), "c[1]", "longer than 999,999,999 days"),
+        (pa.array([0, 253_402_300_800_000]).view(pa.date64()), "c[1]", "outside the years"),
+        (map_of(pa.array([b"a", b"\xff"])), "c.key[1]", "are no UTF-8"),
+        (map_of(pa.array([[1]])), "c.key[1]", "is no name in JSON"),
+        (map_of(pa.array([{"a": 1}])), "c.key[1]", "is no name in JSON"),
+        (map_of(pa.array([0.0, -0.0])), "c[1]", "cannot become JSON"),
+    ],
+    ids=["twins", "time", "duration", "day", "bytes", "lists", "structs", "two zeros"],
+)
+def test_a_row_with_a_value_that_json_does_not_have_is_refused(
+    memory_root: str, tmp_path: Path, column: pa.Array, field: str, reason: str
+) -> None:
+    topic = Topic("t", bootstrap_servers=memory_root).create()
+    table = pa.table({"c": column})
+    with pytest.raises(InvalidValue, match=reason) as refusal:
+        from_arrow(topic, table)
+    assert refusal.value.field == field
+    if not pa.types.is_duration(column.type) and not pa.types.is_date64(column.type):
+        pq.write_table(table, tmp_path / "x.parquet")
+        with pytest.raises(InvalidValue, match=reason):
+            from_file(topic, tmp_path / "x.parquet")
+    assert topic.to_arrow().num_rows == 0
+
+
+NESTED_MAPS = pa.schema(
+    {
+        "id": pa.int64(),
+        "m": pa.map_(pa.string(), pa.int64()),
+        "l": pa.list_(pa.map_(pa.string(), pa.float64())),
+        "s": pa.struct(
+            {"x": pa.map_(pa.string(), pa.map_(pa.string(), pa.date32())), "n": pa.int8()}
+        ),
+    }
+)
+
+
+def test_a_frame_of_pandas_loads_again(memory_root: str) -> None:
+    topic = Topic("t", NESTED_MAPS, bootstrap_servers=memory_root).create()
+    rows: list[dict[str, Any]] = [
+        {"id": 2**53 + 1, "m": {"a": 2**53 + 1, "b": None}, "l": [{"a": 1.5}, None, {}]},
+        {"m": {}, "l": [], "s": {"x": {"k": {"z": T0.date()}, "e": {}, "n": None}, "n": None}},
+        {"id": None, "s": {"x": None, "n": 1}},
+    ]
+    with Producer(bootstrap_servers=memory_root) as producer:
+        for row in rows:
+            producer.produce(topic, row)
+    frame = to_pandas(topic)
+    assert frame["id"].tolist() == [2**53 + 1, pd.NA, pd.NA]
+    again = other(topic, memory_root)
+    assert from_pandas(again, frame) == 3
+    assert (
+        values(again) == values(topic) == [dict.fromkeys(NESTED_MAPS.names) | row for row in rows]
+    )
+    with pytest.raises(InvalidValue, match=r"field 'm\.value': is double, not int64"):
+        from_pandas(again, pd.DataFrame({"m": [[("a", 1.0)], {"a": 2.0}]}))
+
+
+@pytest.mark.parametrize(
+    ("column", "field"),
+    [
+        ([1, 2, "a", 3], "c[2]"),
+        (["a", 1], "c[1]"),
+        ([2**70], "c[0]"),
+        ([1, object()], "c[1]"),
+        ([0j], "c[0]"),
+        (["a", "\ud800"], "c[1]"),
+        (pd.arrays.SparseArray([0, 1]), "c[0]"),
+        ([[("a", 1)]], "c[0]"),
+    ],
+    ids=["mixed", "text", "long", "object", "complex", "surrogate", "sparse", "map"],
+)
+def test_a_column_of_pandas_without_one_type_of_arrow_is_refused(
+    orders: Topic, column: Any, field: str
+) -> None:
+    before = orders.to_arrow().num_rows
+    with pytest.raises(InvalidValue, match="use from_arrow with a table") as refusal:
+        from_pandas(orders, pd.DataFrame({"id": range(len(column)), "c": column}))
+    assert refusal.value.field == field
+    assert orders.to_arrow().num_rows == before
+
+
 def test_a_csv_file_has_every_record_as_text(orders: Topic, trades: Topic, tmp_path: Path) -> None:
     assert to_csv(orders, tmp_path / "o.csv") == 5
     with (tmp_path / "o.csv").open(newline="") as file:
@@ -467,6 +562,8 @@ def test_a_row_of_a_file_that_no_reader_could_return_is_refused_by_its_number(
 def test_python_objects_of_polars_and_periods_of_pandas_are_refused_by_name(orders: Topic) -> None:
     with pytest.raises(InvalidValue, match="field 'id': is of Polars' type Object"):
         from_polars(orders, pl.DataFrame({"id": [object()], "n": [1]}))
+    with pytest.raises(InvalidValue, match=r"field 'n': is of Polars' type Int128.*cast it"):
+        from_polars(orders, pl.DataFrame({"n": pl.Series([1], dtype=pl.Int128)}))
     with pytest.raises(InvalidValue, match=r"field 'p': is of the extension type 'pandas\.period'"):
         from_pandas(orders, pd.DataFrame({"p": pd.period_range("2020-01", periods=1, freq="M")}))
 

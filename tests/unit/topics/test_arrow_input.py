@@ -10,6 +10,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -822,6 +823,18 @@ def test_python_objects_in_a_frame_of_polars_are_refused_and_not_their_addresses
     frame = pl.DataFrame({"value": [UUID(int=1)]})
     with pytest.raises(InvalidValue, match="field 'value': is of Polars' type Object"):
         columns(frame)
+
+
+def test_wide_integers_of_polars_and_mixed_columns_of_pandas_are_refused_by_name():
+    wide = {"a": [{"b": [1]}]}
+    frame = pl.DataFrame(wide, schema={"a": pl.Struct({"b": pl.List(pl.Int128)})})
+    with pytest.raises(InvalidValue, match=r"field 'a\.b\.element': is of Polars' type Int128"):
+        columns(frame, pa.schema([("a", pa.int64())]))
+    for mixed in ([1, "a"], [["a"], 1]):
+        with pytest.raises(InvalidValue, match="field 'n': not a table"):
+            columns(pd.DataFrame({"i": [1, 2], "n": mixed}))
+    with pytest.raises(InvalidValue, match="not a table"):
+        columns(pd.DataFrame({"n": [2**70]}))
 
 
 @pytest.mark.parametrize("chunked", [True, False])

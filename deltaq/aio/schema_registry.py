@@ -6,25 +6,39 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Generator, Mapping
-from functools import partial
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial, wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from deltaq.aio.threads import ThreadExecutor, run_blocking
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.schema_registry.associations import RefusedAssociations
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
-from deltaq.schema_registry.client import SchemaRegistryClient, VersionNumber
+from deltaq.schema_registry.client import SchemaRegistryClient
 from deltaq.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from deltaq.schema_registry.log import NeedsStore, without_io
 from deltaq.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
-from deltaq.schema_registry.schemas import RegisteredSchema, Schema, SchemaVersion, ServerConfig
 from deltaq.store import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _THREADS_MAX = 4
+
+
+def _on_a_thread(
+    method: Callable[Concatenate[SchemaRegistryClient, P], R],
+) -> Callable[Concatenate[AsyncSchemaRegistryClient, P], Coroutine[Any, Any, R]]:
+    """The method for asyncio that calls this one of the client that does the work."""
+
+    @wraps(method)
+    async def call(
+        client: AsyncSchemaRegistryClient, /, *arguments: P.args, **keywords: P.kwargs
+    ) -> R:
+        work: Callable[P, R] = getattr(client.sync, method.__name__)
+        return await client._run(work, *arguments, **keywords)
+
+    return call
 
 
 class AsyncSchemaRegistryClient(RefusedAssociations):
@@ -44,7 +58,7 @@ class AsyncSchemaRegistryClient(RefusedAssociations):
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        self.sync = self._client = SchemaRegistryClient(conf, store=store, clock=clock, **keywords)
+        self.sync = SchemaRegistryClient(conf, store=store, clock=clock, **keywords)
         self._executor = ThreadExecutor(clock, _THREADS_MAX)
 
     @staticmethod
@@ -64,238 +78,52 @@ class AsyncSchemaRegistryClient(RefusedAssociations):
 
     def config(self) -> dict[str, Any]:
         """The configuration that was passed."""
-        return self._client.config()
+        return self.sync.config()
 
     async def _run(self, call: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
-        """The result of a blocking call. If the task is cancelled, the call still runs to its
-        end.
+        """The result of a blocking call, which runs on one of the threads. If the task is
+        cancelled, the call still runs to its end.
         """
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         return await run_blocking(
             self._executor, loop, partial(call, *arguments, **keywords), context
         )
 
-    async def register_schema(
-        self, subject_name: str, schema: Schema, normalize_schemas: bool = False
-    ) -> int:
-        """As `SchemaRegistryClient.register_schema`."""
-        return await self._run(
-            self._client.register_schema, subject_name, schema, normalize_schemas
-        )
+    # As the methods of `SchemaRegistryClient`.
 
-    async def register_schema_full_response(
-        self, subject_name: str, schema: Schema, normalize_schemas: bool = False
-    ) -> RegisteredSchema:
-        """As `SchemaRegistryClient.register_schema_full_response`."""
-        return await self._run(
-            self._client.register_schema_full_response, subject_name, schema, normalize_schemas
-        )
-
-    async def get_schema(
-        self,
-        schema_id: int,
-        subject_name: str | None = None,
-        fmt: str | None = None,
-        reference_format: str | None = None,
-    ) -> Schema:
-        """As `SchemaRegistryClient.get_schema`."""
-        return await self._run(
-            self._client.get_schema, schema_id, subject_name, fmt, reference_format
-        )
-
-    async def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
-        """As `SchemaRegistryClient.get_schema_by_guid`."""
-        return await self._run(self._client.get_schema_by_guid, guid, fmt)
-
-    async def get_schema_types(self) -> list[str]:
-        """As `SchemaRegistryClient.get_schema_types`."""
-        return await self._run(self._client.get_schema_types)
-
-    async def lookup_schema(
-        self,
-        subject_name: str,
-        schema: Schema,
-        normalize_schemas: bool = False,
-        fmt: str | None = None,
-        deleted: bool = False,
-    ) -> RegisteredSchema:
-        """As `SchemaRegistryClient.lookup_schema`."""
-        return await self._run(
-            self._client.lookup_schema, subject_name, schema, normalize_schemas, fmt, deleted
-        )
-
-    async def get_subjects_by_schema_id(
-        self,
-        schema_id: int,
-        subject_name: str | None = None,
-        deleted: bool = False,
-        offset: int = 0,
-        limit: int = -1,
-    ) -> list[str]:
-        """As `SchemaRegistryClient.get_subjects_by_schema_id`."""
-        return await self._run(
-            self._client.get_subjects_by_schema_id, schema_id, subject_name, deleted, offset, limit
-        )
-
-    async def get_schema_versions(
-        self,
-        schema_id: int,
-        subject_name: str | None = None,
-        deleted: bool = False,
-        offset: int = 0,
-        limit: int = -1,
-    ) -> list[SchemaVersion]:
-        """As `SchemaRegistryClient.get_schema_versions`."""
-        return await self._run(
-            self._client.get_schema_versions, schema_id, subject_name, deleted, offset, limit
-        )
-
-    async def get_subjects(
-        self,
-        subject_prefix: str | None = None,
-        deleted: bool = False,
-        deleted_only: bool = False,
-        offset: int = 0,
-        limit: int = -1,
-    ) -> list[str]:
-        """As `SchemaRegistryClient.get_subjects`."""
-        return await self._run(
-            self._client.get_subjects, subject_prefix, deleted, deleted_only, offset, limit
-        )
-
-    async def get_latest_version(
-        self, subject_name: str, fmt: str | None = None
-    ) -> RegisteredSchema:
-        """As `SchemaRegistryClient.get_latest_version`."""
-        return await self._run(self._client.get_latest_version, subject_name, fmt)
-
-    async def get_latest_with_metadata(
-        self,
-        subject_name: str,
-        metadata: dict[str, str],
-        deleted: bool = False,
-        fmt: str | None = None,
-    ) -> RegisteredSchema:
-        """As `SchemaRegistryClient.get_latest_with_metadata`."""
-        return await self._run(
-            self._client.get_latest_with_metadata, subject_name, metadata, deleted, fmt
-        )
-
-    async def get_version(
-        self,
-        subject_name: str,
-        version: VersionNumber = "latest",
-        deleted: bool = False,
-        fmt: str | None = None,
-    ) -> RegisteredSchema:
-        """As `SchemaRegistryClient.get_version`."""
-        return await self._run(self._client.get_version, subject_name, version, deleted, fmt)
-
-    async def get_referenced_by(
-        self, subject_name: str, version: VersionNumber = "latest", offset: int = 0, limit: int = -1
-    ) -> list[int]:
-        """As `SchemaRegistryClient.get_referenced_by`."""
-        return await self._run(self._client.get_referenced_by, subject_name, version, offset, limit)
-
-    async def get_versions(
-        self,
-        subject_name: str,
-        deleted: bool = False,
-        deleted_only: bool = False,
-        offset: int = 0,
-        limit: int = -1,
-    ) -> list[int]:
-        """As `SchemaRegistryClient.get_versions`."""
-        return await self._run(
-            self._client.get_versions, subject_name, deleted, deleted_only, offset, limit
-        )
-
-    async def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:
-        """As `SchemaRegistryClient.delete_subject`."""
-        return await self._run(self._client.delete_subject, subject_name, permanent)
-
-    async def delete_version(
-        self, subject_name: str, version: VersionNumber, permanent: bool = False
-    ) -> int:
-        """As `SchemaRegistryClient.delete_version`."""
-        return await self._run(self._client.delete_version, subject_name, version, permanent)
-
-    async def set_compatibility(
-        self, subject_name: str | None = None, level: str | None = None
-    ) -> dict[str, str]:
-        """As `SchemaRegistryClient.set_compatibility`."""
-        return await self._run(self._client.set_compatibility, subject_name, level)
-
-    async def get_compatibility(self, subject_name: str | None = None) -> str:
-        """As `SchemaRegistryClient.get_compatibility`."""
-        return await self._run(self._client.get_compatibility, subject_name)
-
-    async def test_compatibility(
-        self,
-        subject_name: str,
-        schema: Schema,
-        version: VersionNumber = "latest",
-        normalize: bool = False,
-        verbose: bool = False,
-    ) -> bool:
-        """As `SchemaRegistryClient.test_compatibility`."""
-        return await self._run(
-            self._client.test_compatibility, subject_name, schema, version, normalize, verbose
-        )
-
-    async def test_compatibility_all_versions(
-        self, subject_name: str, schema: Schema, normalize: bool = False, verbose: bool = False
-    ) -> bool:
-        """As `SchemaRegistryClient.test_compatibility_all_versions`."""
-        return await self._run(
-            self._client.test_compatibility_all_versions, subject_name, schema, normalize, verbose
-        )
-
-    async def set_config(
-        self, subject_name: str | None = None, config: ServerConfig | None = None
-    ) -> dict[str, str]:
-        """As `SchemaRegistryClient.set_config`."""
-        return await self._run(self._client.set_config, subject_name, config)
-
-    async def get_config(self, subject_name: str | None = None) -> ServerConfig:
-        """As `SchemaRegistryClient.get_config`."""
-        return await self._run(self._client.get_config, subject_name)
-
-    async def delete_config(self, subject_name: str | None = None) -> ServerConfig:
-        """As `SchemaRegistryClient.delete_config`."""
-        return await self._run(self._client.delete_config, subject_name)
-
-    async def get_mode(self, subject_name: str) -> str:
-        """As `SchemaRegistryClient.get_mode`."""
-        return await self._run(self._client.get_mode, subject_name)
-
-    async def update_mode(self, subject_name: str, mode: str, force: bool = False) -> str:
-        """As `SchemaRegistryClient.update_mode`."""
-        return await self._run(self._client.update_mode, subject_name, mode, force)
-
-    async def delete_mode(self, subject_name: str) -> str:
-        """As `SchemaRegistryClient.delete_mode`."""
-        return await self._run(self._client.delete_mode, subject_name)
-
-    async def get_global_mode(self) -> str:
-        """As `SchemaRegistryClient.get_global_mode`."""
-        return await self._run(self._client.get_global_mode)
-
-    async def update_global_mode(self, mode: str, force: bool = False) -> str:
-        """As `SchemaRegistryClient.update_global_mode`."""
-        return await self._run(self._client.update_global_mode, mode, force)
-
-    async def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
-        """As `SchemaRegistryClient.get_contexts`."""
-        return await self._run(self._client.get_contexts, offset, limit)
-
-    async def clear_latest_caches(self) -> None:
-        """As `SchemaRegistryClient.clear_latest_caches`."""
-        await self._run(self._client.clear_latest_caches)
-
-    async def clear_caches(self) -> None:
-        """As `SchemaRegistryClient.clear_caches`."""
-        await self._run(self._client.clear_caches)
+    register_schema = _on_a_thread(SchemaRegistryClient.register_schema)
+    register_schema_full_response = _on_a_thread(SchemaRegistryClient.register_schema_full_response)
+    get_schema = _on_a_thread(SchemaRegistryClient.get_schema)
+    get_schema_by_guid = _on_a_thread(SchemaRegistryClient.get_schema_by_guid)
+    get_schema_types = _on_a_thread(SchemaRegistryClient.get_schema_types)
+    lookup_schema = _on_a_thread(SchemaRegistryClient.lookup_schema)
+    get_subjects_by_schema_id = _on_a_thread(SchemaRegistryClient.get_subjects_by_schema_id)
+    get_schema_versions = _on_a_thread(SchemaRegistryClient.get_schema_versions)
+    get_subjects = _on_a_thread(SchemaRegistryClient.get_subjects)
+    get_latest_version = _on_a_thread(SchemaRegistryClient.get_latest_version)
+    get_latest_with_metadata = _on_a_thread(SchemaRegistryClient.get_latest_with_metadata)
+    get_version = _on_a_thread(SchemaRegistryClient.get_version)
+    get_referenced_by = _on_a_thread(SchemaRegistryClient.get_referenced_by)
+    get_versions = _on_a_thread(SchemaRegistryClient.get_versions)
+    delete_subject = _on_a_thread(SchemaRegistryClient.delete_subject)
+    delete_version = _on_a_thread(SchemaRegistryClient.delete_version)
+    set_compatibility = _on_a_thread(SchemaRegistryClient.set_compatibility)
+    get_compatibility = _on_a_thread(SchemaRegistryClient.get_compatibility)
+    test_compatibility = _on_a_thread(SchemaRegistryClient.test_compatibility)
+    test_compatibility_all_versions = _on_a_thread(
+        SchemaRegistryClient.test_compatibility_all_versions
+    )
+    set_config = _on_a_thread(SchemaRegistryClient.set_config)
+    get_config = _on_a_thread(SchemaRegistryClient.get_config)
+    delete_config = _on_a_thread(SchemaRegistryClient.delete_config)
+    get_mode = _on_a_thread(SchemaRegistryClient.get_mode)
+    update_mode = _on_a_thread(SchemaRegistryClient.update_mode)
+    delete_mode = _on_a_thread(SchemaRegistryClient.delete_mode)
+    get_global_mode = _on_a_thread(SchemaRegistryClient.get_global_mode)
+    update_global_mode = _on_a_thread(SchemaRegistryClient.update_global_mode)
+    get_contexts = _on_a_thread(SchemaRegistryClient.get_contexts)
+    clear_latest_caches = _on_a_thread(SchemaRegistryClient.clear_latest_caches)
+    clear_caches = _on_a_thread(SchemaRegistryClient.clear_caches)
 
 
 class _AsyncConversion:

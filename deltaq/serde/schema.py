@@ -138,7 +138,7 @@ class Unreadable:
 
 def python_values(data: pa.RecordBatch | pa.Array, path: str = "") -> list[Any]:
     """Rows, or the values of the column `path`, as Python's, maps as dicts, and an `Unreadable` for
-    each value that cannot be returned.
+    each value that cannot be returned. A time that Python has in UTC only is in UTC.
     """
     try:
         _refuse_long_decimals(data)
@@ -154,6 +154,9 @@ def python_values(data: pa.RecordBatch | pa.Array, path: str = "") -> list[Any]:
         if len(data) > 1:
             half = len(data) // 2
             return python_values(data.slice(0, half), path) + python_values(data.slice(half), path)
+        if pa.types.is_timestamp(data.type) and data.type.tz not in (None, "UTC"):
+            # In its zone, the time may be one of the year 10000.
+            return python_values(data.cast(pa.timestamp(data.type.unit, "UTC")), path)
         fault = next(faults(data, path), None)
         about = (path, str(error)) if fault is None else (fault.path, fault.reason)
         return [Unreadable(*about, as_stored(data)[0].as_py())]

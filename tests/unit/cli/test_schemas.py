@@ -246,6 +246,28 @@ def _typed(deltaq: Shell) -> Any:
     return deltaq("produce typed --schema orders-value", given=b"{}")
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        ("price", "1.0000000000000000000001", "no value of schema 1"),
+        ("price", '"1_0"', "n: '1_0' is no decimal"),
+        ("price", '"\u0661"', "is no decimal"),
+        ("price", "1e-999", "too small for a float"),
+        ("hour", '"10:20:30.0000001"', "is no time-micros"),
+        ("at", '"2026-01-01T00:00:00.0000001Z"', "field 'R.n'"),
+    ],
+)
+def test_text_that_would_lose_digits_in_avro_is_refused(
+    deltaq: Shell, tmp_path: Path, kind: str, text: str, reason: str
+) -> None:
+    of_field = next(field["type"] for field in LOGICAL["fields"] if field["name"] == kind)
+    record = {"type": "record", "name": "R", "fields": [{"name": "n", "type": of_field}]}
+    deltaq(f"schemas register r {_file(tmp_path, 'r.avsc', json.dumps(record))}")
+    found = deltaq("produce orders --create --schema r", given=f'{{"n": {text}}}\n'.encode())
+    assert (found.status, found.errors[:16]) == (1, "deltaq: line 1: ")
+    assert reason in found.errors
+
+
 def test_protobuf_messages_keep_their_type(deltaq: Shell, tmp_path: Path) -> None:
     deltaq(f"schemas register orders-value {_file(tmp_path, 'o.proto', PROTO)}")
     # The second message of the file.

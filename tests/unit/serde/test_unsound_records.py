@@ -27,6 +27,7 @@ from deltaq.maintenance import run
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.message import Message
 from deltaq.serde import ValueDeserializationError
+from deltaq.serde.schema import python_values
 from deltaq.store import open_store
 from deltaq.topics.log import TopicLog
 from tests.doubles.unsound import FAR_TIME, append_unsound, headers_named, text_of
@@ -139,6 +140,12 @@ def test_any_value_without_an_equal_in_python_is_the_error_of_its_record(
     assert found[0] is None
     assert found[2] is None
     assert reason in found[1][1]
+
+
+def test_a_time_that_python_has_in_utc_only_is_in_utc():
+    last = datetime.max.replace(tzinfo=UTC)
+    times = pa.array([NOON, last], pa.timestamp("us", "Asia/Tokyo"))
+    assert python_values(pa.record_batch({"t": times})) == [{"t": NOON}, {"t": last}]
 
 
 def test_a_merge_of_files_makes_no_readable_record_unreadable(memory_root):

@@ -304,7 +304,12 @@ LIMITS = {
             "schema_registry.avro_bounds.FREE_VALUES_MAX",
             "",
             "Values of an Avro payload that take no byte in it, such as nulls and the reader's "
-            "defaults",
+            "defaults; 64 characters of a default count as one",
+        ),
+        Limit(
+            "schema_registry.avro_bounds.CHECKED_VALUES_MAX",
+            "",
+            "Values of an Avro payload that has to be checked first, with one more for each item",
         ),
         Limit("schema_registry.avro_bounds.DECIMAL_DIGITS_MAX", "digits", "A decimal of Avro"),
         Limit(

@@ -17,8 +17,10 @@ from deltaq.schema_registry.work import VALUE_DEPTH_MAX, OutOfBounds
 
 FREE_VALUES_MAX = 1_000_000
 """Values of one payload that take no byte in it: nulls, records without fields, and defaults of the
-reader.
+reader, whose texts count for each 64 characters.
 """
+CHECKED_VALUES_MAX = 1_000_000
+"""Values of one payload that is walked through: a few seconds."""
 DECIMAL_DIGITS_MAX = 1_000
 _DECIMAL_BYTES_MAX = 416
 """Of these digits. The time of converting a number grows with the square of its length."""
@@ -201,12 +203,20 @@ def check_payload(data: bytes, bounds: Bounds, reader_free: int = 0) -> None:
     too many values. The decoder itself refuses a payload that ends too early: it goes no further
     than this.
     """
-    payload, free = _Payload(data), 0
+    payload, free, count = _Payload(data), 0, 0
     # With its depth, and the items left of its block.
     waiting: list[tuple[_Type, int, int]] = [(bounds.root, 0, 0)]
     try:
         while waiting:
             kind, depth, items_left = waiting.pop()
+            count += 1
+            if count > CHECKED_VALUES_MAX:
+                raise TooManyValues(
+                    f"byte {payload.position}: a payload of this schema has to be checked, and "
+                    f"more than {CHECKED_VALUES_MAX} values are in it"
+                )
+            while kind.kind == _UNION:
+                kind = kind.parts[payload.choice(len(kind.parts), "a union", "branch")]
             if kind.kind in _CONTAINERS and depth >= VALUE_DEPTH_MAX:
                 raise OutOfBounds(
                     f"byte {payload.position}: it is nested more than {VALUE_DEPTH_MAX} levels deep"
@@ -214,10 +224,6 @@ def check_payload(data: bytes, bounds: Bounds, reader_free: int = 0) -> None:
             if kind.kind == _RECORD:
                 free += reader_free + (not kind.parts)
                 waiting += [(part, depth + 1, 0) for part in reversed(kind.parts)]
-            elif kind.kind == _UNION:
-                waiting.append(
-                    (kind.parts[payload.choice(len(kind.parts), "a union", "branch")], depth, 0)
-                )
             elif kind.kind in (_ARRAY, _MAP):
                 items_left = items_left or payload.block()
                 free += items_left if items_left > FREE_VALUES_MAX and kind.parts[0].is_free else 0
@@ -235,6 +241,10 @@ def check_payload(data: bytes, bounds: Bounds, reader_free: int = 0) -> None:
                 )
     except _Ended:
         return
+
+
+class TooManyValues(OutOfBounds):
+    """A payload takes too long to walk through."""
 
 
 class _Ended(Exception):
@@ -273,6 +283,9 @@ class _Payload:
 
     def number(self) -> int:
         data, start, number = self._data, self.position, 0
+        if start < len(data) and (byte := data[start]) < 0x80:
+            self.position = start + 1
+            return (byte >> 1) ^ -(byte & 1)
         for index in range(start, min(start + _VARINT_BYTES_MAX, len(data))):
             byte = data[index]
             number |= (byte & 0x7F) << 7 * (index - start)

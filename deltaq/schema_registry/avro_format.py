@@ -17,7 +17,7 @@ from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException
 from fastavro.validation import ValidationError
 
-from deltaq.schema_registry.avro_bounds import Bounds, bounds_of, check_payload
+from deltaq.schema_registry.avro_bounds import Bounds, TooManyValues, bounds_of, check_payload
 from deltaq.schema_registry.avro_fields import has_overflown, unwritable_field, without_branches
 from deltaq.schema_registry.avro_guards import LOGICAL_READERS as OWN_LOGICAL_READERS
 from deltaq.schema_registry.avro_guards import guarded
@@ -40,6 +40,8 @@ _DEFAULT_STEPS_MAX = 100_000
 """Values in all defaults of a schema. Defaults of a record's fields are part of each default of the
 record.
 """
+_CHARS_PER_DEFAULT = 64
+"""Characters or bytes of a default that count as a value."""
 _INFINITY, _NEGATIVE_INFINITY = b"\x00\x00\x80\x7f", b"\x00\x00\x80\xff"
 """What `float` is written as beyond 32 bits."""
 LOGICAL_READERS.update(OWN_LOGICAL_READERS)
@@ -145,7 +147,7 @@ def _default_values(named: Mapping[str, Any]) -> int:
     """The largest number of values in the defaults of one record."""
     counts = (
         sum(
-            count_values(field["default"])
+            count_values(field["default"], _CHARS_PER_DEFAULT)
             for field in record.get("fields", ())
             if "default" in field
         )
@@ -313,6 +315,8 @@ def _damage(payload: bytes, writer: PreparedSchema, found: Exception) -> Excepti
     """The damage that a reader has found, with its place."""
     try:
         check_payload(payload, writer.bounds)
+    except TooManyValues:
+        return found
     except OutOfBounds as error:
         return error
     return found

@@ -110,12 +110,17 @@ def measure(value: object) -> tuple[int, int]:
     return deepest, count
 
 
-def count_values(value: object) -> int:
-    """The number of values in lists and dicts, with these."""
+def count_values(value: object, chars_per_value: int) -> int:
+    """The number of values in lists and dicts, with these; a text counts for more, for each so many
+    characters, also one that is a key.
+    """
     count, waiting = 0, [value]
     while waiting:
         part = waiting.pop()
-        count += 1
+        texts = part if isinstance(part, dict) else (part,)
+        count += 1 + sum(
+            len(text) // chars_per_value for text in texts if isinstance(text, str | bytes)
+        )
         waiting += (
             part.values()
             if isinstance(part, dict)

@@ -27,7 +27,12 @@ from deltaq.schema_registry import (
     state,
 )
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
-from deltaq.schema_registry.avro_bounds import FREE_VALUES_MAX, bounds_of, check_payload
+from deltaq.schema_registry.avro_bounds import (
+    CHECKED_VALUES_MAX,
+    FREE_VALUES_MAX,
+    bounds_of,
+    check_payload,
+)
 from deltaq.schema_registry.avro_format import prepared
 from deltaq.schema_registry.avro_json import from_json
 from deltaq.schema_registry.json_patterns import is_found
@@ -99,6 +104,7 @@ COMMENT = record("Comment", "string", array("Comment"))
 LINK = record("Link", ["null", "Link"])
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}
 TOO_DEEP = f"nested more than {VALUE_DEPTH_MAX} levels deep"
+TOO_LONG = f"more than {CHECKED_VALUES_MAX} values are in it"
 TOO_MANY = f"more than {FREE_VALUES_MAX} values take no bytes"
 
 ENDLESS = {
@@ -114,7 +120,12 @@ ENDLESS = {
         varint(2**62) + b"\0",
         TOO_MANY,
     ),
-    "a record of 2^28 records": (doubled(28), b"", TOO_MANY),
+    "a record of 2^28 records": (doubled(28), b"", TOO_LONG),
+    "a tree of 400,000 parts": (
+        record("Tree", array("Tree")),
+        varint(400_000) + b"\0" * 400_001,
+        TOO_LONG,
+    ),
     "a decimal of a megabyte": (
         record("Sum", DECIMAL),
         varint(1_000_000) + b"\x7f" * 1_000_000,
@@ -200,14 +211,17 @@ def test_a_value_of_avro_is_written_as_deep_as_it_is_read(client):
         nulls([None] * (FREE_VALUES_MAX + 1), context)
 
 
-def test_defaults_of_the_reader_count_as_values(client):
+@pytest.mark.parametrize(
+    ("kind", "default"), [(array("int"), [7] * 100), ("string", "x" * 6400)], ids=["array", "text"]
+)
+def test_defaults_of_the_reader_count_as_values(client, kind, default):
     old = record("R", array(record("Item", "boolean")))
-    new = record("R", array(record("Item", "boolean", {"type": "array", "items": "int"})))
-    new["fields"][0]["type"]["items"]["fields"][1]["default"] = [7] * 100
+    new = record("R", array(record("Item", "boolean", kind)))
+    new["fields"][0]["type"]["items"]["fields"][1]["default"] = default
     serializer = AvroSerializer(client, json.dumps(old))
     deserializer = AvroDeserializer(client, json.dumps(new))
     few, many = ({"f0": [{"f0": True}] * count} for count in (100, 20_000))
-    assert deserializer(serializer(few, VALUE), VALUE)["f0"][0] == {"f0": True, "f1": [7] * 100}
+    assert deserializer(serializer(few, VALUE), VALUE)["f0"][0] == {"f0": True, "f1": default}
     with pytest.raises(SerializationError, match=TOO_MANY):
         deserializer(serializer(many, VALUE), VALUE)
 
@@ -466,7 +480,7 @@ def union(name: str, count: int) -> list[Any]:
 @pytest.mark.parametrize(
     ("schema_type", "old", "new", "text"),
     [
-        ("AVRO", union("A", 400), union("B", 400), "more than 100000 pairs"),
+        ("AVRO", union("A", 400), union("B", 400), "more than 50000 pairs"),
         (
             "JSON",
             definitions(28, {"allOf": [NEXT, NEXT]}, {"type": "object"}),

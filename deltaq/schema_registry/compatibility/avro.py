@@ -20,8 +20,9 @@ from deltaq.schema_registry.work import TooMuchWork, limited_work, spend
 _DECIMALS = (avro.schema.BytesDecimalSchema, avro.schema.FixedDecimalSchema)
 _COMPATIBLE = avro.compatibility.SchemaCompatibilityType.compatible
 
-_PAIRS_MAX = 100_000
+_PAIRS_MAX = 50_000
 _FIELDS_PER_PAIR = 10
+_NAMES_PER_PAIR = 1_000
 
 _Mismatch: TypeAlias = tuple[str, str]
 """Where two decimals differ, and how."""
@@ -87,7 +88,20 @@ class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
 
     def calculate_compatibility(self, reader: Any, writer: Any, location: list[str]) -> Any:
         """What the library says of a pair that it has not compared yet. Raises TooMuchWork."""
-        spend(1 + len(getattr(reader, "fields", ())) // _FIELDS_PER_PAIR)
+        fields = getattr(reader, "fields", ())
+        aliases = sum(
+            len(names)
+            for part in (reader, *fields)
+            if isinstance(names := part.props.get("aliases"), list)
+        )
+        # The library makes a dict of the writer's fields for each field of the reader.
+        pairs = len(fields) * len(getattr(writer, "fields", ()))
+        spend(1 + len(fields) // _FIELDS_PER_PAIR + (aliases + pairs) // _NAMES_PER_PAIR)
+        if isinstance(reader, avro.schema.NamedSchema) and isinstance(writer, type(reader)):
+            names = avro.compatibility.check_schema_names(reader, writer, location)
+            # The fields of another type do not matter.
+            if names.compatibility is not _COMPATIBLE:
+                return names
         return super().calculate_compatibility(reader, writer, location)
 
 

@@ -110,8 +110,17 @@ class Clock(Protocol):
 # A generator of our own: the program may seed the shared one, and a test's sequence must not change
 # because of deltaq.
 _CHANCE = random.Random()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_CHANCE.seed)
+
+
+def after_fork(forget: Callable[[], None]) -> None:
+    """Have `forget` called in each forked child: it lacks its parent's threads, and cannot release
+    the locks that they held.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forget)
+
+
+after_fork(_CHANCE.seed)
 
 
 class _SystemCondition:

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 from collections.abc import Sequence
 from typing import Protocol
 from weakref import WeakSet, finalize
 
-from deltaq.clock import Thread
+from deltaq.clock import Thread, after_fork
 from deltaq.consumer.calls import CallGuard
 from deltaq.log_forwarding import forward_logs
 
@@ -101,8 +100,7 @@ def _refuse_forked() -> None:
     _ENDING.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_refuse_forked)
+after_fork(_refuse_forked)
 
 
 def _end_all() -> None:

@@ -33,7 +33,7 @@ from deltaq.parquet.segment import (
     encode_by_row_groups,
 )
 from deltaq.serde.widening import conformed_batch
-from deltaq.store import LocalStore, ObjectMissing, Store, StoreError
+from deltaq.store import ObjectMissing, Store, StoreError, put_in_pieces
 from deltaq.topics.log import StalePlan
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import definition_of
@@ -187,8 +187,8 @@ class Rewriter:
         )
         yield
         with raising_unavailable():
-            if self._is_gentle and isinstance(self._store, LocalStore):
-                yield from self._store.put_in_pieces(self._log.folder + path, encoded.data)
+            if self._is_gentle:
+                yield from put_in_pieces(self._store, self._log.folder + path, encoded.data)
             else:
                 self._store.put(self._log.folder + path, encoded.data)
         yield

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.clock import SYSTEM_CLOCK, Clock, after_fork
 from deltaq.producer.sender import Sender
 from deltaq.producer.topic_handle import TopicHandle
 
@@ -100,8 +99,7 @@ def _refuse_forked() -> None:
     _DROPPED.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_refuse_forked)
+after_fork(_refuse_forked)
 
 
 def _flush_all() -> None:

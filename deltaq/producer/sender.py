@@ -10,10 +10,9 @@ producer. All senders of a store share their threads.
 from __future__ import annotations
 
 import atexit
-import os
 from weakref import WeakValueDictionary
 
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.clock import SYSTEM_CLOCK, Clock, after_fork
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.producer.accumulator import RecordAccumulator, Records
 from deltaq.producer.batch_upload import BatchUpload
@@ -200,8 +199,7 @@ def _forget_senders() -> None:
     _lock, _senders, _threads = SYSTEM_CLOCK.lock(), WeakValueDictionary(), WeakValueDictionary()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_senders)
+after_fork(_forget_senders)
 
 
 def _stop_senders() -> None:

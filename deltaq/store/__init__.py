@@ -16,7 +16,7 @@ from deltaq.store.contract import (
     StoreUnavailable,
     Watch,
 )
-from deltaq.store.local import LocalStore
+from deltaq.store.local import LocalStore, put_in_pieces
 from deltaq.store.location import open_store
 from deltaq.store.memory import MemoryStore, forget_memory_store, serve_memory_store
 from deltaq.store.probe import StoreUnsafe, left_probes, probe, probed, remove_left_probes
@@ -42,6 +42,7 @@ __all__ = [
     "open_store",
     "probe",
     "probed",
+    "put_in_pieces",
     "remove_left_probes",
     "serve_memory_store",
 ]

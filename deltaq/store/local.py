@@ -31,6 +31,7 @@ from deltaq.store.contract import (
     ObjectMissing,
     ObjectTooLarge,
     PollInterval,
+    Store,
     StoreError,
     StoreFull,
     StoreRefused,
@@ -169,11 +170,7 @@ class LocalStore:
             pass
 
     def put_in_pieces(self, key: str, data: bytes | memoryview) -> Generator[None, None, None]:
-        """As `put`, but yields after each small piece, so that a background writer can let others
-        write in between.
-
-        The object is replaced at the end of the iteration.
-        """
+        """As `put`, but yields after each small piece."""
         return self._write("put", key, data, piece_bytes=_SMALL_PIECE_BYTES)
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
@@ -465,6 +462,17 @@ class LocalStore:
 
 # On systems without fdatasync (macOS), the whole content is synced at once.
 _sync_content = getattr(os, "fdatasync", lambda _: None)
+
+
+def put_in_pieces(store: Store, key: str, data: bytes | memoryview) -> Generator[None, None, None]:
+    """Put an object that is written in the background. On a local disk it yields after each small
+    piece, so that others can write in between. The object is replaced at the end of the iteration.
+    Raises StoreError.
+    """
+    if isinstance(store, LocalStore):
+        yield from store.put_in_pieces(key, data)
+    else:
+        store.put(key, data)
 
 
 def _content(file: int, start: int, length: int | None) -> bytes:

@@ -9,13 +9,12 @@ keep readers from reading. Decision 0029 in `docs/decisions/` has the reasons.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from weakref import WeakValueDictionary
 
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.clock import SYSTEM_CLOCK, Clock, after_fork
 from deltaq.delta.reader import LogCleaned
 from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.store import Store
@@ -313,8 +312,7 @@ def _forget_followers() -> None:
     _FOLLOWERS = _Followers()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_followers)
+after_fork(_forget_followers)
 
 
 def topic_reader(store: Store, topic: str, clock: Clock = SYSTEM_CLOCK) -> TopicReader:

@@ -304,7 +304,8 @@ def check_layout(table: pa.Table, topic: str | None = None) -> None:
     """
     check_extensions(table.schema, topic)
     for field in table.schema:
-        if (twin := _twin_field(field.type)) is not None:
+        is_plain = not field.type.num_fields and type(field.type) is pa.DataType
+        if not is_plain and (twin := _twin_field(field.type)) is not None:
             raise InvalidValue(
                 "the struct has two fields of this name: rename one of them",
                 field=field.name + twin,

@@ -165,11 +165,13 @@ def python_values(data: pa.RecordBatch | pa.Array, path: str = "") -> list[Any]:
 
 def _refuse_long_decimals(data: pa.RecordBatch | pa.Array) -> None:
     """ValueError for a decimal with more digits than its type has, which Python would return."""
-    for column in data.columns if isinstance(data, pa.RecordBatch) else (data,):
-        if not contains(column.type, pa.types.is_decimal):
-            continue
-        if (found := long_decimal(column, "")) is not None:
-            raise ValueError(found[1])
+    is_batch = isinstance(data, pa.RecordBatch)
+    for at, kind in enumerate(data.schema.types if is_batch else (data.type,)):
+        # Most columns are neither, and looking into the cache of `contains` takes longer.
+        if kind.num_fields or type(kind) is pa.Decimal128Type:
+            column = data.column(at) if is_batch else data
+            if contains(kind, pa.types.is_decimal) and (found := long_decimal(column, "")):
+                raise ValueError(found[1])
 
 
 def unreadable(reason: str) -> KafkaException:

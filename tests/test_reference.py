@@ -332,6 +332,11 @@ LIMITS = {
             "bytes",
             "Memory of the messages in a Protobuf payload, approximately",
         ),
+        Limit(
+            "schema_registry.protobuf_bounds.CHECKED_FIELDS_MAX",
+            "",
+            "Fields of a Protobuf payload that is long enough to take so much memory",
+        ),
     ),
     "Writing": (
         Limit("producer.batches.BATCH_ROWS_MAX", "records", "Records of one produce batch"),

@@ -62,7 +62,7 @@ _ANYTHING: dict[str, Any] = {}
 CHECK_STEPS_MAX = 50_000
 """Keywords that are judged for a value, however small it is: about a second."""
 CHECK_STEPS_PER_VALUE = 20
-_FORM_STEPS_MAX = 300_000
+_FORM_STEPS_MAX = 200_000
 _PARSE_STEPS_MAX = 200_000
 _COMPARE_STEPS_MAX = 200_000
 ARRAY_PARTS_MAX = 1_000

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from deltaq.schema_registry.work import OutOfBounds
+from deltaq.schema_registry.work import OutOfBounds, TooMuchWork, limited_work, spend
 
 MESSAGE_BYTES_MAX = 512 * 2**20
 """Memory of the messages in one payload, apart from their repeated fields and texts."""
+CHECKED_FIELDS_MAX = 1_000_000
+"""Fields of one payload that is walked through: a few seconds."""
 _EMPTY_BYTES, _FIELD_BYTES = 32, 16
 _GROUP, _MESSAGE = 10, 11
 _VARINT, _EIGHT, _SIZED, _GROUP_START, _GROUP_END, _FOUR = range(6)
@@ -59,14 +61,23 @@ def check_payload(data: bytes, message: Any) -> None:
     if len(data) // 2 * _types(message)[0] <= MESSAGE_BYTES_MAX:
         return
     total, waiting = 0, [(message, 0, len(data))]
-    while waiting:
-        kind, position, end = waiting.pop()
-        total += _size(kind)
-        if total > MESSAGE_BYTES_MAX:
-            raise OutOfBounds(
-                f"byte {position}: its messages take more than {MESSAGE_BYTES_MAX} bytes of memory"
-            )
-        waiting += _parts(data, kind, position, end)
+    position = 0
+    try:
+        with limited_work(CHECKED_FIELDS_MAX):
+            while waiting:
+                kind, position, end = waiting.pop()
+                total += _size(kind)
+                if total > MESSAGE_BYTES_MAX:
+                    raise OutOfBounds(
+                        f"byte {position}: its messages take more than {MESSAGE_BYTES_MAX} bytes "
+                        "of memory"
+                    )
+                waiting += _parts(data, kind, position, end)
+    except TooMuchWork:
+        raise OutOfBounds(
+            f"byte {position}: a payload of this type has to be checked, and more than "
+            f"{CHECKED_FIELDS_MAX} fields are in it"
+        ) from None
 
 
 def _parts(data: bytes, kind: Any, position: int, end: int) -> Iterator[tuple[Any, int, int]]:
@@ -75,6 +86,7 @@ def _parts(data: bytes, kind: Any, position: int, end: int) -> Iterator[tuple[An
     """
     groups: list[Any] = []
     while position < end:
+        spend()
         tag, position = _number(data, position, end)
         number, wire = tag >> 3, tag & 7
         field = None if kind is None else kind.fields_by_number.get(number)
@@ -103,6 +115,8 @@ def _parts(data: bytes, kind: Any, position: int, end: int) -> Iterator[tuple[An
 
 def _number(data: bytes, position: int, end: int) -> tuple[int, int]:
     """A varint, and where it ends; at the end of what is no varint."""
+    if position < end and data[position] < 0x80:
+        return data[position], position + 1
     number = 0
     for index in range(position, min(end, position + 10)):
         number |= (data[index] & 0x7F) << 7 * (index - position)

@@ -24,6 +24,7 @@ from deltaq.schema_registry import (
     SchemaReference,
     SchemaRegistryClient,
     SchemaRegistryError,
+    protobuf_bounds,
     state,
 )
 from deltaq.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -39,7 +40,7 @@ from deltaq.schema_registry.json_patterns import is_found
 from deltaq.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from deltaq.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from deltaq.schema_registry.protobuf_bounds import check_payload as check_payload_of_protobuf
-from deltaq.schema_registry.protobuf_format import decode, parse
+from deltaq.schema_registry.protobuf_format import decode, incompatibilities, parse
 from deltaq.schema_registry.state import REFERENCES_MAX
 from deltaq.schema_registry.work import SCHEMA_PARTS_MAX, VALUE_DEPTH_MAX, OutOfBounds
 from deltaq.serde import (
@@ -480,7 +481,7 @@ def union(name: str, count: int) -> list[Any]:
 @pytest.mark.parametrize(
     ("schema_type", "old", "new", "text"),
     [
-        ("AVRO", union("A", 400), union("B", 400), "more than 50000 pairs"),
+        ("AVRO", union("A", 400), union("B", 400), "more than 30000 pairs"),
         (
             "JSON",
             definitions(28, {"allOf": [NEXT, NEXT]}, {"type": "object"}),
@@ -590,6 +591,22 @@ def test_messages_without_fields_do_not_take_the_memory_of_all_fields():
         + b"\x1d1234" * 9000
     )
     check_payload_of_protobuf(filled, kind.DESCRIPTOR)
+
+
+def test_a_payload_of_protobuf_is_walked_through_up_to_a_limit(monkeypatch):
+    kind = proto(
+        WIDE + " message Wide {" + "".join(f"double f{i} = {i};" for i in range(1, 3000)) + "}"
+    )
+    monkeypatch.setattr(protobuf_bounds, "CHECKED_FIELDS_MAX", 10_000)
+    check_payload_of_protobuf(b"\x28\x01" * 10_000, kind.DESCRIPTOR)
+    with pytest.raises(OutOfBounds, match=r"byte 0: .* more than 10000 fields are in it"):
+        check_payload_of_protobuf(b"\x28\x01" * 20_000, kind.DESCRIPTOR)
+
+
+def test_a_long_chain_of_messages_counts_as_incompatible():
+    chain = "".join(f"message M{i} {{M{i + 1} a = 1;}} " for i in range(500)) + "message M500 {}"
+    old, new = (parse(f'syntax = "proto3"; {chain} {more}', ()) for more in ("", "message N {}"))
+    assert "too long to be compared" in incompatibilities(new, old)[0]
 
 
 # --- references ---

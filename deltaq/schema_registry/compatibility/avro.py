@@ -20,7 +20,7 @@ from deltaq.schema_registry.work import TooMuchWork, limited_work, spend
 _DECIMALS = (avro.schema.BytesDecimalSchema, avro.schema.FixedDecimalSchema)
 _COMPATIBLE = avro.compatibility.SchemaCompatibilityType.compatible
 
-_PAIRS_MAX = 50_000
+_PAIRS_MAX = 30_000
 _FIELDS_PER_PAIR = 10
 _NAMES_PER_PAIR = 1_000
 

@@ -38,8 +38,11 @@ def incompatibilities(reader: Any, writer: Any) -> list[str]:
         found.append(
             f"the package changed from {writer.package or 'none'} to {reader.package or 'none'}"
         )
-    for message in _messages(writer.message_types_by_name.values()):
-        found += comparison.of(reader, message)
+    try:
+        for message in _messages(writer.message_types_by_name.values()):
+            found += comparison.of(reader, message)
+    except RecursionError:
+        found.append("the chain of messages in messages is too long to be compared")
     return found
 
 
@@ -138,13 +141,15 @@ def _members(message: Any) -> dict[str, set[int]]:
 def _oneofs(reader: Any, writer: Any) -> Iterator[str]:
     old, new = _members(writer), _members(reader)
     known = set(writer.fields_by_number)
+    oneof_of = {number: name for name, members in old.items() for number in members}
     for name, numbers in new.items():
-        groups = [members & numbers for members in old.values() if members & numbers]
-        outside = (numbers & known) - set().union(*groups)
+        groups = {oneof_of[number] for number in numbers if number in oneof_of}
+        outside = (numbers & known) - oneof_of.keys()
         if len(groups) + len(outside) > 1:
             yield f"fields that were independent are members of the oneof {name} now"
+    present = set(reader.fields_by_number)
     for name, numbers in old.items():
-        missing = numbers - set(reader.fields_by_number)
+        missing = numbers - present
         if missing and (name in new or missing != numbers):
             listed = ", ".join(map(str, sorted(missing)))
             yield f"field {listed} of the oneof {name} was removed"

@@ -19,6 +19,7 @@ from deltaq.schema_registry.work import spend
 
 _NAMES_PER_STEP = 16
 _ITEMS_PER_STEP = 64
+_STEPS_PER_REFERENCE = 5
 _LISTED_MAX = 10
 
 _Search = Callable[["_Evaluated", Any, Any], None]
@@ -133,6 +134,7 @@ class _Evaluated:
 
     def search_reference(self, validator: Any, resolved: Any) -> None:
         """What the target of a reference evaluates."""
+        spend(_STEPS_PER_REFERENCE)
         self.search(
             validator.evolve(schema=resolved.contents, _resolver=resolved.resolver),
             resolved.contents,

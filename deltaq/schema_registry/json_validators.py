@@ -26,6 +26,7 @@ _CHARS_PER_STEP = 2_000
 _NAMES_PER_STEP = 16
 _PARTS_PER_STEP = 4
 _VALUES_PER_STEP = 64
+_COMPARED_MAX = 8
 _DECIMAL_DIGITS_MAX = 1_000
 _JUDGE_PARTS = frozenset(
     (
@@ -241,10 +242,11 @@ def _const(validator: Any, const: Any, instance: Any, schema: Any) -> Iterator[V
 
 
 def _enum(validator: Any, enums: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if isinstance(enums, Enumeration):
-        is_listed = _identity(instance) in enums.identities
-    else:
-        is_listed = any(_is_equal(instance, each) for each in enums)
+    is_listed = (
+        enums.holds(instance)
+        if isinstance(enums, Enumeration)
+        else any(_is_equal(instance, each) for each in enums)
+    )
     if not is_listed:
         yield ValidationError("the value is none of the enumeration")
 
@@ -254,25 +256,50 @@ class Enumeration(list[Any]):
 
     def __init__(self, values: Sequence[Any]) -> None:
         super().__init__(values)
-        self.identities = frozenset(map(_identity, values))
+        self._identities = frozenset(map(_identity, values))
+        self._of_shape: dict[Any, list[Any]] = {}
+        for value in values:
+            self._of_shape.setdefault(_shape(value), []).append(value)
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is the same as one of these to JSON Schema."""
+        candidates = self._of_shape.get(_shape(value), ())
+        if len(candidates) <= _COMPARED_MAX:
+            return any(_is_equal(value, each) for each in candidates)
+        return _identity(value) in self._identities
+
+
+def _shape(value: Any) -> Any:
+    """What is quick to tell of a value, and the same for equal ones."""
+    if isinstance(value, list | tuple):
+        return list, len(value)
+    return (dict, len(value)) if isinstance(value, dict) else isinstance(value, str)
 
 
 def _is_equal(one: Any, other: Any) -> bool:
     """Whether two values are the same to JSON Schema."""
-    if isinstance(one, str) or isinstance(other, str) or one is None or other is None:
-        return bool(one == other)
-    if isinstance(one, dict | list | tuple) and len(one) != len(
-        other if isinstance(other, dict | list | tuple) else ()
-    ):
-        return False
-    return bool(_identity(one) == _identity(other))
+    if one is other:
+        return True
+    if isinstance(one, list | tuple):
+        if not isinstance(other, list | tuple) or len(one) != len(other):
+            return False
+        spend(len(one) // _VALUES_PER_STEP)
+        return all(map(_is_equal, one, other))
+    if isinstance(one, dict):
+        if not isinstance(other, dict) or len(one) != len(other):
+            return False
+        spend(len(one) // _VALUES_PER_STEP)
+        return all(key in other and _is_equal(part, other[key]) for key, part in one.items())
+    return not isinstance(one, bool) and not isinstance(other, bool) and bool(one == other)
 
 
 def _identity(value: Any) -> Any:
     """What equal values of JSON have in common: true and 1 are different, 1 and 1.0 are not."""
     if isinstance(value, bool):
         return bool, value
-    if isinstance(value, int | float | Decimal):
+    if isinstance(value, int):
+        return float, f"{value:x}/1"
+    if isinstance(value, float | Decimal):
         return float, _number_text(value)
     if isinstance(value, dict):
         spend(len(value) // _VALUES_PER_STEP)

@@ -309,7 +309,7 @@ LIMITS = {
         Limit(
             "schema_registry.avro_bounds.CHECKED_VALUES_MAX",
             "",
-            "Values of an Avro payload that has to be checked first, with one more for each item",
+            "Values of an Avro payload that has to be checked first",
         ),
         Limit("schema_registry.avro_bounds.DECIMAL_DIGITS_MAX", "digits", "A decimal of Avro"),
         Limit(

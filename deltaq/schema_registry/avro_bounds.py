@@ -209,7 +209,7 @@ def check_payload(data: bytes, bounds: Bounds, reader_free: int = 0) -> None:
     try:
         while waiting:
             kind, depth, items_left = waiting.pop()
-            count += 1
+            count += not items_left  # an array counts once, not again for each item
             if count > CHECKED_VALUES_MAX:
                 raise TooManyValues(
                     f"byte {payload.position}: a payload of this schema has to be checked, and "

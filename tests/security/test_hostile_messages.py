@@ -122,9 +122,9 @@ ENDLESS = {
         TOO_MANY,
     ),
     "a record of 2^28 records": (doubled(28), b"", TOO_LONG),
-    "a tree of 400,000 parts": (
+    "a tree of 600,000 parts": (
         record("Tree", array("Tree")),
-        varint(400_000) + b"\0" * 400_001,
+        varint(600_000) + b"\0" * 600_001,
         TOO_LONG,
     ),
     "a decimal of a megabyte": (

@@ -316,6 +316,16 @@ def _in_utc(value: datetime.datetime) -> datetime.datetime:
 
 # --- errors ---
 
+_COMPLETE_ERRORS = {
+    "missing",
+    "extra_forbidden",
+    "decimal_max_digits",
+    "decimal_max_places",
+    "decimal_whole_digits",
+    VALIDATOR_ERROR,
+}
+"""Errors of pydantic that the type of the value would not explain better."""
+
 
 def _first_error(error: pydantic.ValidationError) -> tuple[str, str]:
     """The field and the reason of the first error. The value may be private, so only its type is
@@ -323,7 +333,7 @@ def _first_error(error: pydantic.ValidationError) -> tuple[str, str]:
     """
     first: Any = error.errors(include_url=False, include_context=False)[0]
     where = ".".join(map(str, first["loc"]))
-    is_complete = first["type"] in ("missing", "extra_forbidden", VALIDATOR_ERROR)
+    is_complete = first["type"] in _COMPLETE_ERRORS
     return where, (
         first["msg"] if is_complete else f"{first['msg']}, got {type(first['input']).__name__}"
     )

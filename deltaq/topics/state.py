@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from deltaq.delta.actions import FORMAT, Action, Add, DomainMetadata, Entry, Metadata, Remove
 from deltaq.delta.table_state import DELTAQ_DOMAIN, PROTOCOL
@@ -16,9 +17,12 @@ from deltaq.errors import Corrupt, Incompatible
 from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.names import data_key
 from deltaq.parquet.column_bounds import ColumnStatistics, delta_time, file_stats
-from deltaq.parquet.segment import EncodedSegment
 from deltaq.parquet.segment_file import DECODED_BYTES_MAX, SegmentFile
 from deltaq.serde.json_text import compact_json, strict_json
+
+if TYPE_CHECKING:
+    # It needs Arrow, without which logs are read.
+    from deltaq.parquet.segment import EncodedSegment
 
 BATCHES_TAG = "deltaq.batches"
 FILE_TAG = "deltaq.file"

@@ -4,8 +4,8 @@ without a copy.
 
 from tempfile import TemporaryDirectory
 
-import pyarrow.compute as pc
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
 
 from deltaq import Producer, Topic
 
@@ -18,13 +18,13 @@ def main() -> None:
             for number in range(1_000):
                 producer.produce("clicks", f"/page/{number % 7}", key=f"user-{number % 100}")
 
-        table = DeltaTable(f"{root}/topics/clicks").to_pyarrow_table()
-        print(
-            f"{table.num_rows} clicks in {len(set(table.column('_partition').to_pylist()))} "
-            "partitions"
-        )
-        for row in pc.value_counts(table.column("value")).to_pylist():
-            print(row["values"].decode(), row["counts"])
+        clicks = QueryBuilder().register("clicks", DeltaTable(f"{root}/topics/clicks"))
+        whole = "SELECT count(*) AS clicks, count(DISTINCT _partition) AS partitions FROM clicks"
+        for row in pa.table(clicks.execute(whole)).to_pylist():
+            print(f"{row['clicks']} clicks in {row['partitions']} partitions")
+        by_page = "SELECT value, count(*) AS clicks FROM clicks GROUP BY value ORDER BY value"
+        for row in pa.table(clicks.execute(by_page)).to_pylist():
+            print(row["value"].decode(), row["clicks"])
 
 
 if __name__ == "__main__":

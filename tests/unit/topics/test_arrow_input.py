@@ -10,7 +10,6 @@ from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -826,6 +825,7 @@ def test_python_objects_in_a_frame_of_polars_are_refused_and_not_their_addresses
 
 
 def test_wide_integers_of_polars_and_mixed_columns_of_pandas_are_refused_by_name():
+    pd = pytest.importorskip("pandas", reason="only Spark's extra installs pandas")
     wide = {"a": [{"b": [1]}]}
     frame = pl.DataFrame(wide, schema={"a": pl.Struct({"b": pl.List(pl.Int128)})})
     with pytest.raises(InvalidValue, match=r"field 'a\.b\.element': is of Polars' type Int128"):

@@ -304,7 +304,10 @@ def typed_value(value: Any, kind: pa.DataType, path: str) -> Any:
 
 def _typed_scalar(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_decimal(kind):
-        return _decimal(value)
+        found = _decimal(value)
+        if isinstance(found, Decimal):
+            pa.scalar(found, kind)  # Arrow refuses more digits than the type has
+        return found
     if isinstance(value, JsonFloat):
         return finite_float(value.text)
     if pa.types.is_binary(kind):

@@ -21,7 +21,7 @@ from deltaq import (
 )
 from deltaq.admin import AdminClient
 from deltaq.errors import InvalidValue
-from deltaq.store import MemoryStore
+from deltaq.store import MemoryStore, Store
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import LARGE_MESSAGES_PROPERTY
@@ -106,7 +106,7 @@ def test_a_topic_without_large_messages_stays_as_it_is() -> None:
     assert LARGE_MESSAGES_PROPERTY not in loaded(store).metadata.configuration
 
 
-def loaded(store: MemoryStore) -> TopicLog:
+def loaded(store: Store) -> TopicLog:
     log = TopicLog(store, "t")
     log.load()
     return log
@@ -390,20 +390,31 @@ def test_a_compacted_or_typed_topic_takes_no_large_message() -> None:
             producer.produce("other", b"v" * 5000, key=b"k" * 1000)
 
 
-def test_a_large_message_is_reported_as_refused_if_the_topic_was_not_known_at_first() -> None:
-    reports: list[Any] = []
-    for config in ({"cleanup.policy": "compact"}, {}):
-        store = FaultyStore(MemoryStore("test"))
-        Topic("t", config=config, store=store.inner).create()
-        store.add(Rule("get", "topics/*_delta_log/*", Fault.error_before(), 3))
-        with producing(store, message_max_bytes=1000) as producer:
-            producer.produce(
-                "t", value_of(5000), key="k", on_delivery=lambda *report: reports.append(report)
-            )
-    (error, first), (no_error, second) = reports
-    assert error.name() == "_VALUE_SERIALIZATION"
-    assert no_error is None
-    assert first.value() == second.value() == value_of(5000)
+@pytest.mark.parametrize(
+    ("config", "partition", "refusal"),
+    [
+        ({"cleanup.policy": "compact"}, -1, "_VALUE_SERIALIZATION"),
+        ({}, 5, "_UNKNOWN_PARTITION"),
+        ({}, -1, None),
+    ],
+    ids=["compacted", "no such partition", "taken"],
+)
+def test_a_large_message_that_is_refused_once_the_topic_is_known_leaves_it_as_it_is(
+    config: dict[str, str], partition: int, refusal: str | None
+) -> None:
+    store, reports = FaultyStore(MemoryStore("test")), []
+    Topic("t", config=config, store=store.inner).create()
+    store.add(Rule("get", "topics/*_delta_log/*", Fault.error_before(), 3))
+    with producing(store, message_max_bytes=1000) as producer:
+        about: dict[str, Any] = {"key": "k", "partition": partition}
+        producer.produce(
+            "t", value_of(5000), on_delivery=lambda *report: reports.append(report), **about
+        )
+    ((error, message),) = reports
+    assert (None if error is None else error.name()) == refusal
+    assert message.value() == value_of(5000)
+    is_marked = LARGE_MESSAGES_PROPERTY in loaded(store.inner).metadata.configuration
+    assert is_marked is (refusal is None)
 
 
 def test_a_full_queue_refuses_a_large_message_and_an_empty_one_takes_it() -> None:

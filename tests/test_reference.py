@@ -354,7 +354,7 @@ LIMITS = {
             "Size up to which untyped batches are encoded without Arrow",
         ),
         Limit(
-            "producer.large_messages.LARGE_MESSAGE_BYTES_MAX",
+            "producer.encoding.LARGE_MESSAGE_BYTES_MAX",
             "bytes",
             "Size of a value that is written in pieces",
         ),

@@ -132,7 +132,7 @@ def produce(
 
 def _send_lines(sending: Sending, lines: _Lines, stream: BinaryIO) -> None:
     """Send each line as a message. Raises InvalidValue, with the number of the line."""
-    from deltaq.producer.large_messages import LARGE_MESSAGE_BYTES_MAX  # noqa: PLC0415 - as above
+    from deltaq.producer.encoding import LARGE_MESSAGE_BYTES_MAX  # noqa: PLC0415 - as above
     from deltaq.tools.files import ROW_BYTES_MAX  # noqa: PLC0415 - as above
     from deltaq.tools.json_lines import bounded_lines  # noqa: PLC0415 - as above
 

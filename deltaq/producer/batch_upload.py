@@ -34,15 +34,17 @@ from deltaq.producer.batches import (
 )
 from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.encoding import (
+    LargeBlock,
     chosen_partitions,
     in_segments,
     joined,
     largest_record,
+    piece_columns,
     plain_rows,
     resolved_block,
+    room_for_value,
     row_columns,
 )
-from deltaq.producer.large_messages import LargeBlock, piece_columns, room_for_value
 from deltaq.producer.sender_topic import SenderTopic
 from deltaq.serde.widening import conformed_batch, holds
 from deltaq.store import Store

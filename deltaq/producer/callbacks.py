@@ -1,33 +1,42 @@
-"""The callbacks of a producer: queued by its senders, run by `poll` and `flush` on threads of the
-application.
+"""The callbacks of a producer, with the statistics that `stats_cb` gets: queued by its senders, run
+by `poll` and `flush` on threads of the application. Futures end without them.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltaq.clock import Clock, this_thread
+from deltaq.config import ProducerConfig
 from deltaq.errors import KafkaError, KafkaException, OutcomeUnknown
 from deltaq.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
     DeliveredMessage,
+    Message,
     TopicPartition,
 )
 from deltaq.outage import OutageReports
-from deltaq.producer.accumulator import ArrowBlock, BatchResult, Flush, RowBlock
+from deltaq.producer.accumulator import ArrowBlock, BatchResult, Flush, RecordAccumulator, RowBlock
 from deltaq.producer.encoding import produced_ms
-from deltaq.producer.futures import DeliveryFuture
+from deltaq.statistics import ClientFields, StatisticsTimer
 from deltaq.topics.columns import Headers, rows_by_partition
+from deltaq.weak import weakly
+
+if TYPE_CHECKING:
+    from deltaq.producer.topic_handle import TopicHandle
 
 _log = logging.getLogger("deltaq.producer")
 
+_OF_THE_STORE = (KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT)
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 _SLICE_S = 0.2
@@ -55,20 +64,43 @@ class CallbackQueue:
     `changed` guards the fields: threads that report results and threads that run callbacks hold it.
 
     `silent` counts the messages reported without a callback since the last call that served.
-    `on_change` is called, with `changed` held, after a result has been reported. It must not block.
+    `on_report` and `on_change` are called, with `changed` held, before and after a result is
+    reported. They must not block. `has_futures`: whether callbacks may be futures.
     """
 
-    def __init__(self, clock: Clock, error_cb: Callable[..., object] | None = None) -> None:
+    def __init__(self, config: ProducerConfig, clock: Clock) -> None:
         self.changed = clock.condition()
         self.due: deque[Due] = deque()
         self.silent = 0
         self.running: list[_CallbackBatch] = []
         self.flushes: list[Flush] = []
+        self.has_futures = False
+        self.on_report: Callable[[BatchResult], object] | None = None
         self.on_change: Callable[[], object] | None = None
         self._monotonic = clock.monotonic
-        self._error_cb = error_cb
+        self._only_errors = config.delivery_report_only_error
+        self._error_cb = config.error_cb
         self._outage = OutageReports(clock)
         self._outage_notices: list[Notice] = []  # the last calls of `error_cb` about an outage
+
+    def report(self, buffer: RecordAccumulator, result: BatchResult) -> None:
+        """Called by the sender when the outcome of records is known, or known to be unknown."""
+        deliveries = PendingCallbacks(result)
+        if self.has_futures:
+            deliveries.finish_futures()
+        wanted = deliveries.is_wanted(only_errors=self._only_errors)
+        error = result.error
+        if error is not None and (count := deliveries.without_callback):
+            log_failure(result.topic, error, count)  # before `flush` can return
+        due: list[Due] = [deliveries] if wanted else []
+        if self._error_cb and error is not None and error.error.code() in _OF_THE_STORE:
+            due.insert(0, Notice(self._error_cb, error.error))
+        with self.changed:
+            if self.on_report is not None:
+                self.on_report(result)
+            buffer.reported_rows += len(result)
+            buffer.reported_bytes += result.bytes
+            self.reported(*due, silent=0 if wanted else len(result))
 
     def reported(self, *due: Due, silent: int = 0) -> None:
         """A result was reported, for which these callbacks are due, or of `silent` messages for
@@ -409,3 +441,117 @@ def log_failure(topic: str, error: KafkaException, count: int) -> None:
         _log.warning("failed by a defect, perhaps in the topic: %s: %s", about, error)
     else:
         _log.warning("not written: %s: %s", about, error)
+
+
+class DeliveryFuture(Future[Message]):
+    """The future of one message, queued in the place of its delivery callback. The sender finishes
+    it as soon as the result is there, so that it ends without calls of `poll`.
+    """
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """Makes it valid as a callback. Not called: see `PendingCallbacks.finish_futures`."""
+
+    def finish(self, error: KafkaException | None, message: Message) -> None:
+        """Give the future its result, unless it was cancelled."""
+        if not self.set_running_or_notify_cancel():
+            return
+        if error is None:
+            self.set_result(message)
+        else:
+            self.set_exception(error)
+
+
+_UNASSIGNED = -1
+"""librdkafka's partition for messages whose partition is not chosen yet. Here it is chosen when a
+batch is encoded.
+"""
+
+
+class ProducerStatistics:
+    """Counts what was written, and queues a call of `stats_cb` every `statistics.interval.ms`.
+    Calls that the application is late for are replaced by newer ones. All state is guarded by
+    `callbacks.changed`.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        clock: Clock,
+        callbacks: CallbackQueue,
+        handles: Mapping[Any, TopicHandle],
+    ) -> None:
+        self._config = config
+        self._fields = ClientFields("producer", config.client_id, clock)
+        self._callbacks = callbacks
+        self._handles = handles
+        self._messages: dict[str, Counter[int]] = {}
+        self._bytes = 0
+        self._notice: Notice | None = None
+        self._timer = StatisticsTimer(
+            clock, config.statistics_interval_ms / 1000, weakly(self._emit, False), config.client_id
+        )
+        callbacks.on_report = weakly(self._delivered, None)
+
+    def close(self) -> None:
+        """End the emissions."""
+        self._timer.abandon()
+
+    def _delivered(self, result: BatchResult) -> None:
+        """Count the records of a result. The caller holds `changed`."""
+        if result.error is None and result.columns is not None:
+            self._bytes += result.bytes
+            partitions = self._messages.setdefault(result.topic, Counter())
+            partitions.update(rows_by_partition(result.columns))
+
+    def _emit(self) -> bool:
+        with self._callbacks.changed:
+            text = json.dumps(self._read())
+            if self._notice is None or self._notice.is_called:
+                self._notice = Notice(self._config.stats_cb, text)
+                self._callbacks.reported(self._notice)
+            else:
+                self._notice.argument = text
+        return True
+
+    def _read(self) -> dict[str, Any]:
+        buffers = {handle.name: handle.buffer for handle in tuple(self._handles.values())}
+        return {
+            **self._fields.now(),
+            "replyq": len(self._callbacks.due),
+            "msg_cnt": sum(buffer.pending_rows for buffer in buffers.values())
+            + sum(map(len, self._callbacks.due)),
+            "msg_size": sum(buffer.pending_bytes for buffer in buffers.values()),
+            "msg_max": self._config.queue_buffering_max_messages,
+            "msg_size_max": self._config.queue_buffering_max_kbytes * 1024,
+            "metadata_cache_cnt": len(buffers),
+            "brokers": {},
+            "topics": {name: self._topic(name, buffer) for name, buffer in buffers.items()},
+            "txmsgs": sum(partitions.total() for partitions in self._messages.values()),
+            "txmsg_bytes": self._bytes,
+        }
+
+    def _topic(self, name: str, buffer: RecordAccumulator) -> dict[str, Any]:
+        waiting = {
+            "partition": _UNASSIGNED,
+            "msgq_cnt": len(buffer),
+            "msgq_bytes": buffer.pending_bytes - buffer.taken_bytes + buffer.reported_bytes,
+            "msgs_inflight": buffer.taken_rows - buffer.reported_rows,
+        }
+        written = self._messages.get(name, Counter())
+        partitions = {
+            str(number): {"partition": number, "txmsgs": written[number]}
+            for number in sorted(written)
+        }
+        return {"topic": name, "partitions": {**partitions, str(_UNASSIGNED): waiting}}
+
+
+def open_statistics(
+    config: ProducerConfig,
+    clock: Clock,
+    callbacks: CallbackQueue,
+    handles: Mapping[Any, TopicHandle],
+) -> ProducerStatistics | None:
+    """The statistics of a producer; None if its settings do not ask for them."""
+    if config.stats_cb is None or not config.statistics_interval_ms:
+        return None
+    return ProducerStatistics(config, clock, callbacks, handles)

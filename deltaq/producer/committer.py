@@ -22,8 +22,7 @@ from deltaq.producer.batches import (
     Uploaded,
     UploadFailed,
 )
-from deltaq.producer.delivery_reports import DeliveryReports, defect
-from deltaq.producer.expiry import REVOKE_S
+from deltaq.producer.delivery_reports import REVOKE_S, DeliveryReports, defect
 from deltaq.producer.group_commit import GroupCommitPolicy
 from deltaq.producer.sender_topic import SenderTopic
 from deltaq.producer.uploader import Uploader

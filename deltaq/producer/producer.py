@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import Any, ClassVar, Self, TypeAlias
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
-from deltaq.config import ProducerConfig, parse_client_config, topic_properties
+from deltaq.config import ProducerConfig, parse_client_config
 from deltaq.errors import (
-    InvalidConfig,
     InvalidValue,
     KafkaError,
     KafkaException,
@@ -29,29 +28,24 @@ from deltaq.names import check_topic
 from deltaq.producer.accumulator import (
     CLOSED,
     FIELDS,
-    AccumulatorSettings,
     ArrowBlock,
-    BatchResult,
     Flush,
     RecordAccumulator,
 )
 from deltaq.producer.callbacks import (
     CallbackQueue,
-    Due,
-    Notice,
-    PendingCallbacks,
-    log_failure,
+    DeliveryFuture,
     not_callable,
+    open_statistics,
 )
-from deltaq.producer.futures import DeliveryFuture
-from deltaq.producer.large_messages import LARGE_MESSAGE_BYTES_MAX, LargeBlock, large_block
+from deltaq.producer.encoding import LARGE_MESSAGE_BYTES_MAX, LargeBlock, large_block
 from deltaq.producer.lifecycle import EXIT_WAIT_S, ProducerLifecycle, close_handle
-from deltaq.producer.produce_call import ProduceCall
-from deltaq.producer.sender import Sender, topic_sender
-from deltaq.producer.statistics import open_statistics
+from deltaq.producer.sender import topic_sender
 from deltaq.producer.topic_handle import (
     HeadersInput,
+    ProduceCall,
     TopicHandle,
+    TopicHandles,
     accepted_headers,
     as_bytes,
     check_before_io,
@@ -64,15 +58,11 @@ from deltaq.topic import Topic
 from deltaq.topics.arrow_input import ArrowInput, check_arrow, columns_from_arrow
 from deltaq.topics.columns import Headers, prepare_arrow
 from deltaq.topics.lookup import TopicLookup
-from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
 from deltaq.version import __version__
-from deltaq.weak import weakly
 
 DeliveryCallback: TypeAlias = Callable[["KafkaError | None", Message], object]
 TableCallback: TypeAlias = "Callable[[KafkaError | None, list[TopicPartition]], object]"
 _log = logging.getLogger("deltaq.producer")
-
-_OF_THE_STORE = (KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT)
 
 
 class Producer(RefusedTransactions):
@@ -107,7 +97,6 @@ class Producer(RefusedTransactions):
         prepare_arrow()
         if config.maintenance_enable:
             import deltaq.maintenance.background  # noqa: F401, PLC0415 - `import deltaq` does not need it
-        self._buffer_settings = AccumulatorSettings.of(config, is_remote=self._store.is_remote)
         self._on_delivery: DeliveryCallback | None = config.on_delivery
         self._rows_max = config.queue_buffering_max_messages or 2**63
         self._bytes_max = config.queue_buffering_max_kbytes * 1024
@@ -115,10 +104,11 @@ class Producer(RefusedTransactions):
             LARGE_MESSAGE_BYTES_MAX if config.large_message_enabled else config.message_max_bytes
         )
         self._lookup = TopicLookup(self._store, clock)
-        self._handles: dict[str | Topic, TopicHandle] = {}
-        self._handles_lock = clock.lock()
-        self._callbacks = CallbackQueue(clock, config.error_cb)
-        self._has_futures = False
+        self._callbacks = CallbackQueue(config, clock)
+        self._topics = TopicHandles(
+            self._store, config, clock, self._callbacks, takes_serializers=self._serializes
+        )
+        self._handles = self._topics.by_topic
         self._closed = False
         self._why_closed = CLOSED
         self._life = ProducerLifecycle(self, self._handles, clock)
@@ -168,7 +158,7 @@ class Producer(RefusedTransactions):
                 and notify is not None
             ):
                 raise not_callable(notify)
-            handle = self._open_handle(topic)
+            handle = self._topics.open(topic, self._check_open)
         if type(value) is handle.plain:
             size = len(value)
         else:
@@ -225,7 +215,7 @@ class Producer(RefusedTransactions):
 
         What `add_done_callback` is given runs on a thread of the sender, and must not block.
         """
-        self._has_futures = True
+        self._callbacks.has_futures = True
         delivered = DeliveryFuture()
         self.produce(
             topic,
@@ -268,7 +258,7 @@ class Producer(RefusedTransactions):
         one.
         """
         with suppress(KafkaException):  # with which each message is refused
-            handle = self._handles.get(topic) or self._open_handle(topic)
+            handle = self._handles.get(topic) or self._topics.open(topic, self._check_open)
             if handle.schema is None:
                 raise TypeError(
                     f"message at index {at}: value must be bytes or str, not {type(value).__name__}"
@@ -291,7 +281,7 @@ class Producer(RefusedTransactions):
         check_arrow(data)
         if on_delivery is not None and not callable(on_delivery):
             raise not_callable(on_delivery)
-        handle = self._handles.get(topic) or self._open_handle(topic)
+        handle = self._handles.get(topic) or self._topics.open(topic, self._check_open)
         handle.check()
         about = handle.name, handle.schema, handle.partitions, handle.size_max
         columns = columns_from_arrow(data, *about, keyed=handle.keyed, now_ms=self._clock.time_ms())
@@ -300,94 +290,6 @@ class Producer(RefusedTransactions):
         size = columns.values.nbytes + columns.keys.nbytes + columns.headers.nbytes
         self._queue_block(handle, ArrowBlock(columns, on_delivery, self._monotonic()), size)
         return len(columns)
-
-    def _open_handle(self, topic: str | Topic) -> TopicHandle:
-        """Create the handle of a topic at first use. Looks the topic up, so that `produce` can
-        refuse bad input.
-        """
-        self._check_open()
-        if not isinstance(topic, str | Topic):
-            raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
-        name = topic.name if isinstance(topic, Topic) else check_topic(topic)
-        if not self._serializes and isinstance(topic, Topic) and topic.serializers:
-            raise InvalidConfig(
-                f"topic {name!r} has serializers: use a SerializingProducer", key="value_serializer"
-            )
-        plan = self._new_topic(topic)
-        with self._handles_lock:
-            self._check_open()  # `close` may have run during the wait for the lock
-            if (handle := self._handles.get(topic)) is not None:
-                return handle
-            sender = topic_sender(self._store, name, self._clock, self._config.client_id)
-            if self._config.maintenance_enable and sender.topic.maintenance is None:
-                from deltaq.maintenance.background import (  # noqa: PLC0415
-                    BackgroundTopicMaintenance,
-                )
-
-                retention_ms = self._config.offsets_retention_minutes * 60_000
-                sender.topic.maintenance = BackgroundTopicMaintenance(
-                    self._store, name, self._clock, sender.log, offsets_retention_ms=retention_ms
-                )
-            # A topic used by name and by `Topic` shares one buffer, which keeps the order of its
-            # messages.
-            known = next(
-                (other.buffer for other in self._handles.values() if other.name == name), None
-            )
-            buffer = self._new_buffer(name, sender, plan) if known is None else known
-            schema = topic.schema if isinstance(topic, Topic) else None
-            handle = TopicHandle(name, sender, buffer, self._config.message_max_bytes, schema)
-            definition = sender.topic.read_for(
-                plan, schema, register=self._config.auto_register_schemas
-            )
-            if definition is None:
-                # The upload retries the lookup until the messages' deadline.
-                buffer.unchecked = True
-            else:
-                handle.saw(definition)
-                handle.check()
-            if schema is not None:
-                buffer.schemas.add(schema)
-            # A signal handler may raise here. A buffer without a handle would keep the sender's
-            # threads alive.
-            try:
-                if known is None:
-                    sender.attach(buffer)
-                self._handles[topic] = handle
-            except BaseException:
-                if known is None:
-                    sender.detach(buffer)
-                raise
-            return handle
-
-    def _new_buffer(
-        self, name: str, sender: Sender, plan: NewTopicPlan | None
-    ) -> RecordAccumulator:
-        # Weak callbacks: the sender must not keep a dropped producer alive.
-        reported, saw = weakly(self._reported, None), partial(weakly(self._saw, None), name)
-        about = (
-            sender.wake,
-            saw,
-            weakly(self._callbacks.store_failed, None),
-            plan,
-            self._callbacks.flushes,
-        )
-        return RecordAccumulator(self._buffer_settings, reported, *about)
-
-    def _new_topic(self, topic: str | Topic) -> NewTopicPlan | None:
-        """How to create the topic if it does not exist; None if `auto.create.topics.enable` is
-        false.
-        """
-        if not self._config.auto_create_topics_enable:
-            return None
-        if isinstance(topic, Topic):
-            return topic.plan(self._config.num_partitions)
-        return NewTopicPlan(self._config.num_partitions, None, topic_properties({}))
-
-    def _saw(self, name: str, definition: TopicDefinition) -> None:
-        """Called by the sender when partitions or settings of the topic have changed."""
-        for handle in tuple(self._handles.values()):
-            if handle.name == name:
-                handle.saw(definition)
 
     def _checked_numbers(
         self, handle: TopicHandle, partition: int, timestamp: int
@@ -567,13 +469,13 @@ class Producer(RefusedTransactions):
 
     def _end(self, *, if_idle: bool = False) -> None:
         """Close; with `if_idle`, not if another thread has produced since the flush."""
-        with self._handles_lock:  # no other thread opens a handle meanwhile
+        with self._topics.lock:  # no other thread opens a handle meanwhile
             handles = dict(self._handles)  # they keep the senders until this producer has ended
             if if_idle and (
                 not all(close_handle(self._handles, topic) for topic in handles) or len(self)
             ):
                 return
-            self._closed, self._handles = True, {}
+            self._closed, self._handles, self._topics.by_topic = True, {}, {}
             self._life.end()
         for sender, buffer in {(handle.sender, handle.buffer) for handle in handles.values()}:
             sender.detach(buffer)
@@ -591,7 +493,7 @@ class Producer(RefusedTransactions):
             return
         # A clock that the program controls stands still at its exit: the wait would have no end.
         waiting = len(self) if self._clock is SYSTEM_CLOCK else 0
-        timeout_s = min(EXIT_WAIT_S, self._buffer_settings.timeout_s)
+        timeout_s = min(EXIT_WAIT_S, self._topics.settings.timeout_s)
         if waiting:
             advice = "call flush() or close() before the end"
             text = (
@@ -617,7 +519,8 @@ class Producer(RefusedTransactions):
     def _refuse_in_child(self, why: str) -> None:
         """Refuse further calls, in a forked child."""
         self._life.end()
-        self._closed, self._why_closed, self._handles = True, why, {}
+        self._closed, self._why_closed = True, why
+        self._handles, self._topics.by_topic = {}, {}
 
     def resolve(self, topic: str, token: str, timeout: float = 60.0) -> bool:
         """Resolve a delivery whose outcome is unknown: True if its messages are in the topic, else
@@ -679,28 +582,3 @@ class Producer(RefusedTransactions):
     def _deadline(self, timeout: float | None) -> float | None:
         seconds = checked_timeout(timeout)
         return None if seconds == float("inf") else self._monotonic() + seconds
-
-    # --- reports ---
-
-    def _reported(self, buffer: RecordAccumulator, report: BatchResult) -> None:
-        """Called by the sender when the outcome of records is known, or known to be unknown."""
-        deliveries = PendingCallbacks(report)
-        if self._has_futures:
-            deliveries.finish_futures()
-        wanted = deliveries.is_wanted(only_errors=self._config.delivery_report_only_error)
-        if report.error is not None and (count := deliveries.without_callback):
-            log_failure(report.topic, report.error, count)  # before `flush` can return
-        notify = self._config.error_cb
-        due: list[Due] = [deliveries] if wanted else []
-        if (
-            notify is not None
-            and report.error is not None
-            and report.error.error.code() in _OF_THE_STORE
-        ):
-            due.insert(0, Notice(notify, report.error.error))
-        with self._callbacks.changed:
-            if self._statistics is not None:
-                self._statistics.delivered(report)
-            buffer.reported_rows += len(report)
-            buffer.reported_bytes += report.bytes
-            self._callbacks.reported(*due, silent=0 if wanted else len(report))

@@ -18,8 +18,7 @@ from deltaq.producer.accumulator import RecordAccumulator, Records
 from deltaq.producer.batch_upload import BatchUpload
 from deltaq.producer.batches import InFlightBatches
 from deltaq.producer.committer import Committer
-from deltaq.producer.delivery_reports import DeliveryReports
-from deltaq.producer.expiry import Expiry
+from deltaq.producer.delivery_reports import DeliveryReports, Expiry
 from deltaq.producer.sender_topic import SenderTopic
 from deltaq.producer.uploader import Uploader
 from deltaq.shared_threads import SharedThreads

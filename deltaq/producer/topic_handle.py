@@ -1,22 +1,40 @@
-"""Topic handles: what a producer knows of a topic, and the checks of messages against it."""
+"""Topic handles: what a producer knows of a topic, and the checks of messages against it, one by
+one and before a call of `produce_batch`.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
-from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
+from deltaq.clock import Clock
+from deltaq.config import ProducerConfig, topic_properties
+from deltaq.errors import (
+    InvalidConfig,
+    InvalidValue,
+    KafkaError,
+    KafkaException,
+    MessageTooLarge,
+    UnknownTopic,
+)
 from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.names import check_topic
-from deltaq.producer.accumulator import RecordAccumulator
-from deltaq.producer.sender import Sender
+from deltaq.producer.accumulator import (
+    AccumulatorSettings,
+    RecordAccumulator,
+)
+from deltaq.producer.callbacks import CallbackQueue
+from deltaq.producer.sender import Sender, topic_sender
 from deltaq.serde.schema import TopicSchema
+from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.topics.columns import Headers
-from deltaq.topics.metadata import TopicDefinition
+from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
 from deltaq.topics.schema_evolution import unregistered
+from deltaq.weak import weakly
 
 HeadersInput: TypeAlias = (
     Mapping[str, str | bytes | None]
@@ -95,6 +113,124 @@ class TopicHandle:
             return row, _size(row)
         data = as_bytes(value, "value")
         return data, len(data)
+
+
+class TopicHandles:
+    """The handles of one producer, opened at the first use of a topic. `lock` is held while one is
+    opened.
+
+    Their buffers report to `callbacks`, weakly: the sender must not keep a dropped producer alive.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: ProducerConfig,
+        clock: Clock,
+        callbacks: CallbackQueue,
+        *,
+        takes_serializers: bool,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._callbacks = callbacks
+        self._takes_serializers = takes_serializers
+        self.settings = AccumulatorSettings.of(config, is_remote=store.is_remote)
+        self.lock = clock.lock()
+        self.by_topic: dict[str | Topic, TopicHandle] = {}
+
+    def open(self, topic: str | Topic, check_open: Callable[[], None]) -> TopicHandle:
+        """Create the handle of a topic. Looks the topic up, so that `produce` can refuse bad input.
+        `check_open` raises if the producer is closed.
+        """
+        check_open()
+        if not isinstance(topic, str | Topic):
+            raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
+        name = topic.name if isinstance(topic, Topic) else check_topic(topic)
+        if not self._takes_serializers and isinstance(topic, Topic) and topic.serializers:
+            raise InvalidConfig(
+                f"topic {name!r} has serializers: use a SerializingProducer", key="value_serializer"
+            )
+        plan = self._new_topic(topic)
+        with self.lock:
+            check_open()  # `close` may have run during the wait for the lock
+            if (handle := self.by_topic.get(topic)) is not None:
+                return handle
+            sender = self._sender(name)
+            # A topic used by name and by `Topic` shares one buffer, which keeps the order of its
+            # messages.
+            known = next(
+                (other.buffer for other in self.by_topic.values() if other.name == name), None
+            )
+            buffer = self._new_buffer(name, sender, plan) if known is None else known
+            schema = topic.schema if isinstance(topic, Topic) else None
+            handle = TopicHandle(name, sender, buffer, self._config.message_max_bytes, schema)
+            definition = sender.topic.read_for(
+                plan, schema, register=self._config.auto_register_schemas
+            )
+            if definition is None:
+                # The upload retries the lookup until the messages' deadline.
+                buffer.unchecked = True
+            else:
+                handle.saw(definition)
+                handle.check()
+            if schema is not None:
+                buffer.schemas.add(schema)
+            # A signal handler may raise here. A buffer without a handle would keep the sender's
+            # threads alive.
+            try:
+                if known is None:
+                    sender.attach(buffer)
+                self.by_topic[topic] = handle
+            except BaseException:
+                if known is None:
+                    sender.detach(buffer)
+                raise
+            return handle
+
+    def _sender(self, name: str) -> Sender:
+        """The sender of a topic, with maintenance beside it if this process does that."""
+        config = self._config
+        sender = topic_sender(self._store, name, self._clock, config.client_id)
+        if config.maintenance_enable and sender.topic.maintenance is None:
+            from deltaq.maintenance.background import BackgroundTopicMaintenance  # noqa: PLC0415
+
+            retention_ms = config.offsets_retention_minutes * 60_000
+            sender.topic.maintenance = BackgroundTopicMaintenance(
+                self._store, name, self._clock, sender.log, offsets_retention_ms=retention_ms
+            )
+        return sender
+
+    def _new_buffer(
+        self, name: str, sender: Sender, plan: NewTopicPlan | None
+    ) -> RecordAccumulator:
+        callbacks = self._callbacks
+        return RecordAccumulator(
+            self.settings,
+            on_result=weakly(callbacks.report, None),
+            wake_sender=sender.wake,
+            seen=partial(weakly(self._saw, None), name),
+            store_failed=weakly(callbacks.store_failed, None),
+            plan=plan,
+            flushes=callbacks.flushes,
+        )
+
+    def _new_topic(self, topic: str | Topic) -> NewTopicPlan | None:
+        """How to create the topic if it does not exist; None if `auto.create.topics.enable` is
+        false.
+        """
+        if not self._config.auto_create_topics_enable:
+            return None
+        if isinstance(topic, Topic):
+            return topic.plan(self._config.num_partitions)
+        return NewTopicPlan(self._config.num_partitions, None, topic_properties({}))
+
+    def _saw(self, name: str, definition: TopicDefinition) -> None:
+        """Called by the sender when partitions or settings of the topic have changed."""
+        for handle in tuple(self.by_topic.values()):
+            if handle.name == name:
+                handle.saw(definition)
 
 
 def check_before_io(
@@ -197,3 +333,88 @@ def accepted_headers(headers: object) -> tuple[Headers, int]:
         # Refuse a name that UTF-8 cannot hold here: at the upload it would fail its whole batch.
         size += (len(name) if name.isascii() else len(name.encode())) + len(data or b"")
     return checked or None, size
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceCall:
+    """The messages of a call. `partition` and `callback` are those of messages that have none of
+    their own.
+    """
+
+    messages: Sequence[dict[str, Any]]
+    partition: int
+    callback: object
+
+    def check(self, topic: object, *, serializes: bool) -> None:
+        """Raise TypeError for what no topic takes. Keys may be of any type if the producer
+        `serializes`; text that UTF-8 cannot hold refuses only its message.
+        """
+        if not isinstance(topic, str | Topic):
+            raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
+        operator.index(self.partition)
+        _check_callable(self.callback)
+        for at, message in enumerate(self.messages):
+            if not isinstance(message, dict):
+                raise TypeError(
+                    f"message at index {at} must be a dict, not {type(message).__name__}"
+                )
+            try:
+                _check_fields(message, serializes=serializes)
+            except UnicodeEncodeError:
+                continue
+            except TypeError as error:
+                raise TypeError(f"message at index {at}: {error}") from None
+
+    def unplain(self) -> tuple[int, object] | None:
+        """The first value that only a typed topic takes, behind its index."""
+        values = enumerate(message.get("value") for message in self.messages)
+        return next(
+            (found for found in values if not isinstance(found[1], bytes | str | None)), None
+        )
+
+    def queue(self, produce: Callable[..., None]) -> int:
+        """Queue the messages; the number of those that were queued. The others have their error
+        under `_error`.
+        """
+        queued = 0
+        for at, message in enumerate(self.messages):
+            own, callback = message.get("partition"), message.get("callback")
+            try:
+                produce(
+                    value=message.get("value"),
+                    key=message.get("key"),
+                    partition=self.partition if own is None else own,
+                    on_delivery=self.callback if callback is None else callback,
+                    timestamp=message.get("timestamp") or 0,
+                    headers=message.get("headers"),
+                )
+            except BufferError:  # QueueFull, and that of the compatible producer
+                # A later message that found room would overtake this one.
+                for left in self.messages[at:]:
+                    left["_error"] = KafkaError(KafkaError._QUEUE_FULL, retriable=True)
+                break
+            except KafkaException as error:
+                message["_error"] = error.args[0]
+            except (TypeError, UnicodeEncodeError) as error:
+                message["_error"] = KafkaError(KafkaError._INVALID_ARG, str(error))
+            else:
+                # Left by an earlier call: a loop that retries refused messages would never end.
+                message.pop("_error", None)
+                queued += 1
+        return queued
+
+
+def _check_fields(message: Mapping[str, Any], *, serializes: bool) -> None:
+    _check_callable(message.get("callback"))
+    for name in ("partition", "timestamp"):
+        if (number := message.get(name)) is not None and not hasattr(number, "__index__"):
+            raise TypeError(f"{name} must be int, not {type(number).__name__}")
+    if not serializes and (key := message.get("key")) is not None:
+        as_bytes(key, "key")
+    if (headers := message.get("headers")) is not None:
+        accepted_headers(headers)
+
+
+def _check_callable(callback: object) -> None:
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable, not {type(callback).__name__}")

@@ -217,7 +217,7 @@ def test_a_producer_with_group_commit_off_disables_it_for_its_process(other):
 def test_on_a_local_disk_files_are_shared_only_if_enabled(tmp_path):
     def says(word: str) -> bool:
         with Producer({"bootstrap.servers": str(tmp_path)}, deltaq_group_commit=word) as producer:
-            return producer._buffer_settings.group_commit
+            return producer._topics.settings.group_commit
 
     assert [says("auto"), says("true"), says("false")] == [False, True, False]
 
@@ -229,7 +229,7 @@ def test_on_a_remote_store_files_are_shared_unless_disabled():
     def says(word: str) -> bool:
         conf = {"bootstrap.servers": "memory://unused", "deltaq.group.commit": word}
         with Producer(conf, store=Remote("test")) as producer:
-            return producer._buffer_settings.group_commit
+            return producer._topics.settings.group_commit
 
     assert [says("auto"), says("true"), says("false")] == [True, True, False]
 

@@ -436,7 +436,7 @@ LIMITS = {
         ),
         Limit("parquet.segment_file.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
         Limit(
-            "consumer.read_ahead.FIRST_READ_BYTES",
+            "consumer.offset_reset.FIRST_READ_BYTES",
             "bytes",
             "First read of a large file; each further read doubles it",
         ),

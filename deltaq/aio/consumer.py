@@ -14,9 +14,8 @@ from deltaq.aio.calls import ConsumerCalls, Fairness, Worker
 from deltaq.aio.threads import ThreadExecutor
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.consumer import Consumer, ConsumerHealth
-from deltaq.consumer.accepted import AcceptedBatch, Taking
-from deltaq.consumer.arguments import check_count
-from deltaq.consumer.calls import exclusive
+from deltaq.consumer.calls import check_count, exclusive
+from deltaq.consumer.fetch_buffer import AcceptedBatch, Taking
 from deltaq.consumer.reconciliation import RebalanceCallback, no_callback
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.message import K, Message, TopicPartition, V
@@ -56,7 +55,7 @@ class StepwiseConsumer(Consumer):
         """Whether no callback and no change of the group has to be handled before the next
         message.
         """
-        subscription = self._subscription
+        subscription = self._state.current
         if self._calls.is_closed or self._reader is None or self._events.pending:
             return False
         if subscription is None:
@@ -70,7 +69,7 @@ class StepwiseConsumer(Consumer):
         """The batch of the next message, if it was fetched already."""
         while (reader := self._reader) is not None:
             found = reader.ready().first()
-            if found is not None or not reader.accept_next(0.0, self._wanted.is_only_matched):
+            if found is not None or not reader.accept_next(0.0, self._state.wanted.is_only_matched):
                 return found
         return None
 
@@ -81,7 +80,9 @@ class StepwiseConsumer(Consumer):
             accepted.drop_stale(taking)
             while taking.count < count and accepted.take(count - taking.count, taking):
                 pass
-            if taking.count >= count or not reader.accept_next(0.0, self._wanted.is_only_matched):
+            if taking.count >= count or not reader.accept_next(
+                0.0, self._state.wanted.is_only_matched
+            ):
                 break
         return taking.count >= count
 

@@ -10,18 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from deltaq.consumer.accepted import (
+from deltaq.consumer.decoding import (
+    FRESH,
+    BeginEarlier,
+    DecodedRecords,
+    JoinedRecords,
+    Joining,
+    joined,
+)
+from deltaq.consumer.fetch_buffer import (
     AcceptedBatch,
     AcceptedBatches,
+    CompletedFetch,
     Held,
     Place,
     PlacedEvent,
     RecordBatch,
 )
-from deltaq.consumer.decoding import DecodedRecords
-from deltaq.consumer.fetch_buffer import CompletedFetch
 from deltaq.consumer.fetcher import Fetcher
-from deltaq.consumer.large_messages import FRESH, BeginEarlier, JoinedRecords, Joining, joined
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
 from deltaq.groups.offsets import ToCommit
 from deltaq.groups.state import Key

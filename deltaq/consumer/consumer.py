@@ -10,25 +10,25 @@ import pyarrow as pa
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import ConsumerConfig, parse_client_config
-from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, RecordBatch, Taking
-from deltaq.consumer.arguments import (
+from deltaq.consumer.calls import (
+    CallGuard,
+    ConsumerLifecycle,
+    PendingEvents,
     assignable,
     check_count,
     check_place,
+    exclusive,
     partition_list,
     topic_name,
 )
-from deltaq.consumer.calls import CallGuard, PendingEvents, exclusive
-from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health
-from deltaq.consumer.lifecycle import ConsumerLifecycle
+from deltaq.consumer.fetch_buffer import AcceptedBatch, AcceptedBatches, RecordBatch, Taking
+from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health, start_statistics
 from deltaq.consumer.offset_queries import OffsetQueries, known_watermarks, watermarks
 from deltaq.consumer.reader import Reader, group_maintenance, open_reader
 from deltaq.consumer.reconciliation import RebalanceCallback, no_callback, rebalance_callbacks
-from deltaq.consumer.statistics import start_statistics
-from deltaq.consumer.subscription import Subscription
-from deltaq.consumer.subscription_topics import SubscriptionTopics
-from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
-from deltaq.groups.fencing import NO_MEMBER, Claim
+from deltaq.consumer.subscription import SubscriptionState
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException
+from deltaq.groups.fencing import NO_MEMBER
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import group_metadata
 from deltaq.groups.rebalance import strategies
@@ -51,8 +51,6 @@ _log = logging.getLogger("deltaq.consumer")
 
 _SLICE_S = 0.2
 """Longest uninterrupted wait, in seconds. Between waits, Ctrl-C and group changes are handled."""
-
-_NOTHING_WANTED = SubscriptionTopics(())
 
 
 class Consumer(Generic[K, V]):
@@ -84,7 +82,6 @@ class Consumer(Generic[K, V]):
         self._store = open_root(config, clock) if store is None else store
         prepare_arrow()
         self._group = check_group(config.group_id)
-        self._strategies = strategies(config.partition_assignment_strategy)
         self._maintenance = group_maintenance(config, self._store, clock)
         group_log = GroupLog(self._store, self._group, clock, config.client_id, self._maintenance)
         self._queries = OffsetQueries(TopicLookup(self._store, clock), group_log, clock)
@@ -95,8 +92,10 @@ class Consumer(Generic[K, V]):
         self._events = PendingEvents(config, self._calls, clock)
         self._life = ConsumerLifecycle(self, self._group, self._calls, config.logger)
         self._reader: Reader | None = None
-        self._subscription: Subscription[Consumer[K, V]] | None = None
-        self._has_left = False  # the group, and has not been assigned partitions since
+        assigning = strategies(config.partition_assignment_strategy), self._calls, self._life
+        self._state: SubscriptionState[Consumer[K, V]] = SubscriptionState(
+            group_log, *assigning, config, self._store, clock
+        )
         start_statistics(self, config, clock, self._life)
         started = "consumer started client.id=%r group=%r root=%r version=%s"
         _log.info(started, config.client_id, self._group, self._store.url, __version__)
@@ -129,56 +128,15 @@ class Consumer(Generic[K, V]):
                 "subscribe() needs at least one topic; unsubscribe() ends a subscription",
                 key="topics",
             )
-        names, current = [self._name(topic) for topic in topics], self._subscription
-        if current is not None and not current.is_ending:
-            current.change(SubscriptionTopics(names, current.wanted.subscription + 1), callbacks)
-            self._follow()
-            return
-        wanted = SubscriptionTopics(names)
-        # A callback of the subscription that ends subscribes anew.
-        while self._subscription is not None:
-            self._unsubscribe(keeps_place=True)
-        self._calls.check_open()  # a callback may have closed the consumer
-        reader = self._running()
-        reader.held.set([])  # a subscription replaces a manual assignment
-        reader.held.follow(wanted.named)
-        group_log, call_out = self._queries.group_log, self._calls.call_out
-        subscription = Subscription(
-            wanted,
-            callbacks,
-            call_out,
-            group_log,
-            self._strategies,
-            reader,
-            self._config,
-            self._store,
-            self._clock,
-        )
-        self._life.add(subscription.membership)
-        self._subscription = subscription
-        subscription.membership.begin()
+        names = [self._name(topic) for topic in topics]
+        self._state.subscribe(self, names, callbacks, self._running)
 
     @exclusive
     def unsubscribe(self) -> None:
         """End the subscription and leave the group. The partitions are revoked before this
         returns.
         """
-        self._unsubscribe(keeps_place=False)
-
-    def _unsubscribe(self, *, keeps_place: bool, is_closing: bool = False) -> None:
-        ended = self._subscription
-        if ended is None:
-            return
-        if not is_closing:
-            ended.check_not_replaced()
-        try:
-            ended.end(self, keeps_place=keeps_place)
-        finally:
-            self._life.remove(ended.membership)
-            if self._subscription is ended:  # a callback may have made a new subscription
-                self._running().held.set([])
-                self._subscription, self._has_left = None, ended.has_joined
-        self._follow()
+        self._state.unsubscribe(self, self._running, keeps_place=False)
 
     @exclusive
     def assign(self, partitions: list[TopicPartition]) -> None:
@@ -187,19 +145,17 @@ class Consumer(Generic[K, V]):
         The default is the committed offset. A partition without one starts where
         `auto.offset.reset` says.
         """
-        if self._subscription is not None and self._strategies.is_cooperative:
-            raise WrongState(
-                "assign() cannot be used with cooperative-sticky: call incremental_assign()"
-            )
+        self._state.check_eager()
         wanted = assignable(partitions)
-        self._follow(tp.topic for tp in wanted)
-        self._running().held.set(wanted)
-        self._follow()
-        self._was_assigned()
+        reader = self._running()
+        self._state.follow(reader, (tp.topic for tp in wanted))
+        reader.held.set(wanted)
+        self._state.follow(reader)
+        self._state.was_assigned()
 
     def unassign(self) -> None:
         """Stop reading all partitions."""
-        if self._strategies.is_cooperative:
+        if self._state.is_cooperative:
             self.incremental_unassign(self.assignment())
         else:
             self.assign([])
@@ -209,33 +165,24 @@ class Consumer(Generic[K, V]):
         """Add partitions to the assignment. Raises KafkaException (_CONFLICT) for one that is
         assigned already.
         """
-        if self._subscription is not None:
-            self._subscription.check_incremental("assign")
+        self._state.check_incremental("assign")
         wanted = assignable(partitions)
-        held = self._running().held
-        held.check_new(wanted)
-        self._follow(tp.topic for tp in wanted)
-        held.add(wanted)
-        self._was_assigned()
+        reader = self._running()
+        reader.held.check_new(wanted)
+        self._state.follow(reader, (tp.topic for tp in wanted))
+        reader.held.add(wanted)
+        self._state.was_assigned()
 
     @exclusive
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Remove partitions from the assignment. Raises InvalidConfig for one that is not
-        assigned.
-        """
-        if self._subscription is not None:
-            self._subscription.check_incremental("unassign")
+        """Remove assigned partitions. Raises InvalidConfig for one that is not assigned."""
+        self._state.check_incremental("unassign")
         unwanted = assignable(partitions)
         held = self._built().held
         held.check_assigned(unwanted)
         held.remove(unwanted)
-        self._follow()
-        self._was_assigned()
-
-    def _was_assigned(self) -> None:
-        self._has_left = False
-        if self._subscription is not None:
-            self._subscription.was_assigned()
+        self._state.follow(self._running())
+        self._state.was_assigned()
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are assigned, sorted by topic and number, each with the offset given
@@ -276,7 +223,7 @@ class Consumer(Generic[K, V]):
 
         Takes no lock.
         """
-        reader, subscription = self._reader, self._subscription
+        reader, subscription = self._reader, self._state.current
         if reader is None or (batch := reader.accepted.batch) is None or self._events.pending:
             return None
         if subscription is None:
@@ -294,15 +241,29 @@ class Consumer(Generic[K, V]):
 
     def _wait_for(self, take: Callable[[AcceptedBatches], R], deadline: float) -> R | None:
         """What `take` finds in the accepted batches; None if the deadline passes or the consumer is
-        about to close.
+        about to close. Before each look, the work is done that belongs to the application's thread:
+        callbacks and changes of the assignment.
         """
         while True:
-            self._serve()
+            if self._events.pending:
+                self._events.run()
+            reader, subscription = self._reader, self._state.current
+            if subscription is not None and reader is not None:
+                raised = subscription.serve(self)
+                if raised is not None:
+                    reader.accepted.put_first(raised)
             if self._calls.is_ending:
                 return None
             found = None if self._reader is None else take(self._reader.ready())
-            if found is not None or not self._accept_next(deadline):
+            if found is not None:
                 return found
+            left = min(_SLICE_S, deadline - self._clock.monotonic())
+            if self._reader is None:
+                self._clock.sleep(max(0.0, left))
+            elif self._reader.accept_next(left, self._state.wanted.is_only_matched):
+                continue
+            if left <= 0:
+                return None
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message[K, V]]:
         """Up to `num_messages` messages; fewer only if `timeout` seconds pass first (-1 or None: no
@@ -362,10 +323,8 @@ class Consumer(Generic[K, V]):
     def _wait_for_rows(
         self, num_rows: int, timeout: float | None, taking: Taking
     ) -> tuple[str, Any] | Message | None:
-        def take(accepted: AcceptedBatches) -> tuple[str, Any] | Message | None:
-            return accepted.take_arrow(num_rows, taking)
-
-        return self._wait_for(take, self._deadline(timeout))
+        deadline = self._deadline(timeout)
+        return self._wait_for(lambda accepted: accepted.take_arrow(num_rows, taking), deadline)
 
     def __iter__(self) -> Iterator[Message[K, V]]:
         """Yield messages until the consumer is closed. An event other than the end of a partition
@@ -402,13 +361,11 @@ class Consumer(Generic[K, V]):
         was returned.
         """
         self._calls.check_open()
-        position = (
-            (lambda *_: OFFSET_INVALID) if self._reader is None else self._reader.held.position
-        )
-        listed = partition_list(partitions)
+        held = None if self._reader is None else self._reader.held
+        places = [(tp.topic, tp.partition) for tp in partition_list(partitions)]
         return [
-            TopicPartition(tp.topic, tp.partition, position(tp.topic, tp.partition))
-            for tp in listed
+            TopicPartition(*place, OFFSET_INVALID if held is None else held.position(*place))
+            for place in places
         ]
 
     @exclusive
@@ -506,8 +463,8 @@ class Consumer(Generic[K, V]):
         if asynchronous:
             self._built().commit_later(message, offsets)
             return None
-        if self._subscription is not None:
-            self._subscription.check_not_lost()
+        if self._state.current is not None:
+            self._state.current.check_not_lost()
         return self._built().commit(message, offsets)
 
     @exclusive
@@ -548,15 +505,11 @@ class Consumer(Generic[K, V]):
         """
         if self._calls.is_closed:
             return closed_health(self._group)
-        known = self._queries.group_log.last_read()
-        return HealthCheck(
-            self._group, self._reader, self._subscription, known, self._clock
-        ).health()
+        known, current = self._queries.group_log.last_read(), self._state.current
+        return HealthCheck(self._group, self._reader, current, known, self._clock).health()
 
     def memberid(self) -> str | None:
-        """This consumer's id in the group; None while it is not a member. Each join makes a new
-        id.
-        """
+        """This consumer's id in the group, new with each join; None while it is not a member."""
         view = self._view()
         return None if view is None else view.member_id
 
@@ -566,13 +519,12 @@ class Consumer(Generic[K, V]):
 
     def _view(self) -> GroupView | None:
         self._calls.check_open()
-        return None if self._subscription is None else self._subscription.view
+        current = self._state.current
+        return None if current is None else current.view
 
     @exclusive
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
-        """All topics, or only `topic`, with their partitions. `timeout` is in seconds; -1 or None
-        is no limit.
-        """
+        """All topics, or only `topic`, with their partitions (`timeout` -1 or None: no limit)."""
         return list_topics(self._store, self._clock, topic, timeout)
 
     @exclusive
@@ -581,9 +533,7 @@ class Consumer(Generic[K, V]):
         return cluster_id(self._store)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
-        """Has no effect: a store takes its credentials from the `store.*` settings or from the
-        environment.
-        """
+        """Has no effect: a store has its credentials from `store.*` settings or the environment."""
         self._calls.check_open()
 
     def close(self) -> None:
@@ -599,7 +549,7 @@ class Consumer(Generic[K, V]):
     def _close(self) -> None:
         try:
             try:
-                self._unsubscribe(keeps_place=True, is_closing=True)
+                self._state.unsubscribe(self, self._running, keeps_place=True, is_closing=True)
             finally:
                 if self._reader is not None:
                     if self._config.enable_auto_commit:
@@ -624,15 +574,9 @@ class Consumer(Generic[K, V]):
     def _built(self) -> Reader:
         """The reader, whose threads may not have started yet."""
         if self._reader is None:
-            claim = weakly(self._claim, NO_MEMBER)
+            about = self._queries, self._events, self._schemas.get
             self._reader = open_reader(
-                self._config,
-                self._store,
-                self._clock,
-                self._queries,
-                self._events,
-                self._schemas.get,
-                claim,
+                self._config, self._store, self._clock, *about, weakly(self._state.claim, NO_MEMBER)
             )
         for part in (self._maintenance, self._reader.fetcher, self._reader.committer):
             if part is not None:
@@ -644,13 +588,6 @@ class Consumer(Generic[K, V]):
         reader.begin()
         return reader
 
-    def _claim(self) -> Claim | None:
-        """On whose behalf to commit; None for a consumer that uses `assign`. A former member cannot
-        commit.
-        """
-        outside = NO_MEMBER if self._has_left else None
-        return outside if self._subscription is None else self._subscription.claim()
-
     def _deadline(self, timeout: float | None) -> float:
         return self._clock.monotonic() + checked_timeout(timeout)
 
@@ -659,37 +596,3 @@ class Consumer(Generic[K, V]):
         if isinstance(topic, Topic) and topic.schema is not None:
             self._schemas[name] = topic.schema
         return name
-
-    def _follow(self, more: Iterable[str] = ()) -> None:
-        """Follow the logs of topics that are subscribed to, matched, assigned, or (`more`) about to
-        be assigned.
-        """
-        wanted = self._wanted
-        self._running().held.follow(wanted.named, wanted.matched, more)
-
-    @property
-    def _wanted(self) -> SubscriptionTopics:
-        return _NOTHING_WANTED if self._subscription is None else self._subscription.wanted
-
-    # --- work between two messages ---
-
-    def _serve(self) -> None:
-        """Do the work that belongs to the application's thread: callbacks and changes of the
-        assignment.
-        """
-        if self._events.pending:
-            self._events.run()
-        if self._subscription is not None and self._reader is not None:
-            raised = self._subscription.serve(self)
-            if raised is not None:
-                self._reader.accepted.put_first(raised)
-
-    def _accept_next(self, deadline: float) -> bool:
-        """Accept the fetcher's next item, waiting for it until `deadline`. False if the deadline
-        has passed.
-        """
-        left = min(_SLICE_S, deadline - self._clock.monotonic())
-        if self._reader is None:
-            self._clock.sleep(max(0.0, left))
-            return left > 0
-        return self._reader.accept_next(left, self._wanted.is_only_matched) or left > 0

@@ -1,14 +1,30 @@
-"""The queue between the fetch thread and the consumer, with a budget of bytes."""
+"""Fetched records on their way to the application: the queue between the fetch thread and the
+consumer, with a budget of bytes; the batches that the consumer has accepted from it, and what calls
+have returned of them.
+
+A signal handler may end any call with an exception between any two steps. No record is skipped even
+then:
+
+* A batch is accepted from the fetcher before the fetcher removes it.
+* A call marks what it returns by one assignment to one attribute (`row` of a batch, `returned` of a
+  `Taking`), just before it returns. Everything else is derived from these attributes.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeAlias
 
 from deltaq.clock import Condition
+from deltaq.consumer.decoding import DecodedRecords, JoinedRecords, Joining
 from deltaq.errors import KafkaException, Unavailable
 from deltaq.groups.poll_lease import PollLease
+from deltaq.groups.state import Key
+from deltaq.message import OFFSET_STORED, FetchedMessage, Message
 from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.scan import Fetched
 
@@ -175,3 +191,287 @@ class FetchBuffer:
         with self._changed:
             queued = self._items[-1].bytes_after - self._items[0].bytes_before if self._items else 0
         return self._bytes_max - queued
+
+
+Place: TypeAlias = tuple[int, str | None]
+"""An offset and the id of its topic; None for the topic that has the name now."""
+
+
+@dataclass(slots=True)
+class Held:
+    """An assigned partition.
+
+    `assigned_at` is the offset that `assign` was given, OFFSET_STORED by default. `place` follows
+    the last record that a call has returned, without the batches that are still accepted: see
+    `AcceptedBatches.places`. `stored` is the offset that the application or an earlier position has
+    stored, with metadata.
+    """
+
+    epoch: int
+    assigned_at: int = OFFSET_STORED
+    place: Place | None = None
+    stored: tuple[Place, str | None] | None = None
+    paused: bool = False
+    resume_at: Place | None = None  # the first record that was dropped because of the pause
+    joining: Joining | None = None  # of large messages; None unless they are joined
+
+
+@dataclass(slots=True, eq=False)
+class AcceptedBatch(ABC):
+    """`count` accepted messages from the fetcher's `item`. `row` is the first one that no `poll`
+    has returned.
+
+    `taken` is the last `consume` that took messages, and the row after them. They are returned once
+    that call returns.
+    """
+
+    item: object
+    key: Key
+    count: int
+    row: int = field(default=0, init=False)
+    taken: tuple[Taking, int] | None = field(default=None, init=False)
+
+    def rows_returned(self) -> int:
+        """The number of rows that calls have returned."""
+        taken = self.taken
+        return taken[1] if taken is not None and taken[0].returned else self.row
+
+    def rows_gone(self, taking: Taking) -> int:
+        """The number of rows that are returned, or taken by the running call `taking`."""
+        taken = self.taken
+        return taken[1] if taken is not None and taken[0] is taking else self.rows_returned()
+
+    @abstractmethod
+    def message(self, row: int) -> Message:
+        """The message of a row."""
+
+    def messages(self, first: int, end: int) -> list[Message]:
+        """The messages of the rows `[first, end)`."""
+        return [self.message(row) for row in range(first, end)]
+
+    def fold(self) -> None:
+        """Record what was returned, so that the batch can be dropped."""
+        if self.taken is not None and self.taken[0].returned:
+            self.row = self.taken[1]
+            self.taken = None
+
+
+@dataclass(slots=True, eq=False)
+class PlacedBatch(AcceptedBatch):
+    """Messages of the partition `held`, whose position follows from what calls have returned."""
+
+    held: Held
+
+    @abstractmethod
+    def place(self) -> Place | None:
+        """The place after the last message that a call has returned; None if none was returned."""
+
+    def fold(self) -> None:
+        place = self.place()
+        if place is not None:
+            self.held.place = place
+        AcceptedBatch.fold(self)
+
+
+@dataclass(slots=True, eq=False)
+class RecordBatch(PlacedBatch):
+    """Records of one partition."""
+
+    records: DecodedRecords | JoinedRecords
+
+    def message(self, row: int) -> Message:
+        return self.messages(row, row + 1)[0]
+
+    def messages(self, first: int, end: int) -> list[Message]:
+        return FetchedMessage.of(self.records, range(first, end))
+
+    def place(self) -> Place | None:
+        rows = self.rows_returned()
+        return (self.records.position_after(rows - 1), self.records.topic_id) if rows else None
+
+
+@dataclass(slots=True, eq=False)
+class EventBatch(AcceptedBatch):
+    """An event, such as an error, as a batch of one message."""
+
+    event: Message
+
+    def message(self, row: int) -> Message:  # noqa: ARG002 - there is one
+        return self.event
+
+
+@dataclass(slots=True, eq=False)
+class PlacedEvent(PlacedBatch):
+    """An event about records that were skipped. Reading continues after them at `after`."""
+
+    event: Message
+    after: Place
+
+    def message(self, row: int) -> Message:  # noqa: ARG002 - there is one
+        return self.event
+
+    def place(self) -> Place | None:
+        return self.after if self.rows_returned() else None
+
+
+@dataclass(slots=True, eq=False)
+class Taking:
+    """The messages that one call takes. All of them count as returned once `returned` is set."""
+
+    returned: bool = False
+    count: int = 0
+    parts: list[tuple[AcceptedBatch, list[Message]]] = field(default_factory=list)
+    # `AcceptedBatches._drops` when `parts` was last compared with the accepted batches.
+    drops: int = 0
+    # Number of accepted batches, from the first, that this call has taken completely.
+    passed: int = 0
+
+    def messages(self) -> list[Message]:
+        """All messages taken, in order."""
+        return (
+            self.parts[0][1]
+            if len(self.parts) == 1
+            else list(chain.from_iterable(part for _, part in self.parts))
+        )
+
+
+class AcceptedBatches:
+    """The batches accepted from the fetcher's `queue`, in order. For the application's thread.
+
+    `batch` is the batch that `poll` may return from, starting at its `row`, without a call of
+    `first`.
+    """
+
+    def __init__(self, queue: FetchBuffer) -> None:
+        self._queue = queue
+        self.batch: RecordBatch | None = None
+        self._batches: list[AcceptedBatch] = []
+        self._drops = 0  # how often the list of batches was changed other than at its end
+
+    def append(self, *batches: AcceptedBatch) -> None:
+        """Accept all batches of one item, unless it is accepted already."""
+        if batches and (not self._batches or self._batches[-1].item is not batches[0].item):
+            # One step, which no exception of a signal handler can split.
+            self._batches.extend(batches)
+
+    def put_first(self, event: Message) -> None:
+        """Have an event returned before all accepted batches."""
+        self.batch = None
+        self._drops += 1  # so that a running `Taking` starts again at the first accepted batch
+        self._batches = [EventBatch(event, ("", -1), 1, event), *self._batches]
+
+    def drop(self, is_dropped: Callable[[AcceptedBatch], bool]) -> None:
+        """Drop some of the batches."""
+        self.batch = None
+        self._drops += 1
+        for batch in self._batches:
+            batch.fold()
+        self._batches = [batch for batch in self._batches if not is_dropped(batch)]
+
+    def places(self) -> dict[int, Place]:
+        """The places of partitions, by the `id` of their `Held`, that follow from accepted
+        batches.
+        """
+        found = {}
+        for batch in tuple(self._batches):
+            if isinstance(batch, PlacedBatch) and (place := batch.place()) is not None:
+                found[id(batch.held)] = place
+        return found
+
+    def first_offsets(self) -> dict[Key, int]:
+        """The offset of each partition's first accepted record that no call has returned. For any
+        thread.
+        """
+        found: dict[Key, int] = {}
+        for batch in tuple(self._batches):
+            row = batch.rows_returned()
+            if isinstance(batch, RecordBatch) and row < batch.count:
+                found.setdefault(batch.key, batch.records.offset_at(row))
+        return found
+
+    def first_place(self, key: Key) -> Place | None:
+        """The place of a partition's first record that no call has returned."""
+        for batch in self._batches:
+            row = batch.rows_returned()
+            if isinstance(batch, RecordBatch) and batch.key == key and row < batch.count:
+                return batch.records.offset_at(row), batch.records.topic_id
+        return None
+
+    def first(self) -> AcceptedBatch | None:
+        """The batch whose `row` is to be returned next. The caller increments `row` to mark it as
+        returned.
+        """
+        self._forget_returned()
+        if not self._batches:
+            return None
+        found = self._batches[0]
+        self.batch = found if isinstance(found, RecordBatch) else None
+        return found
+
+    def _forget_returned(self) -> None:
+        """Drop batches that calls have returned completely."""
+        if not self._batches:
+            return
+        # An interrupted call may have left the item in the fetcher's queue, where it would be
+        # accepted again.
+        self._queue.remove(self._batches[-1].item)
+        self.batch = None
+        for batch in self._batches:
+            batch.fold()
+        self._batches = [batch for batch in self._batches if batch.row < batch.count]
+
+    def take(self, count: int, taking: Taking) -> bool:
+        """Take the next messages, at most `count`. Returns whether there were any."""
+        batch = self._untaken(taking)
+        if batch is None:
+            return False
+        first = batch.rows_gone(taking)
+        end = min(batch.count, first + count)
+        taking.parts.append((batch, batch.messages(first, end)))
+        taking.count += end - first
+        batch.taken = taking, end
+        return True
+
+    def take_arrow(self, count: int, taking: Taking) -> tuple[str, Any] | Message | None:
+        """Take the next records of one partition, at most `count`, as (topic, record batch); or an
+        event.
+        """
+        batch = self._untaken(taking)
+        if batch is None:
+            return None
+        first = batch.rows_gone(taking)
+        end = min(batch.count, first + count)
+        taken: tuple[str, Any] | Message
+        if isinstance(batch, RecordBatch):
+            taken = batch.records.topic, batch.records.arrow(first, end - first)
+        else:
+            taken = batch.message(first)
+        batch.taken = taking, end
+        return taken
+
+    def _untaken(self, taking: Taking) -> AcceptedBatch | None:
+        """The first accepted batch with messages that are neither returned nor taken."""
+        self.drop_stale(taking)
+        if not taking.passed:
+            self._forget_returned()
+        self.batch = None  # its `row` is no longer the next message
+        while taking.passed < len(self._batches):
+            batch = self._batches[taking.passed]
+            if batch.rows_gone(taking) < batch.count:
+                return batch
+            taking.passed += 1
+        return None
+
+    def drop_stale(self, taking: Taking) -> None:
+        """Drop messages that were taken from partitions that have been revoked, moved or paused
+        since.
+
+        They are not committed. The consumer that owns the partition later reads them, unless a seek
+        has skipped them.
+        """
+        if taking.drops != self._drops:
+            accepted = set(map(id, self._batches))
+            taking.parts = [(batch, part) for batch, part in taking.parts if id(batch) in accepted]
+            taking.count = sum(len(part) for _, part in taking.parts)
+            taking.passed = 0
+            taking.drops = self._drops

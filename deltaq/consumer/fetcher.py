@@ -17,10 +17,9 @@ from functools import cached_property
 from deltaq import names
 from deltaq.clock import Clock, Thread
 from deltaq.consumer.fetch_buffer import FetchBuffer
-from deltaq.consumer.offset_reset import OffsetReset, StoredOffsets
-from deltaq.consumer.read_ahead import FetchPosition, ReadAhead
+from deltaq.consumer.offset_reset import FetchPosition, OffsetReset, StoredOffsets
 from deltaq.consumer.tail import LiveTopic, TopicTail
-from deltaq.consumer.topic_fetcher import TopicFetcher, TopicProgress
+from deltaq.consumer.topic_fetcher import ReadAhead, TopicFetcher, TopicProgress
 from deltaq.groups.state import PartitionCount
 from deltaq.message import OFFSET_BEGINNING
 from deltaq.store import Store, Watch

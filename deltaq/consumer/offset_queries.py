@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from deltaq.clock import Clock, checked_timeout
-from deltaq.consumer.arguments import partition_list
+from deltaq.consumer.calls import partition_list
 from deltaq.errors import InvalidConfig, KafkaError, Unavailable, UnknownTopic
 from deltaq.groups.log import GroupLog
 from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, TopicPartition

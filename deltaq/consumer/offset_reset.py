@@ -1,14 +1,16 @@
-"""Where a partition is read from: OFFSET_ constants as offsets, and `auto.offset.reset`."""
+"""Where a partition is read from: the positions of the fetch thread, OFFSET_ constants as offsets,
+and `auto.offset.reset`.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypeAlias
 
 from deltaq.consumer.fetch_buffer import PartitionError
-from deltaq.consumer.read_ahead import FetchPosition, FetchState
 from deltaq.errors import KafkaError, KafkaException, OffsetOutOfRange, UnknownTopic
 from deltaq.message import (
     OFFSET_BEGINNING,
@@ -21,8 +23,39 @@ from deltaq.topics.state import TopicHead
 
 _log = logging.getLogger("deltaq.consumer")
 
+FIRST_READ_BYTES = 512 * 1024
+"""How much of a large file the first read from a new position fetches. It is less than an
+uncompressed row group of a compacted file, so such a read fetches one row group. The size doubles
+with each read up to `fetch.max.bytes`: the first record comes soon, and a long scan needs few
+requests.
+"""
+
 StoredOffsets: TypeAlias = Callable[[str, str, Sequence[int]], Sequence[int | None]]
 """(topic, topic id, partitions) -> the committed offset of each; None where there is none."""
+
+
+class FetchState(Enum):
+    """What the fetcher does with a partition."""
+
+    READING = "records are fetched from its offset, once that is known"
+    MISSING = "the topic does not have it, and that was reported; it may be added later"
+    STOPPED = "an error was reported; nothing is fetched until its position is set again"
+
+
+@dataclass(slots=True)
+class FetchPosition:
+    """The fetch position of a partition. `offset` may be an OFFSET_ constant until it is
+    resolved.
+    """
+
+    offset: int
+    epoch: int
+    paused: bool = False
+    state: FetchState = FetchState.READING
+    read_bytes: int = FIRST_READ_BYTES
+    reported_end: int = -1
+    # The number of polls begun when `offset` was found beyond the log's end.
+    doubted_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

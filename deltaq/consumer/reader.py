@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 
 from deltaq.clock import Clock
 from deltaq.config import ConsumerConfig, topic_properties
-from deltaq.consumer.accepted import AcceptedBatches, EventBatch
-from deltaq.consumer.arguments import check_place, partition_list
 from deltaq.consumer.assignment import Assignment
-from deltaq.consumer.calls import PendingEvents
-from deltaq.consumer.fetch_buffer import CompletedFetch, PartitionEnd, PartitionError
+from deltaq.consumer.calls import PendingEvents, check_place, partition_list
+from deltaq.consumer.fetch_buffer import (
+    AcceptedBatches,
+    CompletedFetch,
+    EventBatch,
+    PartitionEnd,
+    PartitionError,
+)
 from deltaq.consumer.fetcher import Fetcher, FetchSettings
 from deltaq.consumer.offset_queries import OffsetQueries
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic

@@ -1,16 +1,17 @@
-"""A subscription of a consumer, from `subscribe` to `unsubscribe`: what it does between two
-polls.
+"""What a consumer reads: by `assign`, or by a subscription, from `subscribe` to `unsubscribe`, with
+what that does between two polls.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Generic, TypeVar
 
 from deltaq.clock import Clock
 from deltaq.config import ConsumerConfig
+from deltaq.consumer.calls import CallGuard, ConsumerLifecycle
 from deltaq.consumer.reader import Reader
 from deltaq.consumer.reconciliation import RebalanceCallback, Reconciler
 from deltaq.consumer.subscription_topics import SubscriptionTopics, TopicRefresh
@@ -68,7 +69,6 @@ class Subscription(Generic[C]):
         self._reconciler = Reconciler(
             wanted, callbacks, call_out, membership, strategies, reader, config
         )
-        self._is_cooperative = strategies.is_cooperative
         self._queue = reader.fetcher.queue
         self._events = reader.events
         self._group = config.group_id
@@ -122,17 +122,6 @@ class Subscription(Generic[C]):
                 "partitions"
             )
             raise Fenced(reason, code=KafkaError._ASSIGNMENT_LOST, fatal=False)
-
-    def check_incremental(self, what: str) -> None:
-        """Raise WrongState if the partitions are assigned all at once: `what` is "assign" or
-        "unassign".
-        """
-        if not self._is_cooperative:
-            reason = (
-                f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call"
-                f" {what}()"
-            )
-            raise WrongState(reason)
 
     def was_assigned(self) -> None:
         """The application has changed the assignment itself, maybe in a callback."""
@@ -230,6 +219,138 @@ class Subscription(Generic[C]):
             self._events.store_unavailable(error)
             return None
         raise error
+
+
+_NOTHING_WANTED = SubscriptionTopics(())
+
+
+class SubscriptionState(Generic[C]):
+    """What a consumer reads: the topics of its `current` subscription, or, without one, what
+    `assign` was called with. For the application's thread, except `claim`. The consumer `C` is
+    passed to each call.
+    """
+
+    def __init__(
+        self,
+        group_log: GroupLog,
+        strategies: Strategies,
+        calls: CallGuard,
+        life: ConsumerLifecycle,
+        config: ConsumerConfig,
+        store: Store,
+        clock: Clock,
+    ) -> None:
+        self.current: Subscription[C] | None = None
+        self.is_cooperative = strategies.is_cooperative
+        self._has_left = False  # the group, and has not been assigned partitions since
+        self._calls = calls
+        self._life = life
+        self._new_subscription: Callable[..., Subscription[C]] = partial(
+            Subscription,
+            call_out=calls.call_out,
+            group_log=group_log,
+            strategies=strategies,
+            config=config,
+            store=store,
+            clock=clock,
+        )
+
+    @property
+    def wanted(self) -> SubscriptionTopics:
+        """The topics that are subscribed to."""
+        return _NOTHING_WANTED if self.current is None else self.current.wanted
+
+    def claim(self) -> Claim | None:
+        """On whose behalf to commit; None for a consumer that uses `assign`. A former member cannot
+        commit. For any thread.
+        """
+        outside = NO_MEMBER if self._has_left else None
+        return outside if self.current is None else self.current.claim()
+
+    def subscribe(
+        self,
+        consumer: C,
+        names: list[str],
+        callbacks: Mapping[str, RebalanceCallback[C]],
+        running: Callable[[], Reader],
+    ) -> None:
+        """Read these topics, by name or regular expression, as a member of the group. `running()`
+        is the reader, with its threads started. Raises InvalidConfig for a name or expression that
+        is not valid, and what callbacks of the subscription that ends raise.
+        """
+        current = self.current
+        if current is not None and not current.is_ending:
+            current.change(SubscriptionTopics(names, current.wanted.subscription + 1), callbacks)
+            self.follow(running())
+            return
+        wanted = SubscriptionTopics(names)
+        # A callback of the subscription that ends subscribes anew.
+        while self.current is not None:
+            self.unsubscribe(consumer, running, keeps_place=True)
+        self._calls.check_open()  # a callback may have closed the consumer
+        reader = running()
+        reader.held.set([])  # a subscription replaces a manual assignment
+        reader.held.follow(wanted.named)
+        subscription = self._new_subscription(wanted, callbacks, reader=reader)
+        self._life.add(subscription.membership)
+        self.current = subscription
+        subscription.membership.begin()
+
+    def unsubscribe(
+        self,
+        consumer: C,
+        running: Callable[[], Reader],
+        *,
+        keeps_place: bool,
+        is_closing: bool = False,
+    ) -> None:
+        """End the subscription, if there is one. `keeps_place` is that of `Subscription.end`, which
+        raises what this raises.
+        """
+        ended = self.current
+        if ended is None:
+            return
+        if not is_closing:
+            ended.check_not_replaced()
+        try:
+            ended.end(consumer, keeps_place=keeps_place)
+        finally:
+            self._life.remove(ended.membership)
+            if self.current is ended:  # a callback may have made a new subscription
+                running().held.set([])
+                self.current, self._has_left = None, ended.has_joined
+        self.follow(running())
+
+    def follow(self, reader: Reader, more: Iterable[str] = ()) -> None:
+        """Follow the logs of topics that are subscribed to, matched, assigned, or (`more`) about to
+        be assigned.
+        """
+        wanted = self.wanted
+        reader.held.follow(wanted.named, wanted.matched, more)
+
+    def was_assigned(self) -> None:
+        """The application has changed the assignment itself, maybe in a callback."""
+        self._has_left = False
+        if self.current is not None:
+            self.current.was_assigned()
+
+    def check_eager(self) -> None:
+        """Raise WrongState if a subscription assigns partitions one by one."""
+        if self.current is not None and self.is_cooperative:
+            raise WrongState(
+                "assign() cannot be used with cooperative-sticky: call incremental_assign()"
+            )
+
+    def check_incremental(self, what: str) -> None:
+        """Raise WrongState if a subscription assigns partitions all at once: `what` is "assign" or
+        "unassign".
+        """
+        if self.current is not None and not self.is_cooperative:
+            reason = (
+                f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call"
+                f" {what}()"
+            )
+            raise WrongState(reason)
 
 
 def _membership(

@@ -1,10 +1,15 @@
-"""Fetching one topic: its log is followed, positions are resolved, and the next files are read."""
+"""Fetching one topic: its log is followed, positions are resolved, and the next files are read
+ahead.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import pyarrow as pa
 
 from deltaq import metrics
 from deltaq.clock import Clock, Condition
@@ -15,15 +20,19 @@ from deltaq.consumer.fetch_buffer import (
     PartitionError,
     StoreOutage,
 )
-from deltaq.consumer.offset_reset import OffsetReset
-from deltaq.consumer.read_ahead import FetchPosition, FetchState, ReadAhead
+from deltaq.consumer.offset_reset import FetchPosition, FetchState, OffsetReset
 from deltaq.consumer.tail import LiveTopic, TopicTail
 from deltaq.delta.retry import error_pause_s
 from deltaq.errors import Corrupt, KafkaError, KafkaException, Unavailable, UnknownTopic
 from deltaq.groups.state import PartitionCount
 from deltaq.message import OFFSET_BEGINNING
+from deltaq.parquet.segment import SegmentLayout
+from deltaq.store import Store
+from deltaq.store.parallel import REQUESTS_MAX, in_parallel
+from deltaq.topics.layout_cache import LayoutCache
 from deltaq.topics.metadata import NewTopicPlan
-from deltaq.topics.scan import Fetched, FileGone, FileRead
+from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.scan import Fetched, FileGone, FileRead, first_parts, next_read, read_file
 
 _log = logging.getLogger("deltaq.consumer")
 
@@ -302,3 +311,80 @@ class TopicFetcher:
 
 def _partitions(live: LiveTopic | None) -> int:
     return 0 if live is None else live.head.partitions
+
+
+# --- which files are read next, and how much of each at a time ---
+
+ReadOutcome: TypeAlias = list[Fetched] | FileGone | Corrupt
+
+
+class ReadAhead:
+    """Plans and does the reads of one topic's data files. For the fetch thread."""
+
+    def __init__(
+        self, store: Store, clock: Clock, layouts: LayoutCache, read_bytes_max: int
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._layout_cache = layouts
+        self._read_bytes_max = read_bytes_max
+        # Of the large files that are being read, by path.
+        self._layouts: dict[str, SegmentLayout] = {}
+
+    def plan(
+        self, index: OffsetIndex, positions: Mapping[int, FetchPosition], room: int
+    ) -> list[FileRead]:
+        """The reads to do now for at most `room` bytes: one file, or several of a remote store."""
+        offsets = {partition: position.offset for partition, position in positions.items()}
+        reads: list[FileRead] = []
+        while room > 0 and len(reads) < (REQUESTS_MAX if self._store.is_remote else 1):
+            read = next_read(index, offsets)
+            if read is None:
+                break
+            read = self._cut(positions, read)
+            reads.append(read)
+            room -= read.bytes
+            offsets |= {batch.partition: end for batch, _, end in read.wanted}
+        self._layouts = {read.file.path: read.layout for read in reads if read.layout is not None}
+        for partition in {batch.partition for read in reads for batch, _, _ in read.wanted}:
+            positions[partition].read_bytes = min(
+                2 * positions[partition].read_bytes, self._read_bytes_max
+            )
+        return reads
+
+    def _cut(self, positions: Mapping[int, FetchPosition], read: FileRead) -> FileRead:
+        """Limit the read of a large file to the bytes allowed at a time; partitions read least so
+        far come first.
+        """
+        read_bytes = {
+            batch.partition: positions[batch.partition].read_bytes for batch, _, _ in read.wanted
+        }
+        bytes_max = min(self._read_bytes_max, *read_bytes.values())
+        path = read.file.path
+        if read.file.segment.size <= bytes_max:
+            return read
+        try:
+            layout = self._layouts.get(path) or self._layout_cache.of(read.file)
+        except (FileGone, Corrupt):
+            return read  # reading the file raises the same error
+        if layout is None:
+            return read
+        self._layouts[path] = layout
+        wanted = sorted(read.wanted, key=lambda want: read_bytes[want[0].partition])
+        return first_parts(replace(read, wanted=tuple(wanted)), layout, bytes_max)
+
+    def read(
+        self, reads: list[FileRead], columns: pa.Schema
+    ) -> Iterator[tuple[FileRead, ReadOutcome]]:
+        """Do the reads in parallel. Raises Unavailable."""
+        return zip(
+            reads,
+            in_parallel(self._clock, lambda read: self._outcome(read, columns), reads),
+            strict=True,
+        )
+
+    def _outcome(self, read: FileRead, columns: pa.Schema) -> ReadOutcome:
+        try:
+            return read_file(self._store, read, columns, plain=True)
+        except (FileGone, Corrupt) as error:
+            return error

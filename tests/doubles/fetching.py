@@ -9,7 +9,7 @@ from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.consumer.fetch_buffer import CompletedFetch, PartitionError
 from deltaq.consumer.fetcher import Fetcher, FetchSettings
-from deltaq.consumer.read_ahead import FetchPosition
+from deltaq.consumer.offset_reset import FetchPosition
 from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import FaultyStore

@@ -27,7 +27,7 @@ from deltaq import (
     TopicPartition,
     WrongState,
 )
-from deltaq.consumer.accepted import Held
+from deltaq.consumer.fetch_buffer import Held
 from deltaq.consumer.reconciliation import Unassigned
 from deltaq.groups.log import GroupLog
 from deltaq.store import open_store
@@ -257,8 +257,8 @@ def test_partitions_assigned_in_an_interrupted_poll_are_read_by_the_next(filled)
         reader.subscribe(["t"], on_assign=lambda reader, partitions: given.append(len(partitions)))
         assert returned(reader.poll(TIMEOUT_S)) == [0]
         assert reader._reader is not None
-        assert reader._subscription is not None
-        parts, reconciler = reader._reader, reader._subscription._reconciler
+        assert reader._state.current is not None
+        parts, reconciler = reader._reader, reader._state.current._reconciler
 
         def give_back() -> None:
             parts.committer.forget()

@@ -19,7 +19,7 @@ from deltaq import (
 )
 from deltaq.consumer import tail
 from deltaq.consumer.fetch_buffer import PartitionEnd
-from deltaq.consumer.read_ahead import FetchPosition
+from deltaq.consumer.offset_reset import FetchPosition
 from deltaq.message import OFFSET_TAIL_BASE
 from deltaq.names import log_entry, topic_log
 from deltaq.testing import FaultyStore

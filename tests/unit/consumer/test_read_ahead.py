@@ -16,7 +16,7 @@ from deltaq import (
     Topic,
 )
 from deltaq.consumer.fetch_buffer import CompletedFetch, PartitionError
-from deltaq.consumer.read_ahead import FIRST_READ_BYTES
+from deltaq.consumer.offset_reset import FIRST_READ_BYTES
 from deltaq.parquet import segment, segment_file
 from deltaq.producer import encoding
 from deltaq.store import Store

@@ -6,7 +6,7 @@ import pytest
 
 from deltaq import OFFSET_END, Corrupt
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.consumer.read_ahead import FetchPosition
+from deltaq.consumer.offset_reset import FetchPosition
 from deltaq.consumer.tail import TopicTail
 from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.names import log_entry, topic_log

@@ -6,7 +6,7 @@ import pytest
 
 from deltaq import Corrupt, Topic, Unavailable
 from deltaq.consumer.fetch_buffer import PartitionEnd, StoreOutage
-from deltaq.consumer.read_ahead import FetchPosition
+from deltaq.consumer.offset_reset import FetchPosition
 from deltaq.parquet import segment_file
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from deltaq.topics.log import TopicLog

@@ -270,7 +270,7 @@ def test_a_subscription_ended_by_a_callback_is_not_assigned(root, at, ends, stra
             put_out(root, reader)
         elif at == "on_revoke":
             AdminClient({"bootstrap.servers": root}).delete_topics(["t"])["t"].result()
-        while reader._subscription is not None:
+        while reader._state.current is not None:
             reader.poll(0.005)
         if ends is Consumer.unsubscribe:
             assert held(reader) == []

@@ -287,7 +287,7 @@ def test_partitions_are_owned_until_on_revoke_has_run_for_them(group: ConsumerGr
     """Also those that a subscription leaves out that was made in `on_revoke` of the one before."""
     reader = join(group, ["a", "b", "c"])
     group.follow()
-    subscription, known = reader._subscription, list[tuple[str, ...]]()
+    subscription, known = reader._state.current, list[tuple[str, ...]]()
     assert subscription is not None
 
     def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:

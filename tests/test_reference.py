@@ -426,7 +426,7 @@ LIMITS = {
             "s",
             "Time for which a client relies on its head without checking for log-start markers",
         ),
-        Limit("groups.commit_requests.COMMIT_TIMEOUT_S", "s", "Time for one offset commit"),
+        Limit("groups.offset_commits.COMMIT_TIMEOUT_S", "s", "Time for one offset commit"),
     ),
     "Reading": (
         Limit(
@@ -461,9 +461,9 @@ LIMITS = {
             "entries",
             "Log entries read before records are fetched again",
         ),
-        Limit("groups.pending.PENDING_BYTES_MAX", "bytes", "Offsets in one heartbeat object"),
+        Limit("groups.offsets.PENDING_BYTES_MAX", "bytes", "Offsets in one heartbeat object"),
         Limit(
-            "groups.liveness.HEARTBEAT_BYTES_MAX",
+            "groups.heartbeat.HEARTBEAT_BYTES_MAX",
             "bytes",
             "Part of a heartbeat object that is read",
         ),

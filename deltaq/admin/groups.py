@@ -12,8 +12,7 @@ from enum import Enum
 from deltaq.admin.calls import check_partition
 from deltaq.delta.table_state import TableState
 from deltaq.errors import KafkaError, KafkaException
-from deltaq.groups.fencing import is_there
-from deltaq.groups.state import PROTOCOL_TYPE, GroupHead, Key, Member
+from deltaq.groups.state import PROTOCOL_TYPE, GroupHead, Key, Member, is_there
 from deltaq.message import OFFSET_INVALID, TopicPartition
 from deltaq.metadata import BrokerMetadata, Node
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from deltaq.admin.group_calls import GroupCalls
 from deltaq.admin.groups import ConsumerGroupTopicPartitions
 from deltaq.errors import KafkaError, KafkaException, OffsetOutOfRange, UnknownTopic
-from deltaq.groups.fencing import check_there
 from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.state import check_there
 from deltaq.message import TopicPartition
 from deltaq.topics.comparison import same_rows
 from deltaq.topics.log import TopicLog

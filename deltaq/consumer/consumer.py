@@ -23,16 +23,22 @@ from deltaq.consumer.calls import (
 )
 from deltaq.consumer.fetch_buffer import AcceptedBatch, AcceptedBatches, RecordBatch, Taking
 from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health, start_statistics
-from deltaq.consumer.offset_queries import OffsetQueries, known_watermarks, watermarks
-from deltaq.consumer.reader import Reader, group_maintenance, open_reader
+from deltaq.consumer.reader import (
+    OffsetQueries,
+    Reader,
+    group_maintenance,
+    known_watermarks,
+    open_reader,
+    watermarks,
+)
 from deltaq.consumer.reconciliation import RebalanceCallback, no_callback, rebalance_callbacks
 from deltaq.consumer.subscription import SubscriptionState
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
-from deltaq.groups.fencing import NO_MEMBER
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import group_metadata
 from deltaq.groups.rebalance import strategies
 from deltaq.groups.session import GroupView
+from deltaq.groups.state import NO_MEMBER
 from deltaq.message import OFFSET_INVALID, FetchedMessage, K, Message, TopicPartition, V
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_group

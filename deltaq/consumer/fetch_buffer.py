@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from deltaq.clock import Condition
 from deltaq.consumer.decoding import DecodedRecords, JoinedRecords, Joining
 from deltaq.errors import KafkaException, Unavailable
-from deltaq.groups.poll_lease import PollLease
+from deltaq.groups.membership import PollLease
 from deltaq.groups.state import Key
 from deltaq.message import OFFSET_STORED, FetchedMessage, Message
 from deltaq.topics.metadata import TopicDefinition

@@ -16,9 +16,8 @@ from deltaq.clock import Clock
 from deltaq.config import ConsumerConfig
 from deltaq.consumer.assignment import HeldProgress
 from deltaq.consumer.calls import ConsumerLifecycle, PendingEvents
-from deltaq.consumer.offset_queries import known_watermarks
 from deltaq.consumer.offset_reset import FetchState
-from deltaq.consumer.reader import Reader
+from deltaq.consumer.reader import Reader, known_watermarks
 from deltaq.consumer.subscription import Subscription
 from deltaq.consumer.topic_fetcher import TopicProgress
 from deltaq.delta.table_state import TableState

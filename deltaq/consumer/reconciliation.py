@@ -25,12 +25,11 @@ from deltaq.config import ConsumerConfig
 from deltaq.consumer.reader import Reader
 from deltaq.consumer.subscription_topics import SubscriptionTopics
 from deltaq.errors import KafkaException
-from deltaq.groups.commit_requests import HandOver
-from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.membership import Membership
+from deltaq.groups.offset_commits import HandOver
 from deltaq.groups.rebalance import Strategies, left, released
 from deltaq.groups.session import GroupView
-from deltaq.groups.state import GroupHead, Key, by_topic, matching
+from deltaq.groups.state import NO_MEMBER, Claim, GroupHead, Key, by_topic, matching
 from deltaq.message import TopicPartition
 
 _log = logging.getLogger("deltaq.consumer")

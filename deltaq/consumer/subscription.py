@@ -16,13 +16,11 @@ from deltaq.consumer.reader import Reader
 from deltaq.consumer.reconciliation import RebalanceCallback, Reconciler
 from deltaq.consumer.subscription_topics import SubscriptionTopics, TopicRefresh
 from deltaq.errors import Fenced, KafkaError, Unavailable, WrongState
-from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog
-from deltaq.groups.membership import Membership
-from deltaq.groups.poll_lease import PollLease
+from deltaq.groups.membership import Membership, PollLease
 from deltaq.groups.rebalance import Strategies
 from deltaq.groups.session import GroupView, JoiningMember, MemberTopics
-from deltaq.groups.state import Member
+from deltaq.groups.state import NO_MEMBER, Claim, Member
 from deltaq.message import Message, event
 from deltaq.store import Store
 from deltaq.weak import weakly

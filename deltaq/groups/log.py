@@ -17,18 +17,25 @@ from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.errors import Fenced, KafkaException
 from deltaq.groups.commit_turns import REST_PARAMETER, CommitTurns
-from deltaq.groups.fencing import (
+from deltaq.groups.heartbeat import LivenessCheck, remove_heartbeat
+from deltaq.groups.offsets import (
+    CommittedOffset,
+    PendingOffsets,
+    acceptable,
+    committed_offset,
+    forget_actions,
+    offset_actions,
+)
+from deltaq.groups.state import (
     Claim,
+    GroupHead,
     check_may_commit,
     check_no_members,
     check_not_in_use,
     check_there,
+    group_head,
     subscribed,
 )
-from deltaq.groups.liveness import LivenessCheck, remove_heartbeat
-from deltaq.groups.offsets import CommittedOffset, committed_offset, forget_actions, offset_actions
-from deltaq.groups.pending import PendingOffsets, acceptable
-from deltaq.groups.state import GroupHead, group_head
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.log import ENGINE
 

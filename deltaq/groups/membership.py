@@ -20,7 +20,6 @@ from deltaq.clock import Thread
 from deltaq.delta.table_state import TableState
 from deltaq.errors import Fenced, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.groups.heartbeat import SessionExpired
-from deltaq.groups.poll_lease import PollLease
 from deltaq.groups.session import GroupView, JoiningMember, MemberTopics
 from deltaq.groups.state import Key
 
@@ -42,6 +41,25 @@ def group_metadata(group: str, view: GroupView | None) -> bytes:
     generation, member_id = (-1, "") if view is None else (view.generation, view.member_id)
     texts = b"".join(text.encode() + b"\0" for text in (group, member_id))
     return b"CGMDv2:" + struct.pack("<i", generation) + texts + b"\x01"
+
+
+@dataclass(slots=True, eq=False)
+class PollLease:
+    """For how long `poll` may return accepted records without looking for other work: until
+    `until`, or until another thread ends it after a change that the application's thread has to
+    follow.
+
+    It is made known to the other threads before the application's thread looks for changes, so that
+    none is missed. `polled_at` is when `poll` was called last, infinite before the first time. Both
+    are times of `Clock.uptime`.
+    """
+
+    until: float
+    polled_at: float
+
+    def end(self) -> None:
+        """End the lease for good. For any thread."""
+        self.until = float("-inf")
 
 
 @dataclass(eq=False)

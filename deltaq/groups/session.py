@@ -11,11 +11,15 @@ from dataclasses import dataclass, replace
 
 from deltaq import metrics, names
 from deltaq.clock import Clock
-from deltaq.groups.fencing import Claim, not_a_member
-from deltaq.groups.heartbeat import Heartbeat, MemberWatch, SessionExpired
-from deltaq.groups.liveness import LivenessCheck, remove_heartbeat
+from deltaq.groups.heartbeat import (
+    Heartbeat,
+    LivenessCheck,
+    MemberWatch,
+    SessionExpired,
+    remove_heartbeat,
+)
 from deltaq.groups.log import GroupLog
-from deltaq.groups.pending import OffsetSharing, PendingOffsets
+from deltaq.groups.offsets import OffsetSharing, PendingOffsets
 from deltaq.groups.rebalance import (
     Strategies,
     joined,
@@ -24,7 +28,7 @@ from deltaq.groups.rebalance import (
     released,
     resubscribed,
 )
-from deltaq.groups.state import GroupHead, Key, Member, PartitionCount
+from deltaq.groups.state import Claim, GroupHead, Key, Member, PartitionCount, not_a_member
 from deltaq.store import Store
 
 _log = logging.getLogger("deltaq.groups")

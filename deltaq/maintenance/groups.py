@@ -15,7 +15,7 @@ from deltaq.delta.log import DeltaLog
 from deltaq.delta.store_errors import raising_unavailable
 from deltaq.delta.table_state import TableState
 from deltaq.errors import GroupInUse, KafkaException
-from deltaq.groups.liveness import heartbeat_name
+from deltaq.groups.heartbeat import heartbeat_name
 from deltaq.groups.log import GroupChanged, GroupLog
 from deltaq.groups.state import group_head
 from deltaq.maintenance.background_tasks import BackgroundTasks
@@ -63,7 +63,7 @@ def plan_heartbeats(
     The object of a non-member is removed if it does not change: a client that is about to join
     rewrites it. A member is dead if its object does not change and was written before `oldest_ms`.
     This rule is for abandoned groups: a client that joins removes a silent member much sooner
-    (`groups/liveness.py`).
+    (`groups/heartbeat.py`).
     """
     still = {member for member, beat in beats.items() if now_s - beat.seen_at >= grace_s}
     ancient = {member for member, beat in beats.items() if beat.entry.modified_ms < oldest_ms}

@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from deltaq.clock import Clock
-from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.rebalance import Strategies, joined, left, strategies
 from deltaq.groups.session import JoiningMember, MemberTopics
-from deltaq.groups.state import GroupHead, Member, PartitionCount
+from deltaq.groups.state import NO_MEMBER, Claim, GroupHead, Member, PartitionCount
 from deltaq.store import Store
 
 __all__ = [

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from deltaq import Producer, Topic
 from deltaq.delta.actions import Metadata, encode_entry, parse_entry
-from deltaq.groups.fencing import NO_MEMBER
 from deltaq.groups.log import GroupLog
+from deltaq.groups.state import NO_MEMBER
 from deltaq.names import log_entry, topic_log
 from deltaq.store import open_store
 from tests.doubles.groups import FOREVER, join, new_member

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from deltaq import OFFSET_INVALID, Consumer, KafkaError, Producer, Topic, TopicPartition
-from deltaq.groups.commit_requests import CommitRequest, CommitRequestSender
+from deltaq.groups.offset_commits import CommitRequest, CommitRequestSender
 from deltaq.store import MemoryStore
 from tests.doubles.reading import eventually, taken
 

@@ -16,7 +16,7 @@ import pytest
 from deltaq import Consumer, Corrupt, KafkaError, KafkaException, Topic
 from deltaq.admin import AdminClient
 from deltaq.delta.actions import DomainMetadata, encode_entry, parse_entry
-from deltaq.groups.liveness import HEARTBEAT_BYTES_MAX, LivenessCheck, Sighting
+from deltaq.groups.heartbeat import HEARTBEAT_BYTES_MAX, LivenessCheck, Sighting
 from deltaq.groups.log import GroupLog
 from deltaq.maintenance.groups import GroupPass
 from deltaq.maintenance.settings import DEFAULT_SETTINGS

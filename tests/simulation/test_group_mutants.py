@@ -13,12 +13,10 @@ import pytest
 from deltaq.consumer.assignment import Assignment
 from deltaq.consumer.reconciliation import Reconciler
 from deltaq.errors import Fenced
-from deltaq.groups import fencing, pending, rebalance
-from deltaq.groups.commit_requests import CommitRequestSender
-from deltaq.groups.heartbeat import Heartbeat, MemberWatch
-from deltaq.groups.liveness import LivenessCheck
+from deltaq.groups import offsets, rebalance, state
+from deltaq.groups.heartbeat import Heartbeat, LivenessCheck, MemberWatch
 from deltaq.groups.log import GroupLog
-from deltaq.groups.offset_commits import OffsetCommitter
+from deltaq.groups.offset_commits import CommitRequestSender, OffsetCommitter
 from deltaq.groups.offsets import ToCommit
 from deltaq.groups.session import Session
 from deltaq.groups.state import Owner, PartitionCount
@@ -32,7 +30,7 @@ from tests.simulator.network import Faults
 
 
 def accepts_commits_of_former_members(patch: pytest.MonkeyPatch) -> None:
-    check = fencing.check_may_commit
+    check = state.check_may_commit
 
     def lax(head, group, claim, keys):
         if claim.member_id in head.members:
@@ -42,7 +40,7 @@ def accepts_commits_of_former_members(patch: pytest.MonkeyPatch) -> None:
 
 
 def accepts_commits_of_an_older_generation(patch: pytest.MonkeyPatch) -> None:
-    check = fencing.check_may_commit
+    check = state.check_may_commit
     patch.setattr(
         "deltaq.groups.log.check_may_commit",
         lambda head, group, claim, keys: check(
@@ -52,7 +50,7 @@ def accepts_commits_of_an_older_generation(patch: pytest.MonkeyPatch) -> None:
 
 
 def accepts_commits_of_partitions_of_others(patch: pytest.MonkeyPatch) -> None:
-    check = fencing.check_may_commit
+    check = state.check_may_commit
 
     def lax(head, group, claim, keys):
         mine = head.owned(claim.member_id)
@@ -71,39 +69,39 @@ def commits_final_offsets_for_a_newer_generation(patch: pytest.MonkeyPatch) -> N
     patch.setattr(GroupLog, "change", ahead)
 
 
-# That the leader commits for the owner only is tested in `unit/groups/test_pending.py`: in one
+# That the leader commits for the owner only is tested in `unit/groups/test_offsets.py`: in one
 # generation no member shows a partition of another one, except a static member that was replaced.
 def commits_delegated_offsets_after_newer_ones(patch: pytest.MonkeyPatch) -> None:
-    acceptable = pending.acceptable
+    acceptable = offsets.acceptable
 
     def lax(state, head, shown):
         return acceptable(
             state, head, [replace(of_member, after=state.version) for of_member in shown]
         )
 
-    patch.setattr(pending, "acceptable", lax)
+    patch.setattr(offsets, "acceptable", lax)
 
 
 def commits_delegated_offsets_of_an_older_generation(patch: pytest.MonkeyPatch) -> None:
-    acceptable = pending.acceptable
+    acceptable = offsets.acceptable
 
     def lax(state, head, shown):
         return acceptable(
             state, head, [replace(of_member, generation=head.generation) for of_member in shown]
         )
 
-    patch.setattr(pending, "acceptable", lax)
+    patch.setattr(offsets, "acceptable", lax)
 
 
 def commits_delegated_offsets_that_are_damaged(patch: pytest.MonkeyPatch) -> None:
-    parse = pending.parse_pending
+    parse = offsets.parse_pending
 
     def lax(content, member_id):
         beat, _, shown = (content or b"").partition(b" ")
         text = shown[9:]
         return parse(b"%b %08x %b" % (beat, crc32(text), text), member_id)
 
-    patch.setattr("deltaq.groups.liveness.parse_pending", lax)
+    patch.setattr("deltaq.groups.heartbeat.parse_pending", lax)
 
 
 def shows_offsets_that_it_has_not_read(patch: pytest.MonkeyPatch) -> None:

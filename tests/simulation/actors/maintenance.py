@@ -11,14 +11,11 @@ from unittest.mock import patch
 from deltaq import KafkaException, metrics
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.delta.table_state import TableState
-from deltaq.groups import log, pending
-from deltaq.groups.commit_requests import HandOver
-from deltaq.groups.delegated_offsets import DelegatedOffsets
-from deltaq.groups.fencing import Claim
-from deltaq.groups.offset_commits import OffsetCommitter
-from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.pending import PendingOffsets
-from deltaq.groups.state import GroupHead
+from deltaq.groups import log, offsets
+from deltaq.groups.offset_commits import HandOver, OffsetCommitter
+from deltaq.groups.offsets import CommittedOffset, PendingOffsets
+from deltaq.groups.state import Claim, GroupHead
+from deltaq.groups.stored_offsets import DelegatedOffsets
 from deltaq.maintenance import background, groups
 from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.run import Maintenance
@@ -199,6 +196,6 @@ def _counting_refused_offsets(harness: Harness) -> Callable[..., list[CommittedO
                 state.txn_slot_max(offset.app_id) > of_member.after for offset in of_member.offsets
             ):
                 harness.network.count("a shown offset was refused because of a newer commit")
-        return pending.acceptable(state, head, of_members)
+        return offsets.acceptable(state, head, of_members)
 
     return counting

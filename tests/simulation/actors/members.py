@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from deltaq import Consumer, Fenced, KafkaError, KafkaException, TopicPartition, names
-from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.state import Claim
 from tests.checker.history import Invocation
 from tests.simulation.actors.clients import end, poll_and_record
 from tests.simulation.harness import ROOT, Harness

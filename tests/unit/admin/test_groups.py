@@ -22,11 +22,10 @@ from deltaq.admin import (
     ConsumerGroupTopicPartitions,
     ConsumerGroupType,
 )
-from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.rebalance import joined, strategies
-from deltaq.groups.state import Member
+from deltaq.groups.state import Claim, Member
 from deltaq.names import group_folder, log_entry, member_key
 from deltaq.store import MemoryStore, open_store
 from deltaq.testing import ManualClock

@@ -12,10 +12,9 @@ from typing import Any
 
 from deltaq import OFFSET_END, Consumer, ConsumerHealth, KafkaError, Producer
 from deltaq.consumer import MembershipState, Ownership, PartitionHealth, ReadState
-from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.rebalance import joined, strategies
-from deltaq.groups.state import Member
+from deltaq.groups.state import Claim, Member
 from deltaq.store import MemoryStore, Store, open_store
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.consuming import fill, topic, tp

@@ -17,11 +17,10 @@ from deltaq.consumer.calls import CallGuard
 from deltaq.consumer.reader import Reader
 from deltaq.consumer.reconciliation import Reconciler
 from deltaq.consumer.subscription_topics import SubscriptionTopics
-from deltaq.groups.fencing import NO_MEMBER
 from deltaq.groups.membership import Membership
 from deltaq.groups.rebalance import strategies
 from deltaq.groups.session import GroupView
-from deltaq.groups.state import Key
+from deltaq.groups.state import NO_MEMBER, Key
 from tests.doubles.interrupts import interrupted
 
 EAGER, COOPERATIVE = "range", "cooperative-sticky"

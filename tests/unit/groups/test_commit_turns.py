@@ -14,10 +14,9 @@ import pytest
 
 from deltaq.delta.actions import CommitInfo, Entry
 from deltaq.groups.commit_turns import REST_PARAMETER, CommitTurns
-from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.state import GroupHead, Owner
+from deltaq.groups.state import Claim, GroupHead, Owner
 from deltaq.names import group_folder, log_entry
 from deltaq.store import LocalStore, Store
 from deltaq.testing import ManualClock

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from deltaq import Consumer, Fenced, KafkaException, metrics
-from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.rebalance import joined, strategies
-from deltaq.groups.state import Member
+from deltaq.groups.state import Claim, Member
 from deltaq.metrics import Event
 from deltaq.store import Store, open_store
 from deltaq.testing import Fault, FaultyStore, Rule

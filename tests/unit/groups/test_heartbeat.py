@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deltaq import Unavailable
-from deltaq.groups.heartbeat import Heartbeat, MemberWatch, SessionExpired
-from deltaq.groups.liveness import LivenessCheck
+from deltaq.groups.heartbeat import Heartbeat, LivenessCheck, MemberWatch, SessionExpired
 from deltaq.groups.state import GroupHead
 from deltaq.names import member_key
 from deltaq.store import MemoryStore

@@ -11,11 +11,11 @@ from threading import Barrier
 import pytest
 
 from deltaq import Consumer, Fenced, KafkaError, KafkaException, Producer, Topic, TopicPartition
-from deltaq.groups.fencing import Claim
-from deltaq.groups.liveness import LivenessCheck, Sighting
+from deltaq.groups.heartbeat import LivenessCheck, Sighting
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.state import Claim
 from deltaq.names import member_key
 from deltaq.store import MemoryStore, Store
 from deltaq.store.parallel import REQUESTS_MAX

@@ -10,11 +10,10 @@ import pytest
 from deltaq import Fenced, GroupInUse, KafkaError
 from deltaq.delta.actions import CommitInfo, DomainMetadata
 from deltaq.delta.log import DeltaLog, Draft
-from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.rebalance import released
-from deltaq.groups.state import GroupHead
+from deltaq.groups.state import NO_MEMBER, Claim, GroupHead
 from deltaq.names import group_folder, member_key
 from deltaq.serde.json_text import strict_json
 from deltaq.store import MemoryStore, Store

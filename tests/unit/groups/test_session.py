@@ -8,11 +8,10 @@ import pytest
 
 from deltaq.clock import Clock
 from deltaq.errors import Unavailable
-from deltaq.groups.fencing import NO_MEMBER
 from deltaq.groups.heartbeat import SessionExpired
 from deltaq.groups.log import GroupLog
 from deltaq.groups.session import JoiningMember, MemberTopics
-from deltaq.groups.state import GroupHead, Member, Owner
+from deltaq.groups.state import NO_MEMBER, GroupHead, Member, Owner
 from deltaq.names import member_key
 from deltaq.store.memory import MemoryStore
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule

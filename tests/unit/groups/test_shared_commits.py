@@ -11,14 +11,13 @@ import pytest
 
 from deltaq import Consumer, KafkaError, Producer, Topic, TopicPartition
 from deltaq.delta.table_state import restored_state
-from deltaq.groups.delegated_offsets import RETRY_SHARING_S
-from deltaq.groups.fencing import Claim
-from deltaq.groups.liveness import LivenessCheck
+from deltaq.groups.heartbeat import LivenessCheck
 from deltaq.groups.log import GroupLog, _Position
 from deltaq.groups.offset_commits import OffsetCommitter
-from deltaq.groups.offsets import CommittedOffset, ToCommit
-from deltaq.groups.pending import PendingOffsets
+from deltaq.groups.offsets import CommittedOffset, PendingOffsets, ToCommit
 from deltaq.groups.rebalance import released
+from deltaq.groups.state import Claim
+from deltaq.groups.stored_offsets import RETRY_SHARING_S
 from deltaq.names import member_key
 from deltaq.store import MemoryStore
 from deltaq.testing import ManualClock

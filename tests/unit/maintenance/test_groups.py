@@ -17,9 +17,9 @@ from deltaq.delta import checkpoint_columns
 from deltaq.delta.checkpoint import read_newest_checkpoint
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
-from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.state import Claim
 from deltaq.maintenance import groups
 from deltaq.maintenance.groups import BackgroundGroupMaintenance, GroupPass
 from deltaq.maintenance.settings import MaintenanceSettings

@@ -97,9 +97,10 @@ servers: ## Build MinIO and versitygw into .tools, once; needs Go and network ac
 simulate: $(INSTALLED) ## Run simulations with injected faults and check the guarantees: RUNS=1000, or SEED=7 for one; KIND=groups
 	@$(PY) -m tests.simulation --seed $(or $(SEED),0) --runs $(or $(RUNS),$(if $(SEED),1,1000)) $(if $(KIND),--kind "$(KIND)")
 
-docs: $(INSTALLED) ## Regenerate docs/reference, and the links from the guarantees to their tests, from the code
+docs: $(INSTALLED) ## Regenerate docs/reference, the links from the guarantees to their tests, and the table of modules, from the code
 	@$(PY) tests/test_reference.py
 	@$(PY) tests/test_guarantees.py
+	@$(PY) -m tests.test_module_map
 
 site: $(FOR_SITE) ## Build the documentation as a site with search, in site/
 	@$(SITE_PY) -m tests.docs_site lay-out

@@ -1,5 +1,22 @@
 """Kafka's client API over Delta tables: topics and groups in a folder or bucket, without a
 broker.
+
+Modules:
+
+* `__main__`: `python -m deltaq`, the command
+* `topic`, `metadata`: `Topic`; topics and the one synthetic broker, described
+* `root`: the store of a root
+* `names`, `message`, `errors`, `partitioner`, `version`: pure rules and values
+* `telemetry`: metrics for OpenTelemetry, which is known only here, and trace context in headers
+* `statistics`, `log_forwarding`: when `stats_cb` is called, and the fields of all clients; the
+  setting `logger`
+* `units`: numbers, sizes and times as people read them; text with nothing in it that a terminal
+  would act on
+* `outage`: when `error_cb` hears of a store that does not answer
+* `weak`, `work`: callbacks that do not keep their owner alive; long work in pieces
+* `shared_threads`: few threads for the tasks of many senders
+* `freed_memory`: returns freed memory to the system
+* `clock`: the one module that touches time, threads, randomness and ids
 """
 
 from __future__ import annotations

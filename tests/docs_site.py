@@ -33,8 +33,7 @@ API = {
 """Page -> the package whose public names it has, and its title."""
 
 LEFT_OUT = {"__version__", "ArrowInput"}
-"""Public names without a place among the pages. The docstrings of `deltaq/topics` are not found,
-because it has no `__init__.py`."""
+"""Public names without a place among the pages: a version, and an alias of types."""
 
 LINK = re.compile(r"\]\(<?([^)\s>]+)")
 

@@ -931,22 +931,6 @@ def test_decisions_are_numbered_without_gaps_and_all_in_the_index() -> None:
     assert [name for name in pages if f"({name})" not in index] == []
 
 
-def test_every_module_is_in_the_module_table() -> None:
-    """docs/internals/architecture.md names each module, or the folder of those that are described
-    as one.
-    """
-    page = (ROOT / "docs/internals/architecture.md").read_text()
-    # Prose names folders of other rows.
-    table = "\n".join(line for line in page.splitlines() if line.startswith("|"))
-    named = set(re.findall(r"`([a-z0-9_/]+)`", table))
-    modules = (
-        path.relative_to(ROOT / "deltaq").with_suffix("")
-        for path in (ROOT / "deltaq").rglob("*.py")
-    )
-    names = sorted(module.as_posix() for module in modules if module.name != "__init__")
-    assert [name for name in names if not {name, f"{name.rpartition('/')[0]}/"} & named] == []
-
-
 def write_pages() -> None:
     """Write all pages from the current code."""
     for name, page in PAGES.items():

@@ -1,4 +1,16 @@
-"""Administration of topics and consumer groups: the classes of `confluent_kafka.admin`."""
+"""Administration of topics and consumer groups: the classes of `confluent_kafka.admin`.
+
+Modules:
+
+* `client`: the admin client: calls that return one future for each topic, partition or resource
+* `calls`, `call_order`: futures, threads and checks of arguments; calls wait for those before them
+  about the same topic or group
+* `topics`, `configs`, `records`: creating, growing and describing topics; their settings; deleting
+  records before an offset
+* `group_calls`, `groups`, `offset_copy`, `offsets`: consumer groups, read and changed as no member
+  may; requests and results; offsets copied between groups and roots, and listed
+* `unsupported`: calls of Kafka's admin client that are refused
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,13 @@
 """Clients for asyncio, with the names of `confluent_kafka.aio`. Their methods do not block the
 event loop.
+
+Modules:
+
+* `producer`, `consumer`: clients for asyncio
+* `serializing`, `schema_registry`: clients whose messages are objects; the registry's client and
+  serializers for asyncio
+* `reports`, `calls`, `threads`: delivery reports on the event loop; calls of a consumer one after
+  the other, with its callbacks; threads for calls that block
 """
 
 from __future__ import annotations

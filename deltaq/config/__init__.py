@@ -1,4 +1,13 @@
-"""Configuration of clients and topics, with Kafka's names."""
+"""Configuration of clients and topics, with Kafka's names.
+
+Modules:
+
+* `client_table`, `topic_table`, `no_effect`: the settings of clients and of topics: name, type,
+  default, range (`isolation.level` and `transactional.id` too); Kafka's settings that are accepted
+  without effect
+* `client`, `topic`, `declare`, `setting`: parsing and checking what users set; the kinds of
+  settings
+"""
 
 from __future__ import annotations
 

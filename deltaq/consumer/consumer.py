@@ -23,14 +23,7 @@ from deltaq.consumer.calls import (
 )
 from deltaq.consumer.fetch_buffer import AcceptedBatch, AcceptedBatches, RecordBatch, Taking
 from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health, start_statistics
-from deltaq.consumer.reader import (
-    OffsetQueries,
-    Reader,
-    group_maintenance,
-    known_watermarks,
-    open_reader,
-    watermarks,
-)
+from deltaq.consumer.reader import OffsetQueries, Reader, group_maintenance, open_reader, watermarks
 from deltaq.consumer.reconciliation import RebalanceCallback, no_callback, rebalance_callbacks
 from deltaq.consumer.subscription import SubscriptionState
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
@@ -403,7 +396,7 @@ class Consumer(Generic[K, V]):
         if not cached:
             return watermarks(self._queries.head_with(partition, timeout), partition.partition)
         seen = None if self._reader is None else self._reader.fetcher.seen(partition.topic)
-        return known_watermarks(None if seen is None else seen.head, partition.partition)
+        return watermarks(None if seen is None else seen.head, partition.partition)
 
     @exclusive
     def offsets_for_times(

@@ -17,7 +17,7 @@ from deltaq.config import ConsumerConfig
 from deltaq.consumer.assignment import HeldProgress
 from deltaq.consumer.calls import ConsumerLifecycle, PendingEvents
 from deltaq.consumer.offset_reset import FetchState
-from deltaq.consumer.reader import Reader, known_watermarks
+from deltaq.consumer.reader import Reader, watermarks
 from deltaq.consumer.subscription import Subscription
 from deltaq.consumer.topic_fetcher import TopicProgress
 from deltaq.delta.table_state import TableState
@@ -424,7 +424,7 @@ class ConsumerStatistics:
         for at in health.partitions:
             low = OFFSET_INVALID
             if reader is not None and (seen := reader.fetcher.seen(at.topic)) is not None:
-                low, _ = known_watermarks(seen.head, at.partition)
+                low, _ = watermarks(seen.head, at.partition)
             fields = _partition(at, low, offsets.get((at.topic, at.partition)))
             topic = topics.setdefault(at.topic, {"topic": at.topic, "partitions": {}})
             topic["partitions"][str(at.partition)] = fields

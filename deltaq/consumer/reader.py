@@ -252,16 +252,11 @@ def _end_of_partition(end: PartitionEnd) -> Message:
 R = TypeVar("R")
 
 
-def watermarks(head: TopicHead, partition: int) -> tuple[int, int]:
-    """(first offset, next offset) of a partition."""
-    return head.start_offsets[partition], head.next_offsets[partition]
-
-
-def known_watermarks(head: TopicHead | None, partition: int) -> tuple[int, int]:
-    """The same of a topic as seen last; OFFSET_INVALID twice if it is not known."""
+def watermarks(head: TopicHead | None, partition: int) -> tuple[int, int]:
+    """(first offset, next offset) of a partition; OFFSET_INVALID twice if it is not known."""
     if head is None or not 0 <= partition < head.partitions:
         return OFFSET_INVALID, OFFSET_INVALID
-    return watermarks(head, partition)
+    return head.start_offsets[partition], head.next_offsets[partition]
 
 
 class OffsetQueries:

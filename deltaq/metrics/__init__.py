@@ -4,6 +4,12 @@ totals = Totals()
 with listening(totals):
     ...  # produce, consume
     print(prometheus_text(totals.samples()))
+
+Modules:
+
+* `events`, `catalogue`: what clients count, for listeners of the process; all metrics
+* `totals`, `consumers`, `prometheus`: adding it up, the gauges of consumers, and both as text for
+  Prometheus
 """
 
 from __future__ import annotations

@@ -1,4 +1,22 @@
-"""The producer client and its write path: accumulate, upload, commit, report."""
+"""The producer client and its write path: accumulate, upload, commit, report.
+
+Modules:
+
+* `producer`, `topic_handle`: the client; what it knows of a topic, and the checks of messages, one
+  by one and before a call of `produce_batch`
+* `serializing`: `SerializingProducer`: objects as records
+* `accumulator`, `batches`: records that wait; records on their way
+* `sender`, `sender_topic`: one sender per topic and process; what it knows of the topic, with the
+  maintenance beside it
+* `linger`, `uploader`: how long records wait; taking them, and how many uploads run at once
+* `batch_upload`, `encoding`: their way into the store: partitions, columns, files; the pieces of
+  large messages
+* `committer`, `group_commit`: their way into the log; committing for other processes
+* `delivery_reports`, `callbacks`: results, those of `message.timeout.ms` too; the callbacks that
+  are due, made inside `poll` and `flush`, with what `stats_cb` gets, and futures, which end without
+  them
+* `lifecycle`, `transactions`: how it ends; the methods of transactions, all of which are refused
+"""
 
 from __future__ import annotations
 

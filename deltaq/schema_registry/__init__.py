@@ -1,4 +1,26 @@
-"""The schema registry under the root."""
+"""The schema registry under the root.
+
+Modules:
+
+* `client`, `log`, `mirror`: `SchemaRegistryClient`; the commits that change the registry; copies of
+  it in other roots
+* `state`, `changes`, `schemas`, `rules`, `associations`, `errors`: what its log says, and how it
+  changes, as pure functions; schemas and the rules of contracts as values
+* `formats`, `avro_format`, `json_format`, `protobuf_format`, `protobuf_text`: what the registry
+  needs of a format, loaded with its first schema; with `compatibility/avro`, `avro_fields`,
+  `json_drafts`, `json_unevaluated` and `json_validators`, the only modules that know the libraries
+  of their format
+* `work`, `avro_bounds`, `avro_guards`, `avro_fields`, `json_drafts`, `json_validators`,
+  `json_unevaluated`, `json_patterns`, `protobuf_bounds`: how much work and memory a foreign schema
+  or payload may cause, checked before native and recursive code; with which schema damaged values
+  are refused; which field of an Avro record cannot be written
+* `compatibility/`: which schemas may follow which: the levels, and the rules of Avro, JSON Schema
+  and Protobuf
+* `avro`, `json_schema`, `protobuf`, `avro_json`: serializer and deserializer of a format; values of
+  Avro from those of JSON
+* `message_schemas`, `wire_format`, `subject_names`, `serde_settings`: what these share: which
+  schema a message is written and read with, how the message names it, its subject, their settings
+"""
 
 from __future__ import annotations
 

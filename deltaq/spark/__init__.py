@@ -1,5 +1,23 @@
 """Spark: the data source `deltaq`, which Spark discovers automatically, and what a driver uses
 beside it.
+
+Modules:
+
+* `data_source`, `session`, `interpreter`: what Spark finds, a session for small machines, the
+  Python of its workers; pyspark is known only in `spark/`
+* `options`, `bounds`, `given`, `java_client`: the options of reads and writes: their names and
+  checks; where a read begins and ends; text as values; settings of Kafka's Java client
+* `source`, `offsets`, `topics`, `tasks`, `columns`: reading: Spark's interface, on the driver and
+  in tasks; which offsets a micro-batch reads, as pure functions; the topics of a query; tasks; the
+  columns that Spark sees
+* `planning`, `native`, `native_plan`, `native_paths`, `latest`: offsets and files of a query, from
+  its topics; reading by Spark's own Parquet reader, with its tables and addresses of files; the
+  newest record of each key
+* `sink`, `worker_memory`, `worker_daemon`: writing: executors upload files, the driver commits
+  them; what a worker's garbage collections look at; how workers end
+* `progress`, `upsert`: a query's progress: committed to a group, and measured; changed rows of an
+  aggregation as the newest records of their keys
+* `kafka_columns`: the columns of Spark's Kafka source
 """
 
 from __future__ import annotations

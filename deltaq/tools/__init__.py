@@ -1,5 +1,23 @@
 """Work with whole topics from Python: what the `deltaq` command does, as functions on `Topic`
 handles with a root.
+
+Modules:
+
+* `positions`, `reading`, `writing`, `records`, `files`, `frames`, `pandas_frames`, `spreadsheets`,
+  `registry_values`: whole topics from Python: where reading begins and ends, records read, written,
+  as plain values, from files, and as tables of other libraries, with values of the schema registry
+  decoded; openpyxl is known only in `spreadsheets`, polars in `frames`, pandas in `pandas_frames`
+* `file_rows`, `json_lines`, `csv_files`, `cells`, `workbook_limits`: rows of any file as messages,
+  by one set of rules; lines of JSON and CSV as rows; cells as values, and back; what a spreadsheet
+  may have before openpyxl parses it
+* `model_rows`: rows of files and frames as the model of a handle writes them
+* `cost`, `prices`, `speed`: what rates cost a day on an object store, and the price lists, as pure
+  functions; a short measurement of a root
+* `doctor`, `rates`, `sql`: `deltaq doctor`: whether a root is sound, down to its data files; live
+  rates; topics as tables, with duckdb, which is known only here
+* `copying`, `copy_plan`: copies of topics in other roots; what a copy lacks, as pure functions
+* `statistics`, `differences`, `offset_resets`: what a topic holds, how two differ, planned resets
+  of a group
 """
 
 from __future__ import annotations

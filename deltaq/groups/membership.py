@@ -297,7 +297,6 @@ class Membership:
         if self.polled_s_ago() > self._max_poll_interval_s:
             if not self.is_static:
                 self.session.leave({self.session.member_id})
-            self._poll_exceeded = True
             self._end_session(KafkaError(KafkaError._MAX_POLL_EXCEEDED))
         self._rest()
 
@@ -323,6 +322,8 @@ class Membership:
         if not self._is_leaving:
             metrics.SESSIONS_LOST.add(group=self._group, reason=reason.name())
         ended, self.session = self.session, self._candidate.session(self._on_change)
+        # Set after the session, so that a poll that takes it finds no view of the ended session.
+        self._poll_exceeded |= reason.code() == KafkaError._MAX_POLL_EXCEEDED
         self._on_change()
         self._ended.add(ended.member_id)
         ended.end()

@@ -117,7 +117,8 @@ class TopicTail:
         """The topic's definition. It is parsed only after a change: most entries only append
         records.
         """
-        if (live := self.live) is not None and table is self._table:
+        # Another position of the process may have read the same table into another object.
+        if (live := self.live) is not None and (table is self._table or table == self._table):
             known = live.definition
             if known.topic_id == head.topic_id and known.partitions == head.partitions:
                 return known

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from deltaq import errors
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -34,7 +34,8 @@ from deltaq.delta.actions import (
     parse_entry,
 )
 from deltaq.delta.entries import ENTRY_BYTES_MAX
-from deltaq.delta.reader import Follower, LogCleaned, LogReader
+from deltaq.delta.known_log import KnownLog, KnownState, LogState, NoView, V
+from deltaq.delta.reader import LogCleaned, LogReader
 from deltaq.delta.retry import error_pause_s, race_pause_s
 from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.delta.store_errors import unavailable
@@ -77,6 +78,9 @@ class Draft:
 
     An entry that cannot be read back must not be written, so the encoded entry is parsed first.
     `is_proven` saves that for a draft of which each value is deltaq's own.
+
+    `after(entry)` is the view after the draft once it is in the log as `entry`; None if the log's
+    fold makes it, as of any other entry.
     """
 
     info: CommitInfo
@@ -85,6 +89,7 @@ class Draft:
     own: frozenset[str] | None = None
     before: Prepared = NOTHING_PREPARED
     is_proven: bool = False
+    after: Callable[[Entry], Any] | None = None
 
     def entry(self, version: int) -> Entry:
         """The entry that it becomes in the slot `version`."""
@@ -151,17 +156,28 @@ class _SlotCleaned:
     maybe: bool
 
 
-class DeltaLog(LogReader):
-    """A position in one log that commits entries. Not thread-safe: one owner at a time."""
+class DeltaLog(LogReader[V]):
+    """A position in one log that commits entries. Not thread-safe: one owner at a time.
+
+    Positions with the same `known` share what they have read; without one, it shares nothing.
+    """
+
+    @overload
+    def __init__(
+        self: DeltaLog[None], store: Store, folder: str, clock: Clock = SYSTEM_CLOCK
+    ) -> None: ...
+
+    @overload
+    def __init__(self, store: Store, folder: str, clock: Clock, known: KnownLog[V]) -> None: ...
 
     def __init__(
         self,
         store: Store,
         folder: str,
         clock: Clock = SYSTEM_CLOCK,
-        follower: Follower | None = None,
+        known: KnownLog[Any] | None = None,
     ) -> None:
-        super().__init__(store, folder, clock, follower)
+        super().__init__(store, folder, clock, known or KnownLog(clock, NoView()))
         self._read_at = 0.0  # start of the last read that found no further entry, `Clock.monotonic`
         # Called before a request is repeated.
         self.store_failed: Callable[[Unavailable], object] = lambda _: None
@@ -196,11 +212,13 @@ class DeltaLog(LogReader):
         Unavailable (it was not and will not be committed), Corrupt, Incompatible.
         """
         self._prove_store()
+        before = self.state.version
+        self.take_over()
         if self._is_partial:
             self.load()
         self._untraced = None
         try:
-            return self._commit(write, deadline, takes_turns=takes_turns)
+            return self._commit(write, deadline, before, takes_turns=takes_turns)
         except KafkaException as error:
             if self._untraced is None or isinstance(error, OutcomeUnknown):
                 raise
@@ -216,6 +234,7 @@ class DeltaLog(LogReader):
         self,
         write: Callable[[TableState], Draft | Abandoned[T]],
         deadline: float,
+        before: int,
         *,
         takes_turns: bool,
     ) -> Committed | T:
@@ -223,7 +242,7 @@ class DeltaLog(LogReader):
         exposed_s = 0.0
         # Under contention, a read of the next slot costs less than a create that will probably
         # fail.
-        contended = self._contended and self._catch_up()
+        contended = self._contended and (self._catch_up() or self.state.version > before)
         started_at = self._read_at if self._contended else self.clock.monotonic()
         while True:
             draft = write(self.state)
@@ -239,8 +258,9 @@ class DeltaLog(LogReader):
                 continue
             seconds = self.clock.monotonic() - started_at
             exposed_s += seconds
-            self._apply(entry)
-            if entry.txn_id == draft.info.txn_id:
+            is_own = entry.txn_id == draft.info.txn_id
+            self._apply(entry, draft.after(entry) if is_own and draft.after else None)
+            if is_own:
                 self._contended = contended or lost_races > 0
                 return Committed(entry, lost_races, exposed_s)
             lost_races += 1
@@ -492,6 +512,7 @@ class DeltaLog(LogReader):
             path = self.entries.key(version)
             self._is_partial = True  # the next operation loads the log that is there now, if any
             self._restore(None)
+            self.known.newest = None
             _log.warning("log removed or replaced log=%r version=%d", self.folder, version)
             if maybe:
                 raise OutcomeUnknown(_REPLACED, token=token)
@@ -507,3 +528,10 @@ class DeltaLog(LogReader):
             self.sync()
         except Unavailable as error:
             raise OutcomeUnknown(error.error.str(), token=token) from error
+
+
+def positioned(store: Store, folder: str, clock: Clock, table: TableState) -> DeltaLog[None]:
+    """A position at a table that was read before, of which nothing is verified yet."""
+    log = DeltaLog(store, folder, clock)
+    log.begin_at(KnownState(LogState(table, None), float("-inf"), is_end_open=False))
+    return log

@@ -4,15 +4,17 @@ is the end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Generic
 
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.clock import Clock
 from deltaq.delta.actions import Entry
 from deltaq.delta.checkpoint import Checkpoint
 from deltaq.delta.entries import LogEntries
+from deltaq.delta.known_log import KnownLog, KnownState, LogState, V
 from deltaq.delta.retry import error_pause_s
-from deltaq.delta.slot_proof import SlotProof
+from deltaq.delta.slot_proof import HEAD_PROOF_S, SlotProof
 from deltaq.delta.snapshot import find_load_start, has_entries, is_unreadable_from
 from deltaq.delta.store_errors import reading, unavailable
 from deltaq.delta.table_state import TableState, restored_state
@@ -31,49 +33,38 @@ class LogCleaned(Exception):
     """Log clean-up removed the next entry: load a snapshot and continue from there."""
 
 
-class Follower(Protocol):
-    """Keeps a typed view of the table in step with a `LogReader`. May raise Corrupt to refuse an
-    entry.
-    """
-
-    def restored(self, state: TableState) -> None:
-        """The position was reset: `state` is empty, or the state of a checkpoint."""
-
-    def advancing(self, entry: Entry, path: str) -> None:
-        """`entry`, read from `path`, is about to be applied."""
-
-
-class LogReader:
+class LogReader(Generic[V]):
     """A position in one log, with the reads that move it. Not thread-safe: one owner at a time.
 
-    `state` is the table at that position. `folder` is the table's; it ends in `/` and is relative
-    to the store's root.
+    `at` is the log at that position: a value that each entry replaces. `known` is what the process
+    knows of the log, which other positions may use, too. `folder` is the table's; it ends in `/`
+    and is relative to the store's root.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        folder: str,
-        clock: Clock = SYSTEM_CLOCK,
-        follower: Follower | None = None,
-    ) -> None:
+    def __init__(self, store: Store, folder: str, clock: Clock, known: KnownLog[V]) -> None:
         self.folder = folder
         self.clock = clock
-        self.state = TableState()
-        self._follower = follower
+        self.known = known
+        self.at = LogState(TableState(), known.fold.restored(TableState()))
         self.entries = LogEntries(store, folder, clock)
         self._proof = SlotProof(self.entries)
-        self._is_partial = False  # a load began and did not succeed: `state` is incomplete
+        self._is_loaded = False
+        self._is_partial = False  # a load began and did not succeed: `at` is incomplete
         self._is_end_open = False
+
+    @property
+    def state(self) -> TableState:
+        """The table at this position."""
+        return self.at.table
 
     @property
     def store(self) -> Store:
         return self.entries.store
 
     @property
-    def is_partial(self) -> bool:
-        """Whether the last `load` failed half way, so that `state` is incomplete."""
-        return self._is_partial
+    def is_whole(self) -> bool:
+        """Whether the log has been loaded, and the last load has not failed half way."""
+        return self._is_loaded and not self._is_partial
 
     @property
     def is_end_open(self) -> bool:
@@ -82,24 +73,32 @@ class LogReader:
         """
         return self._is_end_open
 
-    @property
-    def proven_at(self) -> float:
-        """The latest time (`Clock.uptime`) at which clean-up had certainly not freed the slot after
-        the position.
+    def take_over(self) -> bool:
+        """Move to what another position of this process has read, with everything that it has
+        verified; False if it is no newer. To begin from, it must have been read lately, because a
+        checkpoint may be nearer to the end.
         """
-        return self._proof.proven_at
+        newest = self.known.newest
+        if newest is None or self._is_partial or newest.state is self.at:
+            return False
+        if self._is_loaded and newest.state.table.version <= self.at.table.version:
+            return False
+        if not self._is_loaded and self.clock.uptime() - newest.proven_at > HEAD_PROOF_S:
+            return False
+        if not self.known.fold.may_skip_to(newest.state.view):
+            return False
+        self.begin_at(newest)
+        return True
 
-    def adopt(
-        self, state: TableState, proven_at: float = float("-inf"), *, is_end_open: bool = False
-    ) -> None:
-        """Take over the position of another reader of this table, with everything it has verified.
+    def begin_at(self, known: KnownState[V]) -> None:
+        """Move to a position that was read before, of the same log."""
+        self.at = known.state
+        self._is_loaded, self._is_partial, self._is_end_open = True, False, known.is_end_open
+        self._proof.restart(known.proven_at)
 
-        A follower is not notified: its owner takes over the other's, too.
-        """
-        self.state = state
-        self._is_partial = False
-        self._is_end_open = is_end_open
-        self._proof.restart(proven_at)
+    def _publish(self) -> None:
+        """Let other positions of this process take over what this one has read."""
+        self.known.newest = KnownState(self.at, self._proof.proven_at, self._is_end_open)
 
     def is_in_place(self) -> bool:
         """Whether the log that `state` was read from is still there: the folder may have been
@@ -107,7 +106,7 @@ class LogReader:
 
         Reads the newest entry. Raises Unavailable.
         """
-        return reading(lambda: self._proof.is_in_place(self.state))
+        return reading(lambda: self._proof.is_in_place(self.at.table))
 
     # --- loading ---
 
@@ -120,7 +119,8 @@ class LogReader:
         """
         self._is_partial = True
         exists = self._load(to_end)
-        self._is_partial = False
+        self._is_loaded, self._is_partial = True, False
+        self._publish()
         return exists
 
     def _load(self, to_end: bool) -> bool:
@@ -169,7 +169,8 @@ class LogReader:
         """
         if self.state.version >= 0 and self.state.txn_id is None and not self.store.is_remote:
             try:
-                self.state = replace(self.state, txn_id=self.entries.token(self.state.version))
+                table = replace(self.state, txn_id=self.entries.token(self.state.version))
+                self.at = LogState(table, self.at.view)
             except StoreError:
                 pass  # the token stays unknown
 
@@ -213,7 +214,10 @@ class LogReader:
             if following != first and not reading(lambda: self._proof.holds_for(first)):
                 raise LogCleaned(self.folder)
             if following > newest:
-                self._is_end_open = False
+                if self._is_end_open:
+                    self._is_end_open = False
+                    if not self._is_partial:
+                        self._publish()
                 return
             path = self.entries.key(following)
             if following not in versions and reading(self.entries.start) > following:
@@ -226,6 +230,25 @@ class LogReader:
         raise Unavailable(f"the store lists {path!r} and does not find it; try again")
 
     # --- following ---
+
+    def catch_up(self, *, to_end: bool = True, pause: Callable[[], object] | None = None) -> None:
+        """Follow the log to its newest version. Unless `to_end`, `is_end_open` may be true
+        afterwards. `pause` is called after each entry that is read.
+
+        Raises what `load` raises.
+        """
+        self.take_over()
+        if not self.is_whole:
+            self.load(to_end=to_end)
+            return
+        try:
+            while self.read_next() is not None:
+                if pause is not None:
+                    pause()
+            if to_end and self._is_end_open:
+                self.check_end()
+        except LogCleaned:
+            self.load(to_end=to_end)
 
     def read_next(self) -> Entry | None:
         """The next entry, applied to `state`; None if there is none yet.
@@ -289,20 +312,21 @@ class LogReader:
         raise unavailable(refusal) from refusal
 
     def _restore(self, checkpoint: Checkpoint | None) -> None:
-        self.state = (
+        table = (
             TableState()
             if checkpoint is None
             else restored_state(checkpoint.version, checkpoint.actions)
         )
-        if self._follower is not None:
-            self._follower.restored(self.state)
+        self.at = LogState(table, self.known.fold.restored(table))
 
-    def _apply(self, entry: Entry) -> None:
-        path = self.entries.key(entry.version)
-        self.state.check(entry, path)
-        if self._follower is not None:
-            self._follower.advancing(entry, path)
-        self.state = self.state.after(entry)
+    def _apply(self, entry: Entry, own: V | None = None) -> None:
+        """Move to the next entry. `own` is the view after it, if this position has made both."""
+        at, path = self.at, self.entries.key(entry.version)
+        at.table.check(entry, path)
+        view = self.known.fold.following(at, entry, path) if own is None else own
+        self.at = LogState(at.table.after(entry), view)
+        if not self._is_partial:
+            self._publish()
 
     def _pause(self, attempt: int) -> None:
         self.clock.sleep(error_pause_s(attempt, self.clock.random()))

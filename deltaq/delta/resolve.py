@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from deltaq.delta.actions import Add, Entry
 from deltaq.delta.log import DeltaLog, Draft
@@ -13,7 +14,7 @@ from deltaq.errors import OutcomeUnknown, Unavailable
 
 
 def resolve_commit(
-    log: DeltaLog, token: str, write: Callable[[TableState], Draft], deadline: float
+    log: DeltaLog[Any], token: str, write: Callable[[TableState], Draft], deadline: float
 ) -> Entry | None:
     """The entry of the commit with this token, or None if it was not and will not be committed.
 
@@ -43,7 +44,7 @@ def resolve_commit(
 
 
 def resolve_add(
-    log: DeltaLog,
+    log: DeltaLog[Any],
     token: str,
     as_of: int,
     write: Callable[[TableState], Draft],
@@ -71,7 +72,7 @@ def resolve_add(
 
 
 def _first_with(
-    log: DeltaLog, is_it: Callable[[Add], bool], versions: range, token: str
+    log: DeltaLog[Any], is_it: Callable[[Add], bool], versions: range, token: str
 ) -> Add | None:
     """The first file in these entries that `is_it` accepts. Raises OutcomeUnknown if an entry was
     cleaned up.
@@ -102,7 +103,7 @@ def _unresolved(error: Unavailable | OutcomeUnknown, token: str) -> OutcomeUnkno
     return OutcomeUnknown(error.error.str().partition(" (token ")[0], token=token)
 
 
-def _cleaned(log: DeltaLog, version: int, token: str) -> OutcomeUnknown:
+def _cleaned(log: DeltaLog[Any], version: int, token: str) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"version {version} of {log.folder!r} was cleaned up before it could be read", token=token
     )

@@ -61,10 +61,16 @@ class CommitTurns:
     def __post_init__(self) -> None:
         self._lock = self._clock.lock()
 
-    def restored(self, state: TableState) -> None:
+    # --- as `Fold` of the group's log: nothing is folded, each entry is looked at ---
+
+    def restored(self, table: TableState) -> None:
         """A reader has begun anew."""
 
-    def advancing(self, entry: Entry, path: str) -> None:  # noqa: ARG002 - as in `Follower`
+    def may_skip_to(self, view: None) -> bool:  # noqa: ARG002 - as in `Fold`
+        """Another reader has looked at the entries."""
+        return True
+
+    def following(self, state: object, entry: Entry, path: str) -> None:  # noqa: ARG002 - as in `Fold`
         """A reader has read an entry; another one may have done so before."""
         if entry.info is None or (member_id := entry.info.parameters.get("member")) is None:
             return

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
 
 from deltaq import metrics, names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.delta.actions import Action, CommitInfo, Metadata
+from deltaq.delta.known_log import KnownLog, NoView
 from deltaq.delta.log import Abandoned, DeltaLog, Draft
 from deltaq.delta.reader import LogCleaned
-from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import PROTOCOL, TableState
-from deltaq.errors import Fenced, KafkaException
+from deltaq.errors import Fenced
 from deltaq.groups.commit_turns import REST_PARAMETER, CommitTurns
 from deltaq.groups.heartbeat import LivenessCheck, remove_heartbeat
 from deltaq.groups.offsets import (
@@ -39,7 +39,6 @@ from deltaq.groups.state import (
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.log import ENGINE
 
-R = TypeVar("R")
 Plan: TypeAlias = "Callable[[TableState, int], list[Action]]"
 HeadPlan: TypeAlias = "Callable[[GroupHead], GroupHead | None]"
 
@@ -72,25 +71,6 @@ class GroupChanged(Exception):
     """The group has changed since the version that a plan was made for."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Position:
-    """A position in the log that a client has read; `proven_at` is that of `LogReader`. Never
-    changed.
-    """
-
-    state: TableState
-    proven_at: float
-
-
-@dataclass(eq=False)
-class _Newest:
-    """The newest position that one of several clients of a log has read; replaced, and read without
-    a lock.
-    """
-
-    position: _Position | None = None
-
-
 @dataclass(eq=False)
 class GroupLog:
     """A client of one group's log. Thread-safe: every method runs under one lock."""
@@ -100,40 +80,40 @@ class GroupLog:
     _clock: Clock = SYSTEM_CLOCK
     _client_id: str = ""
     _maintenance: GroupMaintenance | None = None  # notified of commits
-    _newest: _Newest | None = None  # shared with siblings; None without any
-    # Shared with siblings; None on a local store, where a lost race costs little.
+    # Shared with siblings. None on a local store, where a lost race costs little.
     _turns: CommitTurns | None = None
-    _loaded: bool = False
-    _shared_version: int = -1  # of the position that was last shared or taken over
+    _known: KnownLog[None] | None = None  # shared with siblings
 
     def __post_init__(self) -> None:
         self._folder = names.group_folder(self.group)
         self._watch = LivenessCheck(self._store, self.group, self._clock)
         if self._store.is_remote and self._turns is None:
             self._turns = CommitTurns(self._clock)
-        self._log = DeltaLog(self._store, self._folder, self._clock, self._turns)
+        self._known = self._known or KnownLog(self._clock, self._turns or NoView())
+        self._log = DeltaLog(self._store, self._folder, self._clock, self._known)
         self._lock = self._clock.lock()
 
     def sibling(self) -> GroupLog:
-        """Another client of this log. An operation of the one does not wait for an operation of the
-        other, and what one has read the other need not read again.
+        """Another position in this log. An operation of the one does not wait for an operation of
+        the other, and what one has read the other need not read again.
         """
-        self._newest = self._newest or _Newest()
-        shared = self._newest, self._turns
-        return GroupLog(
-            self._store, self.group, self._clock, self._client_id, self._maintenance, *shared
-        )
+        return replace(self)
+
+    @property
+    def known(self) -> KnownLog[None]:
+        """What this client and its siblings know of the log."""
+        return self._log.known
 
     def head(self) -> GroupHead:
         """Read the current head of the group. Raises Unavailable, Corrupt, Incompatible."""
         with self._lock:
-            self._catch_up()
+            self._log.catch_up()
             return self._head(self._log.state)
 
     def state(self) -> TableState:
         """Read the current state of the table. Raises as `head`."""
         with self._lock:
-            self._catch_up()
+            self._log.catch_up()
             return self._log.state
 
     def last_read(self) -> TableState:
@@ -142,18 +122,18 @@ class GroupLog:
 
     def newest_read(self) -> tuple[TableState, GroupHead] | None:
         """The newest table that this client or a sibling has read, and its head; None before the
-        first read, and without a sibling. Does no I/O and takes no lock. Raises Corrupt,
+        first read. Does no I/O and takes no lock. Raises Corrupt,
         Incompatible.
         """
-        position = None if self._newest is None else self._newest.position
-        return None if position is None else (position.state, self._head(position.state))
+        newest = self._log.known.newest
+        return None if newest is None else (newest.state.table, self._head(newest.state.table))
 
     def committed(self, partitions: Sequence[tuple[str, str, int]]) -> list[CommittedOffset | None]:
         """Read the committed offset, or None, of each (topic, topic id, partition). Raises as
         `head`.
         """
         with self._lock:
-            self._catch_up()
+            self._log.catch_up()
             return [committed_offset(self._log.state, *partition) for partition in partitions]
 
     def change(
@@ -171,7 +151,7 @@ class GroupLog:
         self._sync_topics(offsets)
         keys = [(offset.topic, offset.partition) for offset in offsets]
         with self._lock:
-            self._catch_up()
+            self._log.catch_up()
 
             def actions(state: TableState, now: int) -> list[Action]:
                 head = self._head(state)
@@ -239,7 +219,7 @@ class GroupLog:
         self._sync_topics([offset for of_member in pending for offset in of_member.offsets])
         rest_ms = None if self._turns is None else self._turns.rest_ms()
         with self._lock:
-            self._catch_up()
+            self._log.catch_up()
 
             def actions(state: TableState, now: int) -> list[Action]:
                 return offset_actions(state, acceptable(state, self._head(state), pending), now)
@@ -260,7 +240,7 @@ class GroupLog:
                     CHECK_INTERVAL_S, *(member.session_timeout_s / 4 for member in members.values())
                 )
             )
-            self._catch_up()
+            self._log.catch_up()
 
     def delete(self, deadline: float) -> None:
         """Delete the group: all committed offsets, and members that are found dead, which may take
@@ -268,7 +248,7 @@ class GroupLog:
         (GROUP_ID_NOT_FOUND), and what `DeltaLog.commit` raises.
         """
         with self._lock:
-            self._catch_up()
+            self._log.catch_up()
             dead = self._dead_members(deadline)
 
             def actions(state: TableState, now: int) -> list[Action]:
@@ -288,7 +268,7 @@ class GroupLog:
         kept: frozenset[str] = frozenset()
         removed: frozenset[str] = frozenset()
         with self._lock:
-            self._catch_up()
+            self._log.catch_up()
             is_subscribed = subscribed(self._head(self._log.state), topics)
             dead = self._dead_members(deadline) if is_subscribed else frozenset()
 
@@ -340,7 +320,7 @@ class GroupLog:
 
     def _forget(self, plan: Plan, deadline: float) -> None:
         with self._lock:
-            self._catch_up()
+            self._log.catch_up()
             self._commit("FORGET OFFSETS", plan, deadline)
 
     def clear_away(self, dead: Collection[str]) -> None:
@@ -407,9 +387,7 @@ class GroupLog:
             return Draft(info, actions) if actions else Abandoned(None)
 
         try:
-            committed = self._moved(
-                lambda: self._log.commit(write, deadline, takes_turns=takes_turns)
-            )
+            committed = self._log.commit(write, deadline, takes_turns=takes_turns)
         except Fenced as refused:
             metrics.COMMITS_REFUSED.add(group=self.group, reason=refused.error.name())
             raise
@@ -428,11 +406,11 @@ class GroupLog:
         """Catch up. A member leaves the next slots to those that commit without rest too, and have
         waited longer.
         """
-        turns = self._turns
-        if turns is None or claim is None or not self._loaded or not turns.ahead(claim.member_id):
-            self._catch_up()
+        turns = self._turns if self._log.is_whole else None
+        if turns is None or claim is None or not turns.ahead(claim.member_id):
+            self._log.catch_up()
         else:
-            self._moved(lambda: self._await_turn(turns, claim.member_id, deadline))
+            self._await_turn(turns, claim.member_id, deadline)
 
     def _await_turn(self, turns: CommitTurns, member_id: str, deadline: float) -> None:
         """Read until no member is ahead. The entry that ends the wait is the newest, so no read of
@@ -441,7 +419,7 @@ class GroupLog:
         Entries of members that have given up the first one do not prolong the wait: if it has died,
         a member that waits longer than the others would wait for ever while they commit.
         """
-        self._take_over()
+        self._log.take_over()
         read_at = waits_since = self._clock.monotonic()
         first = ""
         try:
@@ -459,55 +437,6 @@ class GroupLog:
                 self._clock.sleep(_POLL_S)
         except LogCleaned:
             self._log.load()
-
-    def _catch_up(self) -> None:
-        self._moved(self._read_on)
-
-    def _read_on(self) -> None:
-        try:
-            if not self._take_over() and not self._loaded:
-                self._log.load()
-            self._loaded = True
-            while self._log.read_next() is not None:
-                pass
-        except LogCleaned:
-            self._log.load()
-
-    def _take_over(self) -> bool:
-        """Take over what another client has read, if it is newer. To begin from, it must have been
-        read lately, because a checkpoint may be nearer to the end.
-        """
-        newest, log = None if self._newest is None else self._newest.position, self._log
-        if newest is None or log.is_partial:
-            return False
-        if self._loaded and newest.state.version <= log.state.version:
-            return False
-        if not self._loaded and self._clock.uptime() - newest.proven_at > HEAD_PROOF_S:
-            return False
-        log.adopt(newest.state, newest.proven_at)
-        self._shared_version = newest.state.version
-        return True
-
-    def _share(self) -> None:
-        """Let the other clients take over what this one has read."""
-        log, newest = self._log, self._newest
-        if newest is not None and log.state.version != self._shared_version and not log.is_partial:
-            newest.position = _Position(log.state, log.proven_at)
-            self._shared_version = log.state.version
-
-    def _moved(self, move: Callable[[], R]) -> R:
-        """Return `move()`. An exception that is not the log's, such as KeyboardInterrupt, may leave
-        the state half changed, so the next call loads the log again.
-        """
-        try:
-            moved = move()
-        except KafkaException:
-            raise
-        except BaseException:
-            self._loaded = False
-            raise
-        self._share()
-        return moved
 
     def _head(self, state: TableState) -> GroupHead:
         return group_head(state, self._folder)

@@ -258,7 +258,10 @@ class Membership:
         if self._topics is None and self._first is None:
             self._first = self._first_topics()
         topics = self._first if self._topics is None else self._topics
-        if self._poll_exceeded or self.is_replaced or (self._is_leaving and not is_member):
+        if self._poll_exceeded and self._ended and not self.is_static:
+            self.session.leave(self._ended)
+            self._ended.clear()
+        elif self._poll_exceeded or self.is_replaced or (self._is_leaving and not is_member):
             self._wait(self._candidate.heartbeat_interval_s)
         elif topics is None:
             self._wait(_SIZES_S)
@@ -295,10 +298,11 @@ class Membership:
             )
             raise
         if self.polled_s_ago() > self._max_poll_interval_s:
-            if not self.is_static:
-                self.session.leave({self.session.member_id})
+            # Before the group hears of it, so that the consumer cannot find itself removed while it
+            # still counts as a member.
             self._end_session(KafkaError(KafkaError._MAX_POLL_EXCEEDED))
-        self._rest()
+        else:
+            self._rest()
 
     def _report_error(self, error: KafkaException) -> None:
         if self._is_leaving:

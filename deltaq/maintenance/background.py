@@ -33,7 +33,8 @@ from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.names import root_claim_key, root_claims_folder, topic_folder, topic_log
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.store import ObjectExists, Store, StoreError
-from deltaq.topics.log import SharedTopicLog, TopicLog
+from deltaq.topics.log import TopicLog
+from deltaq.topics.view import KnownTopic
 from deltaq.work import finish
 
 _log = logging.getLogger("deltaq.maintenance")
@@ -94,7 +95,7 @@ class BackgroundTopicMaintenance:
 
     Its checkpoints, the archiving of its log, the other maintenance of the topic and that of the
     root are four tasks, each at most once at a time, on threads that all topics of the store share.
-    Commits to the topic are made under the lock of the writer's log, `beside`.
+    Commits to the topic are made in turn with the writer that knows `beside`.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class BackgroundTopicMaintenance:
         store: Store,
         topic: str,
         clock: Clock,
-        beside: SharedTopicLog | None = None,
+        beside: KnownTopic | None = None,
         settings: MaintenanceSettings = DEFAULT_SETTINGS,
         offsets_retention_ms: int = OFFSETS_RETENTION_MS,
     ) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from deltaq import names
 from deltaq.clock import Clock, Thread
 from deltaq.delta.entries import LogEntries
-from deltaq.delta.log import DeltaLog
+from deltaq.delta.log import DeltaLog, positioned
 from deltaq.delta.store_errors import raising_unavailable
 from deltaq.delta.table_state import TableState
 from deltaq.errors import GroupInUse, KafkaException
@@ -164,10 +164,8 @@ class GroupPass:
     def _clean_log(self) -> None:
         finish(self._log_maintenance.clean(self._positioned(self._log.state())))
 
-    def _positioned(self, state: TableState) -> DeltaLog:
-        log = DeltaLog(self._store, self._folder, self._clock)
-        log.adopt(state)
-        return log
+    def _positioned(self, state: TableState) -> DeltaLog[None]:
+        return positioned(self._store, self._folder, self._clock, state)
 
     def _members(self, state: TableState) -> frozenset[str]:
         """The members by the names of their heartbeat objects, which members of one process may
@@ -349,6 +347,5 @@ class BackgroundGroupMaintenance:
             self._cleaned_at = float("-inf")
         elif not self._tasks.stopped:
             compare_clocks(self._store, self._clock)
-            log = DeltaLog(self._store, self._folder, self._clock)
-            log.adopt(state)
+            log = positioned(self._store, self._folder, self._clock, state)
             finish(self._cleanup.mark(log))

@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from deltaq import names
 from deltaq.clock import Clock
@@ -182,7 +183,7 @@ class LogCleanup:
         period.
         """
 
-    def plan(self, log: DeltaLog) -> LogPlan:
+    def plan(self, log: DeltaLog[Any]) -> LogPlan:
         """What `mark`, and `remove` after the grace period, would do to a log at its newest
         version.
         """
@@ -200,7 +201,7 @@ class LogCleanup:
         passed = [version for version in after.markers if version < after.start]
         return LogPlan(start, len(passed) + len(plan_removal(after, after.start, self.settings)))
 
-    def mark(self, log: DeltaLog) -> Work[int | None]:
+    def mark(self, log: DeltaLog[Any]) -> Work[int | None]:
         """Step 1, for a log at its newest version. Returns its new start; None: unchanged. Raises
         CheckpointFailed.
         """
@@ -276,7 +277,7 @@ class LogCleanup:
             self._seen = start, self._clock.uptime()
         return start > 0 and self._clock.uptime() - self._seen[1] >= self.settings.clean_up_grace_s
 
-    def _start(self, log: DeltaLog, listing: LogListing) -> tuple[int, Checkpoint] | None:
+    def _start(self, log: DeltaLog[Any], listing: LogListing) -> tuple[int, Checkpoint] | None:
         """The new start of a log in use, and a checkpoint that replaces the entries below it. None:
         unchanged.
         """
@@ -313,7 +314,7 @@ class LogCleanup:
             None,
         )
 
-    def _end(self, log: DeltaLog, listing: LogListing) -> int | None:
+    def _end(self, log: DeltaLog[Any], listing: LogListing) -> int | None:
         """The last version of the log of a deleted topic or an unused group, of which only that
         version is kept, as a stub. None if the topic or group is in use, or has ended within the
         log retention.
@@ -329,7 +330,7 @@ class LogCleanup:
             return None
         return version
 
-    def _checkpoint_at_the_end(self, log: DeltaLog, listing: LogListing) -> Checkpoint | None:
+    def _checkpoint_at_the_end(self, log: DeltaLog[Any], listing: LogListing) -> Checkpoint | None:
         """The checkpoint of `_end`, written if there is none."""
         version = self._end(log, listing)
         if version is None:

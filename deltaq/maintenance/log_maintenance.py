@@ -5,6 +5,7 @@ of what they replace.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from deltaq import names
 from deltaq.clock import Clock
@@ -50,7 +51,7 @@ class LogMaintenance:
         if self._is_checkpoint_due(version):
             yield f"write a checkpoint of version {version}"
 
-    def plan_clean_up(self, log: DeltaLog) -> Iterator[str]:
+    def plan_clean_up(self, log: DeltaLog[Any]) -> Iterator[str]:
         """A line for each effect of a clean-up of the log. Raises StoreError."""
         self._cleanup.settings = self.settings
         plan = self._cleanup.plan(log)
@@ -73,7 +74,7 @@ class LogMaintenance:
             except CheckpointFailed as error:
                 self._report.failed(f"no checkpoint could be made: {error}")
 
-    def clean(self, log: DeltaLog) -> Work[None]:
+    def clean(self, log: DeltaLog[Any]) -> Work[None]:
         """Remove log entries and checkpoints that a newer checkpoint replaces. Raises Unavailable,
         CheckpointFailed.
         """

@@ -70,7 +70,7 @@ class SchemasPass:
         finish(self._log_maintenance.clean(self._loaded()))
         return self._report.counts
 
-    def _loaded(self) -> DeltaLog:
+    def _loaded(self) -> DeltaLog[None]:
         log = DeltaLog(self._store, names.SCHEMAS_FOLDER, self._clock)
         log.load()
         return log

@@ -15,7 +15,6 @@ from enum import Enum, auto
 from typing import TypeVar
 
 from deltaq.clock import Clock
-from deltaq.delta.actions import Entry
 from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import Corrupt, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.maintenance.clock_check import NOTHING_EXPIRES_MS, compare_clocks, expiry_ms
@@ -33,12 +32,13 @@ from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.work_queue import WorkQueue
 from deltaq.store import Store
-from deltaq.topics.log import SharedTopicLog, StalePlan
+from deltaq.topics.log import StalePlan
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.scan import FileGone
 from deltaq.topics.state import TopicHead
+from deltaq.topics.view import KnownTopic
 from deltaq.work import Work
 
 _log = logging.getLogger("deltaq.maintenance")
@@ -67,29 +67,6 @@ class _ActionOutcome(Enum):
     FAILED = auto()
 
 
-class _ThrottledLog(MaintenanceLog):
-    """A position that lets other threads run after each entry that it reads. `read_next` also
-    raises Stopped.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        topic: str,
-        clock: Clock,
-        throttle: Throttle,
-        beside: SharedTopicLog | None,
-    ) -> None:
-        super().__init__(store, topic, clock, client_id="deltaq-maintenance", beside=beside)
-        self._throttle = throttle
-
-    def read_next(self) -> Entry | None:
-        entry = super().read_next()
-        if entry is not None:
-            self._throttle.pause()
-        return entry
-
-
 class TopicPass:
     """Maintenance of one topic, round after round. Several instances may run at once. Not
     thread-safe.
@@ -104,16 +81,22 @@ class TopicPass:
         throttle: Throttle,
         notify: Notify | None = None,
         row_cache: RowCache | None = None,
-        beside: SharedTopicLog | None = None,
+        beside: KnownTopic | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
         self._throttle = throttle
         self._row_cache = row_cache or RowCache(clock)
-        self._beside = beside
         self._report = Report("topic", topic, notify)
-        self._log = _ThrottledLog(store, topic, clock, throttle, beside)
+        self._log = MaintenanceLog(
+            store,
+            topic,
+            clock,
+            client_id="deltaq-maintenance",
+            beside=beside,
+            pause=throttle.pause,
+        )
         self._excluded = ExcludedFiles(self._log)
         self._rewriter = Rewriter(
             store, self._log, clock, self._row_cache, gently=throttle.shares_time
@@ -212,7 +195,7 @@ class TopicPass:
         # New files may arrive as fast as they are merged. Unless it is beside a writer, the round
         # ends with the files that were there at its start, so that the other topics of the root are
         # maintained too.
-        until = self._log.version if self._beside is None else None
+        until = None if self._log.is_beside_writer else self._log.version
         stale_plans = 0
         while self._log.catch_up() and stale_plans < STALE_PLANS_MAX:
             self._orphans.note_live()
@@ -356,8 +339,8 @@ class TopicPass:
                     result: T = end.value
                     return result
                 self._throttle.step()
-                if self._beside is not None:
-                    self._merge_between_pieces(self._beside.version - self._log.version, after)
+                if self._log.is_beside_writer:
+                    self._merge_between_pieces(self._log.versions_behind(), after)
                     head = self._log.head
                     if topic_id is not None and (head is None or head.topic_id != topic_id):
                         return StalePlan()

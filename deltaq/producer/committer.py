@@ -140,8 +140,8 @@ class Committer:
         """Append the uploaded batches, and upload again what expired or was not shared. Raises as
         `TopicLog.append`.
         """
-        with self._topic.log.lock:
-            log = self._topic.log.log
+        log = self._topic.log
+        with log.known.turn:
             try:
                 while True:
                     if self._take(attempt) is None:
@@ -252,8 +252,8 @@ class Committer:
     def _committed_by_peer(self, taken: list[ProduceBatch], found: CommittedByPeer) -> None:
         """Report the batches that a peer has committed, and put back the rest."""
         now = self._clock.monotonic()
-        with self._topic.log.lock:
-            others, files = self._topic.log.log.others_since()
+        with self._topic.log.known.turn:
+            others, files = self._topic.log.others_since()
         if (policy := self._batches.group_commit) is not None:
             policy.learned(now, sum(others.values()), files, contended=True)
             policy.peer_committed(now)
@@ -350,8 +350,8 @@ class Committer:
         """
         segments = [segment for batch in shared for segment in batch.segments]
         try:
-            with self._topic.log.lock:
-                outcome = self._topic.log.log.revoke(segments, self._clock.monotonic() + REVOKE_S)
+            with self._topic.log.known.turn:
+                outcome = self._topic.log.revoke(segments, self._clock.monotonic() + REVOKE_S)
             metrics.REVOCATIONS.add(
                 topic=self._topic.name, outcome="committed" if outcome.committed else "revoked"
             )

@@ -23,7 +23,8 @@ from deltaq.producer.sender_topic import SenderTopic
 from deltaq.producer.uploader import Uploader
 from deltaq.shared_threads import SharedThreads
 from deltaq.store import Store
-from deltaq.topics.log import SharedTopicLog, TopicLog
+from deltaq.topics.log import TopicLog
+from deltaq.topics.view import known_topic
 from deltaq.weak import weakly
 
 THREADS = 8
@@ -44,9 +45,8 @@ class Sender:
     def __init__(self, store: Store, topic: str, clock: Clock, client_id: str = "") -> None:
         self._store = store
         self._clock = clock
-        self.log = SharedTopicLog(
-            TopicLog(store, topic, clock, indexed=True, client_id=client_id), clock
-        )
+        known = known_topic(store, topic, clock)
+        self.log = TopicLog(store, topic, clock, client_id=client_id, known=known)
         self._threads = threads = _shared_threads(store, clock)
         self._upload, self._commit = (
             threads.task(self._upload_step),
@@ -57,7 +57,7 @@ class Sender:
         )
         self._reports = reports = DeliveryReports(topic, clock, batches)
         self.topic = SenderTopic(topic, self.log, clock, batches)
-        self.log.log.delta_log.store_failed = weakly(self.topic.publish_failure, None)
+        self.log.delta_log.store_failed = weakly(self.topic.publish_failure, None)
         self._expiry = threads.task(Expiry(self.topic, clock, batches, reports).step)
         upload = BatchUpload(store, self.topic, clock, batches, reports)
         self._uploads = Uploader(

@@ -16,7 +16,7 @@ from deltaq.errors import OutcomeUnknown, Unavailable, UnknownTopic
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.producer.batches import InFlightBatches
 from deltaq.serde.schema import TopicSchema
-from deltaq.topics.log import SharedTopicLog, TopicLog
+from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import (
     NewTopicPlan,
     TopicDefinition,
@@ -52,7 +52,7 @@ class SenderTopic:
     """
 
     name: str
-    log: SharedTopicLog
+    log: TopicLog
     _clock: Clock
     _batches: InFlightBatches
     maintenance: BackgroundMaintenance | None = None
@@ -68,8 +68,8 @@ class SenderTopic:
         Incompatible, UnsafeStore.
         """
         definition = None
-        with self.log.lock:
-            log = self.log.log
+        with self.log.known.turn:
+            log = self.log
             if log.load() if self.cached is None else log.catch_up():
                 definition = definition_of(log)
             elif plan is not None:
@@ -111,8 +111,8 @@ class SenderTopic:
         return self._changed(lambda log: evolve_topic(log, schema, deadline))
 
     def _changed(self, change: Callable[[TopicLog], TopicDefinition]) -> TopicDefinition:
-        with self.log.lock:
-            definition = change(self.log.log)
+        with self.log.known.turn:
+            definition = change(self.log)
             self.publish(definition)
         return definition
 

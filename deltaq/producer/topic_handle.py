@@ -198,7 +198,7 @@ class TopicHandles:
 
             retention_ms = config.offsets_retention_minutes * 60_000
             sender.topic.maintenance = BackgroundTopicMaintenance(
-                self._store, name, self._clock, sender.log, offsets_retention_ms=retention_ms
+                self._store, name, self._clock, sender.log.known, offsets_retention_ms=retention_ms
             )
         return sender
 

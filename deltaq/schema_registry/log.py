@@ -16,9 +16,7 @@ from deltaq import names
 from deltaq.clock import Clock
 from deltaq.delta.actions import Action, CommitInfo, Metadata
 from deltaq.delta.log import Abandoned, DeltaLog, Draft
-from deltaq.delta.reader import LogCleaned
 from deltaq.delta.table_state import PROTOCOL, TableState
-from deltaq.errors import KafkaException
 from deltaq.schema_registry.changes import Change
 from deltaq.schema_registry.state import Registry, RegistryHead, registry_of
 from deltaq.store import Store
@@ -77,14 +75,13 @@ class RegistryLog:
         self._folder = names.SCHEMAS_FOLDER
         self._log = DeltaLog(store, self._folder, clock)
         self._lock = clock.lock()
-        self._loaded = False
         self._seen: tuple[int, Registry] = (-1, Registry())
 
     def read(self) -> Registry:
         """The newest registry. Raises Corrupt, Incompatible, Unavailable."""
         _check_io()
         with self._lock:
-            self._catch_up()
+            self._log.catch_up()
             return self._registry(self._log.state)
 
     def last_read(self) -> Registry:
@@ -113,28 +110,11 @@ class RegistryLog:
             return Draft(info, [*_table(state, now, change), *change.actions])
 
         with self._lock:
-            self._catch_up()
-            try:
-                committed = self._log.commit(write, deadline)
-                if not isinstance(committed, _Outcome):
-                    self._checkpoint(committed.entry.version)
-            except KafkaException:
-                raise
-            except BaseException:  # of a signal handler: the state may be half changed
-                self._loaded = False
-                raise
+            self._log.catch_up()
+            committed = self._log.commit(write, deadline)
+            if not isinstance(committed, _Outcome):
+                self._checkpoint(committed.entry.version)
         return results[0]
-
-    def _catch_up(self) -> None:
-        try:
-            if not self._loaded:
-                self._log.load()
-                self._loaded = True
-                return
-            while self._log.read_next() is not None:
-                pass
-        except LogCleaned:
-            self._log.load()
 
     def _registry(self, state: TableState) -> Registry:
         version, registry = self._seen

@@ -8,7 +8,7 @@ from deltaq.delta.actions import Action
 from deltaq.delta.table_state import TableState
 from deltaq.topics.log import StalePlan, voided_uploads
 from deltaq.topics.maintenance_log import MaintenanceLog
-from deltaq.topics.position import APPEND_OPERATION
+from deltaq.topics.shared_files import APPEND_OPERATION
 from deltaq.topics.state import PendingSegment, TopicHead, copied
 
 

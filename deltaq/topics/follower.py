@@ -1,10 +1,11 @@
 """One follower of each topic's log per process, and the readers that share what it has read.
 
-A follower reads each log entry once and replaces its `TopicView`. Each reader holds the view that
-it works with, and takes the newer one when it polls. The result of a poll counts for all readers
-who waited since before that poll began, so several readers of a quiet topic poll as often as one. A
-writer has a position of its own: a commit may wait for the store for a long time, and it must not
-keep readers from reading. Decision 0029 in `docs/decisions/` has the reasons.
+A follower reads each log entry that the process does not know yet, and replaces its `TopicView`.
+Each reader holds the view that it works with, and takes the newer one when it polls. The result of
+a poll counts for all readers who waited since before that poll began, so several readers of a quiet
+topic poll as often as one. A writer has a position of its own: a commit may wait for the store for
+a long time, and it must not keep readers from reading. What either has read, the other takes over
+(`delta/known_log.py`). Decision 0029 in `docs/decisions/` has the reasons.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from weakref import WeakValueDictionary
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, after_fork
 from deltaq.delta.reader import LogCleaned
-from deltaq.errors import InvalidConfig, KafkaException
+from deltaq.errors import InvalidConfig
 from deltaq.store import Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.readable import ReadableTopic
-from deltaq.topics.view import TopicView
+from deltaq.topics.view import TopicView, known_topic
 
 RECENT_S = 1.0
 """Seconds for which a new reader follows on from what the process has read. After that it loads the
@@ -80,8 +81,8 @@ class TopicFollower:
         self._next_check_s = GAP_CHECK_S[0]
 
     def _new_log(self) -> TopicLog:
-        self._is_loaded = False
-        return TopicLog(self.store, self.topic, self.clock, indexed=True)
+        known = known_topic(self.store, self.topic, self.clock)
+        return TopicLog(self.store, self.topic, self.clock, known=known)
 
     def open(self) -> Progress:
         """Load the log unless it was read within `RECENT_S`. Raises what `TopicLog.load` raises."""
@@ -89,8 +90,8 @@ class TopicFollower:
             is_recent = self.clock.monotonic() - self.progress.read_at <= RECENT_S
             # Between two readers, the folder may have been removed and the topic created again.
             if (
-                self._is_whole
-                and is_recent
+                is_recent
+                and self._log.delta_log.is_whole
                 and self._log.version >= 0
                 and self._log.delta_log.is_in_place()
             ):
@@ -116,6 +117,9 @@ class TopicFollower:
                 return progress, Polled.END if progress.end_poll > after else Polled.SHARED
             if progress.end_poll > after:
                 return progress, Polled.END
+            if self._log.take_over():
+                self._publish(0)
+                return self.progress, Polled.SHARED
             progress = self._move(lambda: self._read(count))
             return progress, Polled.END if progress.end_poll > after else Polled.FULL
 
@@ -124,7 +128,7 @@ class TopicFollower:
         gap, go on to the end. Raises what `TopicLog.check_end` raises.
         """
         with self._lock:
-            if self._is_whole and not self._log.is_end_open:
+            if self._log.delta_log.is_whole and not self._log.is_end_open:
                 return self.progress
             return self._move(self._check_end)
 
@@ -152,13 +156,11 @@ class TopicFollower:
         number, is_at_end = self.polls, False
         try:
             is_at_end = move()
-        except BaseException as error:
-            # A conflict of names must be reported each time; an interrupt leaves the log half read.
-            if isinstance(error, InvalidConfig) or not isinstance(error, KafkaException):
-                self._log = self._new_log()
+        except InvalidConfig:  # a conflict of names, which must be reported each time
+            self._log = self._new_log()
             raise
         finally:
-            if self._is_whole:
+            if self._log.delta_log.is_whole:
                 self._publish(number if is_at_end else 0)
         return self.progress
 
@@ -170,18 +172,12 @@ class TopicFollower:
         if end_poll or not progress.is_as_read(before):
             self.progress = progress
 
-    @property
-    def _is_whole(self) -> bool:
-        """Whether the log is loaded, and the last load has not failed half way."""
-        return self._is_loaded and not self._log.delta_log.is_partial
-
     def _load(self, *, to_end: bool = True) -> bool:
         self._log.load(to_end=to_end)
-        self._is_loaded = True
         return True
 
     def _read(self, count: int) -> bool:
-        if not self._is_loaded:
+        if not self._log.delta_log.is_whole:
             return self._load()
         try:
             return self._log.read_following(count) < count
@@ -189,7 +185,7 @@ class TopicFollower:
             return self._load()
 
     def _check_end(self) -> bool:
-        if not self._is_whole:
+        if not self._log.delta_log.is_whole:
             return self._load()
         self._log.check_end()
         return True

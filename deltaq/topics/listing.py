@@ -14,7 +14,7 @@ from deltaq.delta.store_errors import reading
 from deltaq.errors import KafkaException
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel_if_remote
-from deltaq.topics.position import TopicPosition
+from deltaq.topics.log import TopicLog
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ def topic_listing(store: Store, clock: Clock, topic: str) -> TopicListing:
     """A topic for a list. Raises InvalidConfig (invalid name), UnknownTopic, Corrupt, Incompatible,
     Unavailable.
     """
-    position = TopicPosition(store, topic, clock, indexed=True)
+    position = TopicLog(store, topic, clock, indexed=True)
     position.load()
     head = position.live_head
     size = sum(file.segment.size for file in position.index.files.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -19,18 +18,21 @@ from deltaq.delta.actions import (
     Prepared,
     Txn,
 )
-from deltaq.delta.log import Abandoned, Committed, Draft
+from deltaq.delta.log import Abandoned, Committed, DeltaLog, Draft
+from deltaq.delta.reader import LogCleaned
 from deltaq.delta.resolve import resolve_add, resolve_commit
 from deltaq.delta.table_state import TableState
 from deltaq.delta.tokens import parse_commit_token
-from deltaq.errors import TopicExists, UnknownTopic
+from deltaq.errors import InvalidConfig, KafkaError, TopicExists, UnknownTopic
+from deltaq.parquet.column_bounds import indexed_columns
 from deltaq.store import Store, StoreError
-from deltaq.topics.position import APPEND_OPERATION, TopicPosition
+from deltaq.topics.readable import ReadableTopic
 from deltaq.topics.rewrites import check_files, may_have_left
 from deltaq.topics.shared_files import (
+    APPEND_OPERATION,
     WRITER_CHARS,
-    PendingSharedFiles,
     SharedFileId,
+    WriterHistory,
     parse_shared_file,
 )
 from deltaq.topics.state import (
@@ -44,7 +46,7 @@ from deltaq.topics.state import (
     data_file,
     delete_actions,
 )
-from deltaq.topics.view import CheckedDraft, checked
+from deltaq.topics.view import CheckedDraft, KnownTopic, TopicView, checked
 from deltaq.version import __version__
 
 ENGINE = f"deltaq/{__version__}"
@@ -146,8 +148,13 @@ NotAppended: TypeAlias = (
 AppendOutcome: TypeAlias = Appended | NotAppended
 
 
-class TopicLog(TopicPosition):
-    """A position in one topic's log that commits changes. Not thread-safe: one owner at a time."""
+class TopicLog(ReadableTopic):
+    """A position in one topic's log that commits changes. Not thread-safe: one owner at a time.
+
+    Positions with the same `known` share what they have read, and keep an index of the records if
+    it does; a position without one shares nothing, and keeps an index if `indexed`. `writer` is the
+    prefix of the tokens of commits from this position.
+    """
 
     def __init__(
         self,
@@ -157,10 +164,109 @@ class TopicLog(TopicPosition):
         *,
         indexed: bool = False,
         client_id: str = "",
-        pending_shared: PendingSharedFiles | None = None,
+        known: KnownTopic | None = None,
     ) -> None:
-        super().__init__(store, topic, clock, indexed=indexed, pending_shared=pending_shared)
+        super().__init__(store, topic, clock)
+        known = known or KnownTopic(clock, self.folder, indexed=indexed)
         self.client_id = client_id
+        self.writer = clock.unique_id()[-WRITER_CHARS:]
+        self.known = known
+        self.pending_shared = known.pending_shared
+        self._log = DeltaLog(store, self.folder, clock, known)
+        # Up to which appends were counted; None before the first append from this position.
+        self._counted: WriterHistory | None = None
+
+    # --- reading ---
+
+    @property
+    def view(self) -> TopicView:
+        return self._log.at.view
+
+    @property
+    def state(self) -> TableState:
+        """The table at this position."""
+        return self._log.state
+
+    @property
+    def delta_log(self) -> DeltaLog[TopicView]:
+        """The table log of this topic, for code that treats it as any Delta table."""
+        return self._log
+
+    @property
+    def is_end_open(self) -> bool:
+        """Whether the position may be a gap in the log instead of its end; `check_end` finds
+        out.
+        """
+        return self._log.is_end_open
+
+    def load(self, *, to_end: bool = True) -> bool:
+        self._log.load(to_end=to_end)
+        if self._counted is not None:
+            self._counted = self.view.history  # earlier writers may not be active any more
+        self._check_case()
+        return self.head is not None
+
+    def _check_case(self) -> None:
+        """Refuse a topic of another case: on a store that folds case, `Orders` opens the folder of
+        `orders`.
+        """
+        table = self.table
+        twin = names.case_twin(self.topic, [table.name or ""]) if table is not None else None
+        if self.head is not None and twin is not None:
+            raise InvalidConfig(
+                f"topic {self.topic!r} differs only in case from topic {twin!r}, "
+                "and this store does not tell them apart: use "
+                "that one, or another name",
+                key="topic",
+                code=KafkaError.TOPIC_EXCEPTION,
+            )
+
+    def take_over(self) -> bool:
+        """Move to what another position of this process has read, if that is newer."""
+        return self._log.take_over()
+
+    def versions_behind(self) -> int:
+        """By how many versions this position is behind the newest one that the process has read."""
+        newest = self.known.newest
+        return 0 if newest is None else max(0, newest.state.table.version - self.version)
+
+    def read_next(self) -> Entry | None:
+        """Read and apply the next entry; None if there is none yet. Raises LogCleaned and what
+        `load` raises.
+        """
+        return self._log.read_next()
+
+    def read_following(self, count: int) -> int:
+        """Apply up to `count` next entries, requested in parallel; the number applied. Raises as
+        `read_next` does.
+        """
+        return self._log.read_following(count)
+
+    def catch_up(self, *, to_end: bool = True, pause: Callable[[], object] | None = None) -> bool:
+        """Follow the log to its newest version; whether the topic exists. Unless `to_end`,
+        `is_end_open` may be true afterwards. `pause` is called after each entry that is read.
+
+        Raises what `load` raises.
+        """
+        is_new = self.version < 0
+        self._log.catch_up(to_end=to_end, pause=pause)
+        if is_new:
+            self._check_case()
+        return self.head is not None
+
+    def check_end(self) -> None:
+        """Check that the position is the end of the log; if it is a gap, go on to the end.
+
+        Raises what `load` raises.
+        """
+        try:
+            self._log.check_end()
+        except LogCleaned:
+            self.load()
+
+    def _indexed_columns(self) -> tuple[str, ...]:
+        """The value columns that have statistics in this table."""
+        return () if self.table is None else indexed_columns(self.table.configuration)
 
     # --- the topic ---
 
@@ -287,10 +393,11 @@ class TopicLog(TopicPosition):
             if own is not None:
                 # A retry is safe: if the entry is in the log, the table has its transaction.
                 return Draft(info, [own, *actions], lambda _: False)
-            if not others:
-                self._drafted = self._own_append(
-                    Entry(state.version + 1, info, tuple(actions)), after
-                )
+            own_append = (
+                self._own_append(Entry(state.version + 1, info, tuple(actions)), after)
+                if not others
+                else None
+            )
 
             def may_stand(later: TableState) -> bool:
                 # Their own writers may have committed the shared files, at the same offsets or at
@@ -303,7 +410,9 @@ class TopicLog(TopicPosition):
             peer_files = len(others)
             pending = self.pending_shared.paths
             mine = frozenset(segment.path for segment in segments if segment.path not in pending)
-            return Draft(info, actions, may_stand, mine, is_proven=True)
+            return Draft(
+                info, actions, may_stand, mine, is_proven=True, after=self._folding(own_append)
+            )
 
         outcome = self._log.commit(write, deadline, takes_turns=shared)
         if not isinstance(outcome, Committed):
@@ -318,6 +427,13 @@ class TopicLog(TopicPosition):
         """
         check_files(self.index, entry, f"a new entry of {self.folder}")
         return CheckedDraft(entry, after)
+
+    def _folding(self, draft: CheckedDraft | None) -> Callable[[Entry], TopicView] | None:
+        """`Draft.after` of an entry that was checked before it is written, for this position."""
+        if draft is None:
+            return None
+        fold, at, log = self.known.fold, self._log.at, self._log
+        return lambda entry: fold.following(at, entry, log.entries.key(entry.version), draft)
 
     def _not_appended(
         self,
@@ -357,14 +473,13 @@ class TopicLog(TopicPosition):
         """Appends of each other writer, and files in all appends, since the last call or the last
         append.
         """
-        others, seen = self._others, self._files_seen
-        self._others, self._files_seen = Counter(), 0
-        return others or {}, seen
+        before, self._counted = self._counted, self.view.history
+        return ({}, 0) if before is None else self._counted.appends_since(before, self.writer)
 
     @property
     def is_ours(self) -> bool:
         """Whether the newest append read so far is by this writer."""
-        return self._appended_by == self.writer
+        return self.view.history.appended_by == self.writer
 
     def is_listed(self, segment: PendingSegment) -> bool:
         """Whether peers that have read as much of the log still find a shared file."""
@@ -410,7 +525,9 @@ class TopicLog(TopicPosition):
         committed = {
             path: pending.committed[path] for s in shared if (path := s.path) in pending.committed
         }
-        unknown = {s.path for s in shared if s.as_of < self._tracker.followed} - committed.keys()
+        unknown = {
+            s.path for s in shared if s.as_of < self.view.history.followed
+        } - committed.keys()
         return CommittedByPeer(committed, frozenset(unknown))
 
     def _shared_by_peers(self, head: TopicHead, far_behind: bool) -> list[PendingSegment]:
@@ -425,7 +542,7 @@ class TopicLog(TopicPosition):
                 shared_file = parse_shared_file(entry.key.removeprefix(self.folder))
                 if shared_file is not None and shared_file.segment.size == entry.size:
                     found.append(shared_file)
-            takable = list(self._tracker.takable(found, head, self.version, self.writer))[
+            takable = list(self.view.history.takable(found, head, self.version, self.writer))[
                 :SHARED_FILES_MAX
             ]
             # A listing shows files before they are durable, and a durable entry must not name lost
@@ -512,10 +629,9 @@ class TopicLog(TopicPosition):
             if isinstance(rest, StalePlan):
                 return Abandoned(rest)
             entry = Entry(state.version + 1, stamped, (*before.actions, *rest))
-            self._drafted = CheckedDraft(
-                entry, checked(self.view, entry, f"a new entry of {self.folder}")
-            )
-            return Draft(stamped, rest, may_stand, before=before)
+            after = checked(self.view, entry, f"a new entry of {self.folder}")
+            folding = self._folding(CheckedDraft(entry, after))
+            return Draft(stamped, rest, may_stand, before=before, after=folding)
 
         outcome = self._log.commit(write, deadline)
         return outcome if isinstance(outcome, StalePlan) else None
@@ -537,38 +653,6 @@ class TopicLog(TopicPosition):
             is_blind_append=blind,
             parameters=mode,
         )
-
-
-class SharedTopicLog:
-    """A writer's position in its topic's log, which maintenance in the same process moves, too.
-    Thread-safe.
-
-    `log` is used inside `with lock`. `lock` is the lock itself: a context manager written in Python
-    would leave it locked if a signal handler raised between the lock and the block.
-    """
-
-    def __init__(self, log: TopicLog, clock: Clock) -> None:
-        self.log = log
-        self.lock = clock.lock()
-
-    @property
-    def version(self) -> int:
-        """A version that the log has reached, readable without the lock."""
-        return self.log.version
-
-    @property
-    def writer(self) -> str:
-        """The prefix of all tokens of the writer."""
-        return self.log.writer
-
-    @property
-    def pending_shared(self) -> PendingSharedFiles:
-        """Shared files of the writer whose outcome is open."""
-        return self.log.pending_shared
-
-    def shared_file_token(self, segment: PendingSegment) -> str | None:
-        """See `TopicLog.shared_file_token`."""
-        return self.log.shared_file_token(segment)
 
 
 def voided_uploads(segments: Sequence[PendingSegment], head: TopicHead) -> frozenset[str]:

@@ -7,26 +7,27 @@ from collections.abc import Callable, Sequence
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import TopicSettings
 from deltaq.delta.actions import NOTHING_PREPARED, Action, Prepared, prepared
-from deltaq.delta.reader import LogCleaned
 from deltaq.delta.table_state import TableState
 from deltaq.parquet.column_bounds import STATISTICS_PROPERTY
 from deltaq.parquet.file_statistics import statistics_property
 from deltaq.store import Store
-from deltaq.topics.log import SharedTopicLog, StalePlan, TopicLog, voided_uploads
+from deltaq.topics.log import StalePlan, TopicLog, voided_uploads
 from deltaq.topics.rewrites import Trimmed, raised_min_upload_version, renewed, retained, rewritten
 from deltaq.topics.state import PendingSegment, TopicChange, TopicHead, changed
+from deltaq.topics.view import KnownTopic
 
 LOCK_HOLD_MAX_S = 5.0
-"""Longest time in seconds for which a maintenance commit holds the writer's lock, if the store does
-not answer.
+"""Longest time in seconds for which a maintenance commit beside a writer keeps the turn, if the
+store does not answer.
 """
 
 
 class MaintenanceLog(TopicLog):
     """A position in one topic's log for maintenance. Not thread-safe: one owner at a time.
 
-    `beside` a writer of this process, it takes over the entries which that one has read, and
-    commits under its lock, so that the two do not race for slots.
+    `beside` a writer of this process, it shares what the two have read, and commits in its turn, so
+    that they do not race for slots. `pause` lets other threads run after each entry that it reads,
+    and may raise to stop.
     """
 
     def __init__(
@@ -36,33 +37,22 @@ class MaintenanceLog(TopicLog):
         clock: Clock = SYSTEM_CLOCK,
         *,
         client_id: str = "",
-        beside: SharedTopicLog | None = None,
+        beside: KnownTopic | None = None,
+        pause: Callable[[], object] | None = None,
     ) -> None:
-        pending_shared = None if beside is None else beside.pending_shared
-        super().__init__(
-            store, topic, clock, indexed=True, client_id=client_id, pending_shared=pending_shared
-        )
-        self._beside = beside
+        super().__init__(store, topic, clock, indexed=True, client_id=client_id, known=beside)
+        self.is_beside_writer = beside is not None
+        self._pause = pause
 
-    @property
-    def is_beside_writer(self) -> bool:
-        """Whether it commits under the lock of a writer in this process."""
-        return self._beside is not None
-
-    def catch_up(self, *, to_end: bool = True) -> bool:
+    def catch_up(self, *, to_end: bool = True, pause: Callable[[], object] | None = None) -> bool:
         """As `TopicLog.catch_up`."""
-        if self._beside is not None:
-            with self._beside.lock:
-                log = self._beside.log
-                if log.version > self.version and not log.delta_log.is_partial:
-                    self.adopt(log)
-        return super().catch_up(to_end=to_end)
+        return super().catch_up(to_end=to_end, pause=pause or self._pause)
 
     def rewrite_actions(
         self, inputs: Sequence[str], outputs: Sequence[PendingSegment]
     ) -> list[Action]:
-        """The actions of a `rewrite` that can be prepared in advance, to hold the writer's lock for
-        a shorter time.
+        """The actions of a `rewrite` that can be prepared in advance, to keep the turn for a
+        shorter time.
         """
         return rewritten(inputs, outputs, self._now(), self._indexed_columns())
 
@@ -177,35 +167,10 @@ class MaintenanceLog(TopicLog):
         before: Prepared = NOTHING_PREPARED,
     ) -> StalePlan | None:
         info = self._info(self._new_token(), self._now(), operation, blind=False)
-        if self._beside is None:
+        if self.is_beside_writer:
+            deadline = min(deadline, self._clock.monotonic() + LOCK_HOLD_MAX_S)
+        with self.known.turn:
             return self.commit_checked(info, actions, deadline, may_stand, before)
-        deadline = min(deadline, self._clock.monotonic() + LOCK_HOLD_MAX_S)
-        with self._beside.lock:
-            writer = self._beside.log
-            if writer.version < self.version:
-                self._lead(writer)  # it has not read the newest entries yet
-            stale = writer.commit_checked(info, actions, deadline, may_stand, before)
-            if stale is None:
-                self.adopt(writer)
-            return stale
-
-    def _lead(self, writer: TopicLog) -> None:
-        """Move a writer to this position. Raises what `read_next` raises, except LogCleaned."""
-        has_begun = writer.version >= 0 and not writer.delta_log.is_partial
-        try:
-            # This position may come from a load, which skips entries. A writer must read them one
-            # by one, to know whether peers have committed its shared files.
-            while (
-                has_begun
-                and self._tracker.followed > writer._tracker.followed
-                and writer.version < self.version
-            ):
-                if writer.read_next() is None:
-                    break
-        except LogCleaned:
-            pass
-        if writer.version < self.version:
-            writer.adopt(self)
 
 
 def _has_settings(state: TableState, planned_for: TopicSettings | None) -> bool:

@@ -150,7 +150,7 @@ def evolve_topic(log: TopicLog, wanted: TopicSchema, deadline: float) -> TopicDe
         properties = {HISTORY_PROPERTY: found.history.text()}
         return TopicChange(head.partitions, properties, delta_schema(columns))
 
-    if log.delta_log.is_partial:  # after a failed attempt the table may seem to be missing
+    if not log.delta_log.is_whole:  # after a failed attempt the table may seem to be missing
         log.load()
     before = definition_of(log)
     if before.evolution(log.topic, wanted) is None:

@@ -13,18 +13,22 @@ import hashlib
 import re
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from deltaq.delta.actions import Add, Entry
+from deltaq.delta.persistent_map import PersistentMap
 from deltaq.names import SHARED_FILE_BYTES_MAX, shared_file
 from deltaq.topics.state import DataFile, PendingSegment, TopicHead, data_file
+
+APPEND_OPERATION = "WRITE"
+"""The operation of entries that append records."""
 
 WRITER_CHARS = 16
 """Length of the prefix that identifies a writer in its tokens, in characters."""
 
 WRITERS_MAX = 4096
-"""Writers that a tracker remembers. With more it starts anew, and allows only files uploaded since
+"""Writers that a history remembers. With more it starts anew, and allows only files uploaded since
 then.
 """
 
@@ -70,6 +74,13 @@ class SharedFile:
 def writer_of(txn_id: str | None) -> str:
     """The writer that made the commit with this token."""
     return (txn_id or "")[:WRITER_CHARS]
+
+
+def is_append(entry: Entry) -> bool:
+    """Whether it appends records. Only such writers count as contention; maintenance commits
+    rarely.
+    """
+    return entry.info is not None and entry.info.operation == APPEND_OPERATION
 
 
 def topic_mark(topic_id: str) -> bytes:
@@ -191,36 +202,69 @@ def _unpacked(data: bytes) -> list[int]:
 # --------------------------------------------------------------------------------------------------
 
 
-class SharedFileTracker:
-    """What the entries after version `since` say about shared files. All after `followed` were read
-    one by one.
+@dataclass(frozen=True, slots=True)
+class WriterSeen:
+    """A writer in the log: the version of its newest entry, the greatest number of its shared files
+    that are in the log, and how many of its entries append records.
     """
 
-    def __init__(self, followed: int = -1) -> None:
-        self.followed = self.since = followed
-        self._newest: dict[str, int] = {}  # by writer, the greatest number that is in the log
-        self._committed: dict[str, int] = {}  # by writer, the version of its own newest entry
+    committed: int = -1
+    newest: int = -1
+    appends: int = 0
 
-    def copy(self) -> SharedFileTracker:
-        """An independent copy."""
-        copied = SharedFileTracker(self.followed)
-        copied.since = self.since
-        copied._newest, copied._committed = dict(self._newest), dict(self._committed)
-        return copied
 
-    def note(self, entry: Entry) -> None:
-        """Learn from the next entry."""
-        if len(self._committed) + len(self._newest) > WRITERS_MAX:
-            self.since = entry.version - 1
-            self._newest.clear()
-            self._committed.clear()
-        self._committed[writer_of(entry.txn_id)] = entry.version
-        for action in entry.actions:
-            if (
-                isinstance(action, Add)
-                and (found := _NAME.fullmatch(action.path.rpartition("/")[2])) is not None
-            ):
-                self._newest[found[2]] = max(int(found[3]), self._newest.get(found[2], -1))
+_NOT_SEEN = WriterSeen()
+
+
+@dataclass(slots=True)
+class WriterHistory:
+    """What the entries after version `since` say about writers. All after `followed` were read one
+    by one. A value.
+
+    `appended_by` is the writer of the newest append, and `files` the number of files in all appends
+    after `followed`.
+    """
+
+    followed: int = -1
+    since: int = -1
+    writers: PersistentMap[WriterSeen] = field(default_factory=PersistentMap)
+    appended_by: str = ""
+    files: int = 0
+
+    def after(self, entry: Entry) -> WriterHistory:
+        """The history with the next entry."""
+        writers, since = self.writers.copy(), self.since
+        if len(writers) > WRITERS_MAX:
+            writers, since = PersistentMap(), entry.version - 1
+        writer, owner, appends = writer_of(entry.txn_id), object(), is_append(entry)
+        adds = [action for action in entry.actions if isinstance(action, Add)]
+        for add in adds:
+            found = _NAME.fullmatch(add.path.rpartition("/")[2])
+            if found is not None:
+                seen = writers.get(found[2], _NOT_SEEN)
+                writers.put(found[2], replace(seen, newest=max(int(found[3]), seen.newest)), owner)
+        seen = writers.get(writer, _NOT_SEEN)
+        own = WriterSeen(entry.version, seen.newest, seen.appends + appends)
+        writers.put(writer, own, owner)
+        if not appends:
+            return WriterHistory(self.followed, since, writers, self.appended_by, self.files)
+        return WriterHistory(self.followed, since, writers, writer, self.files + len(adds))
+
+    def appends_since(self, before: WriterHistory, own: str) -> tuple[Mapping[str, int], int]:
+        """The number of appends of each writer but `own` since `before`, and of files in all of
+        them. Nothing if they cannot be compared: entries were skipped, or writers forgotten.
+        """
+        if (before.followed, before.since) != (self.followed, self.since):
+            return {}, 0
+        counts = {
+            writer: more
+            for writer, seen in self.writers.items()
+            if writer != own and (more := seen.appends - before._seen(writer).appends)
+        }
+        return counts, self.files - before.files
+
+    def _seen(self, writer: str) -> WriterSeen:
+        return self.writers.get(writer, _NOT_SEEN)
 
     def takable(
         self, files: Iterable[SharedFile], head: TopicHead, version: int, own: str
@@ -230,7 +274,7 @@ class SharedFileTracker:
 
         `head` is the topic at `version`, the last entry that was noted.
         """
-        mark, newest = topic_mark(head.topic_id), dict(self._newest)
+        mark, taken = topic_mark(head.topic_id), dict[str, int]()
         for file in sorted(files, key=lambda file: (file.id.writer, file.id.number)):
             writer, number, as_of = file.id.writer, file.id.number, file.segment.as_of
             if writer == own or file.topic_mark != mark or head.deleted:
@@ -238,15 +282,15 @@ class SharedFileTracker:
             if not max(self.since, head.min_upload_version) <= as_of <= version:
                 # Possibly in the log already, or void; or `as_of` is a version not read yet.
                 continue
-            if self._committed.get(writer, -1) > as_of:
+            seen = self._seen(writer)
+            if seen.committed > as_of:
                 continue  # its writer has made an entry since, and commits it itself
-            if newest.get(writer, -1) >= number or (
-                file.follows and newest.get(writer) != number - 1
-            ):
+            newest = taken.get(writer, seen.newest)
+            if newest >= number or (file.follows and not 0 <= newest == number - 1):
                 continue  # it or a later one is in the log, or the one before it is not
             if file.segment.shares[-1][0] >= head.partitions:
                 continue
-            newest[writer] = number
+            taken[writer] = number
             yield file.segment
 
 

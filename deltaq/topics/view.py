@@ -1,15 +1,20 @@
 """A topic at one version of its log, as a value: what a checkpoint or an entry makes of it, with
-every check. Pure.
+every check.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from deltaq import names
+from deltaq.clock import Clock
 from deltaq.delta.actions import Add, Entry, Metadata, Remove
+from deltaq.delta.known_log import KNOWN_LOGS, KnownLog, LogState
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
+from deltaq.store import Store
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import check_covered, check_files, check_rewrite
+from deltaq.topics.shared_files import PendingSharedFiles, WriterHistory
 from deltaq.topics.state import TopicHead, check_entry, data_file, parse_head
 
 
@@ -19,7 +24,8 @@ class TopicView:
     changed.
 
     `last_head` and `table` are those of the newest entry, also of a deleted topic. The index is
-    kept only if `is_indexed`, for readers of records; otherwise it is empty.
+    kept only if `is_indexed`, for readers of records; otherwise it is empty. `history` is of the
+    entries that were read one by one.
     """
 
     folder: str
@@ -28,6 +34,7 @@ class TopicView:
     last_head: TopicHead | None = None
     table: Metadata | None = None
     index: OffsetIndex = field(default_factory=OffsetIndex)
+    history: WriterHistory = field(default_factory=WriterHistory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +55,16 @@ class CheckedDraft:
 
 def restored_view(state: TableState, folder: str, *, is_indexed: bool) -> TopicView:
     """The view of a table without entries, or as a checkpoint describes it. Raises Corrupt."""
+    history = WriterHistory(state.version, state.version)
     if DELTAQ_DOMAIN not in state.domains:
-        return TopicView(folder, is_indexed, state.version, table=state.metadata)
+        return TopicView(folder, is_indexed, state.version, table=state.metadata, history=history)
     head, index = parse_head(state.domains[DELTAQ_DOMAIN], folder, state.version), OffsetIndex()
     if is_indexed:
         for add in state.files.values():
             index.add(data_file(add, folder))
         if not head.deleted:
             check_covered(index, head, folder, state.version)
-    return TopicView(folder, is_indexed, state.version, head, state.metadata, index)
+    return TopicView(folder, is_indexed, state.version, head, state.metadata, index, history)
 
 
 def following(
@@ -76,7 +84,8 @@ def following(
             index.add(data_file(action, view.folder))
         elif isinstance(action, Metadata):
             table = action
-    return TopicView(view.folder, view.is_indexed, entry.version, head, table, index)
+    history = view.history.after(entry)
+    return TopicView(view.folder, view.is_indexed, entry.version, head, table, index, history)
 
 
 def checked(view: TopicView, entry: Entry, path: str) -> TopicHead:
@@ -98,3 +107,63 @@ def checked(view: TopicView, entry: Entry, path: str) -> TopicHead:
         if removed or added:
             check_rewrite(view.index, removed, added, after, path, entry.version)
     return after
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFold:
+    """Makes the views of a topic, and notes which of the process's shared files it meets."""
+
+    folder: str
+    is_indexed: bool
+    pending: PendingSharedFiles
+
+    def restored(self, table: TableState) -> TopicView:
+        """As `restored_view`."""
+        view = restored_view(table, self.folder, is_indexed=self.is_indexed)
+        paths = self.pending.paths.copy()
+        self.pending.note((table.files[path] for path in paths if path in table.files), self.folder)
+        return view
+
+    def following(
+        self,
+        state: LogState[TopicView],
+        entry: Entry,
+        path: str,
+        draft: CheckedDraft | None = None,
+    ) -> TopicView:
+        """As the function `following`."""
+        view = following(state.view, entry, path, draft)
+        self.pending.note(
+            (action for action in entry.actions if isinstance(action, Add)), self.folder
+        )
+        return view
+
+    def may_skip_to(self, view: TopicView) -> bool:
+        """Not past entries that may have one of the process's shared files and that no position has
+        read: a checkpoint does not say in which entry a file was, or whether it was there.
+        """
+        pending = self.pending
+        return all(
+            as_of >= view.history.followed or path in pending.committed
+            for path, as_of in pending.paths.copy().items()
+        )
+
+
+class KnownTopic(KnownLog[TopicView]):
+    """What positions know of one topic's log, if they share it. `pending_shared` are the shared
+    files of its writer whose outcome is open.
+    """
+
+    fold: TopicFold
+
+    def __init__(self, clock: Clock, folder: str, *, indexed: bool) -> None:
+        self.pending_shared = PendingSharedFiles()
+        super().__init__(clock, TopicFold(folder, indexed, self.pending_shared))
+
+
+def known_topic(store: Store, topic: str, clock: Clock) -> KnownTopic:
+    """What this process knows of a topic, for the positions that live on: consumers, the sender and
+    its maintenance.
+    """
+    folder = names.topic_folder(topic)
+    return KNOWN_LOGS.get(store, folder, clock, lambda: KnownTopic(clock, folder, indexed=True))

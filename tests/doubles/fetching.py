@@ -119,7 +119,7 @@ class NotedLog(TopicLog):
 def reader_of(log: TopicLog) -> TopicReader:
     """A reader at the position of `log`, which reads on by it."""
     follower = TopicFollower(log._store, log.topic, SYSTEM_CLOCK)
-    follower._log, follower._is_loaded, follower.progress = log, True, Progress(log.view)
+    follower._log, follower.progress = log, Progress(log.view)
     return TopicReader(follower)
 
 

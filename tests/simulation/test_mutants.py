@@ -12,6 +12,7 @@ from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.delta.actions import CommitInfo
 from deltaq.delta.entries import LogEntries
 from deltaq.delta.log import DeltaLog
+from deltaq.delta.persistent_map import PersistentMap
 from deltaq.delta.slot_proof import SlotProof
 from deltaq.errors import Unavailable
 from deltaq.maintenance import file_compaction, key_compaction, plan
@@ -25,7 +26,7 @@ from deltaq.topics.follower import TopicFollower
 from deltaq.topics.log import CommittedByPeer, TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import renewed, rewritten
-from deltaq.topics.shared_files import SharedFileTracker
+from deltaq.topics.shared_files import WriterHistory, WriterSeen
 from tests.depth import third
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import Scenario, scenario_of
@@ -201,47 +202,46 @@ def keeps_the_oldest_record_of_each_key(patch: pytest.MonkeyPatch) -> None:
 
 def ignores_files_committed_by_peers(patch: pytest.MonkeyPatch) -> None:
     """Passes a slot without reading its files, and commits them again."""
-    note = SharedFileTracker.note
+    after = WriterHistory.after
     patch.setattr(
-        SharedFileTracker, "note", lambda self, entry: note(self, replace(entry, actions=()))
+        WriterHistory, "after", lambda self, entry: after(self, replace(entry, actions=()))
     )
 
 
 def commits_shared_files_from_before_its_first_entry(patch: pytest.MonkeyPatch) -> None:
-    takable = SharedFileTracker.takable
+    takable = WriterHistory.takable
 
     def careless(self, *arguments):
-        since, self.since = self.since, -1
-        found = list(takable(self, *arguments))
-        self.since = since
-        return found
+        return takable(replace(self, since=-1), *arguments)
 
-    patch.setattr(SharedFileTracker, "takable", careless)
+    patch.setattr(WriterHistory, "takable", careless)
 
 
 def commits_revoked_shared_files(patch: pytest.MonkeyPatch) -> None:
-    note = SharedFileTracker.note
+    takable = WriterHistory.takable
 
-    def careless(self, entry):
-        note(self, entry)
-        self._committed.clear()
+    def careless(self, *arguments):
+        writers = PersistentMap[WriterSeen]()
+        for writer, seen in self.writers.items():
+            writers.put(writer, replace(seen, committed=-1), None)
+        return takable(replace(self, writers=writers), *arguments)
 
-    patch.setattr(SharedFileTracker, "note", careless)
+    patch.setattr(WriterHistory, "takable", careless)
 
 
 def commits_shared_files_out_of_order(patch: pytest.MonkeyPatch) -> None:
-    takable = SharedFileTracker.takable
+    takable = WriterHistory.takable
 
     def careless(self, shared, *arguments):
         return takable(self, [replace(file, follows=False) for file in shared], *arguments)
 
-    patch.setattr(SharedFileTracker, "takable", careless)
+    patch.setattr(WriterHistory, "takable", careless)
 
 
 def commits_voided_shared_files(patch: pytest.MonkeyPatch) -> None:
-    takable = SharedFileTracker.takable
+    takable = WriterHistory.takable
     patch.setattr(
-        SharedFileTracker,
+        WriterHistory,
         "takable",
         lambda self, shared, head, *more: takable(
             self, shared, replace(head, min_upload_version=0), *more

@@ -26,7 +26,7 @@ def clock() -> ManualClock:
     return ManualClock(auto_advance=True)
 
 
-def opened(store: MemoryStore | FaultyStore, clock: ManualClock) -> DeltaLog:
+def opened(store: MemoryStore | FaultyStore, clock: ManualClock) -> DeltaLog[None]:
     log = DeltaLog(store, FOLDER, clock)
     log.load()
     return log
@@ -44,7 +44,7 @@ def draft(value: int) -> Callable[[TableState], Draft]:
     return write
 
 
-def commit(log: DeltaLog, value: int) -> Committed:
+def commit(log: DeltaLog[None], value: int) -> Committed:
     return log.commit(draft(value), log.clock.monotonic() + 60.0)
 
 
@@ -55,7 +55,7 @@ def archive(store: MemoryStore, *versions: int) -> None:
         store.delete(key)
 
 
-def read_all(log: DeltaLog) -> list[int]:
+def read_all(log: DeltaLog[None]) -> list[int]:
     """The values of the entries after the position of `log`."""
     found = []
     while (entry := log.read_next()) is not None:

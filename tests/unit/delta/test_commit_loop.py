@@ -29,7 +29,7 @@ FOLDER = "topics/t/"
 ENTRY = "*_delta_log/*"
 
 
-def commit(log: DeltaLog, value: int, timeout: float = 60.0):
+def commit(log: DeltaLog[None], value: int, timeout: float = 60.0):
     """Commit one `txn` action that carries `value`."""
     token = uuid.uuid4().hex
 
@@ -56,7 +56,7 @@ def clock() -> ManualClock:
     return ManualClock(auto_advance=True)
 
 
-def opened(store: Store, clock: ManualClock) -> DeltaLog:
+def opened(store: Store, clock: ManualClock) -> DeltaLog[None]:
     log = DeltaLog(store, FOLDER, clock)
     log.load()
     return log
@@ -423,7 +423,7 @@ def test_a_foreign_entry_stops_the_writer(clock):
 # ---------------------------------------------------------------------------
 
 
-def cleaned_log(store: Store, clock: ManualClock, entries: int) -> DeltaLog:
+def cleaned_log(store: Store, clock: ManualClock, entries: int) -> DeltaLog[None]:
     """A writer positioned after the first entry of a log whose first entries were then cleaned
     up.
     """
@@ -492,7 +492,7 @@ def test_a_writer_whose_slot_was_cleaned_up_commits_at_the_head(clock):
     assert (reader.state.version, reader.state.txns["app"].version) == (6, 100)
 
 
-GOING_ON: dict[str, Callable[[DeltaLog], object]] = {
+GOING_ON: dict[str, Callable[[DeltaLog[None]], object]] = {
     "entry by entry": lambda log: log.read_next(),
     "several at once": lambda log: log.read_following(3),
 }

@@ -20,7 +20,7 @@ from deltaq.maintenance.work_queue import NEW_VERSIONS
 from deltaq.names import checkpoint_file, last_checkpoint, log_entry, topic_log
 from deltaq.store import LocalStore, MemoryStore, ObjectEntry, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
-from deltaq.topics.log import SharedTopicLog, StalePlan, TopicLog
+from deltaq.topics.log import StalePlan, TopicLog
 from deltaq.topics.maintenance_log import LOCK_HOLD_MAX_S, MaintenanceLog
 from deltaq.topics.state import DataFile
 from deltaq.work import Work, finish
@@ -32,18 +32,19 @@ def topic() -> WrittenTopic:
     return WrittenTopic(MemoryStore("test"), ManualClock(auto_advance=True))
 
 
-def position(topic: WrittenTopic) -> MaintenanceLog:
-    return MaintenanceLog(topic.store, "t", topic.clock)
+def position(topic: WrittenTopic, *, beside: bool = False) -> MaintenanceLog:
+    known = topic.log.known if beside else None
+    return MaintenanceLog(topic.store, "t", topic.clock, beside=known)
 
 
 def test_a_repeatedly_copied_position_equals_a_loaded_one(topic: WrittenTopic) -> None:
-    follower = position(topic)
+    follower = position(topic, beside=True)
     for number in range(12):
         topic.append(Row(b"%d" % number), Row(b"x"))
         if number % 5 == 4:
             topic.maintain(merge_files=3)
         topic.log.catch_up()
-        follower.adopt(topic.log)
+        follower.take_over()
         loaded = position(topic)
         loaded.load()
         assert (follower.version, follower.head) == (loaded.version, loaded.head)
@@ -57,18 +58,18 @@ def test_copying_a_position_parses_nothing_again(
     for number in range(3):
         topic.append(Row(b"%d" % number))
     topic.log.catch_up()
-    follower = position(topic)
+    follower = position(topic, beside=True)
     monkeypatch.setattr(
         "deltaq.topics.view.data_file", lambda *_: pytest.fail("a file was looked at again")
     )
-    follower.adopt(topic.log)
+    follower.take_over()
     assert len(follower.index.files) == 3
 
 
 def test_a_copied_position_stays_while_the_original_advances(topic: WrittenTopic) -> None:
     topic.append(Row(b"a"))
-    follower = position(topic)
-    follower.adopt(topic.log)
+    follower = position(topic, beside=True)
+    follower.take_over()
     before = dict(follower.index.files), list(follower.index.batches(0)), follower.version
     topic.append(Row(b"b"))
     topic.maintain(merge_files=2)
@@ -76,11 +77,6 @@ def test_a_copied_position_stays_while_the_original_advances(topic: WrittenTopic
     assert (dict(follower.index.files), list(follower.index.batches(0)), follower.version) == before
     assert follower.catch_up()
     assert follower.index.files == topic.log.index.files
-
-
-def test_a_position_without_an_index_gives_none_to_another(topic: WrittenTopic) -> None:
-    with pytest.raises(ValueError, match="without an index"):
-        position(topic).adopt(TopicLog(topic.store, "t", topic.clock))
 
 
 def test_maintenance_pauses_after_each_entry_that_it_reads_and_can_be_stopped(
@@ -234,7 +230,7 @@ def store(topic: WrittenTopic) -> Counted:
 
 
 def beside(topic: WrittenTopic, store: Store) -> MaintenanceLog:
-    shared = SharedTopicLog(topic.log, topic.clock)
+    shared = topic.log.known
     return MaintenanceLog(store, "t", topic.clock, client_id="maintenance", beside=shared)
 
 
@@ -269,6 +265,7 @@ def test_a_rewrite_beside_a_writer_causes_no_lost_race(topic: WrittenTopic, stor
                 FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30))
             )
         )
+        assert topic.log.take_over()
         assert log.version == topic.log.version
         assert len(topic.files) == 1
     assert len(store.tried) == len(set(store.tried)) == topic.log.version
@@ -285,7 +282,7 @@ def test_an_unanswering_store_blocks_the_writer_for_seconds_only(topic: WrittenT
     faulty = FaultyStore(topic.store, Rule("create", "*.json", Fault.error_before(), times=None))
     topic.log = MaintenanceLog(faulty, "t", topic.clock)
     topic.log.load()
-    log = beside(topic, topic.store)
+    log = beside(topic, faulty)
     log.catch_up()
     began = topic.clock.monotonic()
     with pytest.raises(OutcomeUnknown):
@@ -312,9 +309,10 @@ def test_maintenance_beside_an_idle_writer_covers_the_entries_of_others(
     resting.load()
     for number in range(8):
         topic.append(Row(b"%d" % number))
-    shared = SharedTopicLog(resting, topic.clock)
+    shared = resting.known
     work = TopicPass(store, "t", topic.clock, SMALL, Throttle(topic.clock), beside=shared)
     assert work.run()["files merged"] == 8
+    assert resting.take_over()
     assert resting.version == topic.fresh_log().version, (
         "its writer knows what was committed in its turn"
     )
@@ -337,9 +335,10 @@ def test_an_unloaded_writer_is_loaded_by_its_maintenance(topic: WrittenTopic, wh
         faulty.clear()
     for number in range(8):
         topic.append(Row(b"%d" % number))
-    shared = SharedTopicLog(writer, topic.clock)
+    shared = writer.known
     work = TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), beside=shared)
     assert work.run()["files merged"] == 8
+    writer.catch_up()
     assert (writer.version, writer.head) == (topic.fresh_log().version, topic.fresh_log().head)
 
 
@@ -356,9 +355,10 @@ def test_shared_files_of_a_writer_stay_known_after_a_commit_of_lagging_maintenan
     for number in range(4):
         topic.append(Row(b"%d" % number))
     write_checkpoint(topic.store, topic_log("t"), topic.log.state)
-    log = MaintenanceLog(topic.store, "t", topic.clock, beside=SharedTopicLog(resting, topic.clock))
+    log = MaintenanceLog(topic.store, "t", topic.clock, beside=resting.known)
     log.load()
     log.raise_min_upload_version(0, topic.clock.monotonic() + 60)
+    resting.catch_up()
     assert resting.version == log.version == topic.fresh_log().version
     assert resting.committed_by_peer([shared]) is None, "else it would be called unknown"
 
@@ -395,7 +395,7 @@ def merges(topic: WrittenTopic) -> list[int]:
 def test_files_added_during_a_large_merge_are_merged_before_it_ends(topic: WrittenTopic) -> None:
     for number in range(8):
         topic.append(Row(b"%d" % number))
-    shared = SharedTopicLog(topic.log, topic.clock)
+    shared = topic.log.known
     work = TopicPass(
         topic.store, "t", topic.clock, SMALL, Writing(topic, NEW_VERSIONS, 1), beside=shared
     )
@@ -415,7 +415,7 @@ def test_a_busy_writer_does_not_starve_a_merge(
     monkeypatch.setattr("deltaq.maintenance.work_queue.NEW_VERSIONS", 8)
     for number in range(8):
         topic.append(Row(b"%d" % number, partition=0))
-    shared = SharedTopicLog(topic.log, topic.clock)
+    shared = topic.log.known
     throttle = Writing(topic, 8, 40)
     work = TopicPass(topic.store, "t", topic.clock, SMALL, throttle, beside=shared)
     work.run()
@@ -432,7 +432,7 @@ def test_a_long_merge_is_interrupted_repeatedly_but_has_half_of_the_time(
     caplog.set_level("INFO", "deltaq.maintenance")
     for number in range(60):
         topic.append(Row(b"%d" % number))
-    shared = SharedTopicLog(topic.log, topic.clock)
+    shared = topic.log.known
     TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, 1, 150), beside=shared).run()
     small = merges(topic)[: merges(topic).index(60)]
     assert 2 <= len(small) <= 3, "each takes what came meanwhile, and that is more each time"
@@ -460,7 +460,7 @@ def test_files_added_during_a_long_listing_are_merged_before_it_ends(
         return scanning(remover)
 
     monkeypatch.setattr(OrphanFileRemover, "scan", scan)
-    shared = SharedTopicLog(topic.log, topic.clock)
+    shared = topic.log.known
     done = TopicPass(topic.store, "t", topic.clock, SMALL, throttle, beside=shared).run()
     assert merges(topic) == [NEW_VERSIONS]
     assert done["files noted"] >= 5
@@ -473,7 +473,7 @@ def test_a_failed_small_merge_does_not_end_the_interrupted_large_one(
     store = FaultyStore(topic.store)
     for number in range(8):
         topic.append(Row(b"%d" % number))
-    shared = SharedTopicLog(topic.log, topic.clock)
+    shared = topic.log.known
     throttle = Writing(topic, NEW_VERSIONS, 1)
     work = TopicPass(store, "t", topic.clock, SMALL, throttle, beside=shared)
     newest = topic.log.version + NEW_VERSIONS
@@ -520,7 +520,7 @@ def test_a_small_merge_with_stale_plan_does_not_end_the_interrupted_large_one(
     def hide(files: list[DataFile]) -> None:
         store.add(Rule("get", files[-1].segment.key, Fault.missing(), times=1))
 
-    shared = SharedTopicLog(topic.log, topic.clock)
+    shared = topic.log.known
     throttle = Meddling(topic, make_stale if how == "stale plan" else hide)
     work = TopicPass(store, "t", topic.clock, SMALL, throttle, beside=shared)
     work.run(checkpoint=False)
@@ -539,7 +539,7 @@ def test_stopping_during_a_small_merge_stops_the_large_one_too(topic: WrittenTop
     def stop(_: list[DataFile]) -> None:
         raise Stopped
 
-    shared = SharedTopicLog(topic.log, topic.clock)
+    shared = topic.log.known
     work = TopicPass(topic.store, "t", topic.clock, SMALL, Meddling(topic, stop), beside=shared)
     with pytest.raises(Stopped):
         work.run(checkpoint=False)
@@ -580,7 +580,7 @@ def test_rows_of_expired_or_merged_files_leave_the_row_cache(topic: WrittenTopic
     files = topic.files
     topic.maintain(merge_files=3)
     (newest,) = topic.append(Row(b"newest"))
-    shared = SharedTopicLog(topic.log, topic.clock)
+    shared = topic.log.known
     kept = topic.row_cache
     assert all(kept.rows(file.path) is not None for file in [*files, newest])
     work = TopicPass(

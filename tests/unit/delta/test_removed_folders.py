@@ -37,7 +37,7 @@ def nothing(_: TableState) -> Draft:
     return Draft(CommitInfo(uuid.uuid4().hex, 0, "FENCE"), [])
 
 
-def commit(log: DeltaLog, value: int) -> int:
+def commit(log: DeltaLog[None], value: int) -> int:
     token = uuid.uuid4().hex
 
     def write(state: TableState) -> Draft:
@@ -49,7 +49,7 @@ def commit(log: DeltaLog, value: int) -> int:
     return log.commit(write, log.clock.monotonic() + 60).entry.version
 
 
-def opened(store: Store, entries: int = 0) -> DeltaLog:
+def opened(store: Store, entries: int = 0) -> DeltaLog[None]:
     """A log that has been loaded, with so many entries more."""
     log = DeltaLog(store, FOLDER, ManualClock(auto_advance=True))
     log.load()

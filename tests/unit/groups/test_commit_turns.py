@@ -147,7 +147,7 @@ def learn(turns: CommitTurns, version: int, member_id: str, rest_ms: int | None 
     info = CommitInfo(
         f"txn-{version}", 0, "COMMIT OFFSETS", parameters={"member": member_id, **rest}
     )
-    turns.advancing(Entry(version, info, ()), "path")
+    turns.following(None, Entry(version, info, ()), "path")
 
 
 @pytest.fixture

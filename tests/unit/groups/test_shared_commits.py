@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from deltaq import Consumer, KafkaError, Producer, Topic, TopicPartition
+from deltaq.delta.known_log import KnownState, LogState
 from deltaq.delta.table_state import restored_state
 from deltaq.groups.heartbeat import LivenessCheck
-from deltaq.groups.log import GroupLog, _Position
+from deltaq.groups.log import GroupLog
 from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import CommittedOffset, PendingOffsets, ToCommit
 from deltaq.groups.rebalance import released
@@ -477,8 +478,7 @@ def test_an_offset_that_a_checkpoint_repeats_is_not_reported_again():
                 member.lead(replace(shown, offsets=(CommittedOffset("t", "id", 0, committed),)))
             state = GroupLog(member.store, "g").state()
             restored = restored_state(state.version + 1, state.actions())
-            assert member.log._newest is not None
-            member.log._newest.position = _Position(restored, 0.0)
+            member.log.known.newest = KnownState(LogState(restored, None), 0.0, is_end_open=False)
             assert member.offsets(member.committer.pending("m")) == [70]
             assert member.results == reported
 
@@ -486,11 +486,10 @@ def test_an_offset_that_a_checkpoint_repeats_is_not_reported_again():
 def test_a_member_never_names_an_older_version_than_before():
     """Of two clients of one log, the slower one may share last what it has read."""
     with following() as member:
-        newest = member.log._newest
-        assert newest is not None
-        older = newest.position
+        known = member.log.known
+        older = known.newest
         member.has_committed(50)
-        newest.position = older
+        known.newest = older
         member.read_to(60)
         shown = member.beat()
         assert shown is not None

@@ -33,7 +33,8 @@ from deltaq.names import checkpoint_file, root_claims_folder, topic_log
 from deltaq.producer.sender import topic_sender
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, MortalClock, Rule, messages_of
-from deltaq.topics.log import SharedTopicLog, TopicLog
+from deltaq.topics.log import TopicLog
+from deltaq.topics.view import KnownTopic
 from tests.children import environment_of_child
 from tests.doubles.reading import eventually
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
@@ -293,7 +294,7 @@ def small_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         store: Store,
         topic: str,
         clock: Clock,
-        beside: SharedTopicLog,
+        beside: KnownTopic,
         **_: Any,
     ) -> None:
         made(self, store, topic, clock, beside, NO_PAUSES)

@@ -99,7 +99,7 @@ class World:
     def cleaner(self, store: Store | None = None) -> LogCleanup:
         return LogCleanup(store or self.store, FOLDER, self.clock, self.settings)
 
-    def delta(self, store: Store | None = None, folder: str = FOLDER) -> DeltaLog:
+    def delta(self, store: Store | None = None, folder: str = FOLDER) -> DeltaLog[None]:
         log = DeltaLog(store or self.store, folder, self.clock)
         log.load()
         return log
@@ -640,8 +640,9 @@ def test_a_copied_position_expires_with_its_original(old):
     writer.append([pending("late")].copy, writer.live_head.topic_id, DEADLINE)
     assert 106 in old.entries()
     assert old.entries()[1] > 107
-    borrower = TopicLog(old.store, "t", old.clock, indexed=True)
-    borrower.adopt(lender)
+    borrower = TopicLog(old.store, "t", old.clock, known=lender.known)
+    assert lender.known.newest is not None
+    borrower.delta_log.begin_at(lender.known.newest)
     with pytest.raises(LogCleaned):
         borrower.read_next()
     borrower.catch_up()

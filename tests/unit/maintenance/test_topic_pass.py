@@ -41,7 +41,7 @@ from deltaq.names import clock_key, orphan_scans_folder
 from deltaq.parquet.column_bounds import STATISTICS_PROPERTY
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
-from deltaq.topics.log import SharedTopicLog, StalePlan
+from deltaq.topics.log import StalePlan
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic
 from deltaq.topics.rewrites import Trimmed
@@ -424,7 +424,7 @@ def test_a_plan_made_under_other_settings_removes_nothing(
 
     monkeypatch.setattr(MaintenanceLog, "retain", changing(MaintenanceLog.retain))
     monkeypatch.setattr(Rewriter, "rewrite", changing(Rewriter.rewrite))
-    log = SharedTopicLog(topic.log, clock) if beside else None
+    log = topic.log.known if beside else None
     topic_pass.TopicPass(topic.store, "t", clock, SMALL, Throttle(clock), beside=log).run()
     assert changed
     assert len(seen_by_consumers(topic.store)) == 20
@@ -506,7 +506,7 @@ def test_an_unreadable_file_is_skipped_for_a_round(
     key = topic.files[3].segment.key
     lines: list[str] = []
     reads = FaultyStore(topic.store, Rule("read", key, fault, times=None), clock=clock)
-    log = SharedTopicLog(topic.log, clock) if beside else None
+    log = topic.log.known if beside else None
     work = topic_pass.TopicPass(reads, "t", clock, SMALL, Throttle(clock), lines.append, beside=log)
     for _ in range(2):
         assert work.run()["failures"] == 1
@@ -633,7 +633,7 @@ def test_orphan_files_are_removed_although_merging_never_ends(
                     topic.append(Row(b"new"))
 
     topic.store.put("topics/t/orphan.parquet", b"x")
-    beside = SharedTopicLog(topic.log, clock)
+    beside = topic.log.known
     topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock, 0.1), beside=beside).run(
         checkpoint=False
     )
@@ -723,7 +723,7 @@ def test_work_due_at_every_commit_does_not_starve_merges(
     for number in range(40):
         topic.append(Row(b"old", key=b"%d" % number))
     topic.configure(**config)
-    beside = SharedTopicLog(topic.log, clock)
+    beside = topic.log.known
     work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside)
     while len(counts) < 150:
         work.run(checkpoint=False)
@@ -752,7 +752,7 @@ def test_a_topic_that_ends_while_its_keys_are_compacted_ends_that_and_nothing_el
                 if again:
                     create_topic(topic.log, NewTopicPlan(1), clock.monotonic() + 60, exist_ok=False)
 
-    beside = SharedTopicLog(topic.log, clock)
+    beside = topic.log.known
     throttle = Ending(clock, 0.1)
     done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, throttle, beside=beside).run(
         checkpoint=False
@@ -780,7 +780,7 @@ def test_beside_a_fast_writer_the_clocks_are_compared_again_once_an_hour_is_over
                 for _ in range(SMALL.merge_files):
                     topic.append(Row(b"new"))
 
-    beside = SharedTopicLog(topic.log, clock)
+    beside = topic.log.known
     topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(
         checkpoint=False
     )
@@ -808,7 +808,7 @@ def test_small_files_are_merged_while_a_compacted_topic_is_cleaned_again_and_aga
     for _ in range(40):
         topic.append(Row(b"old", key=b"k"))
     topic.configure(cleanup_policy="compact")
-    beside = SharedTopicLog(topic.log, clock)
+    beside = topic.log.known
     done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(
         checkpoint=False
     )

@@ -216,7 +216,7 @@ def test_a_message_in_a_commit_with_a_longer_limit_is_unknown_at_its_own(landed)
         Rule("create", ENTRY, answer, EVER), Rule("get", ENTRY, Fault.error_before(), EVER)
     )
     batches = stage.writer._batches
-    with stage.writer.log.lock:
+    with stage.writer.log.known.turn:
         for producer, value in (stage.long, "long"), (stage.short, "short"):
             stage.produce(producer, value)
             eventually(partial(stage.taken, producer))

@@ -411,7 +411,7 @@ def test_a_registration_that_lost_the_race_is_compared_with_the_winner(store):
     right = record(("id", "int"), ("x", "string", ""))
     late = SchemaRegistryClient({}, store=store)
     assert late.test_compatibility("a", right), "it has read the log up to version 1"
-    late._log._catch_up = lambda: None  # type: ignore[method-assign]  # it reads nothing more before it commits
+    late._log._log.catch_up = lambda **_: None  # type: ignore[method-assign]  # it reads nothing more before it commits
     assert first.register_schema("a", left) == 2
     with refused(409, "version 2"):
         late.register_schema("a", right)

@@ -165,7 +165,7 @@ def test_an_entry_after_an_unsynced_one_makes_both_durable(root: Path, disk: Dis
 # --------------------------------------------------------------------------------------------------
 
 
-def opened(store: LocalStore | FaultyStore) -> DeltaLog:
+def opened(store: LocalStore | FaultyStore) -> DeltaLog[None]:
     log = DeltaLog(store, "topics/n/", ManualClock(auto_advance=True))
     log.load()
     return log

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from deltaq import OutcomeUnknown
 from deltaq.delta.actions import CommitInfo, Entry, encode_entry
+from deltaq.delta.known_log import LogState
 from deltaq.delta.schema import delta_schema
 from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.maintenance.checkpoint import encode_checkpoint
@@ -22,7 +23,7 @@ from deltaq.topics.log import Appended, AppendOutcome, CommittedByPeer, TopicLog
 from deltaq.topics.shared_files import (
     SharedFile,
     SharedFileId,
-    SharedFileTracker,
+    WriterHistory,
     parse_shared_file,
     shared_file_path,
 )
@@ -121,49 +122,49 @@ def entry(version: int, writer: str, *files: SharedFile) -> Entry:
 
 
 def takable(
-    tracker: SharedFileTracker,
+    history: WriterHistory,
     *files: SharedFile,
     version: int = 5,
     head: TopicHead = HEAD,
     own: str = OTHER,
 ) -> list[int]:
-    paths = [one.path for one in tracker.takable(files, head, version, own)]
+    paths = [one.path for one in history.takable(files, head, version, own)]
     return [one.id.number for path in paths if (one := parse_shared_file(path)) is not None]
 
 
 def test_shared_files_are_committed_once_in_the_order_of_their_writer():
-    tracker = SharedFileTracker(-1)
+    history = WriterHistory()
     both = shared(1, 3, follows=True), shared(0, 2)
-    assert takable(tracker, *both) == [0, 1]
-    tracker.note(entry(4, OTHER, both[1]))
-    assert takable(tracker, *both) == [1]
-    tracker.note(entry(5, OTHER, both[0]))
-    assert takable(tracker, *both) == []
+    assert takable(history, *both) == [0, 1]
+    history = history.after(entry(4, OTHER, both[1]))
+    assert takable(history, *both) == [1]
+    history = history.after(entry(5, OTHER, both[0]))
+    assert takable(history, *both) == []
 
 
 def test_a_shared_file_waits_for_its_predecessor():
-    assert takable(SharedFileTracker(-1), shared(1, 3, follows=True)) == []
-    assert takable(SharedFileTracker(-1), shared(1, 3)) == [1], (
+    assert takable(WriterHistory(), shared(1, 3, follows=True)) == []
+    assert takable(WriterHistory(), shared(1, 3)) == [1], (
         "its writer knew what became of the one before"
     )
 
 
 def test_a_shared_file_with_a_committed_successor_is_skipped():
-    tracker = SharedFileTracker(-1)
-    tracker.note(entry(4, OTHER, shared(8, 3)))
-    assert takable(tracker, shared(7, 3)) == []
+    history = WriterHistory()
+    history = history.after(entry(4, OTHER, shared(8, 3)))
+    assert takable(history, shared(7, 3)) == []
 
 
 def test_an_entry_of_a_writer_revokes_its_earlier_shared_files():
-    tracker = SharedFileTracker(-1)
-    tracker.note(entry(4, WRITER))
-    assert takable(tracker, shared(0, 3)) == []
-    assert takable(tracker, shared(1, 4)) == [1]
+    history = WriterHistory()
+    history = history.after(entry(4, WRITER))
+    assert takable(history, shared(0, 3)) == []
+    assert takable(history, shared(1, 4)) == [1]
 
 
 def test_shared_files_possibly_added_before_the_snapshot_are_skipped():
-    assert takable(SharedFileTracker(4), shared(0, 3), shared(1, 4)) == [1]
-    assert takable(SharedFileTracker(-1), shared(0, 6)) == [], (
+    assert takable(WriterHistory(4, 4), shared(0, 3), shared(1, 4)) == [1]
+    assert takable(WriterHistory(), shared(0, 6)) == [], (
         "its writer knows entries that we do not know"
     )
 
@@ -180,17 +181,17 @@ def test_shared_files_possibly_added_before_the_snapshot_are_skipped():
 )
 def test_the_topic_settings_can_disable_group_commit(head):
     about = shared(0, 3, shares=((1, 2),))
-    assert takable(SharedFileTracker(-1), about) == [0]
-    assert takable(SharedFileTracker(-1), about, head=head) == []
+    assert takable(WriterHistory(), about) == [0]
+    assert takable(WriterHistory(), about, head=head) == []
 
 
-def test_a_tracker_of_too_many_writers_is_cleared_and_conservative_then(monkeypatch):
+def test_a_history_of_too_many_writers_is_cleared_and_conservative_then(monkeypatch):
     monkeypatch.setattr("deltaq.topics.shared_files.WRITERS_MAX", 3)
-    tracker = SharedFileTracker(-1)
+    history = WriterHistory()
     for version in range(8):
-        tracker.note(entry(version, f"{version:016x}"))
-    assert tracker.since == 3
-    assert takable(tracker, shared(0, 2), version=7) == []
+        history = history.after(entry(version, f"{version:016x}"))
+    assert history.since == 3
+    assert takable(history, shared(0, 2), version=7) == []
 
 
 # --- in a log
@@ -432,11 +433,18 @@ def test_nothing_is_revoked_if_all_files_are_committed():
     assert peers.theirs.version == 1, "nothing was written"
 
 
+def skip_to(log: TopicLog, other: TopicLog) -> None:
+    """Move a position without its reading the entries."""
+    history = WriterHistory(other.version, other.version)
+    at = other.delta_log.at
+    log.delta_log.at = LogState(at.table, replace(at.view, history=history))
+
+
 def test_a_shared_file_below_the_log_start_cannot_be_revoked():
     peers = Peers()
     lost = peers.share(peers.theirs)
     peers.append(peers.ours)
-    peers.theirs._tracker = SharedFileTracker(peers.ours.version)
+    skip_to(peers.theirs, peers.ours)
     peers.theirs.pending_shared.committed.clear()
     assert peers.theirs.revoke([lost], FOREVER) == CommittedByPeer({}, frozenset({lost.path}))
 
@@ -445,6 +453,6 @@ def test_missed_entries_leave_the_outcome_unknown():
     peers = Peers()
     lost = peers.share(peers.theirs)
     peers.append(peers.ours)
-    peers.theirs._tracker = SharedFileTracker(peers.ours.version)
+    skip_to(peers.theirs, peers.ours)
     peers.theirs.pending_shared.committed.clear()
     assert peers.theirs.committed_by_peer([lost]) == CommittedByPeer({}, frozenset({lost.path}))

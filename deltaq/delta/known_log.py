@@ -2,7 +2,7 @@
 and the turn of its writers.
 
 Several positions of a process follow one log: consumers, the sender, maintenance, a group's
-members. Each works with a value that nobody changes, publishes what it has read, and takes over
+members. Each works with a value that is never changed, publishes what it has read, and takes over
 what is newer. So a process reads each entry once, and a position that waits for the store keeps no
 other one from reading.
 """

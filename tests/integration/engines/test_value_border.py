@@ -304,9 +304,11 @@ def by_consumer(topic: Topic, count: int) -> list[Any]:
 def by_batches(topic: Topic, count: int) -> list[Any]:
     with Consumer({"bootstrap.servers": topic.store.url, "group.id": "g"}) as consumer:
         consumer.assign([TopicPartition(topic.name, 0, 0)])
-        batch = consumer.consume_arrow(count, timeout=30)
-        assert batch is not None
-        found: list[Any] = batch.column("c").to_pylist(maps_as_pydicts="strict")
+        found: list[Any] = []
+        while len(found) < count:  # one batch for each commit
+            batch = consumer.consume_arrow(count, timeout=30)
+            assert batch is not None
+            found += batch.column("c").to_pylist(maps_as_pydicts="strict")
         return found
 
 

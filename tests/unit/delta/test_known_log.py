@@ -1,0 +1,200 @@
+"""What the positions of one process share: entries are read once, values stay, and a writer misses
+nothing of what it must know.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from deltaq.maintenance.checkpoint import write_checkpoint
+from deltaq.names import log_entry, topic_log
+from deltaq.store import MemoryStore, Store
+from deltaq.testing import FaultyStore, ManualClock
+from deltaq.topics.follower import Polled, topic_reader
+from deltaq.topics.log import TopicLog
+from deltaq.topics.shared_files import WRITERS_MAX
+from deltaq.topics.view import known_topic
+from tests.doubles.written_topic import Row, WrittenTopic
+
+FOREVER = 1e9
+LOG = topic_log("t")
+
+
+class Counted(FaultyStore):
+    """The store as one process sees it: counts the reads of log entries, by version."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.read: Counter[int] = Counter()
+
+    def get(self, key: str, size_max: int | None = None) -> bytes:
+        if key.startswith(LOG) and key.endswith(".json"):
+            self.read[int(key.removeprefix(LOG).removesuffix(".json"))] += 1
+        return super().get(key, size_max)
+
+
+@pytest.fixture
+def topic() -> WrittenTopic:
+    """Of another process."""
+    return WrittenTopic(MemoryStore("test"), ManualClock(auto_advance=True))
+
+
+@pytest.fixture
+def store(topic: WrittenTopic) -> Counted:
+    return Counted(topic.store)
+
+
+def of_process(store: Store, topic: WrittenTopic) -> TopicLog:
+    """A further position of one process that has several in the topic."""
+    return TopicLog(store, "t", topic.clock, known=known_topic(store, "t", topic.clock))
+
+
+def append(log: TopicLog, topic: WrittenTopic, value: bytes = b"x") -> None:
+    """As the sender: in its turn."""
+    with log.known.turn:
+        log.append([topic.upload(Row(value))].copy, log.live_head.topic_id, FOREVER)
+
+
+def test_what_a_process_has_read_or_written_none_of_its_positions_reads_again(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    writer, other = of_process(store, topic), of_process(store, topic)
+    reader = topic_reader(store, "t", topic.clock)
+    writer.load()
+    reader.open()
+    other.load()
+    for _ in range(5):
+        append(writer, topic)
+        topic.append(Row(b"of another process"))
+        store.read.clear()
+        while reader.poll(reader.polls) is Polled.SHARED:
+            pass
+        other.catch_up()
+        append(writer, topic)
+        assert store.read[writer.version - 1] == 1, "the one of the other process"
+        assert store.read[writer.version - 2] == 0, "the own one"
+        assert writer.index.files == topic.fresh_log().index.files
+        assert reader.version == other.version == writer.version - 1
+
+
+def test_a_value_that_a_position_holds_never_changes(store: Counted, topic: WrittenTopic) -> None:
+    writer, reader = of_process(store, topic), topic_reader(store, "t", topic.clock)
+    writer.load()
+    append(writer, topic)
+    reader.catch_up()
+    view, table = reader.view, writer.state
+    before = dict(view.index.files), view.last_head, dict(table.files), dict(view.history.writers)
+    for _ in range(5):
+        append(writer, topic)
+        topic.append(Row(b"of another process"))
+    writer.catch_up()
+    after = dict(view.index.files), view.last_head, dict(table.files), dict(view.history.writers)
+    assert before == after
+    assert reader.view is view
+
+
+def test_a_writer_reads_on_by_itself_while_a_shared_file_of_it_is_open(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    """A position that was loaded does not know which entry had which file."""
+    writer = of_process(store, topic)
+    writer.load()
+    shared = replace(topic.upload(Row(b"on its way")), as_of=writer.version)
+    writer.pending_shared.expect(shared.path, shared.as_of)
+    for number in range(4):
+        topic.append(Row(b"%d" % number))
+    write_checkpoint(store, LOG, topic.log.state)
+    of_process(store, topic).load()
+    assert not writer.take_over()
+    store.read.clear()
+    writer.catch_up()
+    assert [store.read[version] for version in range(1, 5)] == [1, 1, 1, 1]
+    assert writer.committed_by_peer([shared]) is None, "else it would be called unknown"
+    writer.pending_shared.forget(shared.path)
+    topic.append(Row(b"later"))
+    of_process(store, topic).load()
+    assert writer.take_over()
+
+
+def test_appends_of_others_are_counted_also_when_another_position_read_them(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    writer, other = of_process(store, topic), of_process(store, topic)
+    writer.load()
+    assert writer.others_since() == ({}, 0)
+    append(writer, topic)
+    append(writer, topic)
+    for _ in range(3):
+        topic.append(Row(b"of another process"))
+    other.catch_up()
+    assert writer.take_over()
+    assert writer.others_since() == ({topic.log.writer: 3}, 3)
+    assert writer.others_since() == ({}, 0)
+    topic.append(Row(b"one more"))
+    writer.catch_up()
+    assert writer.others_since() == ({topic.log.writer: 1}, 1)
+    write_checkpoint(store, LOG, topic.log.state)
+    writer.load()
+    assert writer.others_since() == ({}, 0), "nothing is known of the entries before"
+
+
+def test_counts_begin_anew_when_too_many_writers_were_forgotten(
+    store: Counted, topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert WRITERS_MAX > 3
+    monkeypatch.setattr("deltaq.topics.shared_files.WRITERS_MAX", 3)
+    writer = of_process(store, topic)
+    writer.load()
+    writer.others_since()
+    for _ in range(5):
+        other = topic.fresh_log()
+        append(other, topic)
+    writer.catch_up()
+    assert writer.others_since() == ({}, 0)
+    append(topic.fresh_log(), topic)
+    writer.catch_up()
+    counts, files = writer.others_since()
+    assert (sum(counts.values()), files) == (1, 1)
+
+
+def test_a_log_that_was_replaced_is_not_taken_over(store: Counted, topic: WrittenTopic) -> None:
+    """Removed by hand, which only a writer or a load notices."""
+    writer, other = of_process(store, topic), of_process(store, topic)
+    other.load()
+    for _ in range(4):
+        topic.append(Row(b"x"))
+    writer.load()
+    for version in range(1, 5):
+        store.delete(log_entry(LOG, version))
+    writer.load()
+    assert writer.version == 0
+    assert not other.take_over()
+    assert other.version == 0
+
+
+@pytest.mark.parametrize("interrupted", ["check", "after"])
+def test_an_interrupt_between_two_steps_leaves_the_position_whole(
+    store: Counted,
+    topic: WrittenTopic,
+    monkeypatch: pytest.MonkeyPatch,
+    interrupted: str,
+) -> None:
+    log = of_process(store, topic)
+    log.load()
+    topic.append(Row(b"x"))
+    before = log.version, log.state.version
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"deltaq.delta.table_state.TableState.{interrupted}", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            log.catch_up()
+    assert (log.version, log.state.version) == before
+    log.catch_up()
+    assert (log.version, log.state.version) == (before[0] + 1, before[1] + 1)
+    assert log.index.files == topic.fresh_log().index.files

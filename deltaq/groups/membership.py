@@ -92,7 +92,7 @@ class Membership:
     _topics: MemberTopics | None = None  # as the consumer knows them
     _first: MemberTopics | None = None  # the same before the consumer has polled
     _error: KafkaException | None = None
-    _logged: str = ""  # the last error that was logged since the last session
+    _failure: KafkaException | None = None  # of the last try to join or stay; None if it succeeded
     _closing: bool = False
     _is_leaving: bool = False  # the consumer is leaving the group itself
     _poll_exceeded: bool = False
@@ -150,7 +150,7 @@ class Membership:
                 "poll() was not called for max.poll.interval.ms; the next call lets the consumer "
                 "join again"
             )
-        return self._logged
+        return "" if self._failure is None else str(self._failure)
 
     def polled_s_ago(self) -> float:
         """Seconds since the last poll; below 0 before the first. `max.poll.interval.ms` counts from
@@ -268,12 +268,12 @@ class Membership:
         elif is_member:
             self._stay(topics)
         else:
-            self.session.join(topics, self._ended, is_refused=bool(self._logged))
+            self.session.join(topics, self._ended, is_refused=self._failure is not None)
             # Keep the error that ended the previous session.
             if not isinstance(self._error, Fenced):
                 self._error = None
             self._ended.clear()
-            self._logged = ""
+            self._failure = None
 
     def _stay(self, topics: MemberTopics) -> None:
         """One round of a member. Any error ends the session, except a store that is unavailable for
@@ -282,13 +282,12 @@ class Membership:
         """
         try:
             self.session.keep_up(topics, self.held)
-            self._logged = ""
+            self._failure = None
         except Unavailable as error:
             if self.session.is_silent():
                 self._end_session(KafkaError(KafkaError._TIMED_OUT))
                 raise
-            if str(error) != self._logged:
-                self._logged = str(error)
+            if self._failed(error):
                 _log.warning("heartbeat failed group=%r reason=%s", self._group, error)
         except (OutcomeUnknown, SessionExpired):
             raise
@@ -308,9 +307,8 @@ class Membership:
         if self._is_leaving:
             self._wait(self._candidate.heartbeat_interval_s)
             return
-        is_new = str(error) != self._logged
-        if is_new:  # do not repeat the same error at every attempt to join
-            self._logged = str(error)
+        is_new = self._failed(error)
+        if is_new:
             _log.warning("not a member group=%r reason=%s", self._group, error.error.str())
         if is_new or error.error.code() != KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             self._error = error
@@ -321,6 +319,13 @@ class Membership:
             self._pause(self._candidate.heartbeat_interval_s)
         else:
             self._wait(self._candidate.heartbeat_interval_s)
+
+    def _failed(self, error: KafkaException) -> bool:
+        """Note a failure; whether it is another one than before. The same one is not logged again
+        at each try.
+        """
+        before, self._failure = self._failure, error
+        return before is None or str(before) != str(error)
 
     def _end_session(self, reason: KafkaError) -> None:
         if not self._is_leaving:

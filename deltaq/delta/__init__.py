@@ -7,8 +7,8 @@ Modules:
 * `log`: the commit loop: slots, refused creates (409, 412) and whose entry a slot holds
 * `resolve`, `tokens`: asking later, after `commit` has given up, for an outcome that stayed
   unknown; the tokens of commits
-* `reader`, `slot_proof`, `entries`: a position in a log; the proof that it still holds; reading
-  entries
+* `known_log`, `reader`, `slot_proof`, `entries`: what a process knows of a log, as one value;
+  reading on from there; the proof that it still holds; reading entries
 * `snapshot`, `checkpoint`, `checkpoint_columns`, `checkpoint_seal`: where a log is loaded from;
   checkpoints, read and written by columns, which loads Arrow
 * `retry`, `store_errors`: waits between tries; which public error a failure of the store becomes

@@ -18,9 +18,8 @@ from uuid import uuid4
 
 from benchmarks.age import AgePlan, measure_ages
 from benchmarks.ageing import Life
-from benchmarks.client_cost import FULL_CLIENT_COST, QUICK_CLIENT_COST, measure_client_cost
 from benchmarks.contention import FULL_CONTENTION, QUICK_CONTENTION, measure_contention
-from benchmarks.contention.on_a_model import FULL_ON_A_MODEL, QUICK_ON_A_MODEL, measure_on_a_model
+from benchmarks.contention_model import FULL_ON_A_MODEL, QUICK_ON_A_MODEL, measure_on_a_model
 from benchmarks.flow import FULL_FLOW, QUICK_FLOW, measure_flows
 from benchmarks.groups import FULL_GROUPS, QUICK_GROUPS, measure_groups
 from benchmarks.latency import LatencyPlan, measure_latencies
@@ -38,18 +37,15 @@ from benchmarks.peers import PeerPlan, measure_peers
 from benchmarks.published import (
     FULL_PUBLISHED,
     QUICK_PUBLISHED,
-    Published,
     measure_published,
     range_plan,
 )
-from benchmarks.report import Findings, as_html, as_json, as_text
+from benchmarks.report import Findings, as_json, as_text
 from benchmarks.spark import FULL_SPARK, QUICK_SPARK, measure_spark, spark_versions
 from benchmarks.suite import Place, Suite
 from benchmarks.throughput import ThroughputPlan, measure_speeds
 from benchmarks.trace import FULL_TRACE, QUICK_TRACE, measure_trace
 from deltaq.store import open_store
-
-__all__ = ["SUITES", "main", "run"]
 
 _YOUNG = Life(100, 0.1)
 
@@ -75,8 +71,8 @@ SUITES: dict[str, Suite[Any]] = {
     "age": Suite(
         # For each new file, ext4 without a journal searches the inodes of all files deleted within
         # the last five minutes. A real topic of that age has far fewer.
-        AgePlan(Life(100_000, 100.0), _YOUNG, rounds=100, spark_rounds=9, rest_s=330.0),
-        AgePlan(Life(3_000, 3.0), _YOUNG, rounds=30, spark_rounds=3),
+        AgePlan(Life(100_000, 100.0), _YOUNG, rounds=100, rest_s=330.0),
+        AgePlan(Life(3_000, 3.0), _YOUNG, rounds=30),
         measure_ages,
         only_local="files are made old by their times, which only a local disk takes",
     ),
@@ -101,7 +97,7 @@ SUITES: dict[str, Suite[Any]] = {
     "published": Suite(
         FULL_PUBLISHED,
         QUICK_PUBLISHED,
-        lambda plan, at: [measure_published(at.root, plan, at.report, at.keep)],
+        lambda plan, at: [measure_published(at.root, plan, at.report)],
         versions=delta_rs_version,
     ),
     "contention": Suite(
@@ -118,11 +114,6 @@ SUITES: dict[str, Suite[Any]] = {
         measure_groups,
         versions=lambda: kafka_versions() if os.environ.get("DELTAQ_BENCH_KAFKA") else {},
     ),
-    "client": Suite(
-        FULL_CLIENT_COST,
-        QUICK_CLIENT_COST,
-        lambda plan, at: [measure_client_cost(at.root, plan, at.report)],
-    ),
     "s3-model": Suite(
         FULL_MODELLED, QUICK_MODELLED, lambda plan, at: [measure_modelled(plan, at.report)]
     ),
@@ -137,11 +128,9 @@ it is chosen.
 """
 
 
-def run(
-    plans: Mapping[str, Any], root: str, kafka: str = "", results: Path | None = None
-) -> Findings:
+def run(plans: Mapping[str, Any], root: str, kafka: str = "") -> Findings:
     """Carry out plans, each of the suite of that name, on an empty root. `kafka` (host:port) is for
-    comparisons. What a suite keeps goes into files in the folder `results`.
+    comparisons.
 
     Reports progress on standard error.
     """
@@ -154,21 +143,12 @@ def run(
     if machine:
         report(", ".join(f"{value} {name}" for name, value in machine.items()))
 
-    def keep(ending: str, text: str) -> None:
-        if results is not None:
-            _figures(results, started).with_suffix(ending).write_text(text, encoding="utf-8")
-
-    place = Place(root, kafka, report, keep)
+    place = Place(root, kafka, report)
     found = {name: tuple(SUITES[name].measure(plan, place)) for name, plan in plans.items()}
     machine |= describe(root) | store_version(root)
     for name in plans:
         machine |= SUITES[name].versions()
     return Findings(started, machine, found)
-
-
-def _figures(results: Path, started: str) -> Path:
-    """The file of figures of a run that began at this time (ISO 8601, UTC)."""
-    return results / f"{started.replace(':', '').replace('+0000', 'Z')}.json"
 
 
 @contextmanager
@@ -226,7 +206,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
         "--results",
         type=Path,
         default=Path("bench-results"),
-        help="folder for the figures as JSON and as a page",
+        help="folder for the figures as JSON",
     )
     parser.add_argument(
         "--kafka",
@@ -273,16 +253,12 @@ def main(given: Sequence[str] | None = None) -> int:
     arguments = _arguments(given)
     arguments.results.mkdir(parents=True, exist_ok=True)
     with _root(arguments.root, arguments.results) as root:
-        findings = run(_plans(arguments), root, arguments.kafka or "", arguments.results)
+        findings = run(_plans(arguments), root, arguments.kafka or "")
     print(as_text(findings))
-    figures = _figures(arguments.results, findings.started)
+    began = findings.started.replace(":", "").replace("+0000", "Z")
+    figures = arguments.results / f"{began}.json"
     figures.write_text(as_json(findings) + "\n")
-    page = figures.with_suffix(".html")
-    page.write_text(as_html(findings), encoding="utf-8")
-    print(f"\nFigures: {figures}\nCharts: {page}")
-    for finding in findings:
-        if isinstance(finding, Published) and finding.results:
-            print(f"Percentiles over time: {figures.with_suffix('.csv')}")
+    print(f"\nFigures: {figures}")
     return 0 if findings.is_clean else 1
 
 

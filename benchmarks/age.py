@@ -4,21 +4,17 @@ seen few.
 
 from __future__ import annotations
 
-import json
-import shutil
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter_ns, sleep
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from benchmarks.ageing import Life, Report, grow
-from benchmarks.distribution import Distribution, distribution
-from benchmarks.finding import Bars, Table, Target, at_most, known_cores
+from benchmarks.distribution import Percentiles, distribution
+from benchmarks.finding import Table, Target, at_most, known_cores
 from benchmarks.footprint import Footprint, measure_footprint, read_through
 from benchmarks.history import Verdict, summed
 from benchmarks.machine import OthersLoad, drop_from_page_cache
@@ -26,19 +22,11 @@ from benchmarks.payload import TimedPayloads
 from benchmarks.suite import Place
 from deltaq import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition, names
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["Age", "AgePlan", "Cost", "measure_age", "measure_ages"]
-
 TIMEOUT_S = 10.0
 """How long what is measured may take; then the benchmark fails."""
 
 WARM_UP = 5
 """Rounds that do not count: what is loaded at first use is no matter of age."""
-
-NEWEST = 1000
-"""About how many records are in Spark's first batch."""
 
 _RATIO_AIM = 1.2
 _BYTES_AIM = 1.3
@@ -50,30 +38,27 @@ _OPERATIONS = (
     "open at the end",
     "open at an old time",
 )
-_SPARK = "Spark's first batch"
 
 
 @dataclass(frozen=True, slots=True)
 class AgePlan:
-    """The two lives that are compared, and how often each operation is measured on each. Without
-    `spark_rounds`, and where there is no Java, Spark is left out. `rest_s`: how long nothing
-    happens between making and measuring.
+    """The two lives that are compared, and how often each operation is measured on each. `rest_s`:
+    how long nothing happens between making and measuring.
     """
 
     old: Life
     young: Life
     rounds: int
-    spark_rounds: int
     rest_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class OperationTimes:
     """What one operation takes on the young topic and on the old one."""
 
     operation: str
-    young: Distribution
-    old: Distribution
+    young: Percentiles
+    old: Percentiles
 
     @property
     def ratio(self) -> float:
@@ -90,7 +75,7 @@ class Age:
 
     plan: AgePlan
     verdict: Verdict
-    costs: tuple[Cost, ...]
+    costs: tuple[OperationTimes, ...]
     young: Footprint
     old: Footprint
     grown_s: float
@@ -136,19 +121,6 @@ class Age:
             _size_row("as one plain Parquet file", [(1, size.plain_bytes) for size in both], both)
         )
         return Table(title, ("kind", "young", "old", "young bytes", "old bytes"), tuple(rows))
-
-    def charts(self) -> Iterator[Bars]:
-        """How many times as long the old topic takes."""
-        operations, ratios = (
-            tuple(cost.operation for cost in self.costs),
-            tuple(cost.ratio for cost in self.costs),
-        )
-        yield Bars(
-            "What each operation takes on the old topic",
-            "times the young one",
-            operations,
-            (("ratio", ratios),),
-        )
 
     def targets(self) -> Iterator[Target]:
         """An old topic is hardly slower, and hardly takes more than its records."""
@@ -204,11 +176,8 @@ class _Subject:
 
 
 def measure_ages(plan: AgePlan, place: Place) -> Iterator[Age]:
-    """Carry a plan out, without Spark where there is no Java: one outcome."""
+    """Carry a plan out: one outcome."""
     place.report(f"age: {plan.old.commits:,} commits against {plan.young.commits:,}")
-    if plan.spark_rounds and shutil.which("java") is None:
-        place.report("  no Java here, so Spark's first batch is not measured")
-        plan = replace(plan, spark_rounds=0)
     yield measure_age(place.root, plan, place.report)
 
 
@@ -230,11 +199,7 @@ def measure_age(root: str, plan: AgePlan, report: Report) -> Age:
     others = OthersLoad()
     report(f"  measured alternately, {plan.rounds} rounds")
     _measure(young, old, plan.rounds)
-    # Before Spark, which would be counted among the others.
     others_cores = known_cores([others.cores()])
-    if plan.spark_rounds:
-        report(f"  Spark, {plan.spark_rounds} rounds")
-        _measure_spark(young, old, plan.spark_rounds)
     report("  everything is read and compared")
     found = [read_through(root, s.topic, s.life.partitions, s.sent, payloads) for s in (young, old)]
     small, large = (
@@ -243,9 +208,10 @@ def measure_age(root: str, plan: AgePlan, report: Report) -> Age:
         for size, subject, (_, plain_bytes) in zip(sizes, (young, old), found, strict=True)
     )
     costs = tuple(
-        Cost(operation, distribution(young.taken[operation]), distribution(old.taken[operation]))
-        for operation in (*_OPERATIONS, _SPARK)
-        if operation in young.taken
+        OperationTimes(
+            operation, distribution(young.taken[operation]), distribution(old.taken[operation])
+        )
+        for operation in _OPERATIONS
     )
     return Age(plan, summed([found[0][0], found[1][0]]), costs, small, large, grown_s, others_cores)
 
@@ -371,50 +337,3 @@ def _open_at_time(subject: _Subject, commit: int) -> None:
         content = subject.payloads.read(message.value() or b"")
         if content is None or not first <= content[1] < first + subject.life.partitions:
             raise WrongResult(f"opened at record {first}, and {content} came")
-
-
-# --- Spark
-# --------------------------------------------------------------------------------------------------
-
-
-def _measure_spark(young: _Subject, old: _Subject, rounds: int) -> None:
-    from deltaq.spark import (  # noqa: PLC0415 - a second to load, and not wanted by all
-        spark_session,
-    )
-
-    spark = spark_session("benchmark", conf={"spark.log.level": "ERROR"})
-    try:
-        for round_ in range(-2, rounds):
-            for subject in (young, old) if round_ % 2 else (old, young):
-                taken = _first_batch(spark, subject)
-                if round_ >= 0:
-                    subject.note(_SPARK, taken)
-    finally:
-        spark.stop()
-
-
-def _first_batch(spark: SparkSession, subject: _Subject) -> int:
-    """A stream that begins a bit before the end: how long until it has gone through what is
-    there.
-    """
-    wanted = min(NEWEST, subject.sent) // subject.life.partitions
-    starts = {str(p): subject.next_offset(p) - wanted for p in range(subject.life.partitions)}
-    with TemporaryDirectory(dir=subject.root) as checkpoint:
-        start = perf_counter_ns()
-        frame = (
-            spark.readStream.format("deltaq")
-            .options(subscribe=subject.topic, startingOffsets=json.dumps({subject.topic: starts}))
-            .load(subject.root)
-        )
-        writer = frame.writeStream.format("noop").option(
-            "checkpointLocation", str(Path(checkpoint).resolve())
-        )
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        taken = perf_counter_ns() - start
-    rows = sum(progress.numInputRows for progress in query.recentProgress)
-    if rows != wanted * subject.life.partitions:
-        raise WrongResult(
-            f"Spark read {rows} records instead of {wanted * subject.life.partitions}"
-        )
-    return taken

@@ -19,8 +19,6 @@ from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.run import Maintenance
 from deltaq.store import LocalStore, Store
 
-__all__ = ["LeapingClock", "Life", "Report", "grow"]
-
 Report: TypeAlias = Callable[[str], None]
 
 COMMITS_BETWEEN_ROUNDS = 100

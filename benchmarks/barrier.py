@@ -4,22 +4,12 @@ start.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from multiprocessing.synchronize import Barrier, Event
+from multiprocessing.synchronize import Barrier
 from threading import BrokenBarrierError
-from typing import TypeVar
-
-__all__ = [
-    "START_TIMEOUT_S",
-    "await_reader",
-    "reader_is_ready",
-    "run_together",
-    "send_to_reader",
-    "wait_for_all",
-]
+from typing import Any, TypeVar
 
 START_TIMEOUT_S = 120.0
 """Seconds that all processes together may take to start; after that the benchmark fails."""
@@ -28,48 +18,6 @@ _Outcome = TypeVar("_Outcome")
 _Sent = TypeVar("_Sent")
 _Read = TypeVar("_Read")
 
-
-# --- a sender that waits for a reader
-# --------------------------------------------------------------------------------
-
-_reader_ready: Event | None = None
-
-
-def _share_event(ready: Event) -> None:
-    global _reader_ready
-    _reader_ready = ready
-
-
-def send_to_reader(send: Callable[[], _Sent], read: Callable[[], _Read]) -> tuple[_Sent, _Read]:
-    """Run `read` in one process and, once that has called `reader_is_ready`, `send` in another;
-    their results.
-
-    Raises what either raised.
-    """
-    context = get_context("spawn")
-    ready = context.Event()
-    with ProcessPoolExecutor(2, context, _share_event, (ready,)) as pool:
-        reading = pool.submit(read)
-        await_reader(ready, reading)
-        sent = pool.submit(send).result()
-        return sent, reading.result()
-
-
-def reader_is_ready() -> None:
-    """Called by the reader: from now on it receives every message that is sent."""
-    assert _reader_ready is not None
-    _reader_ready.set()
-
-
-def await_reader(ready: Event | threading.Event, reading: Future[_Read]) -> None:
-    """Wait until a reader, a process or a thread, has set `ready`. Raises what it raised before."""
-    while not ready.wait(0.1):
-        if reading.done():
-            reading.result()
-
-
-# --- processes that start at once
-# ------------------------------------------------------------------------------------
 
 _all_ready: Barrier | None = None
 
@@ -96,6 +44,15 @@ def run_together(tasks: Sequence[Callable[[], _Outcome]]) -> list[_Outcome]:
         ):
             raise failure
         return [one.result() for one in running]
+
+
+def send_to_reader(send: Callable[[], _Sent], read: Callable[[], _Read]) -> tuple[_Sent, _Read]:
+    """As `run_together`, of a sender and a reader, for each of which `wait_for_all` returns once
+    the reader receives every message that is sent.
+    """
+    tasks: list[Callable[[], Any]] = [send, read]
+    sent, seen = run_together(tasks)
+    return sent, seen
 
 
 def wait_for_all() -> None:

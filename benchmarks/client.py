@@ -7,8 +7,6 @@ from importlib import import_module
 from time import monotonic
 from typing import Any
 
-__all__ = ["Client", "deltaq_client", "kafka_client", "records_in", "subscribe"]
-
 TIMEOUT_S = 10.0
 
 START_TIMEOUT_S = 60.0

@@ -17,8 +17,6 @@ from deltaq.store import (
     Watch,
 )
 
-__all__ = ["CountingStore"]
-
 
 class CountingStore:
     """Hands everything on to `inner`.

@@ -23,8 +23,6 @@ from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
-__all__ = ["VALUE", "Appender", "Follower", "PlainQueueFailed", "create_queue", "storage_options"]
-
 VALUE = "value"
 """The only column, of bytes."""
 
@@ -106,7 +104,7 @@ class Appender:
                 write_deltalake(self._uri, rows, mode="append", storage_options=self._options)
 
 
-class Follower:
+class TableFollower:
     """The consumer's side: reads what is committed after its creation. Raises PlainQueueFailed
     without a table.
     """

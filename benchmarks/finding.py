@@ -1,4 +1,4 @@
-"""The outcome of a measurement as a report shows it: tables, charts and targets."""
+"""The outcome of a measurement as a report shows it: tables and targets."""
 
 from __future__ import annotations
 
@@ -6,26 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = [
-    "Bars",
-    "Chart",
-    "Finding",
-    "Series",
-    "Table",
-    "Target",
-    "at_least",
-    "at_most",
-    "cores_cell",
-    "known_cores",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells: the first column is aligned to the left, the others to the right.
-
-    Without a head it is preformatted text: each row is one cell, a line.
-    """
+    """Rows of cells: the first column is aligned to the left, the others to the right."""
 
     title: str
     head: tuple[str, ...]
@@ -42,39 +26,12 @@ class Target:
     met: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One line of a chart: (x, y) from left to right."""
-
-    name: str
-    points: tuple[tuple[float, float], ...]
+def columns(head: str) -> tuple[str, ...]:
+    """The heads of a table from a line of text with "|" between them."""
+    return tuple(name.strip() for name in head.split("|"))
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """Lines over one x-axis. An axis with `log` set has a logarithmic scale."""
-
-    title: str
-    x: str
-    y: str
-    series: tuple[Series, ...]
-    log_x: bool = False
-    log_y: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """Bars from 0: for each label one bar of each series, which has a name and a value for each
-    label.
-    """
-
-    title: str
-    unit: str
-    labels: tuple[str, ...]
-    series: tuple[tuple[str, tuple[float, ...]], ...]
-
-
-class Finding(Protocol):
+class Outcome(Protocol):
     """The outcome of one measurement, a frozen dataclass whose fields are written as JSON."""
 
     @property
@@ -91,9 +48,6 @@ class Finding(Protocol):
 
     def tables(self) -> Iterable[Table]:
         """The tables."""
-
-    def charts(self) -> Iterable[Chart | Bars]:
-        """The charts."""
 
     def targets(self) -> Iterable[Target]:
         """The targets for which something was measured."""

@@ -14,8 +14,6 @@ from uuid import uuid4
 
 from deltaq.store import Store
 
-__all__ = ["FLOOR_ROUNDS", "Floor", "against_floor", "measure_floor"]
-
 FLOOR_ROUNDS = 50
 """Of a floor that is measured after each of many loads."""
 

@@ -13,10 +13,10 @@ from itertools import accumulate, pairwise
 from time import monotonic_ns, process_time
 from uuid import uuid4
 
-from benchmarks.barrier import reader_is_ready, send_to_reader
+from benchmarks.barrier import send_to_reader, wait_for_all
 from benchmarks.client import deltaq_client, records_in, subscribe
-from benchmarks.distribution import Distribution, distribution
-from benchmarks.finding import Bars, Table, Target, cores_cell, known_cores
+from benchmarks.distribution import Percentiles, distribution
+from benchmarks.finding import Table, Target, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
 from benchmarks.latency import Consumed, after_warmup, consume_all, with_unread
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
@@ -24,12 +24,10 @@ from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.suite import Place
 from benchmarks.timed_store import Span, TimedStore
-from benchmarks.trace import STAGES, stage_bars
+from benchmarks.trace import STAGES
 from deltaq import Consumer, Producer, Topic
 from deltaq.names import data_key, topic_folder, topic_log
 from deltaq.store import Store, open_store
-
-__all__ = ["FULL_FLOW", "QUICK_FLOW", "Flow", "FlowPlan", "Flows", "measure_flows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,8 @@ class Flow:
     load: Load
     verdict: Verdict
     commits: int
-    stages: tuple[Distribution, ...]
-    whole: Distribution
+    stages: tuple[Percentiles, ...]
+    whole: Percentiles
     sent_s: float
     cpu_s: tuple[float, float, float | None]
     others_cores: float | None
@@ -104,16 +102,6 @@ class Flows:
         yield Table(
             "CPU ms for each commit, warm-up included", head, tuple(map(_cost_row, self.flows))
         )
-
-    def charts(self) -> Iterator[Bars]:
-        """The stages of each load."""
-        for flow in self.flows:
-            yield Bars(
-                f"{flow.load}: the stages from `produce` to `poll`",
-                "ms",
-                STAGES,
-                stage_bars(flow.stages),
-            )
 
     def targets(self) -> Iterator[Target]:
         return iter(())
@@ -263,6 +251,7 @@ def _send(root: str, topic: str, load: Load) -> _Sent:
     cpu_s = process_time()
     with Producer(conf, store=store) as producer:
         producer.list_topics(topic)
+        wait_for_all()
         start_ns, _ = send_steadily(
             load,
             lambda number: send_patiently(producer, topic, payloads.make(number)),
@@ -285,6 +274,6 @@ def _read(root: str, topic: str, load: Load) -> _Read:
     cpu_s = process_time()
     with Consumer(conf, store=store) as consumer:
         subscribe(consumer, topic)
-        reader_is_ready()
+        wait_for_all()
         consumed = consume_all(consumer, TimedPayloads(load.rate), load, cpu_s)
     return _Read(consumed, store.entries, store.files)

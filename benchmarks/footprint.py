@@ -20,8 +20,6 @@ from deltaq import OFFSET_BEGINNING, Consumer, TopicPartition, names
 from deltaq.store import open_store
 from deltaq.topics.log import TopicLog
 
-__all__ = ["Footprint", "Part", "measure_footprint", "read_through"]
-
 KINDS = ("data", "data that left the topic", "log entries", "checkpoints", "other")
 
 TIMEOUT_S = 10.0
@@ -29,7 +27,7 @@ TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ObjectCount:
     """The objects of one kind, and their bytes."""
 
     objects: int
@@ -44,7 +42,7 @@ class Footprint:
 
     payload_bytes: int
     plain_bytes: int
-    parts: dict[str, Part]
+    parts: dict[str, ObjectCount]
 
     @property
     def objects(self) -> int:
@@ -66,7 +64,7 @@ def measure_footprint(root: str, topic: str, payload_bytes: int, plain_bytes: in
         count[0] += 1
         count[1] += entry.size
     return Footprint(
-        payload_bytes, plain_bytes, {kind: Part(*count) for kind, count in counts.items()}
+        payload_bytes, plain_bytes, {kind: ObjectCount(*count) for kind, count in counts.items()}
     )
 
 

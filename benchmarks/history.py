@@ -6,8 +6,6 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 
-__all__ = ["Verdict", "judge", "judge_partitions", "summed", "unread"]
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

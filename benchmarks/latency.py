@@ -6,43 +6,25 @@ from __future__ import annotations
 
 import gc
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic, monotonic_ns, process_time
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.barrier import reader_is_ready, send_to_reader
+from benchmarks.barrier import START_TIMEOUT_S, run_together, wait_for_all
 from benchmarks.client import Client, deltaq_client, records_in, subscribe
-from benchmarks.curves import percentile_chart, percentiles
-from benchmarks.distribution import Distribution, distribution, histogram
-from benchmarks.finding import Chart, Series, Table, Target, at_most, cores_cell, known_cores
+from benchmarks.distribution import Percentiles, distribution
+from benchmarks.finding import Table, Target, at_most, columns, cores_cell, known_cores
 from benchmarks.floor import Floor, against_floor, measure_floor
 from benchmarks.history import Verdict, judge, unread
-from benchmarks.load import DeliveryFailures, Load, due_messages, send_patiently
+from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.suite import Place
-from deltaq import Topic
 from deltaq.names import topic_folder, topic_log
 from deltaq.store import open_store
-
-__all__ = [
-    "Consumed",
-    "Latencies",
-    "Latency",
-    "LatencyPlan",
-    "Produced",
-    "after_warmup",
-    "consume_all",
-    "measure_latencies",
-    "measure_latency",
-    "send_and_read",
-    "waits_from_due_ns",
-    "waits_ns",
-    "with_unread",
-]
 
 TIMEOUT_S = 10.0
 """How long nothing may come before what is missing counts as lost."""
@@ -94,14 +76,15 @@ class Latency:
     `from_send` counts from the call of `produce`, `from_due` from when the message should have been
     sent: a producer that is held up cannot hide behind the first. `behind` is the difference.
     `by_second_p99_ms` shows drift and recovery. Counts of messages are those of the verdict;
-    commits and bytes include the warm-up.
+    commits and bytes include the warm-up. Kafka has neither these nor a floor.
     """
 
+    client: str
     load: Load
     verdict: Verdict
-    from_send: Distribution
-    from_due: Distribution
-    behind: Distribution
+    from_send: Percentiles
+    from_due: Percentiles
+    behind: Percentiles
     by_second_p99_ms: tuple[float, ...]
     achieved_rate: float
     commits: int
@@ -110,7 +93,7 @@ class Latency:
     waits_for_room: int
     producer_cpu_s: float
     consumer_cpu_s: float
-    floor: Floor
+    floor: Floor | None
     others_cores: float | None
 
 
@@ -129,22 +112,11 @@ class Latencies:
         return known_cores(latency.others_cores for latency in self.loads)
 
     def tables(self) -> Iterator[Table]:
-        """The percentiles, the conditions under which they came about, and a histogram of each
-        load.
-        """
+        """The percentiles, and the conditions under which they came about."""
         title = "Latency in ms, from `produce` in one process to the value in the other"
-        head = (
-            "load",
-            "p50",
-            "p95",
-            "p99",
-            "p99.9",
-            "max",
-            "worst s",
-            "due p99",
-            "floor",
-            "p50/floor",
-            "messages",
+        head = columns(
+            "load | p50 | p95 | p99 | p99.9 | max | worst s | due p99 | floor | p50/floor | "
+            "messages"
         )
         yield Table(title, head, tuple(map(_percentile_row, self.loads)))
         title = "What these loads were, warm-up included"
@@ -155,22 +127,6 @@ class Latencies:
             ("load", "sent", "achieved/s", *sizes, *used),
             tuple(map(_condition_row, self.loads)),
         )
-        for latency in self.loads:
-            lines = tuple((line,) for line in histogram(latency.from_send))
-            yield Table(f"from produce to consumer, {latency.load}", (), lines)
-
-    def charts(self) -> Iterator[Chart]:
-        """How long the slowest messages took, and when."""
-        lines = [percentiles(str(latency.load), [latency.from_send]) for latency in self.loads]
-        yield percentile_chart("From `produce` in one process to the value in the other", lines)
-        seconds = tuple(
-            Series(
-                str(latency.load),
-                tuple((float(at), p99) for at, p99 in enumerate(latency.by_second_p99_ms, 1)),
-            )
-            for latency in self.loads
-        )
-        yield Chart("The 99th percentile of each second", "second", "ms", seconds)
 
     def targets(self) -> Iterator[Target]:
         """The 99th percentile of the one load of which something is promised."""
@@ -228,31 +184,31 @@ def measure_latencies(plan: LatencyPlan, place: Place) -> Iterator[Latencies]:
         place.report(
             f"latency at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count"
         )
-        latency = measure_latency(place.root, load, plan.floor_rounds)
+        latency = measure_latency(deltaq_client(place.root), load, plan.floor_rounds)
         place.report(f"  p99 {latency.from_send.p99:.1f} ms, {latency.verdict}")
         measured.append(latency)
     yield Latencies(tuple(measured))
 
 
-def measure_latency(root: str, load: Load, floor_rounds: int) -> Latency:
-    """Send and read `load` through a new topic below `root`, which two processes must be able to
-    reach.
-    """
+def measure_latency(client: Client, load: Load, floor_rounds: int) -> Latency:
+    """Send and read `load` through a new topic, which two processes must be able to reach."""
     topic = f"latency-{uuid4().hex[:12]}"
-    Topic(topic, conf={"bootstrap.servers": root}).create()
-    store = open_store(root)
-    entries_before = sum(1 for _ in store.list(topic_log(topic)))
+    client.create_topic(topic)
+    is_ours = client.library != "confluent_kafka"
+    entries_before, _, _ = _sizes(client, topic) if is_ours else (0, 0, 0)
     others = OthersLoad()
-    produced, consumed = send_and_read(deltaq_client(root), topic, load)
-    others_cores = others.cores()
-    log_bytes = [entry.size for entry in store.list(topic_log(topic))]
-    all_bytes = sum(entry.size for entry in store.list(topic_folder(topic)))
-    commits = len(log_bytes) - entries_before
-    data_bytes = all_bytes - sum(log_bytes)
-    floor = measure_floor(store, data_bytes // max(1, commits), floor_rounds)
+    produced, consumed = send_and_read(client, topic, load)
+    others_cores, floor = others.cores(), None
+    commits = data_bytes = log_bytes = 0
+    if is_ours:
+        entries, data_bytes, log_bytes = _sizes(client, topic)
+        commits = entries - entries_before
+        store = open_store(client.bootstrap)
+        floor = measure_floor(store, data_bytes // max(1, commits), floor_rounds)
     counted = after_warmup(load, consumed)
     due_ns = {at: produced.start_ns + load.due_ns(consumed.sequences[at]) for at in counted}
     return Latency(
+        client.name,
         load,
         judge(load.total, consumed.sequences, consumed.foreign),
         distribution(consumed.received_ns[at] - consumed.sent_ns[at] for at in counted),
@@ -262,13 +218,21 @@ def measure_latency(root: str, load: Load, floor_rounds: int) -> Latency:
         load.achieved_rate(produced.start_ns, produced.end_ns),
         commits,
         data_bytes,
-        sum(log_bytes),
+        log_bytes,
         produced.waits_for_room,
         produced.cpu_s,
         consumed.cpu_s,
         floor,
         others_cores,
     )
+
+
+def _sizes(client: Client, topic: str) -> tuple[int, int, int]:
+    """The objects in a topic's log, the bytes beside it, and the bytes in it."""
+    store = open_store(client.bootstrap)
+    in_log = [entry.size for entry in store.list(topic_log(topic))]
+    all_bytes = sum(entry.size for entry in store.list(topic_folder(topic)))
+    return len(in_log), all_bytes - sum(in_log), sum(in_log)
 
 
 def after_warmup(load: Load, consumed: Consumed) -> list[int]:
@@ -309,16 +273,34 @@ def _by_second(load: Load, consumed: Consumed, counted: Sequence[int]) -> tuple[
 def send_and_read(
     client: Client, topic: str, load: Load, copy: str = ""
 ) -> tuple[Produced, Consumed]:
-    """Send `load` from one process and read it in another one; raises what either raised. Neither
-    can wait for ever.
+    """Send `load` from one process and read it in another one, as `run_load` does.
 
     With `copy` that topic is read, to which something else copies `topic`.
     """
-    read = copy or topic
-    produced, consumed = send_to_reader(
-        partial(_produce, client, topic, load), partial(_consume, client, read, load)
-    )
-    return produced, with_unread(consumed, load, records_in(client, read))
+    produced, (consumed,) = run_load(client, topic, load, read=copy or topic)
+    return produced, consumed
+
+
+def run_load(
+    client: Client,
+    topic: str,
+    load: Load,
+    keys: Sequence[bytes | None] = (None,),
+    consumers: int = 1,
+    read: str = "",
+) -> tuple[Produced, list[Consumed]]:
+    """Send `load` from one process, message n with key n modulo their number, and read all of it in
+    each of others; raises what one of them raised. None can wait for ever.
+    """
+    partitions, read = len(keys), read or topic
+    produce: Callable[[], Produced | Consumed] = partial(_produce, client, topic, load, keys)
+    consume: Callable[[], Produced | Consumed] = partial(_consume, client, read, load, partitions)
+    outcomes = run_together([produce, *[consume] * consumers])
+    (produced,) = [one for one in outcomes if isinstance(one, Produced)]
+    records = records_in(client, read, partitions)
+    return produced, [
+        with_unread(one, load, records) for one in outcomes if isinstance(one, Consumed)
+    ]
 
 
 def with_unread(consumed: Consumed, load: Load, records: int) -> Consumed:
@@ -329,31 +311,34 @@ def with_unread(consumed: Consumed, load: Load, records: int) -> Consumed:
     return replace(consumed, foreign=consumed.foreign + unread(load.total, arrived, records))
 
 
-def _produce(client: Client, topic: str, load: Load) -> Produced:
-    payloads, failures = TimedPayloads(load.rate), DeliveryFailures()
+def _produce(client: Client, topic: str, load: Load, keys: Sequence[bytes | None]) -> Produced:
+    payloads, failures, waits = TimedPayloads(load.rate), DeliveryFailures(), 0
+
+    def send(sequence: int) -> None:
+        nonlocal waits
+        waits += send_patiently(
+            producer, topic, payloads.make(sequence), keys[sequence % len(keys)]
+        )
+
     conf = {**client.conf, **failures.conf, "linger.ms": load.linger_ms}
-    cpu_s = process_time()
-    waits = 0
     with client.api.Producer(conf) as producer:
         producer.list_topics(topic)
-        start_ns = monotonic_ns()
-        for due in due_messages(load, start_ns):
-            for sequence in due:
-                waits += send_patiently(producer, topic, payloads.make(sequence))
-            producer.poll(0)
-        end_ns = monotonic_ns()
+        wait_for_all()
+        cpu_s = process_time()
+        start_ns, end_ns = send_steadily(load, send, lambda: producer.poll(0))
         producer.flush()
+        cpu_s = process_time() - cpu_s
     failures.check()
-    return Produced(start_ns, end_ns, waits, process_time() - cpu_s)
+    return Produced(start_ns, end_ns, waits, cpu_s)
 
 
-def _consume(client: Client, topic: str, load: Load) -> Consumed:
-    conf = {**client.consumer_conf, "group.id": f"latency-{topic}", "auto.offset.reset": "earliest"}
-    cpu_s = process_time()
+def _consume(client: Client, topic: str, load: Load, partitions: int) -> Consumed:
+    group = f"reader-{uuid4().hex[:12]}"
+    conf = {**client.consumer_conf, "group.id": group, "auto.offset.reset": "earliest"}
     with client.api.Consumer(conf) as consumer:
-        subscribe(consumer, topic)
-        reader_is_ready()
-        return consume_all(consumer, TimedPayloads(load.rate), load, cpu_s)
+        subscribe(consumer, topic, partitions, START_TIMEOUT_S)
+        wait_for_all()
+        return consume_all(consumer, TimedPayloads(load.rate), load, process_time())
 
 
 def consume_all(consumer: Any, payloads: TimedPayloads, load: Load, cpu_s: float) -> Consumed:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from time import monotonic, monotonic_ns
 from typing import Any
 
-__all__ = ["DeliveryFailures", "Load", "due_messages", "send_patiently", "send_steadily"]
-
 TICK_S = 0.001
 """How often a producer looks which messages are due: at 100,000 a second, 100 at a time."""
 

@@ -17,16 +17,6 @@ import pyarrow as pa
 
 from deltaq.version import __version__
 
-__all__ = [
-    "OthersLoad",
-    "delta_rs_version",
-    "describe",
-    "drop_from_page_cache",
-    "kafka_versions",
-    "spread_folders",
-    "store_version",
-]
-
 STORE_SERVER = "DELTAQ_BENCH_STORE"
 """Variable that says what serves the object store: name and version."""
 

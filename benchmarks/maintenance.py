@@ -14,9 +14,8 @@ from statistics import median
 from time import monotonic_ns, process_time
 from uuid import uuid4
 
-from benchmarks.curves import marks, percentile_chart, percentiles
-from benchmarks.distribution import Distribution, distribution, percentile
-from benchmarks.finding import Chart, Table, Target, at_most, cores_cell, known_cores
+from benchmarks.distribution import Percentiles, distribution, marks, percentile
+from benchmarks.finding import Table, Target, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
 from benchmarks.load import DeliveryFailures, Load, due_messages, send_patiently
 from benchmarks.machine import OthersLoad
@@ -25,16 +24,6 @@ from benchmarks.suite import Place
 from deltaq import KafkaError, Message, Producer, Topic, names
 from deltaq.delta.actions import Add, Remove, parse_entry
 from deltaq.store import open_store
-
-__all__ = [
-    "MaintenanceCost",
-    "MaintenancePlan",
-    "Trial",
-    "live_files",
-    "measure_maintenance",
-    "measure_trials",
-    "window_p99s",
-]
 
 _AIM = 1.25
 """Of the 99th percentiles, with maintenance to without."""
@@ -53,7 +42,7 @@ class MaintenancePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class MaintenanceTrial:
     """One producer in a process of its own, on a new topic.
 
     `acknowledged` counts from `produce` to the delivery callback, without the warm-up;
@@ -64,7 +53,7 @@ class Trial:
 
     on: bool
     verdict: Verdict
-    acknowledged: Distribution
+    acknowledged: Percentiles
     window_p99s: tuple[float, ...]
     achieved_rate: float
     commits: int
@@ -81,7 +70,7 @@ class MaintenanceCost:
     """The outcome of a plan."""
 
     plan: MaintenancePlan
-    trials: tuple[Trial, ...]
+    trials: tuple[MaintenanceTrial, ...]
 
     @property
     def is_clean(self) -> bool:
@@ -121,21 +110,13 @@ class MaintenanceCost:
         )
         yield Table(title, head, tuple(map(_row, sorted(self.trials, key=lambda trial: trial.on))))
 
-    def charts(self) -> Iterator[Chart]:
-        """The percentiles with and without, medians of the trials."""
-        series = (
-            percentiles(name, [trial.acknowledged for trial in self.trials if trial.on == on])
-            for name, on in (("without maintenance", False), ("with maintenance", True))
-        )
-        yield percentile_chart(f"Maintenance in the background, {self.plan.load}", series)
-
     def targets(self) -> Iterator[Target]:
         """The ratio of the latencies with and without maintenance."""
         name = f"p99 of {self.plan.window_s:g} s with maintenance/without, {self.plan.load}"
         yield at_most(name, _AIM, self.ratio)
 
 
-def _row(trial: Trial) -> tuple[str, ...]:
+def _row(trial: MaintenanceTrial) -> tuple[str, ...]:
     return (
         "on" if trial.on else "off",
         *marks(trial.acknowledged),
@@ -165,7 +146,7 @@ def measure_maintenance(plan: MaintenancePlan, place: Place) -> Iterator[Mainten
     yield MaintenanceCost(plan, tuple(trials))
 
 
-def measure_trials(root: str, plan: MaintenancePlan) -> Iterator[Trial]:
+def measure_trials(root: str, plan: MaintenancePlan) -> Iterator[MaintenanceTrial]:
     """Measure one trial after the other. The order within a pair alternates, so that neither is
     always first.
     """
@@ -200,7 +181,7 @@ def window_p99s(load: Load, waited_ns: Sequence[int], window_s: float) -> tuple[
     return tuple(percentile(sorted(waited_ns[start : start + size]), 990) / 1e6 for start in starts)
 
 
-def _trial(root: str, plan: MaintenancePlan, on: bool) -> Trial:
+def _trial(root: str, plan: MaintenancePlan, on: bool) -> MaintenanceTrial:
     load = plan.load
     name = f"maintenance-{uuid4().hex[:12]}"
     topic = Topic(name, conf={"bootstrap.servers": root})
@@ -216,7 +197,7 @@ def _trial(root: str, plan: MaintenancePlan, on: bool) -> Trial:
     contents = [payloads.read(value) for value in topic.to_arrow().column("value").to_pylist()]
     arrivals = array("q", (content[1] for content in contents if content is not None))
     rewrites = sum(later < earlier for earlier, later in pairwise(files))
-    return Trial(
+    return MaintenanceTrial(
         on,
         judge(load.total, arrivals, len(contents) - len(arrivals)),
         distribution(waited_ns[load.warmup :]),

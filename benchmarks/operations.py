@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from uuid import uuid4
 
-from benchmarks.distribution import Distribution, distribution
+from benchmarks.distribution import Percentiles, distribution
 from benchmarks.machine import OthersLoad, describe
 from deltaq.store import ObjectExists, ObjectMissing, Store, open_store
-
-__all__ = ["OPERATIONS", "measure_operations"]
 
 ENTRY = os.urandom(1024)  # a log entry
 BATCH = os.urandom(100 * 1024)  # the data file of a flush
@@ -34,7 +32,7 @@ OPERATIONS = (
 )
 
 
-def measure_operations(store: Store, rounds: int) -> dict[str, Distribution]:
+def measure_operations(store: Store, rounds: int) -> dict[str, Percentiles]:
     """Every operation `rounds` times, alternating, one at a time, in a folder of its own that is
     emptied afterwards.
 

@@ -11,8 +11,6 @@ from time import monotonic_ns
 
 import pyarrow as pa
 
-__all__ = ["MESSAGE_BYTES", "ProducerPayloads", "TimedPayloads", "as_arrow", "random_values"]
-
 MESSAGE_BYTES = 100
 _HEAD = Struct("<qq")
 _TAIL_BYTES = MESSAGE_BYTES - _HEAD.size

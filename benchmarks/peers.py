@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from benchmarks.client import Client, deltaq_client, kafka_client
-from benchmarks.curves import marks, percentile_chart, percentiles
-from benchmarks.distribution import Distribution, distribution
+from benchmarks.distribution import marks
 from benchmarks.finding import (
-    Bars,
-    Chart,
     Table,
     Target,
     at_least,
@@ -22,18 +19,12 @@ from benchmarks.finding import (
     cores_cell,
     known_cores,
 )
-from benchmarks.floor import FLOOR_ROUNDS, Floor, against_floor, measure_floor
-from benchmarks.history import Verdict, judge
-from benchmarks.latency import send_and_read, waits_from_due_ns, waits_ns
+from benchmarks.floor import FLOOR_ROUNDS, against_floor
+from benchmarks.latency import Latency, measure_latency
 from benchmarks.load import Load
-from benchmarks.machine import OthersLoad
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.suite import Place
 from benchmarks.throughput import KAFKA_WAYS, Run, fill_topic, measure_throughput, name_of
-from deltaq.names import topic_folder
-from deltaq.store import open_store
-
-__all__ = ["Comparison", "Delivered", "PeerPlan", "Peers", "compare", "measure_peers"]
 
 _NAMES = ("deltaq", "Kafka")
 
@@ -55,26 +46,7 @@ class PeerPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
-    """One load through one client, from `produce` in one process to the value in another one, and
-    from when each message was to be sent. `floor` is that of deltaq's store, for files of the mean
-    size of deltaq's; Kafka has none.
-    """
-
-    client: str
-    load: Load
-    verdict: Verdict
-    latency: Distribution
-    from_due: Distribution
-    achieved_rate: float
-    producer_cpu_s: float
-    consumer_cpu_s: float
-    floor: Floor | None
-    others_cores: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class PeerRatio:
     """The same figure of deltaq and of Kafka: medians of the rounds."""
 
     ours: float
@@ -91,28 +63,28 @@ class Peers:
     """The outcome of a plan."""
 
     plan: PeerPlan
-    delivered: tuple[Delivered, ...]
+    delivered: tuple[Latency, ...]
     runs: tuple[Run, ...]
 
-    def latency(self, load: Load, mark: str) -> Comparison:
+    def latency(self, load: Load, mark: str) -> PeerRatio:
         """A mark of the distribution, such as `p99`, in milliseconds."""
-        return Comparison(*(self._latency(name, load, mark) for name in _NAMES))
+        return PeerRatio(*(self._latency(name, load, mark) for name in _NAMES))
 
     def _latency(self, client: str, load: Load, mark: str) -> float:
         same = [one for one in self.delivered if (one.client, one.load) == (client, load)]
-        return float(statistics.median(getattr(one.latency, mark) for one in same))
+        return float(statistics.median(getattr(one.from_send, mark) for one in same))
 
-    def speed(self, way: str) -> Comparison:
+    def speed(self, way: str) -> PeerRatio:
         """Messages a second, until all is there."""
-        return Comparison(*(self._speed(name, way) for name in _NAMES))
+        return PeerRatio(*(self._speed(name, way) for name in _NAMES))
 
     def _speed(self, client: str, way: str) -> float:
         same = [run for run in self.runs if (run.client, run.way) == (client, way)]
         return float(statistics.median(run.messages / run.seconds for run in same))
 
-    def cpu_us(self, way: str) -> Comparison:
+    def cpu_us(self, way: str) -> PeerRatio:
         """Microseconds of processor time of the client's process for each message."""
-        return Comparison(*(self._cpu_us(name, way) for name in _NAMES))
+        return PeerRatio(*(self._cpu_us(name, way) for name in _NAMES))
 
     def _cpu_us(self, client: str, way: str) -> float:
         same = [run for run in self.runs if (run.client, run.way) == (client, way)]
@@ -164,32 +136,6 @@ class Peers:
             costs = "deltaq CPU us each", "Kafka CPU us each", "ratio"
             yield Table(title, ("way", "deltaq", "Kafka", "ratio", *costs), rows)
 
-    def charts(self) -> Iterator[Chart | Bars]:
-        """The percentiles of each load, medians of the rounds; then the speed of each way."""
-        for load in self.plan.loads:
-            rounds = {
-                name: [
-                    one.latency for one in self.delivered if (one.client, one.load) == (name, load)
-                ]
-                for name in _NAMES
-            }
-            lines = (percentiles(name, measured) for name, measured in rounds.items() if measured)
-            yield percentile_chart(
-                f"From `produce` to the value in the other process, {load}", lines
-            )
-        if self._ways:
-            both = [self.speed(way) for way in self._ways]
-            bars = (
-                ("deltaq", tuple(one.ours for one in both)),
-                ("Kafka", tuple(one.theirs for one in both)),
-            )
-            yield Bars(
-                "The median run of each way",
-                "messages a second",
-                tuple(map(name_of, self._ways)),
-                bars,
-            )
-
     def targets(self) -> Iterator[Target]:
         """The targets of the medians."""
         for load in self.plan.loads:
@@ -200,17 +146,17 @@ class Peers:
             yield at_least(f"{name_of(way)}, deltaq/Kafka", _SPEED_AIM, self.speed(way).ratio)
 
 
-def _both(compared: Comparison, form: str) -> tuple[str, str, str]:
+def _both(compared: PeerRatio, form: str) -> tuple[str, str, str]:
     return format(compared.ours, form), format(compared.theirs, form), f"{compared.ratio:.2f}"
 
 
-def _row(one: Delivered) -> tuple[str, ...]:
+def _row(one: Latency) -> tuple[str, ...]:
     return (
         str(one.load),
         one.client,
-        *marks(one.latency),
+        *marks(one.from_send),
         f"{one.from_due.p99:.1f}",
-        *against_floor(one.latency.p50, one.floor),
+        *against_floor(one.from_send.p50, one.floor),
         f"{one.achieved_rate:,.0f}",
         f"{one.producer_cpu_s:.2f}",
         f"{one.consumer_cpu_s:.2f}",
@@ -222,13 +168,13 @@ def _row(one: Delivered) -> tuple[str, ...]:
 def measure_peers(plan: PeerPlan, place: Place) -> Iterator[Peers]:
     """Carry a plan out with deltaq and with the broker at `place.kafka`: one outcome."""
     place.report("deltaq and Kafka, alternating")
-    delivered: list[Delivered] = []
+    delivered: list[Latency] = []
     runs: list[Run] = []
     for measured in compare((deltaq_client(place.root), kafka_client(place.kafka)), plan):
-        if isinstance(measured, Delivered):
+        if isinstance(measured, Latency):
             delivered.append(measured)
             figures = (
-                f"p50 {measured.latency.p50:.1f} ms, p99 {measured.latency.p99:.1f} ms, "
+                f"p50 {measured.from_send.p50:.1f} ms, p99 {measured.from_send.p99:.1f} ms, "
                 f"{measured.verdict}"
             )
             place.report(f"  {measured.load}, {measured.client}: {figures}")
@@ -241,13 +187,13 @@ def measure_peers(plan: PeerPlan, place: Place) -> Iterator[Peers]:
     yield Peers(plan, tuple(delivered), tuple(runs))
 
 
-def compare(clients: Sequence[Client], plan: PeerPlan) -> Iterator[Delivered | Run]:
+def compare(clients: Sequence[Client], plan: PeerPlan) -> Iterator[Latency | Run]:
     """One measurement after the other. The order of the clients alternates from round to round."""
     for round_ in range(plan.rounds):
         order = clients if round_ % 2 else list(reversed(clients))
         for load in plan.loads:
             for client in order:
-                yield _deliver(client, load)
+                yield measure_latency(client, load, FLOOR_ROUNDS)
     filled = f"filled-{uuid4().hex[:12]}"
     for client in clients if plan.messages else ():
         fill_topic(client, filled, plan.messages, seed=1)
@@ -255,31 +201,3 @@ def compare(clients: Sequence[Client], plan: PeerPlan) -> Iterator[Delivered | R
         for way in KAFKA_WAYS:
             for client in clients if round_ % 2 else reversed(clients):
                 yield measure_throughput(client, way, plan.messages, 1, filled)
-
-
-def _deliver(client: Client, load: Load) -> Delivered:
-    topic = f"latency-{uuid4().hex[:12]}"
-    client.create_topic(topic)
-    others = OthersLoad()
-    produced, consumed = send_and_read(client, topic, load)
-    others_cores = others.cores()
-    return Delivered(
-        client.name,
-        load,
-        judge(load.total, consumed.sequences, consumed.foreign),
-        distribution(waits_ns(load, consumed)),
-        distribution(waits_from_due_ns(load, produced, consumed)),
-        load.achieved_rate(produced.start_ns, produced.end_ns),
-        produced.cpu_s,
-        consumed.cpu_s,
-        _floor(client.bootstrap, topic) if client.library == "deltaq" else None,
-        others_cores,
-    )
-
-
-def _floor(root: str, topic: str) -> Floor:
-    store = open_store(root)
-    sizes = [
-        entry.size for entry in store.list(topic_folder(topic)) if entry.key.endswith(".parquet")
-    ]
-    return measure_floor(store, sum(sizes) // max(1, len(sizes)), FLOOR_ROUNDS)

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
-from benchmarks.finding import Finding
-
-__all__ = ["Keep", "Place", "Report", "Suite", "keep_nothing"]
+from benchmarks.finding import Outcome
 
 Report: TypeAlias = Callable[[str], None]
 """Takes a line of progress."""
@@ -16,27 +14,15 @@ Report: TypeAlias = Callable[[str], None]
 _Plan = TypeVar("_Plan")
 
 
-Keep: TypeAlias = Callable[[str, str], None]
-"""Writes figures that are done (the end of the file's name, text), in place of those that it wrote
-before.
-"""
-
-
-def keep_nothing(ending: str, text: str) -> None:
-    """For runs whose figures are wanted only as a whole."""
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a suite runs: topics below an empty `root`; for comparisons, a Kafka broker at `kafka`
-    (host:port). A suite of many loads passes its figures to `keep` after each one, so that an
-    interruption loses none that are done.
+    (host:port).
     """
 
     root: str
     kafka: str
     report: Report
-    keep: Keep = keep_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +36,7 @@ class Suite(Generic[_Plan]):
 
     full: _Plan
     quick: _Plan
-    measure: Callable[[_Plan, Place], Iterable[Finding]]
+    measure: Callable[[_Plan, Place], Iterable[Outcome]]
     usual: bool = False
     needs_kafka: str = ""
     only_local: str = ""

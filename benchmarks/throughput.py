@@ -16,27 +16,11 @@ from uuid import uuid4
 import pyarrow as pa
 
 from benchmarks.client import Client, deltaq_client
-from benchmarks.finding import Bars, Table, Target, at_least, known_cores
+from benchmarks.finding import Table, Target, at_least, known_cores
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import MESSAGE_BYTES, as_arrow, random_values
 from benchmarks.suite import Place
 from deltaq import KafkaError
-
-__all__ = [
-    "KAFKA_WAYS",
-    "WAYS",
-    "Run",
-    "Speed",
-    "Throughput",
-    "ThroughputPlan",
-    "WrongContent",
-    "fill_topic",
-    "measure_speeds",
-    "measure_throughput",
-    "measured_way",
-    "name_of",
-    "speeds",
-]
 
 FILE_ROWS = 10_000
 """Rows of a file of the topic that is read: what `batch.num.messages` allows by default."""
@@ -74,7 +58,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class WaySpeed:
     """Messages a second: the best of several runs, their median, and the slowest."""
 
     name: str
@@ -90,7 +74,7 @@ def name_of(way: str) -> str:
     return _NAMES.get(way, way)
 
 
-def speeds(runs: Sequence[Run]) -> list[Speed]:
+def speeds(runs: Sequence[Run]) -> list[WaySpeed]:
     """Runs of the same kind as one line each; ways in as two: when the calls had returned, and when
     all was safe.
     """
@@ -109,8 +93,8 @@ def speeds(runs: Sequence[Run]) -> list[Speed]:
     return found
 
 
-def _speed(name: str, rates: list[float], cpu_us: float) -> Speed:
-    return Speed(name, max(rates), statistics.median(rates), min(rates), cpu_us)
+def _speed(name: str, rates: list[float], cpu_us: float) -> WaySpeed:
+    return WaySpeed(name, max(rates), statistics.median(rates), min(rates), cpu_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +131,6 @@ class Throughput:
             for speed in speeds(self.runs)
         )
         yield Table(title, ("way", "best", "median", "worst", "CPU us each"), tuple(rows))
-
-    def charts(self) -> Iterator[Bars]:
-        """The medians."""
-        found = speeds(self.runs)
-        medians = tuple(speed.median for speed in found)
-        names = tuple(speed.name for speed in found)
-        yield Bars("The median run of each way", "messages a second", names, (("median", medians),))
 
     def targets(self) -> Iterator[Target]:
         """The median run counts, not the best."""

@@ -10,8 +10,6 @@ from benchmarks.counting_store import CountingStore
 from deltaq.names import topic_folder, topic_log
 from deltaq.store import Store
 
-__all__ = ["Span", "TimedStore"]
-
 Span: TypeAlias = tuple[int, int]
 """When something began and ended, in ns of the monotonic clock, which all processes of a machine
 share.

@@ -14,10 +14,10 @@ from itertools import pairwise
 from time import monotonic_ns
 from uuid import uuid4
 
-from benchmarks.barrier import reader_is_ready, send_to_reader
+from benchmarks.barrier import send_to_reader, wait_for_all
 from benchmarks.client import deltaq_client, records_in, subscribe
-from benchmarks.distribution import Distribution, distribution
-from benchmarks.finding import Bars, Table, Target, at_most
+from benchmarks.distribution import Percentiles, distribution
+from benchmarks.finding import Table, Target, at_most
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.history import Verdict, judge
 from benchmarks.latency import Consumed, consume_all, with_unread
@@ -29,16 +29,6 @@ from benchmarks.timed_store import Span, TimedStore
 from deltaq import Consumer, Producer, Topic
 from deltaq.names import topic_folder
 from deltaq.store import open_store
-
-__all__ = [
-    "FULL_TRACE",
-    "QUICK_TRACE",
-    "STAGES",
-    "Trace",
-    "TracePlan",
-    "measure_trace",
-    "stage_bars",
-]
 
 PAUSE_S = 0.004, 0.012
 """Between two messages, at random: all is at rest when one is sent."""
@@ -83,9 +73,9 @@ class Trace:
 
     plan: TracePlan
     verdict: Verdict
-    stages: tuple[Distribution, ...]
-    whole: Distribution
-    acknowledged: Distribution
+    stages: tuple[Percentiles, ...]
+    whole: Percentiles
+    acknowledged: Percentiles
     floor: Floor
     on_disk: bool
     others: float | None
@@ -126,11 +116,6 @@ class Trace:
             ((*(f"{mark:.3f}" for mark in marks), f"{self.whole.p50 / floor.total_ms:.2f}"),),
         )
 
-    def charts(self) -> Iterator[Bars]:
-        """The stages."""
-        title = "One message at a time, linger 0: the stages from `produce` to `poll`"
-        yield Bars(title, "ms", STAGES, stage_bars(self.stages))
-
     def targets(self) -> Iterator[Target]:
         if self.on_disk:
             yield at_most(
@@ -139,14 +124,6 @@ class Trace:
         yield at_most(
             "one message at a time/bare store", _FLOOR_AIM, self.whole.p50 / self.floor.total_ms
         )
-
-
-def stage_bars(stages: Sequence[Distribution]) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    """For a chart: the median of each of `STAGES`, and what one of a hundred messages exceeded.
-    Pure.
-    """
-    medians, tails = tuple(took.p50 for took in stages), tuple(took.p99 for took in stages)
-    return ("p50", medians), ("p99", tails)
 
 
 def measure_trace(plan: TracePlan, place: Place) -> Iterator[Trace]:
@@ -255,6 +232,7 @@ def _send(root: str, topic: str, plan: TracePlan) -> _Sent:
     }
     with Producer(conf, store=store) as producer:
         producer.list_topics(topic)
+        wait_for_all()
         for number in range(plan.messages):
             _pause(chance)
             payload = payloads.make(number)
@@ -284,6 +262,6 @@ def _read(root: str, topic: str, plan: TracePlan) -> _Read:
     with Consumer(conf, store=store) as consumer:
         subscribe(consumer, topic)
         store.forget()  # what opening the topic took
-        reader_is_ready()
+        wait_for_all()
         consumed = consume_all(consumer, TimedPayloads(plan.messages), _load(plan), 0.0)
     return _Read(consumed, list(store.entries.values()), list(store.files.values()))

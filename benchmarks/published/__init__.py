@@ -9,7 +9,6 @@ ones, and every message accounted for.
 """
 
 from benchmarks.published.measuring import measure_published
-from benchmarks.published.outcome import Published
-from benchmarks.published.plan import FULL_PUBLISHED, QUICK_PUBLISHED, range_plan
+from benchmarks.published.trials import FULL_PUBLISHED, QUICK_PUBLISHED, range_plan
 
-__all__ = ["FULL_PUBLISHED", "QUICK_PUBLISHED", "Published", "measure_published", "range_plan"]
+__all__ = ["FULL_PUBLISHED", "QUICK_PUBLISHED", "measure_published", "range_plan"]

@@ -1,44 +1,264 @@
-"""Measures trials, each through a new topic or table, which is deleted afterwards."""
+"""Measures trials, each through a new topic or table, deleted afterwards; tables and targets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, replace
 from uuid import uuid4
 
 import numpy as np
 
 from benchmarks.client import deltaq_client, records_in
 from benchmarks.delta_rs import create_queue
-from benchmarks.floor import FLOOR_ROUNDS, measure_floor
+from benchmarks.finding import Table, Target, at_least, at_most, columns, known_cores
+from benchmarks.floor import FLOOR_ROUNDS, against_floor, measure_floor
 from benchmarks.history import unread
 from benchmarks.latency import send_and_read
 from benchmarks.load import Load
 from benchmarks.machine import OthersLoad
-from benchmarks.published.article import KEEPS_UP_P99_MS
-from benchmarks.published.marks import Marks, middle_of
-from benchmarks.published.outcome import Published
 from benchmarks.published.pipeline import transfer_tables
-from benchmarks.published.plan import MESSAGES, PublishedPlan, Trial
-from benchmarks.published.result import Result, Seen, Sent
-from benchmarks.published.rows import Arrivals
-from benchmarks.suite import Keep, Report, keep_nothing
+from benchmarks.published.rows import SPIKE_FACTOR, Arrivals, Marks, middle_of, spikes
+from benchmarks.published.trials import (
+    KEEPS_UP_P99_MS,
+    MESSAGES,
+    MODES_MS,
+    PUBLISHED,
+    TABLES,
+    PublishedPlan,
+    Seen,
+    Sent,
+    Trial,
+    TrialResult,
+    best_p50,
+    published_at,
+)
+from benchmarks.suite import Report
 from deltaq import Topic
 from deltaq.names import entry_version, topic_folder
 from deltaq.store import Store, open_store
 
-__all__ = ["measure_published", "measure_trial"]
+_FASTER_AIM = 40.0
+_S3_AIMS = (("p50", 22.0), ("p99", 60.0))
+_S3_QUICK_AIM_MS = 12.0
+_LOCAL_AIM_MS = 20.0
+_MILLION_AIM_S = 60.0
+_MILLION_AIM_MS = 200.0
+_MARKS = ("p50", "p75", "p85", "p95", "p99")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The outcome of a plan. `on_s3` says whether it was measured on an object store with the API
+    of S3. `failures` are the trials without a result, with the reasons.
+    """
+
+    plan: PublishedPlan
+    on_s3: bool
+    results: tuple[TrialResult, ...]
+    failures: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every message of every trial arrived once, in order and unchanged."""
+        return not self.failures and all(result.verdict.is_clean for result in self.results)
+
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        """Processors that others kept busy, for each trial."""
+        return known_cores(result.others_cores for result in self.results)
+
+    def tables(self) -> Iterator[Table]:
+        """By windows; over the whole run next to all that was published; spikes; next to delta-rs;
+        the loads.
+        """
+        if self.failures:
+            yield Table("Loads that failed", ("load", "reason"), self.failures)
+        yield self._window_table()
+        yield self._whole_table()
+        if (spiky := self._spike_table()).rows:
+            yield spiky
+        if any(not result.trial.is_ours for result in self.results):
+            yield self._delta_rs_table()
+        yield self._conditions_table()
+
+    def _window_table(self) -> Table:
+        title = (
+            f"Latency in ms: the median of windows of {self.plan.window_s:g} s, next to each p50 "
+            "published"
+        )
+        published = (*(f"published, {mode_ms} ms" for mode_ms in MODES_MS), "best/p50")
+        head = (
+            "load",
+            *_MARKS,
+            "worst p99",
+            "due p99, whole run",
+            "floor",
+            "p50/floor",
+            "achieved/s",
+            "kept up",
+            *published,
+            "messages",
+        )
+        rows = tuple(
+            (
+                str(result.trial),
+                *map(_ms, astuple(result.middle)),
+                _ms(result.worst_p99),
+                _ms(result.from_due.p99),
+                *against_floor(result.middle.p50, result.floor),
+                f"{result.achieved_rate:,.0f}",
+                "yes" if result.is_kept_up else f"{result.kept_up_s:g} s",
+                *_compared(result),
+                str(result.verdict),
+            )
+            for result in self.results
+        )
+        return Table(title, head, rows)
+
+    def _whole_table(self) -> Table:
+        title = (
+            "Latency in ms over the whole run, as it was published of Pathway (on MinIO, other "
+            "machines)"
+        )
+        rows = []
+        for rate in sorted({result.trial.load.rate for result in self.results}):
+            ours = [result for result in self.results if result.trial.load.rate == rate]
+            rows += [(str(result.trial), *map(_ms, astuple(result.whole))) for result in ours]
+            rows += [
+                (f"{rate:,}/s, published, {figure.mode_ms} ms", *map(_ms, astuple(figure.marks)))
+                for figure in PUBLISHED
+                if figure.rate == rate
+            ]
+        return Table(title, ("load", *_MARKS), tuple(rows))
+
+    def _spike_table(self) -> Table:
+        title = (
+            f"Spikes: windows whose p99 exceeds {SPIKE_FACTOR:g} times that of the median window"
+        )
+        head = ("load", "from s", "to s", "p99 ms", "recovered")
+        rows = tuple(
+            (
+                str(result.trial),
+                f"{spike.start_s:g}",
+                f"{spike.end_s:g}",
+                _ms(spike.p99),
+                "yes" if spike.is_recovered else "no",
+            )
+            for result in self.results
+            for spike in spikes(result.windows, self.plan.window_s)
+        )
+        return Table(title, head, rows)
+
+    def _delta_rs_table(self) -> Table:
+        title = (
+            "Next to a plain delta-rs pipeline, ms from when a message was due, and how many times "
+            "as long as deltaq"
+        )
+        head = columns(
+            "load | delta-rs | deltaq p50 | delta-rs p50 | ratio | deltaq p99 | delta-rs p99 | "
+            "ratio"
+        )
+        rows = []
+        for ours, theirs in self._pairs():
+            one, other = ours.middle_from_due, theirs.middle_from_due
+            medians = _ms(one.p50), _ms(other.p50), f"{other.p50 / one.p50:.1f}"
+            tails = _ms(one.p99), _ms(other.p99), f"{other.p99 / one.p99:.1f}"
+            rows.append((str(ours.trial), theirs.trial.name, *medians, *tails))
+        return Table(title, head, tuple(rows))
+
+    def _pairs(self) -> Iterator[tuple[TrialResult, TrialResult]]:
+        for theirs in self.results:
+            for ours in self.results:
+                alike = ours.trial.load.rate == theirs.trial.load.rate
+                if alike and ours.trial.is_ours and not theirs.trial.is_ours:
+                    yield ours, theirs
+
+    def _conditions_table(self) -> Table:
+        head = columns(
+            "load | sent | commits | bytes/message | log KB/commit | CPU s in | CPU s out | others"
+        )
+        rows = tuple(
+            (
+                str(result.trial),
+                f"{result.verdict.sent:,}",
+                f"{result.commits:,}",
+                f"{result.data_bytes / result.verdict.sent:.0f}",
+                f"{result.log_bytes / max(1, result.commits) / 1000:.1f}",
+                f"{result.producer_cpu_s:.2f}",
+                f"{result.consumer_cpu_s:.2f}",
+                "-" if result.others_cores is None else f"{result.others_cores:.2f}",
+            )
+            for result in self.results
+        )
+        return Table("What these loads were, warm-up included", head, rows)
+
+    def targets(self) -> Iterator[Target]:
+        """What was aimed at of each trial. The median of the windows counts, not the best or the
+        worst.
+        """
+        for result in self.results:
+            if result.trial.is_ours:
+                yield from _s3_targets(result) if self.on_s3 else _local_targets(result)
+                yield from _spike_targets(result, self.plan.window_s)
+
+
+def _s3_targets(result: TrialResult) -> Iterator[Target]:
+    trial, middle = result.trial, result.middle
+    if trial.way == MESSAGES and trial.load.linger_ms == 20.0:
+        for mark, aim_ms in _S3_AIMS:
+            yield at_most(f"{mark}, {trial}", aim_ms, getattr(middle, mark), " ms")
+        best_ms = best_p50(trial.load.rate)
+        if best_ms is not None:
+            yield at_least(f"best published p50/p50, {trial}", _FASTER_AIM, best_ms / middle.p50)
+    if (
+        trial.way == MESSAGES
+        and trial.load.linger_ms == 5.0
+        and trial.load.rate in {10_000, 70_000}
+    ):
+        yield at_most(f"p50, {trial}", _S3_QUICK_AIM_MS, middle.p50, " ms")
+
+
+def _local_targets(result: TrialResult) -> Iterator[Target]:
+    trial, middle = result.trial, result.middle
+    if trial.way == MESSAGES and trial.load.linger_ms == 5.0:
+        yield at_most(f"p99, {trial}", _LOCAL_AIM_MS, middle.p99, " ms")
+    if trial.way == TABLES and trial.load.rate == 1_000_000:
+        yield at_least(f"kept up, {trial}", _MILLION_AIM_S, result.kept_up_s, " s")
+        yield at_most(f"p95, {trial}", _MILLION_AIM_MS, middle.p95, " ms")
+
+
+def _spike_targets(result: TrialResult, window_s: float) -> Iterator[Target]:
+    found = spikes(result.windows, window_s)
+    if found:
+        recovered = sum(spike.is_recovered for spike in found)
+        yield Target(
+            f"spikes recovered, {result.trial}",
+            "all",
+            f"{recovered} of {len(found)}",
+            met=recovered == len(found),
+        )
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.1f}"
+
+
+def _compared(result: TrialResult) -> tuple[str, ...]:
+    """The p50 that was published in each mode, and how many times ours the lowest is."""
+    rate = result.trial.load.rate
+    figures = [published_at(rate, mode_ms) for mode_ms in MODES_MS]
+    best_ms = best_p50(rate)
+    times = "-" if best_ms is None else f"{best_ms / result.middle.p50:.0f}"
+    return *("-" if figure is None else _ms(figure.marks.p50) for figure in figures), times
+
 
 _SECOND_NS = 1_000_000_000
 
 
-def measure_published(
-    root: str, plan: PublishedPlan, report: Report, keep: Keep = keep_nothing
-) -> Published:
+def measure_published(root: str, plan: PublishedPlan, report: Report) -> Published:
     """Measure every trial below `root`, a path or URL. The tables are deleted afterwards.
 
-    A trial that fails is reported, and the others are measured. The percentiles are kept as `.csv`
-    after each of them.
+    A trial that fails is reported, and the others are measured.
     """
     found = Published(plan, root.startswith("s3://"), ())
     for trial in plan.trials:
@@ -58,11 +278,10 @@ def measure_published(
             f"{result.verdict}"
         )
         found = replace(found, results=(*found.results, result))
-        keep(".csv", found.percentiles_csv())
     return found
 
 
-def measure_trial(root: str, trial: Trial, window_s: float) -> Result:
+def measure_trial(root: str, trial: Trial, window_s: float) -> TrialResult:
     """Send a load through a new topic or table below `root`, which two processes must be able to
     reach.
     """
@@ -84,7 +303,7 @@ def measure_trial(root: str, trial: Trial, window_s: float) -> Result:
         from_due = seen  # a row's time of sending is when it was due
     others_cores = others.cores()
     commits, data_bytes, log_bytes = _emptied(store, folder)
-    return Result(
+    return TrialResult(
         trial,
         seen.verdict,
         seen.windows,

@@ -13,16 +13,13 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.barrier import reader_is_ready, send_to_reader
+from benchmarks.barrier import send_to_reader, wait_for_all
 from benchmarks.client import subscribe
-from benchmarks.delta_rs import Appender, Follower
+from benchmarks.delta_rs import Appender, TableFollower
 from benchmarks.latency import QUIET_S, TIMEOUT_S
-from benchmarks.published.plan import DELTA_RS_KEPT, Trial
-from benchmarks.published.result import Seen, Sent
 from benchmarks.published.rows import TimedRows
+from benchmarks.published.trials import DELTA_RS_KEPT, Seen, Sent, Trial
 from deltaq import Consumer, KafkaError, Producer
-
-__all__ = ["collect", "source", "transfer_tables"]
 
 Source: TypeAlias = Callable[[], Iterable["pa.Array | pa.ChunkedArray"]]
 
@@ -51,6 +48,7 @@ def _send(root: str, name: str, trial: Trial) -> Sent:
     cpu_s = process_time()
     sent = 0
     with _sink(root, name, trial) as append:
+        wait_for_all()
         start_ns = monotonic_ns()
         elapsed_ns = 0
         while sent < load.total:
@@ -72,7 +70,7 @@ def _read(root: str, name: str, trial: Trial, window_s: float) -> Seen:
     cpu_s = process_time()
     received: deque[tuple[int, pa.Array | pa.ChunkedArray]] = deque()
     with source(root, name, trial) as take:
-        reader_is_ready()
+        wait_for_all()
         # Only stored: reading a table now would delay the next one. A million rows a second are 6
         # GB a minute.
         received.extend(collect(take, trial.load.total))
@@ -127,7 +125,7 @@ def source(root: str, name: str, trial: Trial) -> Iterator[Source]:
     Raises TimeoutError if the reader is not ready in time.
     """
     if not trial.is_ours:
-        yield Follower(f"{root}/{name}").poll
+        yield TableFollower(f"{root}/{name}").poll
         return
     conf = {
         "bootstrap.servers": root,

@@ -12,7 +12,7 @@ from benchmarks.spark.plan import FULL_SPARK, QUICK_SPARK, SparkPlan
 from benchmarks.suite import Place
 
 if TYPE_CHECKING:
-    from benchmarks.spark.outcome import Spark
+    from benchmarks.spark.measuring import Spark
 
 __all__ = ["FULL_SPARK", "QUICK_SPARK", "measure_spark", "spark_versions"]
 

@@ -21,8 +21,6 @@ from benchmarks.spark.sides import Side, new_topic
 from benchmarks.suite import Report
 from deltaq.spark import read_topic
 
-__all__ = ["Content", "Read", "WrongRows", "fill", "measure_reads"]
-
 _BLOCK = 100_000
 
 

@@ -17,8 +17,6 @@ from benchmarks.client import records_in
 from benchmarks.spark.batch import WrongRows
 from benchmarks.spark.sides import Side, new_topic, session
 
-__all__ = ["Fresh", "apart", "first_batch", "first_row"]
-
 _Found = TypeVar("_Found")
 
 

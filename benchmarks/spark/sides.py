@@ -18,8 +18,6 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from benchmarks.client import Client, deltaq_client, kafka_client
 from benchmarks.suite import Place
 
-__all__ = ["Side", "kafka_jars", "new_topic", "session", "sides"]
-
 _Writer = TypeVar("_Writer", "DataFrameWriter", "DataStreamWriter")
 
 _KAFKA = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"

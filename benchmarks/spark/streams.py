@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.client import records_in
-from benchmarks.distribution import Distribution, distribution
+from benchmarks.distribution import Percentiles, distribution
 from benchmarks.history import Verdict, judge
 from benchmarks.latency import send_and_read, waits_ns
 from benchmarks.load import DeliveryFailures, Load
@@ -22,8 +22,6 @@ from benchmarks.payload import random_values
 from benchmarks.spark.batch import WrongRows
 from benchmarks.spark.plan import BATCH_ROWS
 from benchmarks.spark.sides import Side, new_topic
-
-__all__ = ["STAGES", "EndToEnd", "MicroBatch", "measure_end_to_end", "measure_micro_batches"]
 
 STAGES = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
 """The parts of a micro-batch, in their order, as Spark names them."""
@@ -49,7 +47,7 @@ class EndToEnd:
     side: str
     load: Load
     verdict: Verdict
-    latency: Distribution
+    latency: Percentiles
     batch_rows: float
     """Rows of the median micro-batch."""
 

@@ -11,23 +11,28 @@ from functools import partial
 
 import pytest
 
+from benchmarks import contention, producers
 from benchmarks.barrier import run_together, wait_for_all
-from benchmarks.contention import clients, measure_contention, producers
-from benchmarks.contention.measuring import judge_spread, keys_of
-from benchmarks.contention.outcome import Contention, Readers
-from benchmarks.contention.plan import ContentionPlan
-from benchmarks.contention.producers import (
-    Fairness,
-    ProducerLoad,
-    Share,
-    judge_values,
-    measure_fairness,
-    summarise,
+from benchmarks.contention import (
+    Contention,
+    ContentionPlan,
+    Readers,
+    judge_spread,
+    keys_of,
+    measure_contention,
 )
 from benchmarks.distribution import distribution
 from benchmarks.history import Verdict, judge, summed
 from benchmarks.load import Load, send_steadily
 from benchmarks.payload import MESSAGE_BYTES, ProducerPayloads
+from benchmarks.producers import (
+    ProducerLoad,
+    ProducerShares,
+    Share,
+    judge_values,
+    measure_fairness,
+    summarise,
+)
 from deltaq import Producer
 from deltaq.partitioner import assign_partitions
 
@@ -40,7 +45,7 @@ def result(count, p99_ms, *, rate=100, creates=10, without_group_commit=False):
     waited = distribution([int(p99_ms * 1e6)])
     in_time = tuple(range(10, 10 + count))
     load = ProducerLoad(count, 10.0, rate, without_group_commit=without_group_commit)
-    return Fairness(load, CLEAN, in_time, 10, creates, creates - 10, 10, 20, waited, 0.25)
+    return ProducerShares(load, CLEAN, in_time, 10, creates, creates - 10, 10, 20, waited, 0.25)
 
 
 def found(*results, judged=True, readers=()):
@@ -106,18 +111,10 @@ def test_a_small_plan_loses_nothing_and_every_part_of_it_is_shown(tmp_path):
         600,
     )
     assert 0 < readers.latency.p50 <= readers.latency.p99 <= readers.slowest_p99_ms
-    assert (spread.verdict.sent, spread.latency.count) == (400 + clients.BURST_WARMUP + 600, 300)
+    assert (spread.verdict.sent, spread.latency.count) == (400 + contention.BURST_WARMUP + 600, 300)
     assert spread.burst_rate > 0
     assert [len(table.rows) for table in outcome.tables()] == [1, 1, 1]
     assert all(len(row) == len(table.head) for table in outcome.tables() for row in table.rows)
-    assert [series.points[0][0] for chart in outcome.charts() for series in chart.series] == [
-        1,
-        1,
-        1,
-        3,
-        3,
-        3,
-    ]
     assert list(outcome.targets()) == []
 
 
@@ -148,10 +145,6 @@ def test_producers_are_compared_with_one_producer_at_the_same_rate():
     greedy = result(16, 900.0, rate=0)
     assert found(result(1, 20.0), greedy).p99_ratio(greedy) is None
     assert found(result(1, 20.0), result(1, 300.0, rate=0), greedy).p99_ratio(greedy) == 3.0
-    charts = list(found(result(1, 20.0), result(4, 30.0), greedy).charts())
-    assert [series.name for series in charts[0].series] == ["100/s each", "1,000 in flight each"]
-    assert charts[0].series[0].points == ((1.0, 20.0), (4.0, 30.0))
-    assert charts[0].log_x
 
 
 def test_producers_without_group_commit_are_shown_and_have_no_targets():
@@ -171,11 +164,6 @@ def test_producers_without_group_commit_are_shown_and_have_no_targets():
         "slowest/fastest, 16 producers, 100/s each",
         "PUTs/commit, 16 producers, 100/s each",
         "p99 to one producer's, 16 producers, 100/s each",
-    ]
-    charts = list(outcome.charts())
-    assert [series.name for series in charts[0].series] == [
-        "100/s each",
-        "100/s each, without group commit",
     ]
 
 
@@ -299,7 +287,11 @@ def test_messages_of_several_producers_cannot_be_compressed():
 
 @pytest.mark.fault("P11")
 @pytest.mark.parametrize("rate", [0, 500])
-def test_several_producers_write_everything_once_and_every_request_is_counted(rate, tmp_path):
+def test_several_producers_write_everything_once_and_every_request_is_counted(
+    rate, tmp_path, request
+):
+    if rate:  # processes take seconds of processor time to start
+        request.getfixturevalue("threads_for_processes")
     load = ProducerLoad(3, 1.0, rate, window=50)
     found = measure_fairness(str(tmp_path), load)
     assert found.verdict.is_clean, found.verdict

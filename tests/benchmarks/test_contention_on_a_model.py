@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.contention.on_a_model import (
+from benchmarks.contention_model import (
     QUICKER_STORE,
     Contended,
     ModelPlan,

@@ -68,6 +68,7 @@ def test_a_message_one_of_whose_requests_is_not_known_is_left_out(lacking: str) 
     assert len(whole) == (1 if lacking in {"creates", "entries"} else 2)
 
 
+@pytest.mark.usefixtures("threads_for_processes")
 def test_a_short_flow_through_two_processes_is_whole(tmp_path: Path) -> None:
     lines: list[str] = []
     (flows,) = measure_flows(
@@ -80,13 +81,9 @@ def test_a_short_flow_through_two_processes_is_whole(tmp_path: Path) -> None:
     assert 1 <= flow.commits <= 1200  # on a busy machine one commit takes all
     assert flow.cpu_s[0] > 0 < flow.cpu_s[1]
     assert [len(table.rows) for table in flows.tables()] == [len(STAGES) + 1, 1]
-    (bars,) = flows.charts()
-    assert (bars.labels, dict(bars.series)["p50"]) == (
-        STAGES,
-        tuple(stage.p50 for stage in flow.stages),
-    )
 
 
+@pytest.mark.usefixtures("threads_for_processes")
 def test_a_double_that_is_written_when_the_reader_of_a_flow_has_stopped_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ in it is noticed.
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import asdict, astuple, replace
 from pathlib import Path
@@ -16,29 +15,38 @@ import pytest
 
 from benchmarks.__main__ import SUITES, main
 from benchmarks.delta_rs import Appender, create_queue, storage_options
-from benchmarks.finding import Finding
+from benchmarks.finding import Outcome
 from benchmarks.floor import Floor
 from benchmarks.history import Verdict
 from benchmarks.load import Load
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.published import measuring, pipeline
-from benchmarks.published.article import MODES_MS, PUBLISHED
-from benchmarks.published.marks import Marks, Spike, by_window, marks, spikes
-from benchmarks.published.measuring import _kept_up_s, measure_published
-from benchmarks.published.outcome import Published
+from benchmarks.published.measuring import Published, _kept_up_s, measure_published
 from benchmarks.published.pipeline import collect, source, transfer_tables
-from benchmarks.published.plan import (
+from benchmarks.published.rows import (
+    Arrivals,
+    Int64s,
+    Marks,
+    Spike,
+    TimedRows,
+    by_window,
+    judge_rows,
+    marks,
+    spikes,
+)
+from benchmarks.published.trials import (
     DELTA_RS,
     DELTA_RS_KEPT,
     FULL_PUBLISHED,
     MESSAGES,
+    MODES_MS,
+    PUBLISHED,
     TABLES,
     PublishedPlan,
     Trial,
+    TrialResult,
     range_plan,
 )
-from benchmarks.published.result import Result
-from benchmarks.published.rows import Arrivals, Int64s, TimedRows, judge_rows
 from benchmarks.suite import Place, Suite
 from deltaq import Producer, Topic
 from deltaq.store import open_store
@@ -63,11 +71,11 @@ FLOOR = Floor(1_000, 3, 1.0, 0.5, 0.25, 0.25)
 
 def _result(
     trial: Trial, *windows: Marks, kept_up_s: float = 0.0, verdict: Verdict | None = None
-) -> Result:
+) -> TrialResult:
     clean = Verdict(trial.load.total, trial.load.total, 0, 0, 0, 0)
     whole = windows[0]
     figures = (trial.load.rate, kept_up_s, 10, 20_000, 3_000, 1.0, 1.0, FLOOR, 0.01)
-    return Result(trial, verdict or clean, windows, whole, whole, whole, *figures)
+    return TrialResult(trial, verdict or clean, windows, whole, whole, whole, *figures)
 
 
 # --- the arithmetic
@@ -241,6 +249,7 @@ def test_a_row_that_is_lost_doubled_or_disordered_in_a_table_is_noticed(
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("threads_for_processes")
 @pytest.mark.parametrize(
     "trial",
     [
@@ -253,7 +262,7 @@ def test_a_row_that_is_lost_doubled_or_disordered_in_a_table_is_noticed(
 )
 def test_a_small_run_goes_from_process_to_process_and_leaves_nothing_behind(trial, tmp_path):
     lines: list[str] = []
-    finding: Finding = measure_published(
+    finding: Outcome = measure_published(
         str(tmp_path), PublishedPlan((trial,), window_s=0.2), lines.append
     )
     assert isinstance(finding, Published)
@@ -275,6 +284,7 @@ def test_a_small_run_goes_from_process_to_process_and_leaves_nothing_behind(tria
     assert json.loads(json.dumps(asdict(finding)))["results"][0]["verdict"]["lost"] == 0
 
 
+@pytest.mark.usefixtures("threads_for_processes")
 def test_a_double_written_after_the_reader_stopped_is_counted(tmp_path, monkeypatch):
     def and_once_more(root: str, name: str, *arguments: Any) -> Any:
         outcome = transfer_tables(root, name, *arguments)
@@ -289,23 +299,19 @@ def test_a_double_written_after_the_reader_stopped_is_counted(tmp_path, monkeypa
     assert [result.verdict for result in found.results] == [Verdict(300, 301, 0, 0, 0, 1)]
 
 
+@pytest.mark.usefixtures("threads_for_processes")
 def test_a_load_that_fails_is_reported_and_the_figures_of_the_others_are_kept(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(measuring, "create_queue", lambda uri: None)
     fails = Trial(Load(1_000, 0.0, 0.4, 0.1), DELTA_RS, 50.0)
     first, last = (Trial(Load(rate, 5.0, 0.2, 0.1)) for rate in (1_000, 2_000))
-    kept: list[tuple[str, str]] = []
     plan = PublishedPlan((first, fails, last), 0.2)
-    found = measure_published(
-        str(tmp_path), plan, lambda text: None, lambda *file: kept.append(file)
-    )
+    found = measure_published(str(tmp_path), plan, lambda text: None)
     assert [result.trial for result in found.results] == [first, last], found.failures
     ((load, reason),) = found.failures
     assert (load, "TableNotFoundError" in reason, found.is_clean) == (str(fails), True, False)
     assert next(found.tables()).rows == found.failures
-    rates = [[row["rate"] for row in csv.DictReader(text.splitlines())] for _, text in kept]
-    assert rates == [["1000"], ["1000", "2000"]], "after each load"
 
 
 # --- what it says
@@ -315,7 +321,7 @@ OURS = Marks(10.0, 11.0, 12.0, 13.0, 14.0)
 THEIRS = Marks(55.0, 80.0, 90.0, 95.0, 140.0)
 
 
-def _finding(*results: Result, on_s3: bool = True) -> Published:
+def _finding(*results: TrialResult, on_s3: bool = True) -> Published:
     return Published(PublishedPlan(tuple(one.trial for one in results), 5.0), on_s3, results)
 
 
@@ -372,42 +378,16 @@ def test_spikes_are_listed_and_one_at_the_end_of_the_run_is_missed():
     assert _aims(finding)["spikes recovered, 50,000/s, linger 20 ms"] == ("all", "1 of 2", False)
 
 
-def test_percentiles_over_time_are_written_as_a_row_for_each_window():
-    first = _result(Trial(Load(10_000, 20.0, 10.0, 1.0)), OURS, replace(OURS, p99=15.0))
-    second = _result(Trial(Load(20_000, 20.0, 5.0, 1.0)), OURS)
-    rows = list(csv.DictReader(_finding(first, second).percentiles_csv().splitlines()))
-    assert [(row["rate"], row["second"], row["p50"], row["p99"]) for row in rows] == [
-        ("10000", "5", "10.000", "14.000"),
-        ("10000", "10", "10.000", "15.000"),
-        ("20000", "5", "10.000", "14.000"),
-    ]
-    assert {row["way"] for row in rows} == {"linger 20 ms"}
-
-
-def test_a_range_of_rates_is_measured_and_its_percentiles_are_in_a_file(
-    tmp_path, monkeypatch, capsys
-):
+def test_the_rates_of_a_range_are_measured_and_in_the_file(tmp_path, monkeypatch):
     def measure(plan: PublishedPlan, place: Place) -> list[Published]:
-        finding = _finding(*(_result(trial, OURS) for trial in plan.trials))
-        place.keep(".csv", finding.percentiles_csv())
-        return [finding]
+        return [_finding(*(_result(trial, OURS) for trial in plan.trials))]
 
     monkeypatch.setitem(SUITES, "published", Suite(FULL_PUBLISHED, FULL_PUBLISHED, measure))
-    rates = [
-        "--range-start",
-        "10000",
-        "--range-end",
-        "30000",
-        "--range-step",
-        "10000",
-        "--seconds-to-stream",
-        "60",
-    ]
-    assert main(["--only", "published", *rates, "--results", str(tmp_path)]) == 0
-    (percentiles,) = tmp_path.glob("*.csv")
-    assert str(percentiles) in capsys.readouterr().out
-    rows = csv.DictReader(percentiles.read_text().splitlines())
-    assert [row["rate"] for row in rows] == ["10000", "20000", "30000"]
+    rates = "--range-start 10000 --range-end 30000 --range-step 10000 --seconds-to-stream 60"
+    assert main(["--only", "published", *rates.split(), "--results", str(tmp_path)]) == 0
+    (figures,) = tmp_path.glob("*.json")
+    results = json.loads(figures.read_text())["published"][0]["results"]
+    assert [result["trial"]["load"]["rate"] for result in results] == [10_000, 20_000, 30_000]
 
 
 @pytest.mark.parametrize(
@@ -427,26 +407,6 @@ def test_a_range_that_makes_no_sense_is_refused_by_name(given, said, capsys):
     with pytest.raises(SystemExit):
         main(given)
     assert said in capsys.readouterr().err
-
-
-def test_charts_show_what_was_published_beside_what_was_measured():
-    ours = [_result(Trial(Load(rate, 20.0, 10.0, 1.0)), OURS, OURS) for rate in (70_000, 10_000)]
-    theirs = _result(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS)
-    medians, tails, over_time, _ = _finding(*ours, theirs).charts()
-    assert (medians.log_x, tails.log_x) == (True, True)
-    assert {series.name: series.points for series in tails.series} == {
-        "linger 20 ms": ((10_000, 14.0), (70_000, 14.0)),
-        f"{DELTA_RS}, each 100 ms": ((70_000, 140.0),),
-        "published, 1000 ms": (
-            (10_000, 1_940),
-            (70_000, 2_050),
-            (150_000, 3_090),
-            (250_000, 4_580),
-        ),
-        "published, 100 ms": ((10_000, 670), (30_000, 640), (70_000, 41_320)),
-    }
-    assert [series.name for series in over_time.series] == ["70,000/s", "10,000/s"]
-    assert over_time.series[0].points == ((5.0, 14.0), (10.0, 14.0))
 
 
 def test_a_run_with_a_lost_message_is_not_clean():

@@ -15,9 +15,8 @@ from benchmarks.history import Verdict
 from benchmarks.spark import QUICK_SPARK
 from benchmarks.spark.batch import Content, Read, WrongRows, fill, measure_reads
 from benchmarks.spark.fresh import Fresh
-from benchmarks.spark.outcome import Spark
+from benchmarks.spark.measuring import Spark
 from benchmarks.spark.sides import Side
-from benchmarks.spark.sinks import SinkCost
 from benchmarks.spark.streams import EndToEnd, MicroBatch
 
 LOAD = QUICK_SPARK.loads[0]
@@ -27,7 +26,7 @@ def found(**slower: float) -> Spark:
     """An outcome in which deltaq takes as long as Kafka; `slower` says how many times as long a
     part takes.
     """
-    reads, fresh, batches, loads, sinks = [], [], [], [], []
+    reads, fresh, batches, loads = [], [], [], []
     for side in ("deltaq", "Kafka"):
         factor = {"read": 1.0, "session": 1.0, "row": 1.0, "batch": 1.0, "micro": 1.0, "load": 1.0}
         factor |= slower if side == "deltaq" else {}
@@ -41,12 +40,11 @@ def found(**slower: float) -> Spark:
         clean = Verdict(10, 10, 0, 0, 0, 0)
         waits = [round(taken * factor["load"] * 1e6) for taken in (100, 200, 300)]
         loads.append(EndToEnd(side, LOAD, clean, distribution(waits), 50.0))
-        sinks.append(SinkCost(side, 2, 90.0, 60.0))
     reads += [
         Read("Parquet", 1_000, 0.1),
         Read("read_topic", 1_000, 0.1 * slower.get("native", 1.0)),
     ]
-    parts = tuple(reads), tuple(fresh), tuple(batches), tuple(loads), tuple(sinks)
+    parts = tuple(reads), tuple(fresh), tuple(batches), tuple(loads)
     return Spark(QUICK_SPARK, *parts, 0.5)
 
 
@@ -78,7 +76,7 @@ def test_medians_are_shown_of_what_was_measured_several_times():
     assert outcome.micro_batch("Kafka", "addBatch") == 100
     assert outcome.first("first row", "Kafka") == (6, 2, 8)
     assert all(len(row) == len(table.head) for table in outcome.tables() for row in table.rows)
-    assert [len(table.rows) for table in outcome.tables()] == [4, 4, 2, 2, 2]
+    assert [len(table.rows) for table in outcome.tables()] == [4, 4, 2, 2]
     assert json.loads(json.dumps(asdict(outcome)))
 
 

@@ -52,9 +52,6 @@ def test_the_stages_of_a_message_add_up_to_its_way() -> None:
     assert (trace.whole.p50, trace.whole.max) == (15, 25)
     assert (trace.acknowledged.p50, trace.acknowledged.max) == (9, 15)
     assert trace.is_clean
-    (bars,) = trace.charts()
-    assert bars.labels == STAGES
-    assert dict(bars.series)["p50"] == tuple(stage.p50 for stage in trace.stages)
 
 
 def test_a_trace_is_judged_by_the_bare_store_and_on_a_disk_by_the_clock() -> None:
@@ -85,6 +82,7 @@ def test_indistinguishable_requests_are_no_trace(change: str) -> None:
         _traced(PLAN, sent, read, FLOOR, True, None)
 
 
+@pytest.mark.usefixtures("threads_for_processes")
 def test_a_short_trace_of_two_processes_is_whole(tmp_path: Path) -> None:
     lines: list[str] = []
     (trace,) = measure_trace(TracePlan(12, 2, 2), Place(str(tmp_path), "", lines.append))
@@ -96,6 +94,7 @@ def test_a_short_trace_of_two_processes_is_whole(tmp_path: Path) -> None:
     assert lines
 
 
+@pytest.mark.usefixtures("threads_for_processes")
 def test_a_double_that_is_written_when_the_reader_has_stopped_is_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

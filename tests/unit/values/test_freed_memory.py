@@ -7,8 +7,15 @@ import subprocess
 import sys
 
 PROGRAM = """
-from benchmarks.client_cost import resident_mb
+import os
+from pathlib import Path
+
 from deltaq.freed_memory import return_freed_memory
+
+def resident_mb():
+    statm = Path("/proc/self/statm")
+    pages = int(statm.read_text().split()[1]) if statm.exists() else 0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 blocks = [bytes(1000) for _ in range(100_000)]
 blocks = blocks[::1000]  # each holds back what was freed before it

@@ -1,15 +1,13 @@
-"""All that a run found, whatever it measured."""
+"""What a run of the benchmarks found: as text for a terminal, as JSON for a program. Pure."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from benchmarks.finding import Finding, Target
-
-__all__ = ["Findings", "as_json"]
+from benchmarks.finding import Outcome, Table, Target
 
 QUIET_CORES = 0.1
 """Up to this the machine counts as quiet."""
@@ -23,9 +21,9 @@ class Findings:
 
     started: str
     machine: Mapping[str, str]
-    found: Mapping[str, tuple[Finding, ...]]
+    found: Mapping[str, tuple[Outcome, ...]]
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[Outcome]:
         for found in self.found.values():
             yield from found
 
@@ -71,3 +69,32 @@ def as_json(findings: Findings) -> str:
     return json.dumps(
         content | found | {"targets": [asdict(target) for target in findings.targets]}, indent=1
     )
+
+
+def as_text(findings: Findings) -> str:
+    """Everything a reader wants to see at the end of a run."""
+    lines = [
+        ", ".join(f"{name} {value}" for name, value in findings.machine.items()),
+        findings.quiet,
+    ]
+    for finding in findings:
+        for table in finding.tables():
+            lines += ["", table.title, *_columns(table)]
+    if targets := findings.targets:
+        rows = (
+            (target.name, target.aim, target.found, "met" if target.met else "MISSED")
+            for target in targets
+        )
+        lines += ["", *_columns(Table("", ("target", "aim", "found", ""), tuple(rows)))]
+    return "\n".join(lines)
+
+
+def _columns(table: Table) -> list[str]:
+    """As wide as they need to be: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        return "  ".join([cells[0].ljust(widths[0]), *padded[1:]]).rstrip()
+
+    return [line(table.head), "  ".join("-" * width for width in widths), *map(line, table.rows)]

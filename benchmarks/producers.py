@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from benchmarks.barrier import run_together, wait_for_all
 from benchmarks.counting_store import CountingStore
-from benchmarks.distribution import Distribution, distribution
+from benchmarks.distribution import Percentiles, distribution
 from benchmarks.history import Verdict, judge, summed
 from benchmarks.load import DeliveryFailures
 from benchmarks.machine import OthersLoad
@@ -23,8 +23,6 @@ from benchmarks.payload import ProducerPayloads
 from deltaq import KafkaError, Message, Producer, Topic
 from deltaq.names import topic_log
 from deltaq.store import open_store
-
-__all__ = ["Fairness", "ProducerLoad", "Share", "judge_values", "measure_fairness", "summarise"]
 
 _SECOND_NS = 1_000_000_000
 
@@ -70,7 +68,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Fairness:
+class ProducerShares:
     """The outcome of one load.
 
     `in_time` has the messages acknowledged in time of each process, fewest first. `creates` are all
@@ -86,7 +84,7 @@ class Fairness:
     lost_races: int
     data_puts: int
     entry_gets: int
-    acknowledged: Distribution
+    acknowledged: Percentiles
     others_cores: float | None
 
     @property
@@ -100,7 +98,7 @@ class Fairness:
         return self.creates / max(1, self.commits)
 
 
-def measure_fairness(root: str, load: ProducerLoad) -> Fairness:
+def measure_fairness(root: str, load: ProducerLoad) -> ProducerShares:
     """Let the producers of `load` write a new topic of one partition below `root`, and read
     everything back.
     """
@@ -127,14 +125,14 @@ def summarise(
     commits: int,
     verdict: Verdict,
     others_cores: float | None,
-) -> Fairness:
+) -> ProducerShares:
     """Add up what the processes counted. Pure."""
     requests: Counter[str] = Counter()
     for share in shares:
         requests.update(share.requests)
     # By process: a callback too many of one does not make up for one too few of another.
     unacknowledged = sum(abs(share.sent - share.acknowledged) for share in shares)
-    return Fairness(
+    return ProducerShares(
         load,
         replace(verdict, unacknowledged=unacknowledged),
         tuple(sorted(share.in_time for share in shares)),

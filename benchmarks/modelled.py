@@ -1,35 +1,216 @@
-"""Measures each stream in a fresh process: its producers and consumers on a modelled store in its
-memory.
-"""
+"""Streams of messages through a modelled S3: latency, requests and dollars a day."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from random import Random
 from threading import Event, Lock
 from time import monotonic, monotonic_ns, process_time
 
-from benchmarks.barrier import await_reader
-from benchmarks.distribution import distribution
+from benchmarks.distribution import Percentiles, distribution
+from benchmarks.finding import Table, Target, at_most, columns, cores_cell, known_cores
 from benchmarks.history import Verdict, judge, summed
 from benchmarks.latency import QUIET_S, Consumed, after_warmup, with_unread
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
-from benchmarks.modelled.model import StoreModel
-from benchmarks.modelled.outcome import Cell, Modelled
-from benchmarks.modelled.plan import ModelledPlan, Stream
-from benchmarks.modelled.store import ModelledStore
+from benchmarks.modelled_store import DAYS_KEPT, S3_STANDARD, ModelledStore, StoreModel
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads
 from benchmarks.suite import Report
 from deltaq import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, Topic, TopicPartition
 from deltaq.store import MemoryStore, Store
 
-__all__ = ["Bill", "PaddedPayloads", "Result", "cell_of", "measure_modelled"]
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What is sent: messages of `message_bytes` to one topic, by `pairs` producers that each send
+    an equal share of them to a partition of their own, which one of as many consumers reads.
+    """
+
+    load: Load
+    message_bytes: int
+    pairs: int = 1
+
+    @property
+    def mb_per_s(self) -> float:
+        """Megabytes (10^6) a second."""
+        return self.load.rate * self.message_bytes / 1e6
+
+    @property
+    def share(self) -> Load:
+        """What one of the producers sends."""
+        return replace(self.load, rate=self.load.rate // self.pairs)
+
+    def __str__(self) -> str:
+        clients = f", {self.pairs} producers and consumers" if self.pairs > 1 else ""
+        size = f"of {self.message_bytes / 1000:g} KB{clients}"
+        return f"{self.mb_per_s:g} MB/s {size}, linger {self.load.linger_ms:g} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledPlan:
+    """Each stream on a new store of the model, whose delays come from `seed`."""
+
+    streams: tuple[Stream, ...]
+    model: StoreModel = S3_STANDARD
+    seed: int = 1
+
+
+_LINGERS_MS = (5.0, 20.0, 100.0, 250.0, 1_000.0)
+FULL_MODELLED = ModelledPlan(
+    (
+        *(Stream(Load(10_000, linger_ms, 20.0, 10.0), 1_000) for linger_ms in _LINGERS_MS),
+        # One request brings 44 MB/s, and one client has few under way. Of 100 KB, so that the
+        # Python of 16 clients in one process is not what is measured.
+        *(
+            Stream(Load(1_000, linger_ms, 20.0, 10.0), 100_000, pairs=8)
+            for linger_ms in _LINGERS_MS
+        ),
+    )
+)
+QUICK_MODELLED = ModelledPlan(
+    tuple(Stream(Load(10_000, linger_ms, 4.0, 4.0), 1_000) for linger_ms in (20.0, 250.0))
+)
+
+
+AIM_LINGER_MS = 250.0
+ACKNOWLEDGED_AIM_MS = 700.0
+ARRIVED_AIM_MS = 1_000.0
+"""Marks p99 at this linger: about what systems with servers in front of S3 Standard publish of
+themselves.
+"""
+
+KEPT_UP_SHARE = 0.9
+"""Of what is sent a second, what has to go all the way in the whole time, the last message's
+latency included.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One stream. Latencies are from when a message was due, without the warm-up, `acknowledged` to
+    the delivery callback and `arrived` to the consumer's hands.
+
+    `requests` by kind are those of all clients within `seconds`: from the first message until every
+    one had been both acknowledged and read.
+    """
+
+    stream: Stream
+    verdict: Verdict
+    acknowledged: Percentiles
+    arrived: Percentiles
+    seconds: float
+    requests: dict[str, int]
+    cpu_s: float
+    others_cores: float | None
+
+    @property
+    def mb_per_s(self) -> float:
+        """Megabytes (10^6) a second that went all the way, in the whole time."""
+        return self.verdict.sent * self.stream.message_bytes / 1e6 / self.seconds
+
+    @property
+    def requests_per_s(self) -> dict[str, float]:
+        """In the whole time."""
+        return {kind: number / self.seconds for kind, number in self.requests.items()}
+
+    @property
+    def is_kept_up(self) -> bool:
+        """Whether the stream kept up. Otherwise latencies depend on the duration, and requests are
+        of a lower rate.
+        """
+        return self.mb_per_s >= KEPT_UP_SHARE * self.stream.mb_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """The outcome of a plan."""
+
+    plan: ModelledPlan
+    cells: tuple[Cell, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        return all(cell.verdict.is_clean for cell in self.cells)
+
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        return known_cores(cell.others_cores for cell in self.cells)
+
+    def request_dollars(self, cell: Cell) -> float:
+        """A day."""
+        return self.plan.model.prices.dollars_for_requests(cell.requests_per_s)
+
+    def kept_dollars(self, cell: Cell) -> float:
+        """A day."""
+        return self.plan.model.dollars_for_keeping(cell.mb_per_s)
+
+    def tables(self) -> Iterator[Table]:
+        """Latency and cost of each stream."""
+        if self.cells:
+            yield self._latency_table()
+            yield self._cost_table()
+
+    def targets(self) -> Iterator[Target]:
+        """Of the streams with the one linger for which others publish what they reach."""
+        for cell in self.cells:
+            if cell.stream.load.linger_ms == AIM_LINGER_MS:
+                what = f"modelled {self.plan.model.name}, {cell.stream}"
+                yield at_most(
+                    f"acknowledged p99, {what}", ACKNOWLEDGED_AIM_MS, cell.acknowledged.p99, " ms"
+                )
+                yield at_most(f"end to end p99, {what}", ARRIVED_AIM_MS, cell.arrived.p99, " ms")
+
+    def _latency_table(self) -> Table:
+        head = columns(
+            "stream | ack p50 | p99 | end to end p50 | p99 | max | achieved MB/s | kept up | "
+            "CPU s | others | messages"
+        )
+        rows = [
+            (
+                str(cell.stream),
+                *(f"{mark:,.0f}" for mark in (cell.acknowledged.p50, cell.acknowledged.p99)),
+                *(
+                    f"{mark:,.0f}"
+                    for mark in (cell.arrived.p50, cell.arrived.p99, cell.arrived.max)
+                ),
+                f"{cell.mb_per_s:.1f}",
+                _kept_up(cell),
+                f"{cell.cpu_s:.1f}",
+                cores_cell(cell.others_cores),
+                str(cell.verdict),
+            )
+            for cell in self.cells
+        ]
+        return Table(
+            f"Modelled {self.plan.model.name}: ms from when a message was due", head, tuple(rows)
+        )
+
+    def _cost_table(self) -> Table:
+        title = (
+            f"Modelled {self.plan.model.name}: requests a second and dollars a day at the MB/s that"
+            f" were achieved; {DAYS_KEPT} days kept, not compressed; without the machines of the "
+            "clients"
+        )
+        kinds = "PUT", "GET", "LIST", "DELETE"
+        dollars = "requests $", "storage $", "both $"
+        head = "stream", "achieved MB/s", "kept up", *(f"{kind}/s" for kind in kinds), *dollars
+        rows = []
+        for cell in self.cells:
+            rates = (f"{cell.requests_per_s.get(kind, 0.0):.1f}" for kind in kinds)
+            requests, kept = self.request_dollars(cell), self.kept_dollars(cell)
+            prices = (f"{price:.2f}" for price in (requests, kept, requests + kept))
+            rows.append((str(cell.stream), f"{cell.mb_per_s:.1f}", _kept_up(cell), *rates, *prices))
+        return Table(title, head, tuple(rows))
+
+
+def _kept_up(cell: Cell) -> str:
+    return "yes" if cell.is_kept_up else "NO"
+
 
 TOPIC = "events"
 
@@ -135,7 +316,7 @@ def _measure_stream(stream: Stream, model: StoreModel, seed: int) -> Cell:
             for partition, store in enumerate(of_consumers)
         ]
         for is_ready, reading in zip(ready, readings, strict=True):
-            await_reader(is_ready, reading)
+            _await_reader(is_ready, reading)
         bill.begin()
         sendings = [
             pool.submit(_send, store, partition, stream.share, payloads[partition], bill)
@@ -150,9 +331,17 @@ def _measure_stream(stream: Stream, model: StoreModel, seed: int) -> Cell:
         for consumed, number in zip(read, records, strict=True)
     ]
     results = [
-        Result(stream.share, *side, consumed) for side, consumed in zip(sent, read, strict=True)
+        PartitionResult(stream.share, *side, consumed)
+        for side, consumed in zip(sent, read, strict=True)
     ]
     return cell_of(stream, results, *bill.total(), cpu_s)
+
+
+def _await_reader(ready: Event, reading: Future[Consumed]) -> None:
+    """Wait until a reader has set `ready`. Raises what it raised before."""
+    while not ready.wait(0.1):
+        if reading.done():
+            reading.result()
 
 
 def _records_in(store: Store, partitions: int) -> list[int]:
@@ -167,7 +356,7 @@ def _records_in(store: Store, partitions: int) -> list[int]:
 
 def cell_of(
     stream: Stream,
-    results: Sequence[Result],
+    results: Sequence[PartitionResult],
     seconds: float,
     requests: Mapping[str, int],
     cpu_s: float,
@@ -186,7 +375,7 @@ def cell_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PartitionResult:
     """The outcome of one partition: when the first message was due, when each was acknowledged, and
     what was read.
     """

@@ -1,6 +1,4 @@
-"""How soon partitions get an owner: when a group is new, when a member joins or leaves, and when
-one is killed.
-"""
+"""Consumer groups: how soon partitions are assigned and move."""
 
 from __future__ import annotations
 
@@ -15,19 +13,32 @@ from time import monotonic, monotonic_ns
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.client import START_TIMEOUT_S, Client
-from benchmarks.distribution import Distribution, distribution
+from benchmarks.client import START_TIMEOUT_S, Client, deltaq_client, kafka_client
+from benchmarks.distribution import Percentiles, distribution
+from benchmarks.finding import Table, Target, at_most, columns, known_cores
+from benchmarks.machine import OthersLoad
+from benchmarks.suite import Place
 
-__all__ = [
-    "Change",
-    "Changes",
-    "Member",
-    "Takeover",
-    "close",
-    "first_after",
-    "measure_changes",
-    "measure_takeovers",
-]
+
+@dataclass(frozen=True, slots=True)
+class GroupsPlan:
+    """`rounds` of joins and leaves with each of the `strategies`; Kafka takes seconds for each, and
+    has `kafka_rounds`.
+
+    `takeovers`: how often a member with a session of `session_s` is killed.
+    """
+
+    rounds: int
+    kafka_rounds: int
+    strategies: tuple[str, ...]
+    takeovers: int
+    session_s: float
+
+
+_STRATEGIES = ("range", "cooperative-sticky")
+FULL_GROUPS = GroupsPlan(20, 10, _STRATEGIES, 3, 2.0)
+QUICK_GROUPS = GroupsPlan(2, 1, _STRATEGIES, 1, 1.0)
+
 
 PARTITIONS = 2
 POLL_S = 0.01
@@ -52,7 +63,7 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OwnerChange:
     """From the call of `subscribe` or `close` to the new owner's `on_assign`, and to its first
     record.
     """
@@ -69,8 +80,8 @@ class Changes:
     client: str
     strategy: str
     name: str
-    assigned: Distribution
-    record: Distribution
+    assigned: Percentiles
+    record: Percentiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +149,7 @@ def _run_member(client: Client, topic: str, pipe: Connection) -> None:
             pipe.send(Happened("record", monotonic_ns(), (message.partition(),)))
 
 
-class Member:
+class MemberProcess:
     """A member's process, as seen by the benchmark."""
 
     def __init__(self, client: Client, topic: str) -> None:
@@ -184,12 +195,12 @@ class Member:
 
 
 @contextmanager
-def _members(client: Client, topic: str) -> Iterator[tuple[Member, Member]]:
+def _members(client: Client, topic: str) -> Iterator[tuple[MemberProcess, MemberProcess]]:
     """Two processes of members, and records for all partitions every few milliseconds."""
     client.create_topic(topic, PARTITIONS)
     stop = Event()
     producing = Thread(target=partial(_produce, client, topic, stop), daemon=True)
-    both = Member(client, topic), Member(client, topic)
+    both = MemberProcess(client, topic), MemberProcess(client, topic)
     producing.start()
     try:
         yield both
@@ -214,7 +225,7 @@ def _produce(client: Client, topic: str, stop: Event) -> None:
 
 def measure_changes(client: Client, strategy: str, rounds: int) -> Iterator[Changes]:
     """Each change `rounds` times, each time in a new group."""
-    found: list[Change] = []
+    found: list[OwnerChange] = []
     with _members(client, f"changes-{uuid4().hex[:12]}") as (first, second):
         for _ in range(rounds):
             found += _round(first, second, strategy)
@@ -224,7 +235,7 @@ def measure_changes(client: Client, strategy: str, rounds: int) -> Iterator[Chan
         yield Changes(client.name, strategy, name, assigned, record)
 
 
-def _times(change: Change) -> tuple[int, int]:
+def _times(change: OwnerChange) -> tuple[int, int]:
     return change.assigned_ns, change.record_ns
 
 
@@ -238,7 +249,7 @@ def _conf(strategy: str, **more: object) -> dict[str, object]:
     }
 
 
-def _round(first: Member, second: Member, strategy: str) -> Iterator[Change]:
+def _round(first: MemberProcess, second: MemberProcess, strategy: str) -> Iterator[OwnerChange]:
     conf, begun_ns, everything = _conf(strategy), monotonic_ns(), frozenset(range(PARTITIONS))
     yield _changed(
         CHANGES[0], first, begun_ns, lambda: first.tell(conf), "subscribed", first, everything
@@ -255,7 +266,7 @@ def _round(first: Member, second: Member, strategy: str) -> Iterator[Change]:
     close(second)
 
 
-def close(member: Member) -> None:
+def close(member: MemberProcess) -> None:
     """Let a member close its consumer, and wait until it begins to."""
     begun_ns = monotonic_ns()  # before the command: the member may answer at once
     member.tell("close")
@@ -264,13 +275,13 @@ def close(member: Member) -> None:
 
 def _changed(
     name: str,
-    actor: Member,
+    actor: MemberProcess,
     begun_ns: int,
     act: Callable[[], None],
     kind: str,
-    owner: Member,
+    owner: MemberProcess,
     partitions: frozenset[int],
-) -> Change:
+) -> OwnerChange:
     """Let `actor` act, and wait until `owner` has been assigned one of the partitions and has a
     record of it.
     """
@@ -278,7 +289,7 @@ def _changed(
     acted_ns = actor.await_event(kind, begun_ns)
     assigned_ns = owner.await_event("assigned", acted_ns, partitions)
     record_ns = owner.await_event("record", assigned_ns, partitions)
-    return Change(name, assigned_ns - acted_ns, record_ns - acted_ns)
+    return OwnerChange(name, assigned_ns - acted_ns, record_ns - acted_ns)
 
 
 def measure_takeovers(client: Client, session_s: float, times: int) -> list[Takeover]:
@@ -304,3 +315,112 @@ def measure_takeovers(client: Client, session_s: float, times: int) -> list[Take
             found.append(Takeover(session_s, (assigned_ns - killed_ns) / 1e9))
             second.tell("close")
     return found
+
+
+FIRST_AIM_MS = 300.0
+HAND_OVER_AIM_MS = 1_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The outcome of a plan. `judged` says whether assignments were measured on local disk, for
+    which there are aims. `others` are the cores that other programs kept busy.
+    """
+
+    plan: GroupsPlan
+    judged: bool
+    changes: tuple[Changes, ...]
+    takeovers: tuple[Takeover, ...]
+    others: float | None
+
+    @property
+    def is_clean(self) -> bool:
+        """True: a member without its partitions or its record has raised, and records are not
+        compared here.
+        """
+        return True
+
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        return known_cores([self.others])
+
+    def ratio(self, one: Changes) -> float | None:
+        """The median time until `on_assign` relative to Kafka's; None if Kafka was not measured."""
+        same = (
+            other
+            for other in self.changes
+            if (other.strategy, other.name) == (one.strategy, one.name)
+        )
+        theirs = next((other for other in same if other.client == "Kafka"), None)
+        return None if theirs is None else one.assigned.p50 / theirs.assigned.p50
+
+    def tables(self) -> Iterator[Table]:
+        """Changes and takeovers."""
+        yield self._change_table()
+        yield Table(
+            "Takeover of a killed member's partitions",
+            ("session.timeout.ms", "seconds", "sessions"),
+            tuple((f"{of.session_s * 1000:,.0f}", f"{of.seconds:.2f}", f"{of.seconds / of.session_s:.2f}")  # noqa: E501
+                  for of in self.takeovers),
+        )  # fmt: skip
+
+    def targets(self) -> Iterator[Target]:
+        """Times on local disk."""
+        for one in self.changes:
+            if self.judged and one.client == "deltaq":
+                aim = FIRST_AIM_MS if one.name.startswith("first") else HAND_OVER_AIM_MS
+                yield at_most(f"{one.name}, {one.strategy}, p50", aim, one.assigned.p50, " ms")
+
+    def _change_table(self) -> Table:
+        head = columns(
+            "change | strategy | client | p50 | p95 | max | to Kafka's | first record p50 | "
+            "p95 | rounds"
+        )
+        rows = []
+        for one in sorted(
+            self.changes, key=lambda one: (one.name, one.strategy, one.client != "deltaq")
+        ):
+            ratio = self.ratio(one) if one.client == "deltaq" else None
+            times = (
+                f"{time:,.0f}" for time in (one.assigned.p50, one.assigned.p95, one.assigned.max)
+            )
+            records = (f"{time:,.0f}" for time in (one.record.p50, one.record.p95))
+            shown = "-" if ratio is None else f"{ratio:.2f}"
+            rows.append(
+                (
+                    one.name,
+                    one.strategy,
+                    one.client,
+                    *times,
+                    shown,
+                    *records,
+                    str(one.assigned.count),
+                )
+            )
+        return Table(
+            "ms until `on_assign` of the new owner, and until its first record", head, tuple(rows)
+        )
+
+
+def measure_groups(plan: GroupsPlan, place: Place) -> Iterator[Groups]:
+    """One outcome. Kafka takes part if `place` names a broker."""
+    others, report, root = OthersLoad(), place.report, place.root
+    changes = list(_changes(plan, place))
+    report(f"groups, takeover of a session of {plan.session_s:g} s: {plan.takeovers} times")
+    takeovers = measure_takeovers(deltaq_client(root), plan.session_s, plan.takeovers)
+    yield Groups(plan, "://" not in root, tuple(changes), tuple(takeovers), others.cores())
+
+
+def _changes(plan: GroupsPlan, place: Place) -> Iterator[Changes]:
+    clients = [(deltaq_client(place.root), plan.rounds)]
+    if place.kafka:
+        clients.append((kafka_client(place.kafka), plan.kafka_rounds))
+    for strategy in plan.strategies:
+        for client, rounds in clients:
+            place.report(f"groups, changes under {strategy}, {client.name}: {rounds} rounds")
+            for change in measure_changes(client, strategy, rounds):
+                place.report(
+                    f"  {change.name}: p50 {change.assigned.p50:,.0f} ms, p95 "
+                    f"{change.assigned.p95:,.0f} ms"
+                )
+                yield change

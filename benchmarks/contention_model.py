@@ -12,19 +12,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from benchmarks.contention.outcome import P99_AIM
-from benchmarks.distribution import Distribution, distribution
-from benchmarks.finding import Bars, Table, Target, at_most
-from benchmarks.modelled.model import S3_STANDARD, RequestLatency, StoreModel
-from benchmarks.modelled.store import ModelledStore
+from benchmarks.contention import P99_AIM
+from benchmarks.distribution import Percentiles, distribution
+from benchmarks.finding import Table, Target, at_most
+from benchmarks.modelled_store import S3_STANDARD, ModelledStore, RequestLatency, StoreModel
 from benchmarks.suite import Report
 from deltaq import KafkaError, Message, Producer, Topic
 from deltaq.clock import Clock
 from deltaq.names import entry_version, topic_log
 from deltaq.store import Store
 from tests.simulator.world import World
-
-__all__ = ["FULL_ON_A_MODEL", "QUICK_ON_A_MODEL", "ModelPlan", "OnAModel", "measure_on_a_model"]
 
 TOPIC = "contended"
 MESSAGE = b"x" * 100
@@ -71,7 +68,7 @@ class Contended:
     """
 
     producers: int
-    acknowledged: Distribution
+    acknowledged: Percentiles
     commits: int
     is_complete: bool
 
@@ -119,14 +116,6 @@ class OnAModel:
         yield Table(
             title, ("store, producers", "commits/s", "ack p50 ms", "p99", "p99/one's"), tuple(rows)
         )
-
-    def charts(self) -> Iterator[Bars]:
-        labels = tuple(map(str, self.plan.producers))
-        series = tuple(
-            (name, tuple(_mean(of, n)[1] for n in self.plan.producers))
-            for name, of in self.found.items()
-        )
-        yield Bars("p99 of an acknowledgement by the number of producers", "ms", labels, series)
 
     def targets(self) -> Iterator[Target]:
         most = max(self.plan.producers)

@@ -407,9 +407,9 @@ LIMITS = {
             "Decoded size of a row group in a compacted file, approximately",
         ),
         Limit(
-            "parquet.segment.ROW_GROUP_SHARE_BYTES",
+            "parquet.segment.ROW_GROUP_PARTITION_BYTES",
             "bytes",
-            "Size from which the share of a partition in a file has separate row groups",
+            "Size from which the rows of a partition in a file have separate row groups",
         ),
         Limit(
             "producer.linger.COMMITS_MAX",

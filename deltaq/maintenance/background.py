@@ -42,9 +42,9 @@ _log = logging.getLogger("deltaq.maintenance")
 ROOT_CLAIM_PERIOD_MS = 3600 * 1000
 """How often one of the processes that write to a root maintains the whole root."""
 
-ARCHIVE_SHARE = 0.5
-"""Maximum share of the time in which a writer's process archives log entries: it must keep up with
-the commits.
+ARCHIVE_FRACTION = 0.5
+"""Maximum fraction of the time in which a writer's process archives log entries: it must keep up
+with the commits.
 """
 
 LATE_CHECKPOINTS = 2
@@ -112,11 +112,11 @@ class BackgroundTopicMaintenance:
         self._clock = clock
         self._settings = settings
         self._offsets_retention_ms = offsets_retention_ms
-        self._throttle = Throttle(clock, settings.background_share)
+        self._throttle = Throttle(clock, settings.background_fraction)
         # One for each thread.
-        self._checkpoint_throttle = Throttle(clock, settings.background_share)
-        self._root_throttle = Throttle(clock, settings.background_share)
-        self._archive_throttle = Throttle(clock, ARCHIVE_SHARE)
+        self._checkpoint_throttle = Throttle(clock, settings.background_fraction)
+        self._root_throttle = Throttle(clock, settings.background_fraction)
+        self._archive_throttle = Throttle(clock, ARCHIVE_FRACTION)
         self._archive = LogArchive(store, topic_folder(topic), settings)
         self._row_cache = RowCache(clock)
         self._pass = TopicPass(

@@ -266,7 +266,7 @@ def halved(files: Sequence[DataFile], ranges: Ranges) -> tuple[Ranges, ...]:
 
 
 def _size(file: DataFile, target_bytes: int, decoded_max: int | None) -> int:
-    """The bytes of a new file's `target_bytes` that a file takes: its size, or the same share of
+    """The bytes of a new file's `target_bytes` that a file takes: its size, or the same fraction of
     them as its decoded size is of `decoded_max`, if that is more.
     """
     if decoded_max is None:

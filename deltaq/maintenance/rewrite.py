@@ -182,7 +182,7 @@ class Rewriter:
         path = names.data_file_name(self._clock.unique_id())
         # The rows are released once they are encoded, so that a slow upload does not keep both in
         # memory.
-        shares, encoded, decoded_bytes, times, offsets = yield from self._encoded(
+        partition_rows, encoded, decoded_bytes, times, offsets = yield from self._encoded(
             plan, ranges, keep
         )
         yield
@@ -194,7 +194,7 @@ class Rewriter:
         yield
         newest = max(plan.inputs, key=lambda file: file.segment.version)
         records = RewrittenRecords(
-            tuple(ranges[partition] for partition, _ in shares),
+            tuple(ranges[partition] for partition, _ in partition_rows),
             (offsets["min"].as_py() or 0, offsets["max"].as_py() or 0),
             newest.segment.version,
             newest.log_append_time,
@@ -207,26 +207,26 @@ class Rewriter:
             times_ms = times["min"].as_py() // 1000, times["max"].as_py() // 1000
         modified_ms = max(file.modified_ms for file in plan.inputs)
         return PendingSegment.of(
-            path, encoded, shares, times_ms, modified_ms, as_of=as_of, rewritten=records
+            path, encoded, partition_rows, times_ms, modified_ms, as_of=as_of, rewritten=records
         )
 
     def _encoded(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]
     ) -> Work[tuple[tuple[tuple[int, int], ...], EncodedSegment, int, pa.Scalar, pa.Scalar]]:
-        """Encode a new file. Returns its shares, its content, the number of bytes that it decodes
-        to, and the minimum and maximum of its times (in µs) and of its offsets.
+        """Encode a new file. Returns its rows by partition, its content, the number of bytes that
+        it decodes to, and the minimum and maximum of its times (in µs) and of its offsets.
         """
         rows = yield from self._read(plan, ranges, keep)
-        shares = tuple(
+        partition_rows = tuple(
             (partition, sum(part.num_rows for part in parts)) for partition, parts in rows.items()
         )
         table = pa.Table.from_batches([part for parts in rows.values() for part in parts])
-        counts = [count for _, count in shares]
+        counts = [count for _, count in partition_rows]
         encoded = yield from encode_by_row_groups(
             table, counts, self._codec(plan), row_group_bytes=COMPACTED_ROW_GROUP_BYTES
         )
         times = pc.min_max(table.column("_timestamp").cast(pa.int64()))
-        return shares, encoded, table.nbytes, times, pc.min_max(table.column("_offset"))
+        return partition_rows, encoded, table.nbytes, times, pc.min_max(table.column("_offset"))
 
     def _read(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]

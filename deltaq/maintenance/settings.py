@@ -80,8 +80,8 @@ class MaintenanceSettings:
     each is kept.
     """
 
-    background_share: float = 0.1
-    """Maximum share of the time, from 0 to 1, that maintenance works in a producer's process;
+    background_fraction: float = 0.1
+    """Maximum fraction of the time, from 0 to 1, that maintenance works in a producer's process;
     otherwise it sleeps.
     """
 

@@ -37,22 +37,22 @@ class Stopped(Exception):
 
 
 class Throttle:
-    """Sleeps after each step, so that work takes at most `share` of the time (above 0, up to 1).
+    """Sleeps after each step, so that work takes at most `fraction` of the time (above 0, up to 1).
 
-    `boost` multiplies the share while there is a backlog.
+    `boost` multiplies the fraction while there is a backlog.
     """
 
-    def __init__(self, clock: Clock, share: float = 1.0) -> None:
+    def __init__(self, clock: Clock, fraction: float = 1.0) -> None:
         self.boost = 1.0
         self._clock = clock
-        self._share = share
+        self._fraction = fraction
         self._worked_from = clock.monotonic()
         self._stopped = False
 
     @property
     def shares_time(self) -> bool:
         """Whether it sleeps at all, because it shares processor and disk with a client."""
-        return self._share < 1
+        return self._fraction < 1
 
     def stop(self) -> None:
         """Make the next `step` raise Stopped, and a `rest` within `REST_S`. May be called from any
@@ -70,7 +70,7 @@ class Throttle:
         """
         if self._stopped:
             raise Stopped
-        if self._share * self.boost < 1:
+        if self._fraction * self.boost < 1:
             self._clock.sleep(PAUSE_S)
             self._worked_from += PAUSE_S
 
@@ -82,15 +82,15 @@ class Throttle:
         self.begin()
 
     def step(self) -> None:
-        """Report a finished piece of work, and sleep as long as the share requires. Raises
+        """Report a finished piece of work, and sleep as long as the fraction requires. Raises
         Stopped.
         """
         if self._stopped:
             raise Stopped
-        share = self._share * self.boost
+        fraction = self._fraction * self.boost
         worked_s = self._clock.monotonic() - self._worked_from
-        if share < 1 and worked_s >= STEP_S_MIN:
-            self._sleep(min(PAUSE_S_MAX, worked_s * (1 / share - 1)))
+        if fraction < 1 and worked_s >= STEP_S_MIN:
+            self._sleep(min(PAUSE_S_MAX, worked_s * (1 / fraction - 1)))
             self._worked_from = self._clock.monotonic()
         if self._stopped:
             raise Stopped

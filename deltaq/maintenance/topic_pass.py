@@ -46,8 +46,8 @@ _log = logging.getLogger("deltaq.maintenance")
 T = TypeVar("T")
 
 BACKLOG_MERGES = 8
-"""Number of pending merges of small files above which background maintenance exceeds its share of
-the time.
+"""Number of pending merges of small files above which background maintenance works longer than
+`background_fraction`.
 """
 
 STALE_PLANS_MAX = 5
@@ -311,7 +311,7 @@ class TopicPass:
         return reason is not None
 
     def _set_boost(self) -> None:
-        """Raise the throttle's share while more small files wait than throttled maintenance can
+        """Raise the throttle's fraction while more small files wait than throttled maintenance can
         merge.
         """
         waiting = count_waiting(

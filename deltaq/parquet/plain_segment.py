@@ -51,7 +51,7 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class PlainRows:
-    """Records in runs of a partition. `keys` is None if no record has a key. `shares` are
+    """Records in runs of a partition. `keys` is None if no record has a key. `partition_rows` are
     (partition, rows), in the order of the rows; in a segment they are sorted. Unless `timed`, the
     times are not written, because the commit gives them.
     """
@@ -59,13 +59,13 @@ class PlainRows:
     values: Sequence[bytes]
     keys: Sequence[bytes] | None
     times_ms: Sequence[int]
-    shares: tuple[tuple[int, int], ...]
+    partition_rows: tuple[tuple[int, int], ...]
     timed: bool = True
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def share(self, first: int, partition: int, count: int) -> PlainRows:
+    def of_partition(self, first: int, partition: int, count: int) -> PlainRows:
         """The rows of one partition, `count` from row `first` on."""
         part = slice(first, first + count)
         keys = None if self.keys is None else self.keys[part]
@@ -85,13 +85,13 @@ def joined_plain(parts: Sequence[PlainRows]) -> PlainRows:
         if parts[0].keys is None
         else list(chain.from_iterable(part.keys or () for part in parts))
     )
-    values, times_ms, shares = (
+    values, times_ms, partition_rows = (
         list(chain.from_iterable(of_each))
         for of_each in zip(
-            *((part.values, part.times_ms, part.shares) for part in parts), strict=True
+            *((part.values, part.times_ms, part.partition_rows) for part in parts), strict=True
         )
     )
-    return PlainRows(values, keys, times_ms, tuple(shares), parts[0].timed)
+    return PlainRows(values, keys, times_ms, tuple(partition_rows), parts[0].timed)
 
 
 def encode_plain(rows: PlainRows) -> EncodedSegment:
@@ -99,7 +99,7 @@ def encode_plain(rows: PlainRows) -> EncodedSegment:
     count = len(rows)
     all_null, no_header = _null_page(count), _null_page(count, 2)
     chunks = [
-        _partition_chunk(rows.shares, count),
+        _partition_chunk(rows.partition_rows, count),
         _Chunk((all_null,), _null_statistics(count)),
         _time_chunk(rows.times_ms) if rows.timed else _Chunk((all_null,), _null_statistics(count)),
         _Chunk((all_null,) if rows.keys is None else _bytes_page(rows.keys)),
@@ -114,19 +114,19 @@ def encode_plain(rows: PlainRows) -> EncodedSegment:
     )
 
 
-def decode_plain(data: bytes, shares: tuple[tuple[int, int], ...]) -> PlainRows | None:
+def decode_plain(data: bytes, partition_rows: tuple[tuple[int, int], ...]) -> PlainRows | None:
     """The records of a file that `encode_plain` has written, with these shares; None for any other
     file.
 
     Nothing that is found in the file is relied on: encoding the records again must give the same
     bytes.
     """
-    count = sum(rows for _, rows in shares)
+    count = sum(rows for _, rows in partition_rows)
     is_possible = 0 < count <= len(data) // _LENGTH.size  # each value has its length
     if not is_possible or not data.endswith(_FOOTER_END, 0, len(data) - _LENGTH.size - len(_MAGIC)):
         return None
     all_null, no_header = _null_page(count), _null_page(count, 2)
-    at = len(_MAGIC) + _partition_chunk(shares, count).size + len(all_null)
+    at = len(_MAGIC) + _partition_chunk(partition_rows, count).size + len(all_null)
     try:
         times, at = _present(data, at, count, all_null)
         keys, at = _present(data, at, count, all_null)
@@ -141,7 +141,7 @@ def decode_plain(data: bytes, shares: tuple[tuple[int, int], ...]) -> PlainRows 
             _split(values, count),
             None if keys is None else _split(keys, count),
             times_ms,
-            shares,
+            partition_rows,
             times is not None,
         )
         return rows if bytes(encode_plain(rows).data) == data else None
@@ -203,22 +203,23 @@ class _Chunk:
 # --------------------------------------------------------------------------------------------------
 
 
-def _partition_chunk(shares: Sequence[tuple[int, int]], count: int) -> _Chunk:
+def _partition_chunk(partition_rows: Sequence[tuple[int, int]], count: int) -> _Chunk:
     """A dictionary of the partitions, and a page that refers to it in runs."""
-    dictionary = b"".join(_INT.pack(partition) for partition, _ in shares)
+    dictionary = b"".join(_INT.pack(partition) for partition, _ in partition_rows)
     header = (
         _i32(1, 2)
         + _sizes((dictionary,))
-        + _struct(3, _i32(1, len(shares)) + _i32(1, _PLAIN))
+        + _struct(3, _i32(1, len(partition_rows)) + _i32(1, _PLAIN))
         + _END
     )
-    bits = max(1, (len(shares) - 1).bit_length())
+    bits = max(1, (len(partition_rows) - 1).bit_length())
     width = (bits + 7) // 8
     runs = (
-        _varint(rows << 1) + at.to_bytes(width, "little") for at, (_, rows) in enumerate(shares)
+        _varint(rows << 1) + at.to_bytes(width, "little")
+        for at, (_, rows) in enumerate(partition_rows)
     )
     page = _page(count, _RLE_DICTIONARY, _levels(count, 1) + bytes((bits,)) + b"".join(runs))
-    bounds = _INT.pack(shares[0][0]), _INT.pack(shares[-1][0])
+    bounds = _INT.pack(partition_rows[0][0]), _INT.pack(partition_rows[-1][0])
     return _Chunk((header, dictionary, *page), _bounds(*bounds), len(header) + len(dictionary))
 
 

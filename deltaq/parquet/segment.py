@@ -1,7 +1,7 @@
 """Segments: the Parquet files that hold a topic's records.
 
-A segment's rows are sorted by partition. A partition with a large share gets row groups of its own;
-small shares are packed together. Every page has a checksum. The log entry has CRC-32 checksums of
+A segment's rows are sorted by partition. A partition with many bytes gets row groups of its own;
+small ones are packed together. Every page has a checksum. The log entry has CRC-32 checksums of
 the footer, which Parquet does not protect, and of the whole file. So a flipped bit is never
 returned as a value.
 
@@ -42,8 +42,8 @@ COMPRESSIONS = {"none": "NONE", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4"
 which the Parquet format requires.
 """
 
-ROW_GROUP_SHARE_BYTES = 64 * 1024
-"""Minimum share of a partition, in bytes, for row groups of its own: its transfer takes about as
+ROW_GROUP_PARTITION_BYTES = 64 * 1024
+"""Minimum bytes of a partition in a file for row groups of its own: its transfer takes about as
 long as a request.
 """
 
@@ -131,7 +131,7 @@ class SegmentLayout:
 
 def encode_segment(
     batch: pa.RecordBatch | pa.Table,
-    shares: Sequence[int],
+    partition_rows: Sequence[int],
     compression: str,
     level: int | None = None,
     *,
@@ -140,19 +140,21 @@ def encode_segment(
     """Encode `batch`, whose rows are sorted by partition, as Parquet. The chunks of a table are
     joined per row group.
 
-    `shares` are the row counts of the partitions in order. With `row_group_bytes` each row group
-    decodes to about that many bytes, so that small parts of a large file can be read; without it,
-    only the number of rows per row group is limited. InvalidConfig for an unknown compression, or a
-    level that the codec does not have.
+    `partition_rows` are the row counts of the partitions in order. With `row_group_bytes` each row
+    group decodes to about that many bytes, so that small parts of a large file can be read; without
+    it, only the number of rows per row group is limited. InvalidConfig for an unknown compression,
+    or a level that the codec does not have.
     """
     return finish(
-        encode_by_row_groups(batch, shares, compression, level, row_group_bytes=row_group_bytes)
+        encode_by_row_groups(
+            batch, partition_rows, compression, level, row_group_bytes=row_group_bytes
+        )
     )
 
 
 def encode_by_row_groups(
     batch: pa.RecordBatch | pa.Table,
-    shares: Sequence[int],
+    partition_rows: Sequence[int],
     compression: str,
     level: int | None = None,
     *,
@@ -162,7 +164,7 @@ def encode_by_row_groups(
     codec, codec_level = _codec(compression, level)
     # The size of the rows of a single partition is not needed: without `row_group_bytes`, only
     # their number counts.
-    is_simple = len(shares) == 1 and row_group_bytes is None
+    is_simple = len(partition_rows) == 1 and row_group_bytes is None
     row_bytes = 0.0 if is_simple else batch.nbytes / max(1, batch.num_rows)
     rows_max = ROW_GROUP_ROWS_MAX
     if row_group_bytes is not None:
@@ -191,7 +193,7 @@ def encode_by_row_groups(
         store_schema=False,
         metadata_collector=footer,
     ) as writer:
-        for first, count in _row_groups(shares, row_bytes, rows_max):
+        for first, count in _row_groups(partition_rows, row_bytes, rows_max):
             part = batch.slice(first, count)
             for rows in _halved(
                 _one_batch(part) if isinstance(part, pa.Table) else part, row_group_bytes
@@ -270,18 +272,18 @@ def _column_statistics(
 
 
 def _row_groups(
-    shares: Iterable[int], row_bytes: float, rows_max: int
+    partition_rows: Iterable[int], row_bytes: float, rows_max: int
 ) -> Iterator[tuple[int, int]]:
-    """(first row, number of rows) of each row group: large shares separately, consecutive small
-    shares together.
+    """(first row, number of rows) of each row group: large partitions separately, consecutive
+    small ones together.
     """
     first = packed = 0
-    for share in shares:
-        large = share * row_bytes >= ROW_GROUP_SHARE_BYTES
+    for rows in partition_rows:
+        large = rows * row_bytes >= ROW_GROUP_PARTITION_BYTES
         if large and packed:
             yield first, packed
             first, packed = first + packed, 0
-        packed += share
+        packed += rows
         while packed > rows_max:
             yield first, rows_max
             first, packed = first + rows_max, packed - rows_max
@@ -337,8 +339,8 @@ def read_rows(
     files, the needed row groups are fetched, and without `layout` the footer. Raises Corrupt,
     DecodedTooLarge, and what the callbacks raise.
     """
-    share = sum(part.count for part in wanted) / max(1, file.rows)
-    if file.is_small or (layout is None and share > 0.5):
+    wanted_rows = sum(part.count for part in wanted)
+    if file.is_small or (layout is None and wanted_rows > file.rows / 2):
         return _taken(_read_whole(file, get(), columns, decoded_max), wanted)
     return _read_parts(
         file, wanted, get_range, layout or read_layout(file, get_range), columns, decoded_max
@@ -478,7 +480,7 @@ def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The extents with neighbouring ones merged into one request."""
     merged: list[tuple[int, int]] = []
     for start, length in sorted(extents):
-        if merged and start <= merged[-1][0] + merged[-1][1] + ROW_GROUP_SHARE_BYTES:
+        if merged and start <= merged[-1][0] + merged[-1][1] + ROW_GROUP_PARTITION_BYTES:
             before = merged[-1][0]
             merged[-1] = (before, max(merged[-1][1], start + length - before))
         else:

@@ -248,7 +248,7 @@ class RecordAccumulator:
 
     @property
     def pending_bytes(self) -> int:
-        """Their share of the client's budget in bytes."""
+        """The bytes that they take of the client's budget."""
         return (
             self.bytes
             + sum(size for _, size in tuple(self._sealed))
@@ -379,10 +379,10 @@ class RecordAccumulator:
             self.taken_rows += len(records)
             self._sealed.popleft()
             return records, size
-        share = size * count // len(records)
+        pro_rata = size * count // len(records)
         self.taken_rows += count
-        self._sealed[0] = records[count:], size - share
-        return records[:count], share
+        self._sealed[0] = records[count:], size - pro_rata
+        return records[:count], pro_rata
 
     def _take_rows(self, rows_max: int, until: float) -> tuple[Records, int]:
         whole = len(self.queue) // FIELDS

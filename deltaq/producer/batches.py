@@ -27,7 +27,7 @@ BATCH_BYTES_MAX = 256 * 1024 * 1024
 @dataclass(slots=True, eq=False)
 class BatchPart:
     """The records of one buffer in a batch. Encoding fills in `partitions` (of rows), `columns` and
-    `epoch_ms`, the wall-clock time of the monotonic clock's zero. `bytes` is their share of the
+    `epoch_ms`, the wall-clock time of the monotonic clock's zero. `bytes` is what they take of the
     client's budget. `misfit` says why the topic does not take one of the client's schemas; None if
     it takes all.
     """

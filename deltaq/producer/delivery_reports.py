@@ -57,8 +57,8 @@ class DeliveryReports:
     def _delivered(self, batch: ProduceBatch, files: Sequence[DataFile], now: float) -> None:
         offsets: dict[int, int] = {}
         for file in files:
-            for share in file.batches:
-                offsets.setdefault(share.partition, share.base_offset)
+            for of_file in file.batches:
+                offsets.setdefault(of_file.partition, of_file.base_offset)
         append_time = files[-1].append_time_ms
         for part in batch.parts:
             of_part = dict(offsets)
@@ -105,13 +105,13 @@ class DeliveryReports:
         refused: list[BatchPart] = []
         with self._batches.lock:
             for numbers in alike.values():
-                share = part.bytes * len(numbers) // len(records)
+                pro_rata = part.bytes * len(numbers) // len(records)
                 partitions = [part.partitions[at] for at in numbers]
                 refused.append(
                     BatchPart(
                         part.buffer,
                         records.picked(numbers),
-                        share,
+                        pro_rata,
                         partitions,
                         is_reported=part.is_reported,
                     )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue, MessageTooLarge
 from deltaq.parquet.plain_segment import RECORD_BYTES, PlainRows, in_ms
-from deltaq.parquet.segment import ROW_GROUP_ROWS_MAX, ROW_GROUP_SHARE_BYTES
+from deltaq.parquet.segment import ROW_GROUP_PARTITION_BYTES, ROW_GROUP_ROWS_MAX
 from deltaq.partitioner import assign_partitions
 from deltaq.producer.accumulator import RowBlock
 from deltaq.serde.schema import TopicSchema
@@ -65,9 +65,9 @@ def plain_rows(
     """
     count = len(records)
     lowest = min(partitions)
-    is_one_share = lowest == max(partitions)
-    # Large shares of several partitions need row groups of their own.
-    limit = PLAIN_BYTES_MAX if is_one_share else ROW_GROUP_SHARE_BYTES
+    is_one_partition = lowest == max(partitions)
+    # Many bytes of several partitions need row groups of their own.
+    limit = PLAIN_BYTES_MAX if is_one_partition else ROW_GROUP_PARTITION_BYTES
     is_few = size + RECORD_BYTES * count <= limit and count <= ROW_GROUP_ROWS_MAX
     if not is_few or any(records.headers) or set(map(type, records.values)) != {bytes}:
         return None
@@ -76,14 +76,14 @@ def plain_rows(
         return None
     keys: list[Any] | None = records.keys if kinds == {bytes} else None
     times = timestamps_ms(records, epoch_ms)
-    if is_one_share:
+    if is_one_partition:
         return PlainRows(records.values, keys, times, ((lowest, count),))
     # Stable: each partition keeps its order.
     order = sorted(range(count), key=partitions.__getitem__)
-    shares = tuple(sorted(Counter(partitions).items()))
+    partition_rows = tuple(sorted(Counter(partitions).items()))
     keys = None if keys is None else [keys[at] for at in order]
     return PlainRows(
-        [records.values[at] for at in order], keys, [times[at] for at in order], shares
+        [records.values[at] for at in order], keys, [times[at] for at in order], partition_rows
     )
 
 

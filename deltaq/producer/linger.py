@@ -23,8 +23,8 @@ races.
 """
 
 _LOAD = 0.45
-"""Target share of time in which others commit, lost races included: about every third create then
-loses its race.
+"""Target fraction of time in which others commit, lost races included: about every third create
+then loses its race.
 """
 
 _MEMORY = 4
@@ -37,7 +37,7 @@ its commits.
 
 _CONSENSUS = 0.75
 """Weight of the measured rate of the others against the rate computed from own commits. Their
-commits may be faster: by its own measurement alone, a writer would get less than its share.
+commits may be faster: by its own measurement alone, a writer would get fewer slots than the others.
 """
 
 _STEP = 2.0
@@ -45,7 +45,7 @@ _INERTIA = 0.25
 
 
 def _moved_mean(mean_s: float, seconds: float) -> float:
-    """The mean after another value. One outage adds at most a fixed share to it."""
+    """The mean after another value. One outage adds at most a fixed fraction to it."""
     return mean_s + _INERTIA * (min(seconds, 2 * mean_s) - mean_s)
 
 
@@ -133,8 +133,8 @@ class AdaptiveLinger:
         self.extra_s = self._wait_s * (0.75 + 0.5 * chance)
 
     def _adapt(self, interval_s: float) -> None:
-        """Move the interval between own commits towards one that leaves each other writer its share
-        of slots.
+        """Move the interval between own commits towards one that leaves each other writer its
+        slots.
         """
         commits: Counter[str] = Counter()
         for interval in self._intervals:

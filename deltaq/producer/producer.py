@@ -320,8 +320,8 @@ class Producer(RefusedTransactions):
         return {handle.buffer for handle in tuple(self._handles.values())}
 
     def _make_room(self, buffer: RecordAccumulator) -> None:
-        """Grant a buffer room that `produce` may fill without checking the limits: half of its
-        topic's share, so that all topics together stay within them. Waits or raises QueueFull at a
+        """Grant a buffer room that `produce` may fill without checking the limits: half of what its
+        topic may have, so that all topics together stay within them. Waits or raises QueueFull at a
         limit.
         """
 
@@ -329,11 +329,11 @@ class Producer(RefusedTransactions):
             rows, size = self._pending()
             if rows >= self._rows_max or size >= self._bytes_max:
                 return False
-            shares = 2 * max(1, len(self._handles))
+            parts = 2 * max(1, len(self._handles))
             buffer.room_length = len(buffer.queue) + FIELDS * max(
-                1, (self._rows_max - rows) // shares
+                1, (self._rows_max - rows) // parts
             )
-            buffer.room_bytes = buffer.bytes + max(1, (self._bytes_max - size) // shares)
+            buffer.room_bytes = buffer.bytes + max(1, (self._bytes_max - size) // parts)
             return True
 
         self._find_room(grant)

@@ -289,14 +289,16 @@ def limited(
     lags = _lags(begins, end)
     if sum(lags.values()) <= rows_max:
         return end
-    shares = _shares({at: lag for at, lag in lags.items() if lag}, rows_max, sum(begins.values()))
+    rows = _rows_of_each(
+        {at: lag for at, lag in lags.items() if lag}, rows_max, sum(begins.values())
+    )
     # An end before the start (of a log that has lost its end) is kept: `to_read` reports it.
     return {
         topic: TopicOffsets(
             of_topic.topic_id,
             {
                 partition: (
-                    begins[topic, partition] + shares.get((topic, partition), 0)
+                    begins[topic, partition] + rows.get((topic, partition), 0)
                     if lags[topic, partition]
                     else offset
                 )
@@ -325,7 +327,7 @@ def _lags(begins: Mapping[tuple[str, int], int], end: SourceOffset) -> dict[tupl
     }
 
 
-def _shares(
+def _rows_of_each(
     lags: Mapping[tuple[str, int], int], rows_max: int, offsets_read: int
 ) -> dict[tuple[str, int], int]:
     """Divide `rows_max` offsets among the partitions. Requires that the sum of the lags is larger
@@ -338,14 +340,14 @@ def _shares(
         first = offsets_read % len(order)
         return dict.fromkeys((order[first:] + order[:first])[:rows_max], 1)
     spare, waiting = rows_max - len(order), sum(lags.values()) - len(order)
-    shares = {at: 1 + spare * (lag - 1) // waiting for at, lag in lags.items()}
+    rows = {at: 1 + spare * (lag - 1) // waiting for at, lag in lags.items()}
     # Lost by rounding down: less than one offset for each partition.
-    left = rows_max - sum(shares.values())
+    left = rows_max - sum(rows.values())
     for at in order:
-        if left and shares[at] < lags[at]:
-            shares[at] += 1
+        if left and rows[at] < lags[at]:
+            rows[at] += 1
             left -= 1
-    return shares
+    return rows
 
 
 def to_read(

@@ -62,7 +62,7 @@ def in_tasks(
     if len(tasks) >= limits.tasks_min or not tasks:
         return tasks
     rows_max = max(1, sum(unit.rows for unit in units) // limits.tasks_min)
-    # Fewer tasks than wanted, each within its limits, so this share of the rows is within them too.
+    # Fewer tasks than wanted, each within its limits, so this part of the rows is within them too.
     return [tuple(task) for task in _cut(units, rows_max)]
 
 

@@ -118,12 +118,12 @@ def not_a_copy(reason: str) -> KafkaException:
 
 @dataclass(frozen=True, slots=True)
 class CopiedRows:
-    """Rows for one segment of a copy, sorted by partition and offset. `shares` are (partition,
-    rows), and `ranges` the offsets [base, end) of each, gaps included.
+    """Rows for one segment of a copy, sorted by partition and offset. `partition_rows` are
+    (partition, rows), and `ranges` the offsets [base, end) of each, gaps included.
     """
 
     table: pa.Table
-    shares: tuple[tuple[int, int], ...]
+    partition_rows: tuple[tuple[int, int], ...]
     ranges: tuple[tuple[int, int], ...]
     log_append_time: bool
 
@@ -177,13 +177,13 @@ class RowGathering:
             for partition in changed
             for batch in self._parts.get(partition, ())
         ]
-        shares = tuple(
+        partition_rows = tuple(
             (p, sum(batch.num_rows for batch in self._parts.get(p, ()))) for p in changed
         )
         ranges = tuple((self._bases[partition], self._ends[partition]) for partition in changed)
         rows = CopiedRows(
             pa.Table.from_batches(batches, self._columns),
-            shares,
+            partition_rows,
             ranges,
             self._log_append_time or False,
         )

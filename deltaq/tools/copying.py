@@ -420,7 +420,7 @@ class TopicCopier:
 
     def _upload(self, rows: CopiedRows) -> PendingSegment:
         compression = self._source.settings.compression_type
-        counts = [count for _, count in rows.shares]
+        counts = [count for _, count in rows.partition_rows]
         encoded = encode_segment(
             rows.table, counts, "zstd" if compression == "producer" else compression
         )
@@ -431,7 +431,7 @@ class TopicCopier:
         return PendingSegment.of(
             path,
             encoded,
-            rows.shares,
+            rows.partition_rows,
             (earliest // 1000, latest // 1000),
             self._clock.time_ms(),
             as_of=self._copy.version,

@@ -126,8 +126,8 @@ def load_of(
 
     A producer commits at most once per `linger_ms`, and on an object store not before its upload
     and the commit ahead of it are done. Several producers commit for each other. Without more
-    messages there are no more commits. `compression` is the size of the files as a share of the
-    messages' bytes.
+    messages there are no more commits. `compression` is the size of the files as a fraction of
+    the messages' bytes.
     """
     by_linger = 1000 / linger_ms if linger_ms > 0 else float("inf")
     most = COMMITS_PER_S_MAX if producers == 1 else SHARED_COMMITS_PER_S_MAX

@@ -38,7 +38,7 @@ NAMED_AT_ONCE = 5
 
 RECORDS_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of data files that an examination reads to look for values that cannot be returned: of each
-topic a share, its newest files.
+topic a part, its newest files.
 """
 
 _PACKAGES = ("pyarrow", "obstore", "pydantic")

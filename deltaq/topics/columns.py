@@ -144,11 +144,10 @@ def _header(pair: Mapping[str, Any] | None) -> tuple[str, bytes | None]:
 def by_partition(
     columns: Columns, *, timed: bool = True
 ) -> tuple[pa.RecordBatch, tuple[tuple[int, int], ...]]:
-    """The rows as a batch of the topic's table, stably sorted by partition, and each partition's
-    share.
-
-    Shares are (partition, rows) in the order of the batch. `_offset` is null, since the commit
-    assigns it. Unless `timed`, `_timestamp` is null too, and the time of the commit applies.
+    """The rows as a batch of the topic's table, stably sorted by partition, and the number of rows
+    of each partition: pairs (partition, rows) in the order of the batch. `_offset` is null, since
+    the commit assigns it. Unless `timed`, `_timestamp` is null too, and the time of the commit
+    applies.
     """
     stamps = (
         pc.multiply(columns.timestamps, _thousand()).view(TIMESTAMP)
@@ -174,18 +173,18 @@ def by_partition(
     runs = pc.run_end_encode(batch.column("_partition"))
     ends = runs.run_ends.to_pylist()
     starts = [0, *ends[:-1]]
-    shares = zip(
+    partition_rows = zip(
         runs.values.to_pylist(),
         (end - start for start, end in zip(starts, ends, strict=True)),
         strict=True,
     )
-    return batch, tuple(shares)
+    return batch, tuple(partition_rows)
 
 
 def plain_batch(rows: PlainRows) -> pa.RecordBatch:
     """Plain rows as a batch of the topic's table, as `by_partition` returns it."""
     count = len(rows)
-    partitions = [partition for partition, share in rows.shares for _ in range(share)]
+    partitions = [partition for partition, count in rows.partition_rows for _ in range(count)]
     times = pa.array([1000 * time_ms for time_ms in rows.times_ms], pa.int64()).view(TIMESTAMP)
     return pa.RecordBatch.from_arrays(
         [
@@ -203,7 +202,7 @@ def plain_batch(rows: PlainRows) -> pa.RecordBatch:
 def rows_by_partition(records: Columns | PlainRows) -> dict[int, int]:
     """The number of records of each partition."""
     if isinstance(records, PlainRows):
-        return dict(records.shares)
+        return dict(records.partition_rows)
     counts = records.partitions.value_counts()
     return {count["values"].as_py(): count["counts"].as_py() for count in counts}
 

@@ -20,8 +20,8 @@ class CopyLog(MaintenanceLog):
     ) -> StalePlan | None:
         """Append a segment whose records have offsets already.
 
-        The plan is stale, and nothing is written, unless each partition ends where the segment's
-        share of it begins: an earlier attempt has succeeded, or another process writes the topic.
+        The plan is stale, and nothing is written, unless each partition ends where its rows in
+        the segment begin: an earlier attempt has succeeded, or another process writes the topic.
         It is also stale for another topic than `topic_id`, and for an upload that has waited for
         too long. Raises what `DeltaLog.commit` raises.
         """
@@ -41,5 +41,5 @@ def _begins_at_end(segment: PendingSegment, head: TopicHead) -> bool:
     records = segment.rewritten
     return records is not None and all(
         partition < head.partitions and head.next_offsets[partition] == base
-        for (partition, _), (base, _) in zip(segment.shares, records.ranges, strict=True)
+        for (partition, _), (base, _) in zip(segment.partition_rows, records.ranges, strict=True)
     )

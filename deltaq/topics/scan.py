@@ -236,7 +236,7 @@ def _border(layout: SegmentLayout, group: int) -> int | None:
 
 
 def first_parts(read: FileRead, layout: SegmentLayout, bytes_max: int) -> FileRead:
-    """The beginning of a read of about `bytes_max` bytes: an equal share of each batch, but at
+    """The beginning of a read of about `bytes_max` bytes: equally much of each batch, but at
     least one row group.
 
     Once `bytes_max` is used up, the remaining batches are left out, except for what is in the same
@@ -246,12 +246,12 @@ def first_parts(read: FileRead, layout: SegmentLayout, bytes_max: int) -> FileRe
     fetched: set[int] = set()  # row groups
     left = bytes_max
     for batch, start, end in read.wanted:
-        share, until = bytes_max // len(read.wanted), start
+        pro_rata, until = bytes_max // len(read.wanted), start
         for part in parts_of(layout, batch, start, end):
             size = sum(layout.size(group) for group in part.groups if group not in fetched)
-            if size and (left <= 0 or (until > start and size > share)):
+            if size and (left <= 0 or (until > start and size > pro_rata)):
                 break
-            share, left, until = share - size, left - size, part.end
+            pro_rata, left, until = pro_rata - size, left - size, part.end
             fetched.update(part.groups)
         if until > start:
             wanted.append((batch, start, until))
@@ -415,7 +415,9 @@ def _plain_fetched(read: FileRead, data: bytes) -> list[Fetched] | None:
             file.log_append_time,
             None,
             segment.size * (end - start) // len(rows),
-            rows.share(batch.first_row + start - batch.base_offset, batch.partition, end - start),
+            rows.of_partition(
+                batch.first_row + start - batch.base_offset, batch.partition, end - start
+            ),
         )
         for batch, start, end in read.wanted
     ]

@@ -111,7 +111,7 @@ def shared_file_path(
         int(segment.timed),
     ]
     at = 0
-    for partition, rows in segment.shares:
+    for partition, rows in segment.partition_rows:
         if partition < at:
             return None
         numbers += [partition - at, rows]
@@ -151,11 +151,11 @@ def _segment(path: str, numbers: list[int], as_of: int) -> PendingSegment:
     form, size, rows, crc32, footer_bytes, footer_crc32, low, span, modified, timed, *pairs = (
         numbers
     )
-    partition, shares = 0, []
+    partition, partition_rows = 0, []
     for step, count in zip(pairs[::2], pairs[1::2], strict=True):
         partition += step
-        shares.append((partition, count))
-    if form != _FORM or not rows or sum(count for _, count in shares) != rows:
+        partition_rows.append((partition, count))
+    if form != _FORM or not rows or sum(count for _, count in partition_rows) != rows:
         raise ValueError("unknown form, or the shares do not add up to the rows")
     times = low, low + span, modified
     return PendingSegment(
@@ -165,7 +165,7 @@ def _segment(path: str, numbers: list[int], as_of: int) -> PendingSegment:
         crc32,
         footer_bytes,
         footer_crc32,
-        tuple(shares),
+        tuple(partition_rows),
         *times,
         timed == 1,
         as_of,
@@ -288,7 +288,7 @@ class WriterHistory:
             newest = taken.get(writer, seen.newest)
             if newest >= number or (file.follows and not 0 <= newest == number - 1):
                 continue  # it or a later one is in the log, or the one before it is not
-            if file.segment.shares[-1][0] >= head.partitions:
+            if file.segment.partition_rows[-1][0] >= head.partitions:
                 continue
             taken[writer] = number
             yield file.segment

@@ -121,9 +121,9 @@ class RewrittenRecords:
     """What the records of a rewritten segment keep: their offsets, and the rest that the files
     before it say of them.
 
-    `ranges` are the offsets `[base, next)` of each of the segment's shares; `offsets` are the
-    lowest and the highest offset of a record. `version` is that of the newest entry whose records
-    are in the segment. `log_append_time`, `clean` and `decoded_bytes` are as in `DataFile`.
+    `ranges` are the offsets `[base, next)` of each partition's rows; `offsets` are the lowest and
+    the highest offset of a record. `version` is that of the newest entry whose records are in the
+    segment. `log_append_time`, `clean` and `decoded_bytes` are as in `DataFile`.
     """
 
     ranges: tuple[tuple[int, int], ...]
@@ -136,8 +136,8 @@ class RewrittenRecords:
 
 @dataclass(frozen=True, slots=True)
 class PendingSegment:
-    """An uploaded segment that no log entry names yet. `shares` are (partition, rows), in the order
-    of the rows.
+    """An uploaded segment that no log entry names yet. `partition_rows` are (partition, rows), in
+    the order of the rows.
 
     `modified_ms`: when its newest records were uploaded. Unless `timed`, its records take the time
     of the commit as their timestamp. `as_of`: a version that the log was known to have reached
@@ -151,7 +151,7 @@ class PendingSegment:
     crc32: int
     footer_bytes: int
     footer_crc32: int
-    shares: tuple[tuple[int, int], ...]
+    partition_rows: tuple[tuple[int, int], ...]
     min_timestamp_ms: int
     max_timestamp_ms: int
     modified_ms: int
@@ -165,7 +165,7 @@ class PendingSegment:
         cls,
         path: str,
         encoded: EncodedSegment,
-        shares: Sequence[tuple[int, int]],
+        partition_rows: Sequence[tuple[int, int]],
         times_ms: tuple[int, int],
         modified_ms: int,
         *,
@@ -183,7 +183,7 @@ class PendingSegment:
             crc32=encoded.crc32,
             footer_bytes=encoded.footer_bytes,
             footer_crc32=encoded.footer_crc32,
-            shares=tuple(shares),
+            partition_rows=tuple(partition_rows),
             min_timestamp_ms=times_ms[0],
             max_timestamp_ms=times_ms[1],
             modified_ms=modified_ms,
@@ -474,7 +474,7 @@ def appended(
     for segment in segments:
         batches = []
         first = 0
-        for partition, rows in segment.shares:
+        for partition, rows in segment.partition_rows:
             batches.append([partition, offsets[partition], first, rows])
             offsets[partition] += rows
             first += rows
@@ -492,7 +492,7 @@ def copied(
     """The actions that append records of a source topic, with the offsets that they have there, in
     entry `version`.
 
-    Each share of the segment begins where its partition ends in `head`; gaps belong to it.
+    Each partition's rows begin where the partition ends in `head`; gaps belong to them.
     `indexed` is as in `appended`.
     """
     batches = placed_batches(segment)
@@ -508,7 +508,7 @@ def placed_batches(segment: PendingSegment) -> list[list[int]]:
     if records is None:
         raise ValueError(f"{segment.path!r} has new records, which only an append can commit")
     first, batches = 0, []
-    for (partition, rows), (base, end) in zip(segment.shares, records.ranges, strict=True):
+    for (partition, rows), (base, end) in zip(segment.partition_rows, records.ranges, strict=True):
         dense = [partition, base, first, rows]
         batches.append(dense if rows == end - base else [*dense, end])
         first += rows

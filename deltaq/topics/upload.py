@@ -50,18 +50,20 @@ def upload_segment(
     timed = settings.message_timestamp_type == "CreateTime"
     rows: pa.RecordBatch | PlainRows
     if isinstance(records, PlainRows):
-        rows, shares = replace(records, timed=timed), records.shares
+        rows, partition_rows = replace(records, timed=timed), records.partition_rows
         times_ms = min(records.times_ms), max(records.times_ms)
     else:
-        rows, shares = by_partition(records, timed=timed)
+        rows, partition_rows = by_partition(records, timed=timed)
         times_ms = records.timestamp_bounds or bounds_of(records.timestamps)
     if isinstance(rows, PlainRows) and codec[0] == "none":
         encoded = encode_plain(rows)
     else:
         rows = plain_batch(rows) if isinstance(rows, PlainRows) else rows
-        encoded = encode_segment(rows, [share for _, share in shares], *codec)
+        encoded = encode_segment(rows, [count for _, count in partition_rows], *codec)
     name, now_ms = names.data_file_name(clock.unique_id()), clock.time_ms()
-    segment = PendingSegment.of(name, encoded, shares, times_ms, now_ms, timed=timed, as_of=as_of)
+    segment = PendingSegment.of(
+        name, encoded, partition_rows, times_ms, now_ms, timed=timed, as_of=as_of
+    )
     path = named(segment)
     if path is not None:
         segment = replace(segment, path=path)

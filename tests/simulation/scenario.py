@@ -215,7 +215,7 @@ def _maintenance_settings(chance: random.Random) -> MaintenanceSettings:
         file_delete_delay_ms=chance.choice([1_000, 10_000, 60_000]),
         scan_interval_ms=chance.choice([500, 5_000, 20_000]),
         in_flight_ms=chance.choice([2_000, 10_000, 30_000]),
-        background_share=0.5,
+        background_fraction=0.5,
         background_interval_s=chance.choice([5.0, 40.0]),
         clean_up_interval_s=chance.choice([1.0, 10.0]),
     )

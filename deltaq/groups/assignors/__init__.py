@@ -1,4 +1,4 @@
-"""Assignors: pure functions that share the partitions of topics among the members of a group."""
+"""Assignors: pure functions that divide the partitions of topics among the members of a group."""
 
 from __future__ import annotations
 

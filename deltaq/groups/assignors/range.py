@@ -24,10 +24,10 @@ def assign_range(partitions: TopicPartitions, members: Sequence[MemberSubscripti
     ordered = in_member_order(members)
     for topic in eligible_topics(partitions, members):
         subscribers = [member for member in ordered if topic in member.topics]
-        share, remainder = divmod(partitions[topic], len(subscribers))
+        each, remainder = divmod(partitions[topic], len(subscribers))
         start = 0
-        for place, member in enumerate(subscribers):
-            end = start + share + (place < remainder)
+        for number, member in enumerate(subscribers):
+            end = start + each + (number < remainder)
             assignment[member.member_id] += [(topic, partition) for partition in range(start, end)]
             start = end
     return assignment

@@ -179,7 +179,7 @@ def test_compacted_records_of_any_file_come_once_and_in_order_from_any_position(
 ):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment, "ROW_GROUP_ROWS_MAX", row_group_rows)
-        patch.setattr(segment, "ROW_GROUP_SHARE_BYTES", 500)
+        patch.setattr(segment, "ROW_GROUP_PARTITION_BYTES", 500)
         patch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
         store = a_store()
         fill(store, 3, rows=50, partitions=3)

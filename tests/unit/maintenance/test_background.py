@@ -40,7 +40,7 @@ from tests.doubles.reading import eventually
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
 CONF = {"bootstrap.servers": "memory://test", "linger.ms": 0}
-NO_PAUSES = replace(SMALL, background_share=1.0, checkpoint_interval=10, checkpoint_rest_s=0.0)
+NO_PAUSES = replace(SMALL, background_fraction=1.0, checkpoint_interval=10, checkpoint_rest_s=0.0)
 
 
 class HeldThreads(MortalClock):
@@ -564,7 +564,7 @@ def test_a_forked_child_does_not_stop_the_maintenance_of_its_parent(
 @pytest.fixture
 def working() -> tuple[ManualClock, Throttle]:
     clock = ManualClock(auto_advance=True)
-    return clock, Throttle(clock, share=0.25)
+    return clock, Throttle(clock, fraction=0.25)
 
 
 @pytest.mark.parametrize(
@@ -599,7 +599,7 @@ def test_a_long_pause_ends_soon_after_a_stop_request() -> None:
             throttle.stop()
 
     clock = Ending(auto_advance=True)
-    throttle = Throttle(clock, share=0.1)
+    throttle = Throttle(clock, fraction=0.1)
     clock.advance(5)
     before = clock.monotonic()
     with pytest.raises(Stopped):

@@ -607,7 +607,7 @@ class Noted(Throttle):
     """Records its boosts, and how long it works without a step."""
 
     def __init__(self, clock: ManualClock) -> None:
-        super().__init__(clock, share=0.1)
+        super().__init__(clock, fraction=0.1)
         self.boosts: set[float] = set()
 
     def step(self) -> None:

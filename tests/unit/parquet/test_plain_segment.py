@@ -40,10 +40,10 @@ VALUES = st.one_of(st.binary(max_size=3), st.binary(min_size=125, max_size=135))
 def plain_rows(draw: st.DrawFn) -> PlainRows:
     partitions = draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=300, unique=True))
     most = draw(st.sampled_from([1, 2, 300]))
-    shares = tuple(
+    partition_rows = tuple(
         (partition, draw(st.integers(1, 150))) for partition in sorted(partitions[:most])
     )
-    count = sum(rows for _, rows in shares)
+    count = sum(rows for _, rows in partition_rows)
     chance = draw(st.randoms(use_true_random=False))
     some = draw(st.lists(VALUES, min_size=1, max_size=4))
     values = [chance.choice(some) for _ in range(count)]
@@ -54,19 +54,19 @@ def plain_rows(draw: st.DrawFn) -> PlainRows:
     times = [first + chance.randint(0, span) for _ in range(count)]
     if draw(st.booleans()):
         times.sort()
-    return PlainRows(values, keys, times, shares, timed=draw(st.booleans()))
+    return PlainRows(values, keys, times, partition_rows, timed=draw(st.booleans()))
 
 
 def by_arrow(rows: PlainRows) -> tuple[pa.RecordBatch, EncodedSegment]:
     count, times = len(rows), pa.array(rows.times_ms, pa.int64())
-    partitions = [partition for partition, share in rows.shares for _ in range(share)]
+    partitions = [partition for partition, share in rows.partition_rows for _ in range(share)]
     columns = columns_of_rows(
         partitions, times, rows.keys or [None] * count, [None] * count, rows.values, None
     )
     assert rows_by_partition(columns) == rows_by_partition(rows)
-    batch, shares = by_partition(columns, timed=rows.timed)
+    batch, partition_rows = by_partition(columns, timed=rows.timed)
     assert batch.equals(plain_batch(rows))
-    return batch, encode_segment(batch, [share for _, share in shares], "none")
+    return batch, encode_segment(batch, [share for _, share in partition_rows], "none")
 
 
 def described(encoded: EncodedSegment) -> SegmentFile:
@@ -133,11 +133,11 @@ def test_records_decoded_without_arrow_are_those_that_arrow_decodes(
     rows: PlainRows, append_time_ms: int | None, data: st.DataObject
 ) -> None:
     encoded = encode_plain(rows)
-    found = decode_plain(bytes(encoded.data), rows.shares)
+    found = decode_plain(bytes(encoded.data), rows.partition_rows)
     assert found == (rows if rows.timed else replace(rows, times_ms=[0] * len(rows)))
     store, batches, first = MemoryStore(uuid.uuid4().hex), [], 0
     store.put("t/x", encoded.data)
-    for partition, count in rows.shares:
+    for partition, count in rows.partition_rows:
         batches.append(
             Batch(partition, base := 7 * partition % 1000, base + count, first, count, False, "x")
         )
@@ -188,11 +188,17 @@ def test_no_other_file_is_decoded_without_arrow() -> None:
         for bit in range(8):
             damaged = bytearray(sound)
             damaged[place] ^= 1 << bit
-            assert decode_plain(bytes(damaged), rows.shares) is None, (place, bit)
-        assert decode_plain(sound[:place], rows.shares) is None
-    assert decode_plain(bytes(by_arrow(rows)[1].data), rows.shares) is None
-    for shares in ((), ((0, 1), (4, 1)), ((0, 2), (4, 1)), ((1, 1), (4, 2)), ((0, 1), (4, 2**40))):
-        assert decode_plain(sound, shares) is None
+            assert decode_plain(bytes(damaged), rows.partition_rows) is None, (place, bit)
+        assert decode_plain(sound[:place], rows.partition_rows) is None
+    assert decode_plain(bytes(by_arrow(rows)[1].data), rows.partition_rows) is None
+    for partition_rows in (
+        (),
+        ((0, 1), (4, 1)),
+        ((0, 2), (4, 1)),
+        ((1, 1), (4, 2)),
+        ((0, 1), (4, 2**40)),
+    ):
+        assert decode_plain(sound, partition_rows) is None
 
 
 @pytest.mark.parametrize("keys", [None, [b"k", b"", b"key"]])

@@ -80,8 +80,8 @@ def large_segments(monkeypatch):
 
 @pytest.mark.parametrize("compression", sorted(COMPRESSIONS))
 def test_rows_round_trip_with_every_compression(compression):
-    batch, shares = batch_of({0: 100, 3: 50, 4: 1})
-    encoded = encode_segment(batch, [n for _, n in shares], compression)
+    batch, partition_rows = batch_of({0: 100, 3: 50, 4: 1})
+    encoded = encode_segment(batch, [n for _, n in partition_rows], compression)
     assert read(bytes(encoded.data), described(encoded), RowRange(0, 151)).equals(batch)
     found = (
         pq.ParquetFile(pa.BufferReader(encoded.data)).metadata.row_group(0).column(5).compression
@@ -92,8 +92,8 @@ def test_rows_round_trip_with_every_compression(compression):
 
 
 def test_shares_are_the_runs_of_the_sorted_partitions():
-    batch, shares = batch_of({5: 3, 0: 7, 2: 1})
-    assert shares == ((0, 7), (2, 1), (5, 3))
+    batch, partition_rows = batch_of({5: 3, 0: 7, 2: 1})
+    assert partition_rows == ((0, 7), (2, 1), (5, 3))
     assert batch.column("_partition").to_pylist() == [0] * 7 + [2] + [5] * 3
 
 
@@ -106,8 +106,8 @@ def test_an_unknown_compression_or_level_is_refused_by_name():
 
 
 def test_large_shares_get_row_groups_of_their_own_and_small_ones_are_packed():
-    batch, shares = batch_of({0: 10, 1: 10, 2: 2000, 3: 2000, 4: 10})
-    encoded = encode_segment(batch, [n for _, n in shares], "none")
+    batch, partition_rows = batch_of({0: 10, 1: 10, 2: 2000, 3: 2000, 4: 10})
+    encoded = encode_segment(batch, [n for _, n in partition_rows], "none")
     metadata = pq.ParquetFile(pa.BufferReader(encoded.data)).metadata
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [
         20,
@@ -118,8 +118,8 @@ def test_large_shares_get_row_groups_of_their_own_and_small_ones_are_packed():
 
 
 def test_only_the_footer_and_the_needed_row_groups_of_a_large_file_are_read(large_segments):
-    batch, shares = batch_of(dict.fromkeys(range(8), 4000))
-    encoded = encode_segment(batch, [n for _, n in shares], "none")
+    batch, partition_rows = batch_of(dict.fromkeys(range(8), 4000))
+    encoded = encode_segment(batch, [n for _, n in partition_rows], "none")
     data = bytes(encoded.data)
     requests = []
 
@@ -170,8 +170,8 @@ class Parts:
 
 
 def test_row_groups_of_a_compacted_file_have_the_requested_size_and_all_rows():
-    batch, shares = batch_of({0: 3000, 1: 40, 2: 40, 3: 3000}, value_bytes=500)
-    encoded = encode_segment(batch, [n for _, n in shares], "none", row_group_bytes=100_000)
+    batch, partition_rows = batch_of({0: 3000, 1: 40, 2: 40, 3: 3000}, value_bytes=500)
+    encoded = encode_segment(batch, [n for _, n in partition_rows], "none", row_group_bytes=100_000)
     parquet = pq.ParquetFile(pa.BufferReader(encoded.data))
     sizes = [parquet.read_row_group(i).nbytes for i in range(parquet.num_row_groups)]
     assert max(sizes) <= 110_000
@@ -283,8 +283,8 @@ def test_columns_without_statistics_have_no_bounds():
 @pytest.mark.parametrize("whole_bytes", [0, 1024 * 1024], ids=["in parts", "whole"])
 def test_a_few_rows_of_a_file_do_not_keep_the_rest_of_it_in_memory(whole_bytes, monkeypatch):
     monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", whole_bytes)
-    batch, shares = batch_of(dict.fromkeys(range(100), 50))
-    encoded = encode_segment(batch, [n for _, n in shares], "none")
+    batch, partition_rows = batch_of(dict.fromkeys(range(100), 50))
+    encoded = encode_segment(batch, [n for _, n in partition_rows], "none")
     data, before = bytes(encoded.data), pa.total_allocated_bytes()
     wanted = [RowRange(1000, 50), RowRange(2000, 50)]
     kept = read(data, described(encoded), *wanted)
@@ -376,8 +376,8 @@ def test_no_flipped_bit_is_returned_when_only_some_columns_of_some_row_groups_ar
 @pytest.mark.parametrize("whole", [True, False])
 def test_no_flipped_bit_is_ever_returned_as_a_value(whole, monkeypatch):
     monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 2**40 if whole else 0)
-    batch, shares = batch_of({0: 700, 1: 700, 2: 700, 3: 700})
-    encoded = encode_segment(batch, [n for _, n in shares], "zstd")
+    batch, partition_rows = batch_of({0: 700, 1: 700, 2: 700, 3: 700})
+    encoded = encode_segment(batch, [n for _, n in partition_rows], "zstd")
     file = described(encoded)
     wanted = RowRange(700, 700)
     clean = batch.slice(700, 700)
@@ -406,16 +406,16 @@ def test_no_flipped_bit_is_ever_returned_as_a_value(whole, monkeypatch):
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_truncated_file_is_corrupt(cut, whole, monkeypatch):
     monkeypatch.setattr(segment_file, "WHOLE_FILE_BYTES", 2**40 if whole else 0)
-    batch, shares = batch_of({0: 100, 1: 100, 2: 100})
-    encoded = encode_segment(batch, [n for _, n in shares], "none")
+    batch, partition_rows = batch_of({0: 100, 1: 100, 2: 100})
+    encoded = encode_segment(batch, [n for _, n in partition_rows], "none")
     with pytest.raises(Corrupt, match="instead of"):
         read(bytes(encoded.data)[:-cut], described(encoded), RowRange(0, 100))
 
 
 @pytest.mark.fault("B2")
 def test_a_row_count_that_contradicts_the_log_is_corrupt():
-    batch, shares = batch_of({0: 10})
-    encoded = encode_segment(batch, [n for _, n in shares], "none")
+    batch, partition_rows = batch_of({0: 10})
+    encoded = encode_segment(batch, [n for _, n in partition_rows], "none")
     with pytest.raises(Corrupt, match="10 rows instead of 11"):
         read(bytes(encoded.data), replace(described(encoded), rows=11), RowRange(0, 10))
 
@@ -437,8 +437,8 @@ def test_a_file_that_would_decode_to_too_much_memory_is_refused(monkeypatch):
 
 @pytest.mark.fault("B2")
 def test_pages_carry_checksums_that_another_reader_verifies():
-    batch, shares = batch_of({0: 1000}, value_bytes=200)
-    encoded = encode_segment(batch, [n for _, n in shares], "none")
+    batch, partition_rows = batch_of({0: 1000}, value_bytes=200)
+    encoded = encode_segment(batch, [n for _, n in partition_rows], "none")
     data = bytearray(encoded.data)
     data[len(data) // 2] ^= 0xFF
     with pytest.raises(OSError, match="CRC"):

@@ -27,12 +27,12 @@ def chunks(request):
         yield
 
 
-def file_of(number: int, shares: list[tuple[int, int, int]]) -> DataFile:
+def file_of(number: int, partition_rows: list[tuple[int, int, int]]) -> DataFile:
     """A file with (partition, base offset, rows) batches."""
     path = f"{number}.parquet"
     first = 0
     batches = []
-    for partition, base, rows in shares:
+    for partition, base, rows in partition_rows:
         batches.append(Batch(partition, base, base + rows, first, rows, False, path))
         first += rows
     return DataFile(
@@ -58,13 +58,13 @@ def histories(draw):
         partitions = draw(
             st.lists(st.integers(0, PARTITIONS - 1), unique=True, min_size=1, max_size=PARTITIONS)
         )
-        shares = []
+        partition_rows = []
         for partition in sorted(partitions):
             rows = draw(st.integers(1, 5))
-            shares.append((partition, ends[partition], rows))
+            partition_rows.append((partition, ends[partition], rows))
             places |= {(partition, ends[partition] + i): number for i in range(rows)}
             ends[partition] += rows
-        files.append(file_of(number, shares))
+        files.append(file_of(number, partition_rows))
     gone = (
         draw(st.lists(st.sampled_from(range(len(files))), unique=True, max_size=len(files)))
         if files
@@ -102,8 +102,10 @@ def test_replacing_a_file_removes_the_replaced_one(history, chance):
     for file in left.values():
         index.add(file)
     for number, file in enumerate(list(left.values())):
-        shares = [(batch.partition, batch.base_offset, batch.rows) for batch in file.batches]
-        rewritten = file_of(len(files) + number, shares)
+        partition_rows = [
+            (batch.partition, batch.base_offset, batch.rows) for batch in file.batches
+        ]
+        rewritten = file_of(len(files) + number, partition_rows)
         index.add(rewritten)  # as the entry of a rewrite may have it: what comes, before what goes
         loser = chance.choice((file, rewritten))
         index.remove([loser.path])

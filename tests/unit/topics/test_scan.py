@@ -72,10 +72,10 @@ def compacted(
     batch = batch.set_column(
         at, batch.schema.field(at), pa.array([offset for _, offset in order], pa.int64())
     )
-    shares = [len(offsets[partition]) for partition in sorted(offsets)]
-    encoded = encode_segment(batch, shares, "none", row_group_bytes=row_group_bytes)
+    partition_rows = [len(offsets[partition]) for partition in sorted(offsets)]
+    encoded = encode_segment(batch, partition_rows, "none", row_group_bytes=row_group_bytes)
     batches, first = [], 0
-    for partition, rows in zip(sorted(offsets), shares, strict=True):
+    for partition, rows in zip(sorted(offsets), partition_rows, strict=True):
         base = 0 if sparse or not rows else offsets[partition][0]
         end = (
             []
@@ -137,17 +137,17 @@ def gappy_files(draw) -> tuple[Offsets, dict[int, int]]:
 
 row_groups = st.sampled_from([1, 300, 900, 2500, 10**6])
 # Bytes from which on a partition gets row groups of its own.
-shares = st.sampled_from([1, 400, 10**6])
+partition_rows = st.sampled_from([1, 400, 10**6])
 
 
-@given(gappy_files(), row_groups, shares, st.data())
+@given(gappy_files(), row_groups, partition_rows, st.data())
 def test_any_range_of_any_sparse_file_is_read_without_a_skipped_or_doubled_record(
     file, row_group_bytes, share, data
 ):
     offsets, ends = file
     store = MemoryStore(uuid.uuid4().hex)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segment, "ROW_GROUP_SHARE_BYTES", share)
+        patch.setattr(segment, "ROW_GROUP_PARTITION_BYTES", share)
         whole = compacted(store, offsets, ends=ends, row_group_bytes=row_group_bytes)
     wanted = []
     for batch in whole.batches:
@@ -163,14 +163,14 @@ def test_any_range_of_any_sparse_file_is_read_without_a_skipped_or_doubled_recor
     }
 
 
-@given(gappy_files(), row_groups, shares, st.data())
+@given(gappy_files(), row_groups, partition_rows, st.data())
 def test_the_parts_of_a_batch_share_out_its_offsets_and_each_can_be_read_alone(
     file, row_group_bytes, share, data
 ):
     offsets, ends = file
     store = MemoryStore(uuid.uuid4().hex)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segment, "ROW_GROUP_SHARE_BYTES", share)
+        patch.setattr(segment, "ROW_GROUP_PARTITION_BYTES", share)
         whole = compacted(store, offsets, ends=ends, row_group_bytes=row_group_bytes)
     layout = _layout(store, whole)
     batch = data.draw(st.sampled_from(whole.batches))
@@ -188,7 +188,7 @@ def test_the_parts_of_a_batch_share_out_its_offsets_and_each_can_be_read_alone(
     assert at == end
 
 
-@given(gappy_files(), row_groups, shares, st.integers(1, 20_000), st.booleans(), st.data())
+@given(gappy_files(), row_groups, partition_rows, st.integers(1, 20_000), st.booleans(), st.data())
 def test_reading_a_file_in_first_parts_returns_every_record_once(
     file, row_group_bytes, share, bytes_max, dense, data
 ):
@@ -200,7 +200,7 @@ def test_reading_a_file_in_first_parts_returns_every_record_once(
         ends = {partition: 3 + len(found) for partition, found in offsets.items()}
     store = MemoryStore(uuid.uuid4().hex)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segment, "ROW_GROUP_SHARE_BYTES", share)
+        patch.setattr(segment, "ROW_GROUP_PARTITION_BYTES", share)
         whole = compacted(
             store, offsets, ends=ends, sparse=not dense, row_group_bytes=row_group_bytes
         )

@@ -35,8 +35,10 @@ HEAD = TopicHead(TOPIC_ID, (0, 0), (0, 0), 0)
 FOREVER = float("inf")
 
 
-def segment(as_of: int = 0, shares: tuple[tuple[int, int], ...] = ((0, 3),)) -> PendingSegment:
-    rows = sum(count for _, count in shares)
+def segment(
+    as_of: int = 0, partition_rows: tuple[tuple[int, int], ...] = ((0, 3),)
+) -> PendingSegment:
+    rows = sum(count for _, count in partition_rows)
     return PendingSegment(
         "",
         1426,
@@ -44,7 +46,7 @@ def segment(as_of: int = 0, shares: tuple[tuple[int, int], ...] = ((0, 3),)) -> 
         2**32 - 1,
         884,
         7,
-        shares,
+        partition_rows,
         1_795_258_300_133,
         1_795_258_300_140,
         1,
@@ -56,7 +58,7 @@ def segment(as_of: int = 0, shares: tuple[tuple[int, int], ...] = ((0, 3),)) -> 
 def shared(
     number: int = 0, as_of: int = 0, *, writer: str = WRITER, follows: bool = False, **changed
 ) -> SharedFile:
-    pending = segment(as_of, changed.get("shares", ((0, 3),)))
+    pending = segment(as_of, changed.get("partition_rows", ((0, 3),)))
     path = shared_file_path(
         SharedFileId(writer, number), pending, changed.get("topic_id", TOPIC_ID), follows=follows
     )
@@ -75,8 +77,8 @@ numbers = st.integers(0, 2**40)
 def test_the_name_of_a_shared_file_has_all_fields_of_its_add(
     number, size, crc32, as_of, timed, follows, counts
 ):
-    shares = tuple((2 * partition, count) for partition, count in enumerate(counts))
-    pending = replace(segment(as_of, shares), size=size, crc32=crc32, timed=timed)
+    partition_rows = tuple((2 * partition, count) for partition, count in enumerate(counts))
+    pending = replace(segment(as_of, partition_rows), size=size, crc32=crc32, timed=timed)
     path = shared_file_path(
         SharedFileId(WRITER, number % 10**12), pending, TOPIC_ID, follows=follows
     )
@@ -89,9 +91,11 @@ def test_the_name_of_a_shared_file_has_all_fields_of_its_add(
 
 
 def test_a_file_whose_fields_do_not_fit_into_a_name_is_not_shared():
-    shares = tuple((partition, 1000) for partition in range(100))
+    partition_rows = tuple((partition, 1000) for partition in range(100))
     assert (
-        shared_file_path(SharedFileId(WRITER, 0), segment(0, shares), TOPIC_ID, follows=False)
+        shared_file_path(
+            SharedFileId(WRITER, 0), segment(0, partition_rows), TOPIC_ID, follows=False
+        )
         is None
     )
 
@@ -180,7 +184,7 @@ def test_shared_files_possibly_added_before_the_snapshot_are_skipped():
     ids=["another life", "deleted", "void", "a partition too many"],
 )
 def test_the_topic_settings_can_disable_group_commit(head):
-    about = shared(0, 3, shares=((1, 2),))
+    about = shared(0, 3, partition_rows=((1, 2),))
     assert takable(WriterHistory(), about) == [0]
     assert takable(WriterHistory(), about, head=head) == []
 

@@ -96,7 +96,7 @@ def test_a_time_lookup_in_large_files_equals_a_scan_of_every_record(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment_file, "WHOLE_FILE_BYTES", 0)
         patch.setattr(segment, "ROW_GROUP_ROWS_MAX", row_group_rows)
-        patch.setattr(segment, "ROW_GROUP_SHARE_BYTES", share)
+        patch.setattr(segment, "ROW_GROUP_PARTITION_BYTES", share)
         _check_against_every_record(files, compacted, dropped)
 
 

@@ -15,7 +15,7 @@ from deltaq.aio.threads import ThreadExecutor
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.consumer import Consumer, ConsumerHealth
 from deltaq.consumer.calls import check_count, exclusive
-from deltaq.consumer.fetch_buffer import AcceptedBatch, Taking
+from deltaq.consumer.fetch_buffer import AcceptedBatch, Fetch
 from deltaq.consumer.reconciliation import RebalanceCallback, no_callback
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.message import K, Message, TopicPartition, V
@@ -45,11 +45,11 @@ class StepwiseConsumer(Consumer):
             batch = self._first_ready() if self.is_quiet() else None
         return None if batch is None else _take(batch)
 
-    def take_messages(self, count: int, taking: Taking) -> bool:
+    def take_messages(self, count: int, fetch: Fetch) -> bool:
         """Take messages without blocking until there are `count`; whether there are. They are
-        returned once `taking.returned` is set. Runs no callback.
+        returned once `fetch.returned` is set. Runs no callback.
         """
-        return self.is_quiet() and self._take_ready(count, taking)
+        return self.is_quiet() and self._take_ready(count, fetch)
 
     def is_quiet(self) -> bool:
         """Whether no callback and no change of the group has to be handled before the next
@@ -74,33 +74,33 @@ class StepwiseConsumer(Consumer):
         return None
 
     @exclusive
-    def _take_ready(self, count: int, taking: Taking) -> bool:
+    def _take_ready(self, count: int, fetch: Fetch) -> bool:
         while (reader := self._reader) is not None:
             accepted = reader.ready()
-            accepted.drop_stale(taking)
-            while taking.count < count and accepted.take(count - taking.count, taking):
+            accepted.drop_stale(fetch)
+            while fetch.count < count and accepted.take(count - fetch.count, fetch):
                 pass
-            if taking.count >= count or not reader.accept_next(
+            if fetch.count >= count or not reader.accept_next(
                 0.0, self._state.wanted.is_only_matched
             ):
                 break
-        return taking.count >= count
+        return fetch.count >= count
 
     def wait_for_message(self, timeout: float) -> AcceptedBatch | None:
         """Wait for a message, and run callbacks that are due. `_take` takes the message."""
         return self._wait_for_one(timeout)
 
-    def wait_for_messages(self, count: int, timeout: float, taking: Taking) -> None:
-        """Wait until `taking` has `count` messages. They are returned once `taking.returned` is
+    def wait_for_messages(self, count: int, timeout: float, fetch: Fetch) -> None:
+        """Wait until `fetch` has `count` messages. They are returned once `fetch.returned` is
         set.
         """
-        self._wait_for_many(count, timeout, taking)
+        self._wait_for_many(count, timeout, fetch)
 
     def wait_for_rows(
-        self, count: int, timeout: float, taking: Taking
+        self, count: int, timeout: float, fetch: Fetch
     ) -> tuple[str, Any] | Message | None:
-        """Wait for records of one partition. They are returned once `taking.returned` is set."""
-        return self._wait_for_rows(count, timeout, taking)
+        """Wait for records of one partition. They are returned once `fetch.returned` is set."""
+        return self._wait_for_rows(count, timeout, fetch)
 
     @property
     def is_closed(self) -> bool:
@@ -193,25 +193,25 @@ class AIOConsumer(Generic[K, V]):
         check_count(num_messages)
         if num_messages == 0:
             return []
-        deadline, taking = self._deadline(timeout), Taking()
+        deadline, fetch = self._deadline(timeout), Fetch()
         await self._fairness.let_others_run()
         if self._calls.is_idle:
-            is_complete = self._consumer.take_messages(num_messages, taking)
+            is_complete = self._consumer.take_messages(num_messages, fetch)
             if is_complete or (timeout == 0 and self._consumer.is_quiet()):
-                messages = taking.messages()
-                taking.returned = True
+                messages = fetch.messages()
+                fetch.returned = True
                 return messages
         async with self._calls.exclusive() as worker:
 
             def wait(slice_s: float) -> bool | None:
-                self._consumer.wait_for_messages(num_messages, slice_s, taking)
-                return True if taking.count >= num_messages else None
+                self._consumer.wait_for_messages(num_messages, slice_s, fetch)
+                return True if fetch.count >= num_messages else None
 
             await self._wait(worker, wait, deadline)
             if self._consumer.is_closed:
                 return []
-            messages = taking.messages()
-            taking.returned = True
+            messages = fetch.messages()
+            fetch.returned = True
             return messages
 
     async def consume_arrow(
@@ -223,16 +223,16 @@ class AIOConsumer(Generic[K, V]):
         self._consumer.check_open()
         if num_rows < 1:
             raise ValueError("num_rows must be at least 1")
-        deadline, taking = self._deadline(timeout), Taking()
+        deadline, fetch = self._deadline(timeout), Fetch()
         async with self._calls.exclusive() as worker:
 
             def wait(slice_s: float) -> tuple[str, Any] | Message | None:
-                return self._consumer.wait_for_rows(num_rows, slice_s, taking)
+                return self._consumer.wait_for_rows(num_rows, slice_s, fetch)
 
             taken = await self._wait(worker, wait, deadline)
             if taken is None or self._consumer.is_closed:
                 return None
-            taking.returned = True
+            fetch.returned = True
             if isinstance(taken, Message):
                 raise KafkaException(taken.error())
             topic, rows = taken

@@ -22,10 +22,10 @@ from deltaq.consumer.fetch_buffer import (
     AcceptedBatch,
     AcceptedBatches,
     CompletedFetch,
-    Held,
-    Place,
-    PlacedEvent,
+    Position,
     RecordBatch,
+    SkippedRecords,
+    TopicPartitionState,
 )
 from deltaq.consumer.fetcher import Fetcher
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
@@ -37,12 +37,12 @@ from deltaq.serde.schema import TopicSchema
 
 @dataclass(frozen=True, slots=True)
 class HeldProgress:
-    """How far the application has come in a partition: the place after the last record that a call
-    has returned, and the offset of the first accepted record that none has; each None if there is
-    none.
+    """How far the application has come in a partition: the position after the last record that a
+    call has returned, and the offset of the first accepted record that none has; each None if there
+    is none.
     """
 
-    place: Place | None
+    position: Position | None
     first_accepted: int | None
     paused: bool
     epoch: int
@@ -66,11 +66,11 @@ class Assignment:
         self._schema_of = schema_of
         self._store_on_delivery = store_on_delivery
         self._join_bytes_max = join_bytes_max
-        self._held: dict[Key, Held] = {}
+        self._held: dict[Key, TopicPartitionState] = {}
         self._to_assign: Mapping[Key, int] | None = None
         # Partitions to set in the fetcher, and where; None for the first record that was not
         # returned.
-        self._to_set: dict[Key, Place | None] = {}
+        self._to_set: dict[Key, Position | None] = {}
         self._paused: set[Key] = set()  # also partitions that are not assigned now
         self._had: set[str] = set()  # topics of which a partition was ever assigned
 
@@ -102,7 +102,9 @@ class Assignment:
             key = tp.topic, tp.partition
             self._had.add(tp.topic)
             self._start(
-                key, tp.offset, Held(-1, _assigned_at(tp.offset), paused=key in self._paused)
+                key,
+                tp.offset,
+                TopicPartitionState(-1, _assigned_at(tp.offset), paused=key in self._paused),
             )
 
     def remove(self, unwanted: Iterable[TopicPartition]) -> None:
@@ -164,28 +166,28 @@ class Assignment:
         """The offset after the last record that a call has returned; OFFSET_INVALID if none was
         returned.
         """
-        place = self._place((topic, partition))
-        return OFFSET_INVALID if place is None else place[0]
+        position = self._position((topic, partition))
+        return OFFSET_INVALID if position is None else position[0]
 
     def topic_id(self, topic: str, partition: int) -> str | None:
         """The id of the topic whose record the partition returned last; None if none was
         returned.
         """
-        place = self._place((topic, partition))
-        return None if place is None else place[1]
+        position = self._position((topic, partition))
+        return None if position is None else position[1]
 
-    def _place(self, key: Key) -> Place | None:
+    def _position(self, key: Key) -> Position | None:
         held = self._held.get(key)
-        return None if held is None else self._accepted.places().get(id(held), held.place)
+        return None if held is None else self._accepted.positions().get(id(held), held.position)
 
     def progress(self) -> dict[Key, HeldProgress]:
         """How far the application has come in each partition. For any thread; does no I/O."""
         held_now, first = tuple(self._held.items()), self._accepted.first_offsets()
-        # Before `place` is read: dropping a batch moves its place there.
-        places = self._accepted.places()
+        # Before `position` is read: dropping a batch moves its position there.
+        positions = self._accepted.positions()
         return {
             key: HeldProgress(
-                places.get(id(held), held.place), first.get(key), held.paused, held.epoch
+                positions.get(id(held), held.position), first.get(key), held.paused, held.epoch
             )
             for key, held in held_now
         }
@@ -201,18 +203,20 @@ class Assignment:
     def stored(self) -> list[ToCommit]:
         """The offsets that may be committed."""
         held_now = tuple(self._held.items())
-        # Before `place` is read: dropping a batch moves its place there.
-        places = self._accepted.places()
+        # Before `position` is read: dropping a batch moves its position there.
+        positions = self._accepted.positions()
         return [
             ToCommit(TopicPartition(topic, partition, offset, metadata), topic_id)
             for (topic, partition), held in held_now
-            if (found := self._stored(held, places)) is not None
+            if (found := self._stored(held, positions)) is not None
             for (offset, topic_id), metadata in [found]
         ]
 
-    def _stored(self, held: Held, places: Mapping[int, Place]) -> tuple[Place, str | None] | None:
-        place = places.get(id(held), held.place) if self._store_on_delivery else None
-        return held.stored if place is None else (place, None)
+    def _stored(
+        self, held: TopicPartitionState, positions: Mapping[int, Position]
+    ) -> tuple[Position, str | None] | None:
+        position = positions.get(id(held), held.position) if self._store_on_delivery else None
+        return held.stored if position is None else (position, None)
 
     def with_others(self, committed: list[TopicPartition]) -> list[TopicPartition]:
         """The results of a commit, and the other assigned partitions with OFFSET_INVALID,
@@ -231,8 +235,8 @@ class Assignment:
         if old is None:
             raise WrongState(f"seek: {topic}[{partition}] is not assigned to this consumer")
         # A new object: messages taken before the seek must not move the position after it.
-        stored = self._stored(old, self._accepted.places())
-        self._start(key, offset, Held(-1, old.assigned_at, None, stored, old.paused))
+        stored = self._stored(old, self._accepted.positions())
+        self._start(key, offset, TopicPartitionState(-1, old.assigned_at, None, stored, old.paused))
 
     def pause(self, topic: str, partition: int) -> None:
         """Return nothing from a partition until it is resumed, not even accepted records, nor after
@@ -259,7 +263,7 @@ class Assignment:
             held.paused = False
             self.apply_changes()
 
-    def _start(self, key: Key, offset: int, held: Held) -> None:
+    def _start(self, key: Key, offset: int, held: TopicPartitionState) -> None:
         self._accepted.batch = None
         self._to_set[key] = offset, None
         self._held[key] = held
@@ -279,7 +283,7 @@ class Assignment:
             paused = self._paused & given.keys()
             self._to_set = dict.fromkeys(paused)
             self._held = {
-                key: Held(epoch, _assigned_at(given[key]), paused=key in paused)
+                key: TopicPartitionState(epoch, _assigned_at(given[key]), paused=key in paused)
                 for key, epoch in epochs.items()
             }
             self._to_assign = None
@@ -294,9 +298,9 @@ class Assignment:
             self._fetcher.drop(*key)
             self._accepted.drop(lambda batch: batch.key == key)
             return
-        place = self._to_set[key] or self._accepted.first_place(key)
-        if place is not None:
-            offset, topic_id = place
+        position = self._to_set[key] or self._accepted.first_position(key)
+        if position is not None:
+            offset, topic_id = position
             held.epoch = self._fetcher.seek(*key, offset, topic_id)
             held.joining = None
             self._accepted.drop(lambda batch: batch.key == key)
@@ -329,7 +333,11 @@ class Assignment:
             self._accept_joined(item, held, records, self._join_bytes_max)
 
     def _accept_joined(
-        self, item: CompletedFetch, held: Held, records: DecodedRecords, bytes_max: int
+        self,
+        item: CompletedFetch,
+        held: TopicPartitionState,
+        records: DecodedRecords,
+        bytes_max: int,
     ) -> None:
         """Accept records with the pieces of large messages joined. Idempotent: an interrupted call
         is repeated.
@@ -353,7 +361,9 @@ class Assignment:
             (
                 RecordBatch(item, key, part.count, held, part)
                 if isinstance(part, JoinedRecords)
-                else PlacedEvent(item, key, 1, held, part.event, (part.position, records.topic_id))
+                else SkippedRecords(
+                    item, key, 1, held, part.event, (part.position, records.topic_id)
+                )
             )
             for part in parts
         ]

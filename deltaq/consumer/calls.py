@@ -211,7 +211,7 @@ def partition_list(partitions: object) -> list[TopicPartition]:
     return partitions
 
 
-def check_place(tp: TopicPartition) -> None:
+def check_partition(tp: TopicPartition) -> None:
     """Raise InvalidConfig for an invalid topic name, an offset of 2^63-1 or more, and a negative
     partition.
     """
@@ -233,7 +233,7 @@ def assignable(partitions: object) -> list[TopicPartition]:
     """
     listed = partition_list(partitions)
     for tp in listed:
-        check_place(tp)
+        check_partition(tp)
         if tp.offset < 0 and tp.offset not in _LOGICAL and tp.offset > OFFSET_TAIL_BASE:
             reason = (
                 f"offset {tp.offset} of {tp.topic}[{tp.partition}] is neither an offset nor an "

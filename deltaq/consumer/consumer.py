@@ -16,12 +16,12 @@ from deltaq.consumer.calls import (
     PendingEvents,
     assignable,
     check_count,
-    check_place,
+    check_partition,
     exclusive,
     partition_list,
     topic_name,
 )
-from deltaq.consumer.fetch_buffer import AcceptedBatch, AcceptedBatches, RecordBatch, Taking
+from deltaq.consumer.fetch_buffer import AcceptedBatch, AcceptedBatches, Fetch, RecordBatch
 from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health, start_statistics
 from deltaq.consumer.reader import OffsetQueries, Reader, group_maintenance, open_reader, watermarks
 from deltaq.consumer.reconciliation import RebalanceCallback, no_callback, rebalance_callbacks
@@ -273,21 +273,21 @@ class Consumer(Generic[K, V]):
         """
         self._calls.check_open()
         check_count(num_messages)
-        taking = Taking()
+        fetch = Fetch()
         if num_messages:
-            self._wait_for_many(num_messages, timeout, taking)
+            self._wait_for_many(num_messages, timeout, fetch)
         if self._calls.is_closed:
             return []  # the messages taken are not committed, so the next member reads them
-        messages = taking.messages()
-        taking.returned = True
+        messages = fetch.messages()
+        fetch.returned = True
         return messages
 
     @exclusive
-    def _wait_for_many(self, num_messages: int, timeout: float | None, taking: Taking) -> None:
+    def _wait_for_many(self, num_messages: int, timeout: float | None, fetch: Fetch) -> None:
         def take(accepted: AcceptedBatches) -> bool | None:
-            accepted.drop_stale(taking)
-            left = num_messages - taking.count
-            return False if left <= 0 else accepted.take(left, taking) or None
+            accepted.drop_stale(fetch)
+            left = num_messages - fetch.count
+            return False if left <= 0 else accepted.take(left, fetch) or None
 
         deadline = self._deadline(timeout)
         while self._wait_for(take, deadline):
@@ -306,24 +306,24 @@ class Consumer(Generic[K, V]):
         self._calls.check_open()
         if num_rows < 1:
             raise ValueError("num_rows must be at least 1")
-        taking = Taking()
-        taken = self._wait_for_rows(num_rows, timeout, taking)
+        fetch = Fetch()
+        taken = self._wait_for_rows(num_rows, timeout, fetch)
         if taken is None or self._calls.is_closed:
             return None
         if isinstance(taken, Message):
-            taking.returned = True
+            fetch.returned = True
             raise KafkaException(taken.error())
         topic, rows = taken
         found = rows.add_column(0, "_topic", pa.repeat(topic, rows.num_rows))
-        taking.returned = True
+        fetch.returned = True
         return found
 
     @exclusive
     def _wait_for_rows(
-        self, num_rows: int, timeout: float | None, taking: Taking
+        self, num_rows: int, timeout: float | None, fetch: Fetch
     ) -> tuple[str, Any] | Message | None:
         deadline = self._deadline(timeout)
-        return self._wait_for(lambda accepted: accepted.take_arrow(num_rows, taking), deadline)
+        return self._wait_for(lambda accepted: accepted.take_arrow(num_rows, fetch), deadline)
 
     def __iter__(self) -> Iterator[Message[K, V]]:
         """Yield messages until the consumer is closed. An event other than the end of a partition
@@ -392,7 +392,7 @@ class Consumer(Generic[K, V]):
         InvalidConfig for a negative partition number, and KafkaException (_TIMED_OUT) if the store
         does not answer within `timeout` seconds.
         """
-        check_place(partition_list([partition])[0])
+        check_partition(partition_list([partition])[0])
         if not cached:
             return watermarks(self._queries.head_with(partition, timeout), partition.partition)
         seen = None if self._reader is None else self._reader.fetcher.seen(partition.topic)
@@ -573,10 +573,9 @@ class Consumer(Generic[K, V]):
     def _built(self) -> Reader:
         """The reader, whose threads may not have started yet."""
         if self._reader is None:
-            about = self._queries, self._events, self._schemas.get
-            self._reader = open_reader(
-                self._config, self._store, self._clock, *about, weakly(self._state.claim, NO_MEMBER)
-            )
+            identity = weakly(self._state.identity, NO_MEMBER)
+            about = self._queries, self._events, self._schemas.get, identity
+            self._reader = open_reader(self._config, self._store, self._clock, *about)
         for part in (self._maintenance, self._reader.fetcher, self._reader.committer):
             if part is not None:
                 self._life.add(part)

@@ -7,7 +7,7 @@ then:
 
 * A batch is accepted from the fetcher before the fetcher removes it.
 * A call marks what it returns by one assignment to one attribute (`row` of a batch, `returned` of a
-  `Taking`), just before it returns. Everything else is derived from these attributes.
+  `Fetch`), just before it returns. Everything else is derived from these attributes.
 """
 
 from __future__ import annotations
@@ -193,26 +193,26 @@ class FetchBuffer:
         return self._bytes_max - queued
 
 
-Place: TypeAlias = tuple[int, str | None]
+Position: TypeAlias = tuple[int, str | None]
 """An offset and the id of its topic; None for the topic that has the name now."""
 
 
 @dataclass(slots=True)
-class Held:
+class TopicPartitionState:
     """An assigned partition.
 
-    `assigned_at` is the offset that `assign` was given, OFFSET_STORED by default. `place` follows
-    the last record that a call has returned, without the batches that are still accepted: see
-    `AcceptedBatches.places`. `stored` is the offset that the application or an earlier position has
-    stored, with metadata.
+    `assigned_at` is the offset that `assign` was given, OFFSET_STORED by default. `position`
+    follows the last record that a call has returned, without the batches that are still accepted:
+    see `AcceptedBatches.positions`. `stored` is the offset that the application or an earlier
+    position has stored, with metadata.
     """
 
     epoch: int
     assigned_at: int = OFFSET_STORED
-    place: Place | None = None
-    stored: tuple[Place, str | None] | None = None
+    position: Position | None = None
+    stored: tuple[Position, str | None] | None = None
     paused: bool = False
-    resume_at: Place | None = None  # the first record that was dropped because of the pause
+    resume_at: Position | None = None  # the first record that was dropped because of the pause
     joining: Joining | None = None  # of large messages; None unless they are joined
 
 
@@ -229,17 +229,17 @@ class AcceptedBatch(ABC):
     key: Key
     count: int
     row: int = field(default=0, init=False)
-    taken: tuple[Taking, int] | None = field(default=None, init=False)
+    taken: tuple[Fetch, int] | None = field(default=None, init=False)
 
     def rows_returned(self) -> int:
         """The number of rows that calls have returned."""
         taken = self.taken
         return taken[1] if taken is not None and taken[0].returned else self.row
 
-    def rows_gone(self, taking: Taking) -> int:
-        """The number of rows that are returned, or taken by the running call `taking`."""
+    def rows_gone(self, fetch: Fetch) -> int:
+        """The number of rows that are returned, or taken by the running call `fetch`."""
         taken = self.taken
-        return taken[1] if taken is not None and taken[0] is taking else self.rows_returned()
+        return taken[1] if taken is not None and taken[0] is fetch else self.rows_returned()
 
     @abstractmethod
     def message(self, row: int) -> Message:
@@ -249,7 +249,7 @@ class AcceptedBatch(ABC):
         """The messages of the rows `[first, end)`."""
         return [self.message(row) for row in range(first, end)]
 
-    def fold(self) -> None:
+    def record_returned(self) -> None:
         """Record what was returned, so that the batch can be dropped."""
         if self.taken is not None and self.taken[0].returned:
             self.row = self.taken[1]
@@ -257,24 +257,24 @@ class AcceptedBatch(ABC):
 
 
 @dataclass(slots=True, eq=False)
-class PlacedBatch(AcceptedBatch):
+class PositionedBatch(AcceptedBatch):
     """Messages of the partition `held`, whose position follows from what calls have returned."""
 
-    held: Held
+    held: TopicPartitionState
 
     @abstractmethod
-    def place(self) -> Place | None:
-        """The place after the last message that a call has returned; None if none was returned."""
+    def position(self) -> Position | None:
+        """The position after the last message that a call has returned; None before the first."""
 
-    def fold(self) -> None:
-        place = self.place()
-        if place is not None:
-            self.held.place = place
-        AcceptedBatch.fold(self)
+    def record_returned(self) -> None:
+        position = self.position()
+        if position is not None:
+            self.held.position = position
+        AcceptedBatch.record_returned(self)
 
 
 @dataclass(slots=True, eq=False)
-class RecordBatch(PlacedBatch):
+class RecordBatch(PositionedBatch):
     """Records of one partition."""
 
     records: DecodedRecords | JoinedRecords
@@ -285,7 +285,7 @@ class RecordBatch(PlacedBatch):
     def messages(self, first: int, end: int) -> list[Message]:
         return FetchedMessage.of(self.records, range(first, end))
 
-    def place(self) -> Place | None:
+    def position(self) -> Position | None:
         rows = self.rows_returned()
         return (self.records.position_after(rows - 1), self.records.topic_id) if rows else None
 
@@ -301,21 +301,21 @@ class EventBatch(AcceptedBatch):
 
 
 @dataclass(slots=True, eq=False)
-class PlacedEvent(PlacedBatch):
+class SkippedRecords(PositionedBatch):
     """An event about records that were skipped. Reading continues after them at `after`."""
 
     event: Message
-    after: Place
+    after: Position
 
     def message(self, row: int) -> Message:  # noqa: ARG002 - there is one
         return self.event
 
-    def place(self) -> Place | None:
+    def position(self) -> Position | None:
         return self.after if self.rows_returned() else None
 
 
 @dataclass(slots=True, eq=False)
-class Taking:
+class Fetch:
     """The messages that one call takes. All of them count as returned once `returned` is set."""
 
     returned: bool = False
@@ -357,7 +357,7 @@ class AcceptedBatches:
     def put_first(self, event: Message) -> None:
         """Have an event returned before all accepted batches."""
         self.batch = None
-        self._drops += 1  # so that a running `Taking` starts again at the first accepted batch
+        self._drops += 1  # so that a running `Fetch` starts again at the first accepted batch
         self._batches = [EventBatch(event, ("", -1), 1, event), *self._batches]
 
     def drop(self, is_dropped: Callable[[AcceptedBatch], bool]) -> None:
@@ -365,17 +365,17 @@ class AcceptedBatches:
         self.batch = None
         self._drops += 1
         for batch in self._batches:
-            batch.fold()
+            batch.record_returned()
         self._batches = [batch for batch in self._batches if not is_dropped(batch)]
 
-    def places(self) -> dict[int, Place]:
-        """The places of partitions, by the `id` of their `Held`, that follow from accepted
-        batches.
+    def positions(self) -> dict[int, Position]:
+        """The positions of partitions, by the `id` of their `TopicPartitionState`, that follow from
+        accepted batches.
         """
         found = {}
         for batch in tuple(self._batches):
-            if isinstance(batch, PlacedBatch) and (place := batch.place()) is not None:
-                found[id(batch.held)] = place
+            if isinstance(batch, PositionedBatch) and (position := batch.position()) is not None:
+                found[id(batch.held)] = position
         return found
 
     def first_offsets(self) -> dict[Key, int]:
@@ -389,8 +389,8 @@ class AcceptedBatches:
                 found.setdefault(batch.key, batch.records.offset_at(row))
         return found
 
-    def first_place(self, key: Key) -> Place | None:
-        """The place of a partition's first record that no call has returned."""
+    def first_position(self, key: Key) -> Position | None:
+        """The position of a partition's first record that no call has returned."""
         for batch in self._batches:
             row = batch.rows_returned()
             if isinstance(batch, RecordBatch) and batch.key == key and row < batch.count:
@@ -417,61 +417,61 @@ class AcceptedBatches:
         self._queue.remove(self._batches[-1].item)
         self.batch = None
         for batch in self._batches:
-            batch.fold()
+            batch.record_returned()
         self._batches = [batch for batch in self._batches if batch.row < batch.count]
 
-    def take(self, count: int, taking: Taking) -> bool:
+    def take(self, count: int, fetch: Fetch) -> bool:
         """Take the next messages, at most `count`. Returns whether there were any."""
-        batch = self._untaken(taking)
+        batch = self._untaken(fetch)
         if batch is None:
             return False
-        first = batch.rows_gone(taking)
+        first = batch.rows_gone(fetch)
         end = min(batch.count, first + count)
-        taking.parts.append((batch, batch.messages(first, end)))
-        taking.count += end - first
-        batch.taken = taking, end
+        fetch.parts.append((batch, batch.messages(first, end)))
+        fetch.count += end - first
+        batch.taken = fetch, end
         return True
 
-    def take_arrow(self, count: int, taking: Taking) -> tuple[str, Any] | Message | None:
+    def take_arrow(self, count: int, fetch: Fetch) -> tuple[str, Any] | Message | None:
         """Take the next records of one partition, at most `count`, as (topic, record batch); or an
         event.
         """
-        batch = self._untaken(taking)
+        batch = self._untaken(fetch)
         if batch is None:
             return None
-        first = batch.rows_gone(taking)
+        first = batch.rows_gone(fetch)
         end = min(batch.count, first + count)
         taken: tuple[str, Any] | Message
         if isinstance(batch, RecordBatch):
             taken = batch.records.topic, batch.records.arrow(first, end - first)
         else:
             taken = batch.message(first)
-        batch.taken = taking, end
+        batch.taken = fetch, end
         return taken
 
-    def _untaken(self, taking: Taking) -> AcceptedBatch | None:
+    def _untaken(self, fetch: Fetch) -> AcceptedBatch | None:
         """The first accepted batch with messages that are neither returned nor taken."""
-        self.drop_stale(taking)
-        if not taking.passed:
+        self.drop_stale(fetch)
+        if not fetch.passed:
             self._forget_returned()
         self.batch = None  # its `row` is no longer the next message
-        while taking.passed < len(self._batches):
-            batch = self._batches[taking.passed]
-            if batch.rows_gone(taking) < batch.count:
+        while fetch.passed < len(self._batches):
+            batch = self._batches[fetch.passed]
+            if batch.rows_gone(fetch) < batch.count:
                 return batch
-            taking.passed += 1
+            fetch.passed += 1
         return None
 
-    def drop_stale(self, taking: Taking) -> None:
+    def drop_stale(self, fetch: Fetch) -> None:
         """Drop messages that were taken from partitions that have been revoked, moved or paused
         since.
 
         They are not committed. The consumer that owns the partition later reads them, unless a seek
         has skipped them.
         """
-        if taking.drops != self._drops:
+        if fetch.drops != self._drops:
             accepted = set(map(id, self._batches))
-            taking.parts = [(batch, part) for batch, part in taking.parts if id(batch) in accepted]
-            taking.count = sum(len(part) for _, part in taking.parts)
-            taking.passed = 0
-            taking.drops = self._drops
+            fetch.parts = [(batch, part) for batch, part in fetch.parts if id(batch) in accepted]
+            fetch.count = sum(len(part) for _, part in fetch.parts)
+            fetch.passed = 0
+            fetch.drops = self._drops

@@ -174,8 +174,8 @@ class _PartitionProgress:
     @property
     def position(self) -> int | None:
         """The next offset that a call returns."""
-        if self.held is not None and self.held.place is not None:
-            return self.held.place[0]
+        if self.held is not None and self.held.position is not None:
+            return self.held.position[0]
         offset = self.fetch_position[0] if self.fetched is None else self.fetched
         return offset if offset >= 0 else None
 
@@ -188,9 +188,9 @@ class _PartitionProgress:
     @property
     def topic_id(self) -> str | None:
         """The id of the topic that the position is in."""
-        place = None if self.held is None else self.held.place
-        if place is not None and place[1] is not None:
-            return place[1]
+        position = None if self.held is None else self.held.position
+        if position is not None and position[1] is not None:
+            return position[1]
         return None if self.head is None else self.head.topic_id
 
     @property
@@ -419,7 +419,7 @@ class ConsumerStatistics:
     def _read(self, consumer: MeasuredConsumer) -> dict[str, Any]:
         health, reader = consumer.health(), consumer._reader
         stored = [] if reader is None else [entry.wanted for entry in reader.held.stored()]
-        offsets = {(place.topic, place.partition): place.offset for place in stored}
+        offsets = {(position.topic, position.partition): position.offset for position in stored}
         topics: dict[str, Any] = {}
         for at in health.partitions:
             low = OFFSET_INVALID

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from deltaq.clock import Clock, checked_timeout
 from deltaq.config import ConsumerConfig, topic_properties
 from deltaq.consumer.assignment import Assignment
-from deltaq.consumer.calls import PendingEvents, check_place, partition_list
+from deltaq.consumer.calls import PendingEvents, check_partition, partition_list
 from deltaq.consumer.fetch_buffer import (
     AcceptedBatches,
     CompletedFetch,
@@ -24,7 +24,7 @@ from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import ToCommit
-from deltaq.groups.state import Claim
+from deltaq.groups.state import MemberIdentity
 from deltaq.message import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -137,7 +137,7 @@ class Reader:
             return self.committer.uncommitted()
         listed = partition_list(offsets)
         for tp in listed:
-            check_place(tp)
+            check_partition(tp)
         return [self._with_topic_id(tp) for tp in listed if tp.offset >= 0]
 
     def store(self, message: Message | None, offsets: object) -> None:
@@ -151,7 +151,7 @@ class Reader:
         else:
             wanted = [self._after(message)]
         for entry in wanted:
-            check_place(entry.wanted)
+            check_partition(entry.wanted)
         assigned = [entry for entry in wanted if self.held.holds(*entry.key)]
         if wanted and not assigned:
             topic, partition = wanted[0].key
@@ -204,7 +204,7 @@ def open_reader(
     queries: OffsetQueries,
     events: PendingEvents,
     schema_of: Callable[[str], TopicSchema | None],
-    claim: Callable[[], Claim | None],
+    identity: Callable[[], MemberIdentity | None],
 ) -> Reader:
     """Build the reader of one consumer. Its threads begin with `Reader.begin`."""
     plan = NewTopicPlan(config.num_partitions, None, topic_properties({}))
@@ -231,7 +231,7 @@ def open_reader(
     interval_ms = config.auto_commit_interval_ms if config.enable_auto_commit else 0
     committer = OffsetCommitter(
         queries.group_log,
-        claim,
+        identity,
         topic_now,
         held.stored,
         weakly(events.committed, None),

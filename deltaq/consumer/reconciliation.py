@@ -29,7 +29,7 @@ from deltaq.groups.membership import Membership
 from deltaq.groups.offset_commits import HandOver
 from deltaq.groups.rebalance import Strategies, left, released
 from deltaq.groups.session import GroupView
-from deltaq.groups.state import NO_MEMBER, Claim, GroupHead, Key, by_topic, matching
+from deltaq.groups.state import NO_MEMBER, GroupHead, Key, MemberIdentity, by_topic, matching
 from deltaq.message import TopicPartition
 
 _log = logging.getLogger("deltaq.consumer")
@@ -71,9 +71,9 @@ class Assigned:
     is_announced: bool
 
     @property
-    def claim(self) -> Claim:
+    def identity(self) -> MemberIdentity:
         """On whose behalf the records are read."""
-        return self.view.claim
+        return self.view.identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,36 +109,36 @@ class Revoking(Assigned):
 class Unassigned:
     """The consumer is not a member, or others have not released its partitions yet.
 
-    `claim` is that of the assignment before. `released` is the last view for which this member has
-    released what it owns of the partitions of others.
+    `identity` is that of the assignment before. `released` is the last view for which this member
+    has released what it owns of the partitions of others.
     """
 
-    claim: Claim = NO_MEMBER
+    identity: MemberIdentity = NO_MEMBER
     released: GroupView | None = None
     partitions: ClassVar[frozenset[Key]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The partitions are released or lost, and are still to be dropped. `claim` is that of the
+    """The partitions are released or lost, and are still to be dropped. `identity` is that of the
     assignment.
     """
 
-    claim: Claim
+    identity: MemberIdentity
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The subscription has ended. `claim` is that of its last assignment."""
+    """The subscription has ended. `identity` is that of its last assignment."""
 
-    claim: Claim
+    identity: MemberIdentity
 
 
 State: TypeAlias = "Unassigned | Stable | Assigning | Releasing | Revoking | Revoked | Ended"
 
 
 class Reconciler(Generic[C]):
-    """The assignment of one subscription. For the application's thread; others may read `claim`.
+    """The assignment of one subscription. For the application's thread; others may read `identity`.
 
     The consumer `C` is passed to each call, so that this object does not keep it alive. `callbacks`
     holds the application's callbacks by name: "assign", "revoke", "lost". `call_out` runs them.
@@ -165,9 +165,9 @@ class Reconciler(Generic[C]):
         self._state: State = Unassigned()
 
     @property
-    def claim(self) -> Claim:
+    def identity(self) -> MemberIdentity:
         """On whose behalf records were read last; NO_MEMBER if no partitions were assigned yet."""
-        return self._state.claim
+        return self._state.identity
 
     @property
     def view(self) -> GroupView | None:
@@ -234,7 +234,7 @@ class Reconciler(Generic[C]):
         try:
             self._revoke_all(consumer, self._leave)
         finally:
-            self._state = Ended(self._state.claim)
+            self._state = Ended(self._state.identity)
 
     def was_assigned(self) -> None:
         """The application has assigned partitions itself, so the new ones are not assigned to it
@@ -260,7 +260,7 @@ class Reconciler(Generic[C]):
         elif isinstance(state, Revoked):
             self._reader.held.set([])
             self._reader.committer.forget()
-            self._enter(Unassigned(state.claim))
+            self._enter(Unassigned(state.identity))
 
     def _follow_eagerly(self, consumer: C, view: GroupView) -> None:
         """In each new generation revoke all partitions, and assign the new ones once this member
@@ -279,7 +279,7 @@ class Reconciler(Generic[C]):
         if isinstance(state, Unassigned) and self._is_current(view) and view.assigned <= view.owned:
             self._assign(consumer, state, view, view.assigned)
         elif isinstance(state, Unassigned):
-            self._enter(Unassigned(state.claim, released=view))
+            self._enter(Unassigned(state.identity, released=view))
 
     def _follow_incrementally(self, consumer: C, view: GroupView) -> None:
         """Revoke what is no longer assigned, then assign what is new. What stays is not
@@ -365,7 +365,7 @@ class Reconciler(Generic[C]):
             return
         revoking, revoked = (
             Revoking(state.view, state.partitions, state.is_announced),
-            Revoked(state.claim),
+            Revoked(state.identity),
         )
         self._state = revoking
         try:
@@ -422,15 +422,15 @@ class Reconciler(Generic[C]):
         self._reader.committer.finish_queued()
 
     def _release(self, keys: frozenset[Key]) -> None:
-        def plan(head: GroupHead, claim: Claim) -> GroupHead | None:
-            mine = keys & head.to_release(claim.member_id)
-            return released(head, claim.member_id, mine, self._strategies) if mine else None
+        def plan(head: GroupHead, identity: MemberIdentity) -> GroupHead | None:
+            mine = keys & head.to_release(identity.member_id)
+            return released(head, identity.member_id, mine, self._strategies) if mine else None
 
         self._hand_over("RELEASE", plan)  # else the membership does it later
 
     def _leave(self) -> None:
-        def plan(head: GroupHead, claim: Claim) -> GroupHead | None:
-            return left(head, {claim.member_id}, self._strategies)
+        def plan(head: GroupHead, identity: MemberIdentity) -> GroupHead | None:
+            return left(head, {identity.member_id}, self._strategies)
 
         if self._membership.keeps_place:
             self._commit_stored()

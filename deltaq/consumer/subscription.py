@@ -14,13 +14,13 @@ from deltaq.config import ConsumerConfig
 from deltaq.consumer.calls import CallGuard, ConsumerLifecycle
 from deltaq.consumer.reader import Reader
 from deltaq.consumer.reconciliation import RebalanceCallback, Reconciler
-from deltaq.consumer.subscription_topics import SubscriptionTopics, TopicRefresh
+from deltaq.consumer.subscription_topics import MetadataRefresh, SubscriptionTopics
 from deltaq.errors import Fenced, KafkaError, Unavailable, WrongState
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership, PollLease
 from deltaq.groups.rebalance import Strategies
-from deltaq.groups.session import GroupView, JoiningMember, MemberTopics
-from deltaq.groups.state import NO_MEMBER, Claim, Member
+from deltaq.groups.session import GroupView, MemberSettings, MemberTopics
+from deltaq.groups.state import NO_MEMBER, Member, MemberIdentity
 from deltaq.message import Message, event
 from deltaq.store import Store
 from deltaq.weak import weakly
@@ -56,7 +56,7 @@ class Subscription(Generic[C]):
         self.lease = membership.lease
         self.is_ending = False
         self._refresh_of = partial(
-            TopicRefresh,
+            MetadataRefresh,
             membership=membership,
             reader=reader,
             config=config,
@@ -82,19 +82,19 @@ class Subscription(Generic[C]):
         """The group as the consumer sees it; None while it is not a member."""
         return self.membership.view
 
-    def claim(self) -> Claim:
+    def identity(self) -> MemberIdentity:
         """On whose behalf to commit: the member that got the partitions, even if it has joined
         again since. For any thread.
         """
         view = self.view
-        return self._reconciler.claim if self.has_joined or view is None else view.claim
+        return self._reconciler.identity if self.has_joined or view is None else view.identity
 
     @property
     def has_joined(self) -> bool:
         """Whether partitions were assigned to the consumer as a member, so that it may have read
         records.
         """
-        return self._reconciler.claim is not NO_MEMBER
+        return self._reconciler.identity is not NO_MEMBER
 
     def check_not_replaced(self) -> None:
         """Raise Fenced (_FATAL) if another consumer has taken the place of this one, which can only
@@ -224,7 +224,7 @@ _NOTHING_WANTED = SubscriptionTopics(())
 
 class SubscriptionState(Generic[C]):
     """What a consumer reads: the topics of its `current` subscription, or, without one, what
-    `assign` was called with. For the application's thread, except `claim`. The consumer `C` is
+    `assign` was called with. For the application's thread, except `identity`. The consumer `C` is
     passed to each call.
     """
 
@@ -258,12 +258,12 @@ class SubscriptionState(Generic[C]):
         """The topics that are subscribed to."""
         return _NOTHING_WANTED if self.current is None else self.current.wanted
 
-    def claim(self) -> Claim | None:
+    def identity(self) -> MemberIdentity | None:
         """On whose behalf to commit; None for a consumer that uses `assign`. A former member cannot
         commit. For any thread.
         """
         outside = NO_MEMBER if self._has_left else None
-        return outside if self.current is None else self.current.claim()
+        return outside if self.current is None else self.current.identity()
 
     def subscribe(
         self,
@@ -372,8 +372,8 @@ def _membership(
     # A client of its own: an offset commit that waits for the store must not delay heartbeats.
     log, interval_s = group_log.sibling(), config.heartbeat_interval_ms / 1000
     # On local disk an entry of each member costs little.
-    sharing = reader.committer if store.is_remote else None
-    candidate = JoiningMember(store, log, member, strategies, interval_s, clock, sharing)
+    delegation = reader.committer if store.is_remote else None
+    settings = MemberSettings(store, log, member, strategies, interval_s, clock, delegation)
     return Membership(
-        candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake, first_topics
+        settings, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake, first_topics
     )

@@ -53,7 +53,7 @@ class SubscriptionTopics:
         return topic in self.matched and topic not in self.named
 
 
-class TopicRefresh:
+class MetadataRefresh:
     """Keeps the topics of one subscription up to date, and their sizes in the group. For the
     application's thread.
 

@@ -150,7 +150,7 @@ writer may be huge.
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class Liveness:
     """Members whose heartbeat has changed since the check before, and dead ones. Others have to be
     checked again.
     """
@@ -185,7 +185,7 @@ class LivenessCheck:
     _seen: dict[str, tuple[bytes | None, float]] = field(default_factory=dict)
     """By heartbeat object: its content, and when first seen."""
 
-    def check(self, members: Mapping[str, Member]) -> Sighting:
+    def check(self, members: Mapping[str, Member]) -> Liveness:
         """Check the heartbeats of these members, and forget all others. Raises Unavailable."""
         by_object: dict[str, list[str]] = {}
         for member_id, member in members.items():
@@ -207,7 +207,7 @@ class LivenessCheck:
                     for member_id in of_object
                     if silent_s >= members[member_id].session_timeout_s
                 )
-        return Sighting(frozenset(alive), frozenset(dead))
+        return Liveness(frozenset(alive), frozenset(dead))
 
     def pending(self, members: Mapping[str, Member]) -> list[PendingOffsets]:
         """The offsets in the heartbeats of these members, as the last check has read them."""

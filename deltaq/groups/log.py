@@ -27,8 +27,8 @@ from deltaq.groups.offsets import (
     offset_actions,
 )
 from deltaq.groups.state import (
-    Claim,
     GroupHead,
+    MemberIdentity,
     check_may_commit,
     check_no_members,
     check_not_in_use,
@@ -139,14 +139,14 @@ class GroupLog:
     def change(
         self,
         operation: str,
-        claim: Claim,
+        identity: MemberIdentity,
         plan: HeadPlan,
         deadline: float,
         offsets: Sequence[CommittedOffset] = (),
     ) -> GroupHead:
         """Change the membership: `plan(head)` is the head to write, or None if it stays. `offsets`
-        are committed in the same entry, on behalf of `claim`. Returns the head. Raises Fenced, and
-        what `plan` and `DeltaLog.commit` raise.
+        are committed in the same entry, on behalf of `identity`. Returns the head. Raises Fenced,
+        and what `plan` and `DeltaLog.commit` raise.
         """
         self._sync_topics(offsets)
         keys = [(offset.topic, offset.partition) for offset in offsets]
@@ -156,7 +156,7 @@ class GroupLog:
             def actions(state: TableState, now: int) -> list[Action]:
                 head = self._head(state)
                 if keys:
-                    check_may_commit(head, self.group, claim, keys)
+                    check_may_commit(head, self.group, identity, keys)
                 after = plan(head)
                 changes = [
                     *([] if after is None else [after.action()]),
@@ -164,12 +164,12 @@ class GroupLog:
                 ]
                 return [*_table(state, self.group, now), *changes] if changes else []
 
-            self._commit(operation, actions, deadline, claim)
+            self._commit(operation, actions, deadline, identity)
             return self._head(self._log.state)
 
     def commit(
         self,
-        claim: Claim | None,
+        identity: MemberIdentity | None,
         offsets: Sequence[CommittedOffset],
         deadline: float,
         *,
@@ -177,29 +177,29 @@ class GroupLog:
     ) -> None:
         """Commit offsets atomically. Raises Fenced, and what `DeltaLog.commit` raises.
 
-        Without a `claim` the commit is refused while the group has a living member. Each such call
-        checks the members' heartbeats once, and removes those seen dead, in the same entry. With
-        `wait` it checks until one member is seen to live or all are found dead: a program that
+        Without an `identity` the commit is refused while the group has a living member. Each such
+        call checks the members' heartbeats once, and removes those seen dead, in the same entry.
+        With `wait` it checks until one member is seen to live or all are found dead: a program that
         commits once and ends gets past killed members.
         """
         self._sync_topics(offsets)
         keys = [(offset.topic, offset.partition) for offset in offsets]
         rest_ms = None if self._turns is None else self._turns.rest_ms()
         with self._lock:
-            self._catch_up_in_turn(claim, deadline)
+            self._catch_up_in_turn(identity, deadline)
             dead = (
                 self._dead_members(deadline if wait else float("-inf"))
-                if claim is None
+                if identity is None
                 else frozenset()
             )
 
             def actions(state: TableState, now: int) -> list[Action]:
                 head = self._head(state)
-                if claim is None:
+                if identity is None:
                     check_no_members(head, self.group, dead)
                 else:
-                    check_may_commit(head, self.group, claim, keys)
-                emptied = _emptied(head) if claim is None else []
+                    check_may_commit(head, self.group, identity, keys)
+                emptied = _emptied(head) if identity is None else []
                 table = _table(state, self.group, now)
                 return [
                     *table,
@@ -207,14 +207,14 @@ class GroupLog:
                     *offset_actions(state, offsets, now),
                 ]
 
-            self._commit(OFFSET_COMMIT, actions, deadline, claim, rest_ms)
+            self._commit(OFFSET_COMMIT, actions, deadline, identity, rest_ms)
         self.clear_away(dead)
 
     def commit_pending(
-        self, claim: Claim, pending: Sequence[PendingOffsets], deadline: float
+        self, identity: MemberIdentity, pending: Sequence[PendingOffsets], deadline: float
     ) -> None:
         """Commit those of the pending offsets that may be committed, on behalf of their members, as
-        the leader that `claim` names. Raises what `DeltaLog.commit` raises.
+        the leader that `identity` names. Raises what `DeltaLog.commit` raises.
         """
         self._sync_topics([offset for of_member in pending for offset in of_member.offsets])
         rest_ms = None if self._turns is None else self._turns.rest_ms()
@@ -224,7 +224,7 @@ class GroupLog:
             def actions(state: TableState, now: int) -> list[Action]:
                 return offset_actions(state, acceptable(state, self._head(state), pending), now)
 
-            self._commit(OFFSET_COMMIT, actions, deadline, claim, rest_ms, {"pending": "true"})
+            self._commit(OFFSET_COMMIT, actions, deadline, identity, rest_ms, {"pending": "true"})
 
     def _dead_members(self, wait_until: float) -> frozenset[str]:
         """The dead members. Until `wait_until`, waits while no member is seen to live and not all
@@ -351,7 +351,7 @@ class GroupLog:
         operation: str,
         plan: Plan,
         deadline: float,
-        claim: Claim | None = None,
+        identity: MemberIdentity | None = None,
         rest_ms: int | None = None,
         parameters: Mapping[str, str] | None = None,
     ) -> None:
@@ -359,11 +359,13 @@ class GroupLog:
         `rest_ms` is that of `CommitTurns`.
         """
         txn_id = self._clock.unique_id()
-        takes_turns = self._turns is not None and claim is not None and operation == OFFSET_COMMIT
+        takes_turns = (
+            self._turns is not None and identity is not None and operation == OFFSET_COMMIT
+        )
         by = (
             {}
-            if claim is None
-            else {"member": claim.member_id, "generation": str(claim.generation)}
+            if identity is None
+            else {"member": identity.member_id, "generation": str(identity.generation)}
         )
         by |= parameters or {}
         tries = 0
@@ -402,15 +404,15 @@ class GroupLog:
         if self._maintenance is not None and committed.entry.version == self._log.state.version:
             self._maintenance.committed(self._log.state)
 
-    def _catch_up_in_turn(self, claim: Claim | None, deadline: float) -> None:
+    def _catch_up_in_turn(self, identity: MemberIdentity | None, deadline: float) -> None:
         """Catch up. A member leaves the next slots to those that commit without rest too, and have
         waited longer.
         """
         turns = self._turns if self._log.is_whole else None
-        if turns is None or claim is None or not turns.ahead(claim.member_id):
+        if turns is None or identity is None or not turns.ahead(identity.member_id):
             self._log.catch_up()
         else:
-            self._await_turn(turns, claim.member_id, deadline)
+            self._await_turn(turns, identity.member_id, deadline)
 
     def _await_turn(self, turns: CommitTurns, member_id: str, deadline: float) -> None:
         """Read until no member is ahead. The entry that ends the wait is the newest, so no read of

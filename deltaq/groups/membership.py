@@ -20,7 +20,7 @@ from deltaq.clock import Thread
 from deltaq.delta.table_state import TableState
 from deltaq.errors import Fenced, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.groups.heartbeat import SessionExpired
-from deltaq.groups.session import GroupView, JoiningMember, MemberTopics
+from deltaq.groups.session import GroupView, MemberSettings, MemberTopics
 from deltaq.groups.state import Key
 
 _log = logging.getLogger("deltaq.groups")
@@ -71,7 +71,7 @@ class Membership:
     consumer polls by, or `on_change` has ended; the consumer sets it.
     """
 
-    _candidate: JoiningMember
+    _settings: MemberSettings
     _max_poll_interval_s: float
     _on_change: Callable[[], None]
     _first_topics: Callable[[], MemberTopics | None] = lambda: None
@@ -102,13 +102,13 @@ class Membership:
     _ended: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        candidate = self._candidate
-        self._clock = candidate.clock
-        self._group = candidate.log.group
-        self.session = candidate.session(self._on_change)
+        settings = self._settings
+        self._clock = settings.clock
+        self._group = settings.log.group
+        self.session = settings.session(self._on_change)
         self.keeps_place = self.is_static
-        self._closes = candidate.clock.condition()
-        self._wakes = candidate.store.watch()
+        self._closes = settings.clock.condition()
+        self._wakes = settings.store.watch()
         self._wakes.add(names.group_folder(self._group) + names.LOG_FOLDER)
         self.lease = PollLease(float("-inf"), float("inf"))
 
@@ -137,11 +137,11 @@ class Membership:
         """Whether the consumer has a `group.instance.id`: then it keeps its partitions while it is
         away.
         """
-        return self._candidate.member.instance_id is not None
+        return self._settings.member.instance_id is not None
 
     def last_read(self) -> TableState:
         """The group's table as last read, only to look at. Does no I/O and takes no lock."""
-        return self._candidate.log.last_read()
+        return self._settings.log.last_read()
 
     def problem(self) -> str:
         """Why the consumer is not a member, or soon will not be; empty if nothing is known."""
@@ -226,9 +226,9 @@ class Membership:
                     self._group,
                     error,
                 )
-                self._wait(self._candidate.heartbeat_interval_s)
+                self._wait(self._settings.heartbeat_interval_s)
             except SessionExpired:
-                silence = f"{self._candidate.member.session_timeout_s:g} s"
+                silence = f"{self._settings.member.session_timeout_s:g} s"
                 _log.warning(
                     "no heartbeat for %s, joining again with a new id group=%r",
                     silence,
@@ -262,7 +262,7 @@ class Membership:
             self.session.leave(self._ended)
             self._ended.clear()
         elif self._poll_exceeded or self.is_replaced or (self._is_leaving and not is_member):
-            self._wait(self._candidate.heartbeat_interval_s)
+            self._wait(self._settings.heartbeat_interval_s)
         elif topics is None:
             self._wait(_SIZES_S)
         elif is_member:
@@ -305,7 +305,7 @@ class Membership:
 
     def _report_error(self, error: KafkaException) -> None:
         if self._is_leaving:
-            self._wait(self._candidate.heartbeat_interval_s)
+            self._wait(self._settings.heartbeat_interval_s)
             return
         is_new = self._failed(error)
         if is_new:
@@ -316,9 +316,9 @@ class Membership:
         self.is_replaced = self.is_replaced or error.error.fatal()
         self._on_change()
         if isinstance(error, Unavailable):
-            self._pause(self._candidate.heartbeat_interval_s)
+            self._pause(self._settings.heartbeat_interval_s)
         else:
-            self._wait(self._candidate.heartbeat_interval_s)
+            self._wait(self._settings.heartbeat_interval_s)
 
     def _failed(self, error: KafkaException) -> bool:
         """Note a failure; whether it is another one than before. The same one is not logged again
@@ -330,7 +330,7 @@ class Membership:
     def _end_session(self, reason: KafkaError) -> None:
         if not self._is_leaving:
             metrics.SESSIONS_LOST.add(group=self._group, reason=reason.name())
-        ended, self.session = self.session, self._candidate.session(self._on_change)
+        ended, self.session = self.session, self._settings.session(self._on_change)
         # Set after the session, so that a poll that takes it finds no view of the ended session.
         self._poll_exceeded |= reason.code() == KafkaError._MAX_POLL_EXCEEDED
         self._on_change()
@@ -370,5 +370,5 @@ class Membership:
 
     def _wait(self, seconds: float) -> bool:
         return not self._closing and self._wakes.wait(
-            min(seconds, self._candidate.heartbeat_interval_s)
+            min(seconds, self._settings.heartbeat_interval_s)
         )

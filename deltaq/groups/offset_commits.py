@@ -15,7 +15,7 @@ from deltaq.clock import Clock, Thread
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset, PendingOffsets, ToCommit
-from deltaq.groups.state import Claim, GroupHead
+from deltaq.groups.state import GroupHead, MemberIdentity
 from deltaq.groups.stored_offsets import OnResult, StoredOffsets
 from deltaq.message import TopicPartition
 
@@ -31,7 +31,7 @@ class OffsetCommitter:
     """Commits offsets for one consumer, in the order of the calls, and on its own thread what is
     queued or due.
 
-    `claim()` is None for a consumer that uses `assign`. `topic(name)` returns a topic's id and
+    `identity()` is None for a consumer that uses `assign`. `topic(name)` returns a topic's id and
     number of partitions, or None if it does not exist. `on_result(error, partitions)` gets the
     result of every asynchronous and periodic commit; `interval_s` is infinite without periodic
     commits.
@@ -43,7 +43,7 @@ class OffsetCommitter:
     def __init__(
         self,
         log: GroupLog,
-        claim: Callable[[], Claim | None],
+        identity: Callable[[], MemberIdentity | None],
         topic: Callable[[str], tuple[str, int] | None],
         stored: Callable[[], list[ToCommit]],
         on_result: OnResult,
@@ -52,7 +52,7 @@ class OffsetCommitter:
         heartbeat_interval_s: float = float("inf"),
     ) -> None:
         self._group = log.group
-        self._claim = claim
+        self._identity = identity
         self._heartbeat_interval_s = heartbeat_interval_s
         self._clock = clock
         self._commit_lock = clock.lock()  # held while committing
@@ -84,13 +84,13 @@ class OffsetCommitter:
         `CommitRequestSender.send`.
         """
         return self._in_turn(
-            lambda: self._sender.send(CommitRequest(offsets, self._claim(), wait=True))
+            lambda: self._sender.send(CommitRequest(offsets, self._identity(), wait=True))
         )
 
     def commit_later(self, offsets: Sequence[ToCommit]) -> None:
         """Queue a commit for the background thread."""
         with self._changed:
-            self._queue.append(CommitRequest(offsets, self._claim()))
+            self._queue.append(CommitRequest(offsets, self._identity()))
             self._changed.notify_all()
 
     def commit_stored(self, *, wait: bool = False) -> None:
@@ -100,7 +100,7 @@ class OffsetCommitter:
 
         def commit() -> None:
             if new := self._stored.uncommitted():
-                self._sender.send_and_report(CommitRequest(new, self._claim(), wait))
+                self._sender.send_and_report(CommitRequest(new, self._identity(), wait))
 
         self._in_turn(commit)
 
@@ -111,9 +111,9 @@ class OffsetCommitter:
         """
 
         def hand_over() -> None:
-            if (claim := self._claim()) is not None:
+            if (identity := self._identity()) is not None:
                 new = self._stored.uncommitted() if commit_stored else []
-                self._sender.hand_over(operation, plan, claim, new)
+                self._sender.hand_over(operation, plan, identity, new)
 
         self._in_turn(hand_over)
 
@@ -150,16 +150,16 @@ class OffsetCommitter:
         commit is under way: its order relative to theirs would be open.
         """
         with self._changed:
-            claim = self._claim()
+            identity = self._identity()
             if (
                 self._is_committing
                 or self._queue
                 or self._closing
-                or claim is None
-                or claim.member_id != member_id
+                or identity is None
+                or identity.member_id != member_id
             ):
                 return None
-            if (pending := self._stored.to_show(claim)) is not None:
+            if (pending := self._stored.to_delegate(identity)) is not None:
                 # The thread has to commit in time what the leader does not.
                 self._changed.notify_all()
             return pending
@@ -230,23 +230,23 @@ class OffsetCommitter:
 
     def _is_due(self) -> bool:
         with self._changed:
-            return self._stored.is_due(None if self._is_committing else self._claim())
+            return self._stored.is_due(None if self._is_committing else self._identity())
 
     def _lead(self) -> None:
         """Commit, as the leader, what heartbeats have shown, and the own offsets."""
-        claim = self._claim()
+        identity = self._identity()
         with self._changed:
             pending, self._to_lead = list((self._to_lead or {}).values()), None
-            own = None if claim is None else self._stored.to_show(claim)
+            own = None if identity is None else self._stored.to_delegate(identity)
         if own is not None:
             pending.append(own)
-        if claim is not None and pending:
-            self._sender.send_pending(claim, pending, self._heartbeat_interval_s)
+        if identity is not None and pending:
+            self._sender.send_pending(identity, pending, self._heartbeat_interval_s)
 
 
 _log = logging.getLogger("deltaq.groups")
 
-HandOver: TypeAlias = "Callable[[GroupHead, Claim], GroupHead | None]"
+HandOver: TypeAlias = "Callable[[GroupHead, MemberIdentity], GroupHead | None]"
 """A change of the membership on behalf of a member; None if nothing is left to do."""
 
 COMMIT_TIMEOUT_S = 60.0
@@ -254,12 +254,12 @@ COMMIT_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """Offsets to commit on behalf of a member, or of a consumer that uses `assign`: then `claim` is
-    None. `wait` is that of `GroupLog.commit`.
+    """Offsets to commit on behalf of a member, or of a consumer that uses `assign`: then `identity`
+    is None. `wait` is that of `GroupLog.commit`.
     """
 
     offsets: Sequence[ToCommit]
-    claim: Claim | None
+    identity: MemberIdentity | None
     wait: bool = False
 
 
@@ -283,7 +283,7 @@ class CommitRequestSender:
         OutcomeUnknown.
         """
         results, located = self._located(request.offsets)
-        self._log.commit(request.claim, located, self._deadline(), wait=request.wait)
+        self._log.commit(request.identity, located, self._deadline(), wait=request.wait)
         self._stored.note_committed(request.offsets, located)
         return results
 
@@ -297,7 +297,7 @@ class CommitRequestSender:
             pass  # reported
 
     def hand_over(
-        self, operation: str, plan: HandOver, claim: Claim, offsets: Sequence[ToCommit]
+        self, operation: str, plan: HandOver, identity: MemberIdentity, offsets: Sequence[ToCommit]
     ) -> None:
         """Change the membership, commit these offsets in the same entry, and report their result.
         Raises what `GroupLog.change` raises.
@@ -306,7 +306,7 @@ class CommitRequestSender:
         def change() -> list[TopicPartition]:
             results, located = self._located(offsets) if offsets else ([], [])
             self._log.change(
-                operation, claim, lambda head: plan(head, claim), self._deadline(), located
+                operation, identity, lambda head: plan(head, identity), self._deadline(), located
             )
             self._stored.note_committed(offsets, located)
             return results
@@ -314,13 +314,13 @@ class CommitRequestSender:
         self._report(offsets, change)
 
     def send_pending(
-        self, claim: Claim, pending: Sequence[PendingOffsets], timeout_s: float
+        self, identity: MemberIdentity, pending: Sequence[PendingOffsets], timeout_s: float
     ) -> None:
-        """Commit what heartbeats show, as the leader that `claim` names. An error is only logged:
-        the next heartbeats show the offsets again.
+        """Commit what heartbeats show, as the leader that `identity` names. An error is only
+        logged: the next heartbeats show the offsets again.
         """
         try:
-            self._log.commit_pending(claim, pending, self._clock.monotonic() + timeout_s)
+            self._log.commit_pending(identity, pending, self._clock.monotonic() + timeout_s)
         except KafkaException as error:
             _log.info("offsets of members not committed group=%r reason=%s", self._log.group, error)
         except Exception:  # noqa: BLE001 - a bug must not end the committer's thread

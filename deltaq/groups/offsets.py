@@ -175,7 +175,7 @@ class PendingOffsets:
         return compact_json({self.member_id: body}).encode()
 
 
-class OffsetSharing(Protocol):
+class OffsetDelegation(Protocol):
     """Lets the leader of a group commit the offsets of all members. Called by the membership's
     thread.
     """

@@ -19,7 +19,7 @@ from deltaq.groups.heartbeat import (
     remove_heartbeat,
 )
 from deltaq.groups.log import GroupLog
-from deltaq.groups.offsets import OffsetSharing, PendingOffsets
+from deltaq.groups.offsets import OffsetDelegation, PendingOffsets
 from deltaq.groups.rebalance import (
     Strategies,
     joined,
@@ -28,7 +28,7 @@ from deltaq.groups.rebalance import (
     released,
     resubscribed,
 )
-from deltaq.groups.state import Claim, GroupHead, Key, Member, PartitionCount, not_a_member
+from deltaq.groups.state import GroupHead, Key, Member, MemberIdentity, PartitionCount, not_a_member
 from deltaq.store import Store
 
 _log = logging.getLogger("deltaq.groups")
@@ -74,15 +74,15 @@ class GroupView:
     subscription: int = 0
 
     @property
-    def claim(self) -> Claim:
+    def identity(self) -> MemberIdentity:
         """On whose behalf offsets are committed."""
-        return Claim(self.member_id, self.generation, self.instance_id)
+        return MemberIdentity(self.member_id, self.generation, self.instance_id)
 
 
 @dataclass(frozen=True, slots=True)
-class JoiningMember:
+class MemberSettings:
     """What a consumer joins its group with; the topics of `member` are given to `Session.join`.
-    `sharing` is None if the consumer always commits its offsets itself.
+    `delegation` is None if the consumer always commits its offsets itself.
     """
 
     store: Store
@@ -91,7 +91,7 @@ class JoiningMember:
     strategies: Strategies
     heartbeat_interval_s: float
     clock: Clock
-    sharing: OffsetSharing | None = None
+    delegation: OffsetDelegation | None = None
 
     def session(self, on_change: Callable[[], None]) -> Session:
         """A new session, which has not joined yet."""
@@ -107,7 +107,7 @@ class Session:
     `GroupLog.change` raises; each change is idempotent.
     """
 
-    _of: JoiningMember
+    _of: MemberSettings
     member_id: str
     _on_change: Callable[[], None]
     view: GroupView | None = None
@@ -268,8 +268,8 @@ class Session:
         if self._of.clock.monotonic() < self._members.due_at:
             return
         dead = self._members.dead(head, self.member_id)
-        if head.leader == self.member_id and (sharing := self._sharing(head)):
-            sharing.commit_pending(self._members.pending())
+        if head.leader == self.member_id and (delegation := self._sharing(head)):
+            delegation.commit_pending(self._members.pending())
         if dead:
             self._publish(self.leave(dead))
             _log.info(
@@ -279,23 +279,23 @@ class Session:
             )
             self._of.log.clear_away(dead)
 
-    def _sharing(self, head: GroupHead) -> OffsetSharing | None:
+    def _sharing(self, head: GroupHead) -> OffsetDelegation | None:
         """With whom offset commits are shared; None while this is the only member."""
-        return self._of.sharing if len(head.members) > 1 else None
+        return self._of.delegation if len(head.members) > 1 else None
 
     def _pending(self) -> PendingOffsets | None:
         """What the heartbeat shows to the leader: nothing in the leader itself."""
         head = self._head
-        sharing = None if head is None or head.leader == self.member_id else self._sharing(head)
-        return None if sharing is None else sharing.pending(self.member_id)
+        delegation = None if head is None or head.leader == self.member_id else self._sharing(head)
+        return None if delegation is None else delegation.pending(self.member_id)
 
     def _change(self, operation: str, plan: Callable[[GroupHead], GroupHead | None]) -> GroupHead:
         of = self._of
-        claim = Claim(
+        identity = MemberIdentity(
             self.member_id,
             -1 if self._head is None else self._head.generation,
             of.member.instance_id,
         )
         return of.log.change(
-            operation, claim, plan, of.clock.monotonic() + of.member.session_timeout_s
+            operation, identity, plan, of.clock.monotonic() + of.member.session_timeout_s
         )

@@ -329,7 +329,7 @@ def matching(topics: Sequence[str], existing: Iterable[str]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class MemberIdentity:
     """On whose behalf an offset commit is made: a member, and the generation in which it read the
     records.
     """
@@ -339,32 +339,34 @@ class Claim:
     instance_id: str | None = None
 
 
-NO_MEMBER = Claim("", -1)
-"""A claim with which every commit is refused: no member has an empty id."""
+NO_MEMBER = MemberIdentity("", -1)
+"""With this identity every commit is refused: no member has an empty id."""
 
 
-def check_may_commit(head: GroupHead, group: str, claim: Claim, keys: Iterable[Key]) -> None:
-    """Raise Fenced unless the claim's member owns these partitions, and has owned them since the
-    claim's generation.
+def check_may_commit(
+    head: GroupHead, group: str, identity: MemberIdentity, keys: Iterable[Key]
+) -> None:
+    """Raise Fenced unless the member owns these partitions, and has owned them since the generation
+    that its identity names.
 
     A partition without an owner may be committed by each member, as in Kafka.
     """
-    if not claim.member_id:
+    if not identity.member_id:
         reason = (
             f"this consumer is not a member of group {group!r}: commit once poll() has assigned "
             "partitions to it"
         )
         raise Fenced(reason, code=KafkaError.UNKNOWN_MEMBER_ID, fatal=False)
-    if claim.member_id not in head.members:
-        raise not_a_member(head, group, claim.instance_id)
+    if identity.member_id not in head.members:
+        raise not_a_member(head, group, identity.instance_id)
     for key in keys:
         owner = head.owners.get(key)
         if owner is not None and (
-            owner.member_id != claim.member_id or claim.generation < owner.since
+            owner.member_id != identity.member_id or identity.generation < owner.since
         ):
             topic, partition = key
             reason = (
-                f"since generation {claim.generation}, in which this consumer read the records, "
+                f"since generation {identity.generation}, in which this consumer read the records, "
                 f"{topic}[{partition}] was given to another member of group {group!r}"
             )
             raise Fenced(reason, code=KafkaError.ILLEGAL_GENERATION, fatal=False)

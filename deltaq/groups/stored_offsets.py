@@ -2,8 +2,8 @@
 
 By `enable.auto.commit` the consumer commits them every `auto.commit.interval.ms`. On an object
 store the leader of the group does that for all members (`groups/offsets.py`): the heartbeats of a
-member show it what to commit, and what the leader has not committed after `SHARED_BEATS` heartbeats
-is due here.
+member show it what to commit, and what the leader has not committed after `DELEGATED_BEATS`
+heartbeats is due here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from deltaq.delta.table_state import TableState
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import PENDING_BYTES_MAX, CommittedOffset, PendingOffsets, ToCommit
-from deltaq.groups.state import Claim, GroupHead, Key
+from deltaq.groups.state import GroupHead, Key, MemberIdentity
 from deltaq.message import TopicPartition
 
 _log = logging.getLogger("deltaq.groups")
@@ -92,13 +92,13 @@ class StoredOffsets:
         """When `is_due` may be true next, a time of `Clock.monotonic`."""
         return min(self._due_at, self._overdue_at())
 
-    def is_due(self, claim: Claim | None) -> bool:
+    def is_due(self, identity: MemberIdentity | None) -> bool:
         """Whether this consumer commits its stored offsets itself: periodically, unless heartbeats
-        show them to the leader, and if the leader does not commit them. `claim` is None while it
+        show them to the leader, and if the leader does not commit them. `identity` is None while it
         commits, and if it uses `assign`.
         """
-        if claim is not None:
-            self._note_shared(claim)
+        if identity is not None:
+            self._note_delegated(identity)
         now = self._clock.monotonic()
         if now >= self._overdue_at():
             _log.info(
@@ -111,20 +111,21 @@ class StoredOffsets:
         self._due_at = now + self._interval_s
         return not self._delegated.is_relied_upon(now)
 
-    def to_show(self, claim: Claim) -> PendingOffsets | None:
+    def to_delegate(self, identity: MemberIdentity) -> PendingOffsets | None:
         """What the next heartbeat of this member shows to the leader."""
         now = self._clock.monotonic()
         if not self._delegated.is_possible(now):
             return None
-        read = self._note_shared(claim)
+        read = self._note_delegated(identity)
         new = self.uncommitted()
         located = tuple(entry.located(entry.topic_id) for entry in new if entry.topic_id)
         if read is None or len(located) < len(new):
             return None
-        pending = PendingOffsets(claim.member_id, claim.generation, read.version, located)
+        pending = PendingOffsets(identity.member_id, identity.generation, read.version, located)
         return (
             pending
-            if len(pending.encoded()) <= PENDING_BYTES_MAX and self._delegated.show(pending, now)
+            if len(pending.encoded()) <= PENDING_BYTES_MAX
+            and self._delegated.delegate(pending, now)
             else None
         )
 
@@ -136,7 +137,7 @@ class StoredOffsets:
             entry.located(entry.topic_id or "").app_id for entry in self._stored()
         )
 
-    def _note_shared(self, claim: Claim) -> TableState | None:
+    def _note_delegated(self, identity: MemberIdentity) -> TableState | None:
         """Note and report which of the offsets that heartbeats have shown are committed. Returns
         the table in which it looked: the newest that any client of this consumer has read, and
         never an older one than before.
@@ -149,7 +150,7 @@ class StoredOffsets:
             self._read = read
         if self._read is None:
             return None
-        if committed := self._delegated.take_committed(*self._read, claim, self._last):
+        if committed := self._delegated.take_committed(*self._read, identity, self._last):
             self._last |= {(of.topic, of.partition): (of.topic_id, of.offset) for of in committed}
             self._delegated.rest(self._clock.monotonic())
             self._on_result(
@@ -162,13 +163,13 @@ class StoredOffsets:
         return self._read[0]
 
 
-SHARED_BEATS = 4
+DELEGATED_BEATS = 4
 """Heartbeat intervals for which a member waits for the leader to commit its offsets: one until the
 next heartbeat, one until the leader reads it, one for the commit and the read of its entry, and one
 to spare.
 """
 
-RETRY_SHARING_S = 30.0
+RETRY_DELEGATION_S = 30.0
 """How long a member then commits its offsets itself before it delegates them to the leader again.
 """
 
@@ -228,9 +229,9 @@ class DelegatedOffsets:
         """
         self._delegate_from = now + self._interval_s - 2 * self._beat_s
 
-    def show(self, pending: PendingOffsets, now: float) -> bool:
+    def delegate(self, pending: PendingOffsets, now: float) -> bool:
         """Whether the next heartbeat delegates these offsets."""
-        self._relied_until = now + SHARED_BEATS * self._beat_s
+        self._relied_until = now + DELEGATED_BEATS * self._beat_s
         if not pending.offsets or (not self._delegated and now < self._delegate_from):
             return False
         for offset in pending.offsets:
@@ -248,11 +249,11 @@ class DelegatedOffsets:
             (self._delegated[app_id].at for app_id in app_ids if app_id in self._delegated),
             default=float("inf"),
         )
-        return first + SHARED_BEATS * self._beat_s if self._delegated else float("inf")
+        return first + DELEGATED_BEATS * self._beat_s if self._delegated else float("inf")
 
     def pause(self, now: float) -> None:
         """The leader does not commit what is delegated to it."""
-        self._relied_until, self._paused_until = float("-inf"), now + RETRY_SHARING_S
+        self._relied_until, self._paused_until = float("-inf"), now + RETRY_DELEGATION_S
         self._delegated = {
             app_id: replace(delegated, at=self._paused_until)
             for app_id, delegated in self._delegated.items()
@@ -271,7 +272,7 @@ class DelegatedOffsets:
         self,
         state: TableState,
         head: GroupHead,
-        claim: Claim,
+        identity: MemberIdentity,
         last: Mapping[tuple[str, int], tuple[str | None, int]],
     ) -> list[CommittedOffset]:
         """Forget the partitions whose offsets the log has since, and return these offsets.
@@ -289,7 +290,7 @@ class DelegatedOffsets:
                 continue
             if (
                 owner is None
-                or owner.member_id != claim.member_id
+                or owner.member_id != identity.member_id
                 or owner.since > delegated.generation
             ):
                 del self._delegated[app_id]

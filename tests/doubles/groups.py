@@ -10,8 +10,8 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.rebalance import Strategies, joined, left, strategies
-from deltaq.groups.session import JoiningMember, MemberTopics
-from deltaq.groups.state import NO_MEMBER, Claim, GroupHead, Member, PartitionCount
+from deltaq.groups.session import MemberSettings, MemberTopics
+from deltaq.groups.state import NO_MEMBER, GroupHead, Member, MemberIdentity, PartitionCount
 from deltaq.store import Store
 
 __all__ = [
@@ -75,7 +75,7 @@ def leave(log: GroupLog, *member_ids: str) -> GroupHead:
 
 def commit(log: GroupLog, member_id: str, *offsets: CommittedOffset) -> None:
     """Commit offsets on behalf of a member, in the newest generation."""
-    log.commit(Claim(member_id, log.head().generation), offsets, FOREVER)
+    log.commit(MemberIdentity(member_id, log.head().generation), offsets, FOREVER)
 
 
 def new_membership(
@@ -88,9 +88,9 @@ def new_membership(
     """The membership of a consumer that does not poll, in group `g`; it knows topic `t` with two
     partitions.
     """
-    candidate = JoiningMember(
+    settings = MemberSettings(
         store, GroupLog(store, "g", clock), member, RANGE, heartbeat_interval_s, clock
     )
-    made = Membership(candidate, max_poll_interval_s, lambda: None)
+    made = Membership(settings, max_poll_interval_s, lambda: None)
     made.set_topics(topics(t=2))
     return made

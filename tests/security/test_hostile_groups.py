@@ -16,7 +16,7 @@ import pytest
 from deltaq import Consumer, Corrupt, KafkaError, KafkaException, Topic
 from deltaq.admin import AdminClient
 from deltaq.delta.actions import DomainMetadata, encode_entry, parse_entry
-from deltaq.groups.heartbeat import HEARTBEAT_BYTES_MAX, LivenessCheck, Sighting
+from deltaq.groups.heartbeat import HEARTBEAT_BYTES_MAX, Liveness, LivenessCheck
 from deltaq.groups.log import GroupLog
 from deltaq.maintenance.groups import GroupPass
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
@@ -189,7 +189,7 @@ def test_the_content_of_a_heartbeat_is_compared_and_not_interpreted(store, conte
     clock, member = ManualClock(), new_member("m", 1_000)
     watch = LivenessCheck(store, "g", clock)
     store.put(member_key("g", "m"), content)
-    assert watch.check({"m": member}) == Sighting(frozenset(), frozenset())
+    assert watch.check({"m": member}) == Liveness(frozenset(), frozenset())
     clock.advance(1)
     assert watch.check({"m": member}).dead == {"m"}
     store.put(member_key("g", "m"), b"2")

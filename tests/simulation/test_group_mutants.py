@@ -32,9 +32,9 @@ from tests.simulator.network import Faults
 def accepts_commits_of_former_members(patch: pytest.MonkeyPatch) -> None:
     check = state.check_may_commit
 
-    def lax(head, group, claim, keys):
-        if claim.member_id in head.members:
-            check(head, group, claim, keys)
+    def lax(head, group, identity, keys):
+        if identity.member_id in head.members:
+            check(head, group, identity, keys)
 
     patch.setattr("deltaq.groups.log.check_may_commit", lax)
 
@@ -43,8 +43,8 @@ def accepts_commits_of_an_older_generation(patch: pytest.MonkeyPatch) -> None:
     check = state.check_may_commit
     patch.setattr(
         "deltaq.groups.log.check_may_commit",
-        lambda head, group, claim, keys: check(
-            head, group, replace(claim, generation=head.generation), keys
+        lambda head, group, identity, keys: check(
+            head, group, replace(identity, generation=head.generation), keys
         ),
     )
 
@@ -52,9 +52,9 @@ def accepts_commits_of_an_older_generation(patch: pytest.MonkeyPatch) -> None:
 def accepts_commits_of_partitions_of_others(patch: pytest.MonkeyPatch) -> None:
     check = state.check_may_commit
 
-    def lax(head, group, claim, keys):
-        mine = head.owned(claim.member_id)
-        check(head, group, claim, [key for key in keys if key in mine])
+    def lax(head, group, identity, keys):
+        mine = head.owned(identity.member_id)
+        check(head, group, identity, [key for key in keys if key in mine])
 
     patch.setattr("deltaq.groups.log.check_may_commit", lax)
 
@@ -62,8 +62,8 @@ def accepts_commits_of_partitions_of_others(patch: pytest.MonkeyPatch) -> None:
 def commits_final_offsets_for_a_newer_generation(patch: pytest.MonkeyPatch) -> None:
     change = GroupLog.change
 
-    def ahead(self, operation, claim, plan, deadline, offsets=()):
-        newer = replace(claim, generation=claim.generation + 1) if offsets else claim
+    def ahead(self, operation, identity, plan, deadline, offsets=()):
+        newer = replace(identity, generation=identity.generation + 1) if offsets else identity
         return change(self, operation, newer, plan, deadline, offsets)
 
     patch.setattr(GroupLog, "change", ahead)
@@ -157,7 +157,7 @@ def forgets_members_that_join_at_once(patch: pytest.MonkeyPatch) -> None:
     """A join that lost the race for a slot is written unchanged to the next one."""
     change = GroupLog.change
 
-    def stale(self, operation, claim, plan, *arguments, **named):
+    def stale(self, operation, identity, plan, *arguments, **named):
         planned = []
 
         def once(head):
@@ -165,7 +165,7 @@ def forgets_members_that_join_at_once(patch: pytest.MonkeyPatch) -> None:
             return planned[0]
 
         return change(
-            self, operation, claim, once if operation == "JOIN" else plan, *arguments, **named
+            self, operation, identity, once if operation == "JOIN" else plan, *arguments, **named
         )
 
     patch.setattr(GroupLog, "change", stale)

@@ -14,7 +14,7 @@ from deltaq.delta.table_state import TableState
 from deltaq.groups import log, offsets
 from deltaq.groups.offset_commits import HandOver, OffsetCommitter
 from deltaq.groups.offsets import CommittedOffset, PendingOffsets
-from deltaq.groups.state import Claim, GroupHead
+from deltaq.groups.state import GroupHead, MemberIdentity
 from deltaq.groups.stored_offsets import DelegatedOffsets
 from deltaq.maintenance import background, groups
 from deltaq.maintenance.report import FAILURES
@@ -161,10 +161,10 @@ def _counting_late_releases(harness: Harness) -> Callable[..., None]:
     def counting(
         self: OffsetCommitter, operation: str, plan: HandOver, *, commit_stored: bool
     ) -> None:
-        def counted(head: GroupHead, claim: Claim) -> GroupHead | None:
-            if claim.member_id not in head.members:
+        def counted(head: GroupHead, identity: MemberIdentity) -> GroupHead | None:
+            if identity.member_id not in head.members:
                 harness.network.count("a member gave up partitions after it was removed")
-            return plan(head, claim)
+            return plan(head, identity)
 
         hand_over(self, operation, counted, commit_stored=commit_stored)
 

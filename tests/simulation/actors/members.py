@@ -11,7 +11,7 @@ from typing import Any
 from deltaq import Consumer, Fenced, KafkaError, KafkaException, TopicPartition, names
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.state import Claim
+from deltaq.groups.state import MemberIdentity
 from tests.checker.history import Invocation
 from tests.simulation.actors.clients import end, poll_and_record
 from tests.simulation.harness import ROOT, Harness
@@ -42,9 +42,9 @@ class Member:
         self._harness = harness
         self._committing: list[Invocation] = []
         self._read: dict[tuple[str, int], int] = {}  # read, not committed: what is to be committed
-        self._read_as: Claim | None = None  # in which generation
+        self._read_as: MemberIdentity | None = None  # in which generation
         self._late: dict[tuple[str, int], int] = {}  # the same of partitions that it gave up
-        self._late_as: Claim | None = None
+        self._late_as: MemberIdentity | None = None
         self._partitions: set[int] = set()
         self._topics = [TOPIC]
 
@@ -85,7 +85,7 @@ class Member:
                         place: to for place, to in self._read.items() if place[0] == record.topic
                     }
                     self._read[record.topic, record.partition] = record.offset + 1
-                    self._read_as = _claim(consumer)
+                    self._read_as = _identity(consumer)
                     if len(records) > 1 and harness.chance(0.1):
                         self._commit_later(machine, consumer, dict(self._read))
                 if self._read and harness.chance(0.3):
@@ -165,7 +165,7 @@ class Member:
             self._commit(machine, consumer, late)
 
     def _commit_as(
-        self, machine: Machine, claim: Claim, read: Mapping[tuple[str, int], int]
+        self, machine: Machine, identity: MemberIdentity, read: Mapping[tuple[str, int], int]
     ) -> None:
         committing = self._harness.history.commit(machine.name, GROUP, read)
         offsets = [
@@ -174,7 +174,7 @@ class Member:
         ]
         try:
             GroupLog(machine.store, GROUP, machine.clock).commit(
-                claim, offsets, machine.clock.monotonic() + SESSION_S
+                identity, offsets, machine.clock.monotonic() + SESSION_S
             )
         except KafkaException as error:
             end(committing, error)
@@ -227,13 +227,13 @@ def _positions(read: Mapping[tuple[str, int], int]) -> list[TopicPartition]:
     ]
 
 
-def _claim(consumer: Consumer) -> Claim:
+def _identity(consumer: Consumer) -> MemberIdentity:
     """The member and the generation that `consumer_group_metadata` names."""
     (generation,) = struct.unpack_from(
         "<i", metadata := consumer.consumer_group_metadata(), len("CGMDv2:")
     )
     member = metadata[len("CGMDv2:") + 4 :].split(b"\0")[1].decode()
-    return Claim(member, generation)
+    return MemberIdentity(member, generation)
 
 
 def group_conf(harness: Harness) -> dict[str, Any]:

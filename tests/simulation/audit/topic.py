@@ -96,7 +96,7 @@ class Audit:
 
     def _append(self, entry: LogEntry) -> None:
         for file in entry.adds:
-            self._note_shared(entry, file.path)
+            self._note_delegated(entry, file.path)
             self.lived[file.path] = entry.landed, float("inf")
             if file.is_rewrite:
                 continue
@@ -116,7 +116,7 @@ class Audit:
                 if record.key is not None:
                     self.of_key[place.topic_id, place.partition, record.key].append(place)
 
-    def _note_shared(self, entry: LogEntry, path: str) -> None:
+    def _note_delegated(self, entry: LogEntry, path: str) -> None:
         shared = shared_file_of(path)
         if shared is None:
             return

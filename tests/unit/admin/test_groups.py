@@ -25,7 +25,7 @@ from deltaq.admin import (
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.rebalance import joined, strategies
-from deltaq.groups.state import Claim, Member
+from deltaq.groups.state import Member, MemberIdentity
 from deltaq.names import group_folder, log_entry, member_key
 from deltaq.store import MemoryStore, open_store
 from deltaq.testing import ManualClock
@@ -417,7 +417,7 @@ def join(log: GroupLog, name: str, member: Member, partitions: int) -> None:
     """Join a group that reads topic `t`."""
     log.change(
         "JOIN",
-        Claim(name, -1),
+        MemberIdentity(name, -1),
         lambda head: joined(head, name, member, sizes(t=partitions), (), RANGE),
         float("inf"),
     )
@@ -467,7 +467,7 @@ def group_of_the_dead(store: MemoryStore, clock: ManualClock, other_session_s: i
     for name in ("t", "u"):
         described = Topic(name, store=store, clock=clock).describe()
         log.commit(
-            Claim("a", log.head().generation),
+            MemberIdentity("a", log.head().generation),
             [CommittedOffset(name, described.topic_id, 0, 7)],
             float("inf"),
         )

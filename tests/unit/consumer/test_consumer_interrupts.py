@@ -27,7 +27,7 @@ from deltaq import (
     TopicPartition,
     WrongState,
 )
-from deltaq.consumer.fetch_buffer import Held
+from deltaq.consumer.fetch_buffer import TopicPartitionState
 from deltaq.consumer.reconciliation import Unassigned
 from deltaq.groups.log import GroupLog
 from deltaq.store import open_store
@@ -127,7 +127,7 @@ class Rewound:
 
     def rewind(self) -> None:
         self._accepted.batch, self._accepted._batches = None, []
-        self._held._held = {("t", 0): Held(self._epoch)}
+        self._held._held = {("t", 0): TopicPartitionState(self._epoch)}
         self._queue.clear()
         self._queue.extend(self._all)
 
@@ -263,7 +263,7 @@ def test_partitions_assigned_in_an_interrupted_poll_are_read_by_the_next(filled)
         def give_back() -> None:
             parts.committer.forget()
             parts.held.set([])
-            reconciler._state = Unassigned(reconciler.claim)
+            reconciler._state = Unassigned(reconciler.identity)
 
         for outcome in at_every_place(lambda: reader.poll(TIMEOUT_S), give_back, step=7):
             assert rest(reader)[-1] == RECORDS - 1, outcome.place

@@ -14,7 +14,7 @@ from deltaq import OFFSET_END, Consumer, ConsumerHealth, KafkaError, Producer
 from deltaq.consumer import MembershipState, Ownership, PartitionHealth, ReadState
 from deltaq.groups.log import GroupLog
 from deltaq.groups.rebalance import joined, strategies
-from deltaq.groups.state import Claim, Member
+from deltaq.groups.state import Member, MemberIdentity
 from deltaq.store import MemoryStore, Store, open_store
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.consuming import fill, topic, tp
@@ -312,7 +312,10 @@ def test_a_member_that_is_refused_says_why(memory_root):
     other = Member(("t",), "other", "host", 45_000, protocols=(("mine", ""),))
     mine = strategies([named_mine])
     log.change(
-        "JOIN", Claim("a", -1), lambda head: joined(head, "a", other, sizes(t=1), (), mine), 1e9
+        "JOIN",
+        MemberIdentity("a", -1),
+        lambda head: joined(head, "a", other, sizes(t=1), (), mine),
+        1e9,
     )
     with consumer(memory_root) as reader:
         reader.subscribe(["t"])

@@ -46,7 +46,7 @@ def view(
     return GroupView(member, None, generation, mine | more, theirs | more, subscription)
 
 
-class Held:
+class TopicPartitionState:
     """The partitions that are read."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Followed:
     def __init__(
         self, strategy: str, **callbacks: Callable[[Any, list[TopicPartition]], object]
     ) -> None:
-        self.held, self.committer = Held(), Committer()
+        self.held, self.committer = TopicPartitionState(), Committer()
         self.membership = SimpleNamespace(
             held=frozenset(), keeps_place=False, begin_to_leave=lambda: None
         )
@@ -167,12 +167,12 @@ def test_the_poll_after_an_interrupted_one_reads_what_the_group_assigns(change: 
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
 def test_offsets_are_committed_for_the_newest_session_that_had_partitions(strategy: str) -> None:
     followed = Followed(strategy)
-    assert followed.reconciler.claim is NO_MEMBER
+    assert followed.reconciler.identity is NO_MEMBER
     followed.poll(view(1, [0]))
     followed.poll(None)
-    assert followed.reconciler.claim == view(1, [0]).claim
+    assert followed.reconciler.identity == view(1, [0]).identity
     followed.poll(view(3, [0], member="n"))
-    assert followed.reconciler.claim == view(3, [0], member="n").claim
+    assert followed.reconciler.identity == view(3, [0], member="n").identity
 
 
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])

@@ -16,7 +16,7 @@ from deltaq.delta.actions import CommitInfo, Entry
 from deltaq.groups.commit_turns import REST_PARAMETER, CommitTurns
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.state import Claim, GroupHead, Owner
+from deltaq.groups.state import GroupHead, MemberIdentity, Owner
 from deltaq.names import group_folder, log_entry
 from deltaq.store import LocalStore, Store
 from deltaq.testing import ManualClock
@@ -40,11 +40,13 @@ def group_of(names: list[str]) -> GroupHead:
 
 
 def join_all(log: GroupLog, names: list[str]) -> None:
-    log.change("JOIN", Claim(names[0], 1), lambda _: group_of(names), FOREVER)
+    log.change("JOIN", MemberIdentity(names[0], 1), lambda _: group_of(names), FOREVER)
 
 
 def commit(log: GroupLog, names: list[str], number: int, offset: int) -> None:
-    log.commit(Claim(names[number], 1), [CommittedOffset("t", "id", number, offset)], FOREVER)
+    log.commit(
+        MemberIdentity(names[number], 1), [CommittedOffset("t", "id", number, offset)], FOREVER
+    )
 
 
 class Members:

@@ -12,7 +12,7 @@ import pytest
 from deltaq import Consumer, Fenced, KafkaException, metrics
 from deltaq.groups.log import GroupLog
 from deltaq.groups.rebalance import joined, strategies
-from deltaq.groups.state import Claim, Member
+from deltaq.groups.state import Member, MemberIdentity
 from deltaq.metrics import Event
 from deltaq.store import Store, open_store
 from deltaq.testing import Fault, FaultyStore, Rule
@@ -66,7 +66,7 @@ def join_dead(root: str, *names: str) -> GroupLog:
             gone=(),
             strategies=strategies(["range"]),
         )
-        log.change("JOIN", Claim(name, -1), plan, 1e9)
+        log.change("JOIN", MemberIdentity(name, -1), plan, 1e9)
     return log
 
 

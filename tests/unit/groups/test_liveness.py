@@ -11,11 +11,11 @@ from threading import Barrier
 import pytest
 
 from deltaq import Consumer, Fenced, KafkaError, KafkaException, Producer, Topic, TopicPartition
-from deltaq.groups.heartbeat import LivenessCheck, Sighting
+from deltaq.groups.heartbeat import Liveness, LivenessCheck
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.state import Claim
+from deltaq.groups.state import MemberIdentity
 from deltaq.names import member_key
 from deltaq.store import MemoryStore, Store
 from deltaq.store.parallel import REQUESTS_MAX
@@ -125,7 +125,7 @@ def test_a_heartbeat_before_a_late_check_restarts_the_session_timeout():
     clock.advance(3600)
     heart.beat()
     seen = watch.check({"victim": VICTIM})
-    assert seen == Sighting(frozenset({"victim"}), frozenset())
+    assert seen == Liveness(frozenset({"victim"}), frozenset())
     clock.advance(9.9)
     assert not is_dead(watch)
     clock.advance(0.1)
@@ -191,7 +191,7 @@ def test_the_heartbeats_of_many_members_on_a_remote_store_are_read_in_parallel()
     for heart in hearts[1:]:
         heart.beat()
     clock.advance(10)
-    assert watch.check(members) == Sighting(frozenset(members) - {"m0"}, frozenset({"m0"}))
+    assert watch.check(members) == Liveness(frozenset(members) - {"m0"}, frozenset({"m0"}))
 
 
 def test_a_rejoined_member_of_the_same_name_is_another_member():
@@ -372,7 +372,7 @@ def test_members_and_outsiders_of_an_empty_group_commit_without_heartbeat_reads(
     log = GroupLog(store, "g", ManualClock())
     assert commit_from_outside(log, 1)
     join(log, "victim", VICTIM)
-    log.commit(Claim("victim", 1), [CommittedOffset("t", "id", 0, 2)], FOREVER)
+    log.commit(MemberIdentity("victim", 1), [CommittedOffset("t", "id", 0, 2)], FOREVER)
     assert not [step for step in store.trace if "_members/" in step.key]
 
 

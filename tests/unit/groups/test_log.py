@@ -13,7 +13,7 @@ from deltaq.delta.log import DeltaLog, Draft
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.rebalance import released
-from deltaq.groups.state import NO_MEMBER, Claim, GroupHead
+from deltaq.groups.state import NO_MEMBER, GroupHead, MemberIdentity
 from deltaq.names import group_folder, member_key
 from deltaq.serde.json_text import strict_json
 from deltaq.store import MemoryStore, Store
@@ -81,7 +81,7 @@ def test_two_members_that_join_at_once_are_both_members(store):
 
 def test_a_change_that_leaves_nothing_to_do_writes_no_entry(log):
     join(log, "a")
-    head = log.change("LEAVE", Claim("a", 1), lambda head: None, FOREVER)
+    head = log.change("LEAVE", MemberIdentity("a", 1), lambda head: None, FOREVER)
     assert head == log.head()
     assert log.state().version == 0
 
@@ -103,19 +103,19 @@ def test_a_release_has_the_final_offsets_in_the_same_entry(log):
     def plan(head: GroupHead) -> GroupHead:
         return released(head, "a", [("t", 1)], RANGE)
 
-    head = log.change("RELEASE", Claim("a", 1), plan, FOREVER, [offset(3), offset(4, 1)])
+    head = log.change("RELEASE", MemberIdentity("a", 1), plan, FOREVER, [offset(3), offset(4, 1)])
     assert log.state().version == version + 1
     assert head.owned("b") == {("t", 1)}
     assert (committed(log, 0), committed(log, 1)) == (3, 4)
     with pytest.raises(Fenced):
-        log.change("RELEASE", Claim("a", 1), plan, FOREVER, [offset(9, 1)])
+        log.change("RELEASE", MemberIdentity("a", 1), plan, FOREVER, [offset(9, 1)])
     assert committed(log, 1) == 4
 
 
 def test_final_offsets_are_committed_although_nothing_is_left_to_release(log):
     """Another entry has assigned the partitions to their owner again, just before the release."""
     join(log, "a")
-    log.change("RELEASE", Claim("a", 1), lambda head: None, FOREVER, [offset(7)])
+    log.change("RELEASE", MemberIdentity("a", 1), lambda head: None, FOREVER, [offset(7)])
     assert committed(log) == 7
 
 
@@ -123,9 +123,9 @@ def test_only_members_commit_and_outsiders_only_to_a_group_without_any(log):
     log.commit(None, [offset(5)], FOREVER)
     join(log, "a", known=sizes(t=2))
     commit(log, "a", offset(7), offset(1, 1))
-    for claim in (None, NO_MEMBER, Claim("b", 1)):
+    for identity in (None, NO_MEMBER, MemberIdentity("b", 1)):
         with pytest.raises(Fenced) as caught:
-            log.commit(claim, [offset(9)], FOREVER)
+            log.commit(identity, [offset(9)], FOREVER)
         assert caught.value.args[0] == KafkaError.UNKNOWN_MEMBER_ID
     assert (committed(log, 0), committed(log, 1)) == (7, 1)
 
@@ -137,7 +137,7 @@ def test_a_refused_commit_changes_nothing_not_even_for_partitions_that_it_may_co
     log.change("RELEASE", NO_MEMBER, lambda head: released(head, "a", [("t", 1)], RANGE), FOREVER)
     version = log.state().version
     with pytest.raises(Fenced) as caught:
-        log.commit(Claim("a", 2), [offset(3), offset(4, 1)], FOREVER)
+        log.commit(MemberIdentity("a", 2), [offset(3), offset(4, 1)], FOREVER)
     assert caught.value.args[0] == KafkaError.ILLEGAL_GENERATION
     assert (committed(log, 0), committed(log, 1), log.state().version) == (None, None, version)
 
@@ -160,7 +160,7 @@ def test_a_commit_that_lost_a_race_is_judged_by_the_entry_that_won(store):
     log = GroupLog(late, "g")
     join(log, "a")
     with pytest.raises(Fenced):
-        log.commit(Claim("a", 1), [offset(9)], FOREVER)
+        log.commit(MemberIdentity("a", 1), [offset(9)], FOREVER)
     assert committed(GroupLog(late, "g")) is None
     assert set(GroupLog(late, "g").head().members) == {"b"}
 
@@ -187,7 +187,7 @@ def test_a_group_of_format_1_is_joined_and_its_member_is_dropped(store):
     assert head.owned("new") == {("t", 0)}
     assert committed(log) == 5
     with pytest.raises(Fenced):
-        log.commit(Claim("old", 6), [offset(9)], FOREVER)
+        log.commit(MemberIdentity("old", 6), [offset(9)], FOREVER)
 
 
 def test_nothing_is_deleted_of_a_group_that_has_a_member(log):
@@ -200,7 +200,7 @@ def test_nothing_is_deleted_of_a_group_that_has_a_member(log):
     assert log.head() == GroupHead(2)
     assert log.state().txns == {}
     with pytest.raises(Fenced):
-        log.commit(Claim("a", 1), [offset(9)], FOREVER)
+        log.commit(MemberIdentity("a", 1), [offset(9)], FOREVER)
 
 
 def test_an_outside_commit_removes_dead_members_in_the_same_entry():
@@ -215,7 +215,7 @@ def test_an_outside_commit_removes_dead_members_in_the_same_entry():
     log.commit(None, [offset(9)], FOREVER)
     assert (log.state().version, log.head(), committed(log)) == (version + 1, GroupHead(2), 9)
     with pytest.raises(Fenced, match="removed from group 'g'"):
-        log.commit(Claim("a", 1), [offset(8)], FOREVER)
+        log.commit(MemberIdentity("a", 1), [offset(8)], FOREVER)
     join(log, "b")
     with pytest.raises(Fenced, match="assign"):
         log.commit(None, [offset(10)], FOREVER)

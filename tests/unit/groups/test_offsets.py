@@ -27,7 +27,7 @@ from deltaq.groups.offsets import (
     parse_pending,
 )
 from deltaq.groups.rebalance import released
-from deltaq.groups.state import Claim
+from deltaq.groups.state import MemberIdentity
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.names import LOG_FOLDER, group_folder
 from deltaq.store import MemoryStore
@@ -126,7 +126,7 @@ def test_damaged_metadata_texts_are_refused(body):
 # --- offsets in heartbeats ---
 
 
-LEADER = Claim("leader", 2)
+LEADER = MemberIdentity("leader", 2)
 
 
 def offset(number: int, partition: int = 1, note: str | None = None) -> CommittedOffset:
@@ -389,7 +389,7 @@ def test_of_two_leaders_at_once_the_one_with_the_older_heartbeat_commits_nothing
     """One was suspended, the other leads since; the member has gone back in between."""
     old, new = pending(group, offset(100)), pending(group, offset(50))
     later = GroupLog(group.store, "g")
-    group.store.first = lambda: later.commit_pending(Claim("later", 2), [new], FOREVER)
+    group.store.first = lambda: later.commit_pending(MemberIdentity("later", 2), [new], FOREVER)
     group.lead(old)
     assert group.committed() == 50
     group.lead(old)
@@ -425,8 +425,8 @@ def test_offsets_of_a_partition_that_moved_and_came_back_are_void(group):
 
 def test_final_offsets_in_a_release_void_the_pending_offset(group):
     shown = pending(group, offset(100))
-    claim = Claim("other", group.log.head().generation)
-    group.log.change("RELEASE", claim, lambda head: None, FOREVER, [offset(120)])
+    identity = MemberIdentity("other", group.log.head().generation)
+    group.log.change("RELEASE", identity, lambda head: None, FOREVER, [offset(120)])
     group.lead(shown)
     assert group.committed() == 120
 

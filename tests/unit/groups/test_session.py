@@ -10,7 +10,7 @@ from deltaq.clock import Clock
 from deltaq.errors import Unavailable
 from deltaq.groups.heartbeat import SessionExpired
 from deltaq.groups.log import GroupLog
-from deltaq.groups.session import JoiningMember, MemberTopics
+from deltaq.groups.session import MemberSettings, MemberTopics
 from deltaq.groups.state import NO_MEMBER, GroupHead, Member, Owner
 from deltaq.names import member_key
 from deltaq.store.memory import MemoryStore
@@ -43,7 +43,7 @@ def test_a_member_joins_in_its_first_session_though_reading_the_log_takes_longer
     begun = clock.monotonic()
     log = GroupLog(store, "g", clock)
     member = Member(("t",), "c", "host", int(SESSION_S * 1000), protocols=(("range", ""),))
-    session = JoiningMember(store, log, member, RANGE, 1.0, clock).session(lambda: None)
+    session = MemberSettings(store, log, member, RANGE, 1.0, clock).session(lambda: None)
     session.join(topics(t=1), (), is_refused=False)
     assert clock.monotonic() - begun > SESSION_S
     assert session.view is not None
@@ -54,7 +54,7 @@ def test_a_session_that_fell_silent_while_it_joined_ends_without_a_further_heart
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("silent")
     member = new_member("m", int(SESSION_S * 1000))
-    session = JoiningMember(store, GroupLog(store, "g", clock), member, RANGE, 1.0, clock).session(
+    session = MemberSettings(store, GroupLog(store, "g", clock), member, RANGE, 1.0, clock).session(
         lambda: None
     )
     session.join(topics(t=1), (), is_refused=False)
@@ -83,7 +83,7 @@ def test_a_session_releases_only_what_it_has_found_unreleased_for_a_while() -> N
     """
     clock = ManualClock(auto_advance=True)
     store = RacingStore("racing")
-    session = JoiningMember(
+    session = MemberSettings(
         store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock
     ).session(lambda: None)
     session.join(topics(t=2), (), is_refused=False)
@@ -103,7 +103,7 @@ def test_a_changed_subscription_is_written_once_though_another_member_fills_the_
 ):
     clock = ManualClock(auto_advance=True)
     store = RacingStore("resubscribing")
-    session = JoiningMember(
+    session = MemberSettings(
         store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock
     ).session(lambda: None)
     session.join(topics(t=2), (), is_refused=False)
@@ -129,7 +129,7 @@ def test_a_changed_subscription_is_written_once_though_another_member_fills_the_
 def test_a_subscription_that_could_not_be_written_is_written_in_the_next_round() -> None:
     clock = ManualClock(auto_advance=True)
     store = FaultyStore(MemoryStore("failing"), clock=clock)
-    session = JoiningMember(
+    session = MemberSettings(
         store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock
     ).session(lambda: None)
     session.join(topics(t=2), (), is_refused=False)
@@ -149,10 +149,10 @@ def test_the_same_topics_are_a_view_of_the_newer_subscription() -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("same")
     changes: list[int] = []
-    candidate = JoiningMember(
+    settings = MemberSettings(
         store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock
     )
-    session = candidate.session(lambda: changes.append(1))
+    session = settings.session(lambda: changes.append(1))
     session.join(topics(t=2), (), is_refused=False)
     head = GroupLog(store, "g").head()
     session.keep_up(MemberTopics(1, ("t",), sizes(t=2)), frozenset())

@@ -17,8 +17,8 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import CommittedOffset, PendingOffsets, ToCommit
 from deltaq.groups.rebalance import released
-from deltaq.groups.state import Claim
-from deltaq.groups.stored_offsets import RETRY_SHARING_S
+from deltaq.groups.state import MemberIdentity
+from deltaq.groups.stored_offsets import RETRY_DELEGATION_S
 from deltaq.names import member_key
 from deltaq.store import MemoryStore
 from deltaq.testing import ManualClock
@@ -50,10 +50,10 @@ class Follower:
         join(self.log, "m")
         self.stored = [ToCommit(TopicPartition("t", 0, 1), "id")]
         self.results: list[tuple[KafkaError | None, list[int]]] = []
-        self.claim: Claim | None = Claim("m", 1)
+        self.identity: MemberIdentity | None = MemberIdentity("m", 1)
         self.committer = OffsetCommitter(
             self.log.sibling(),
-            lambda: self.claim,
+            lambda: self.identity,
             lambda _: ("id", 1),
             lambda: list(self.stored),
             lambda error, offsets: self.results.append((error, [tp.offset for tp in offsets])),
@@ -76,7 +76,7 @@ class Follower:
     def lead(self, shown: PendingOffsets | None) -> int | None:
         """The leader commits what a heartbeat shows. Returns what is committed then."""
         assert shown is not None
-        GroupLog(self.store, "g").commit_pending(Claim("leader", 1), [shown], FOREVER)
+        GroupLog(self.store, "g").commit_pending(MemberIdentity("leader", 1), [shown], FOREVER)
         return self.committed
 
     def has_committed(self, offset: int) -> None:
@@ -222,7 +222,7 @@ def test_a_consumer_commits_itself_what_the_leader_does_not_commit():
         assert member.beat() is None, "the leader is not relied upon"
         member.pass_time(INTERVAL_S)
         eventually(lambda: member.committed == 2)
-        member.pass_time(RETRY_SHARING_S)
+        member.pass_time(RETRY_DELEGATION_S)
         member.read_to(3)
         assert member.offsets(member.beat()) == [3]
 
@@ -260,7 +260,7 @@ def test_an_own_commit_that_fails_is_not_repeated_at_once():
 def test_a_consumer_with_very_many_offsets_commits_itself():
     with following() as member:
         join(member.log, "m", gone=["m"], known=sizes(1, t=5_000))
-        member.claim = Claim("m", 2)
+        member.identity = MemberIdentity("m", 2)
         member.read_to(*range(1, 5_001))
         assert member.beat() is None
         member.pass_time(INTERVAL_S)
@@ -323,7 +323,7 @@ def test_final_offsets_in_a_hand_over_void_what_was_shown():
     with following() as member:
         shown = member.beat()
         member.read_to(2)
-        member.committer.hand_over("RELEASE", lambda head, claim: None, commit_stored=True)
+        member.committer.hand_over("RELEASE", lambda head, identity: None, commit_stored=True)
         assert member.lead(shown) == 2
         assert member.results == [(None, [2])]
 
@@ -348,7 +348,7 @@ def test_the_offset_that_was_committed_before_is_not_taken_for_the_one_that_is_s
         assert shown is not None
         assert shown.after == member.entries
         GroupLog(member.store, "g").commit(
-            Claim("m", 1), [CommittedOffset("t", "id", 1, 9)], FOREVER
+            MemberIdentity("m", 1), [CommittedOffset("t", "id", 1, 9)], FOREVER
         )
         assert member.offsets(member.beat()) == [2]
         assert member.results == []
@@ -437,7 +437,7 @@ def test_offsets_of_another_owner_are_not_reported_once_the_partition_has_come_b
         join(member.log, "other")
         commit(member.log, "other", CommittedOffset("t", "id", 0, 9))
         leave(member.log, "other")
-        member.claim = Claim("m", join(member.log, "m").generation)
+        member.identity = MemberIdentity("m", join(member.log, "m").generation)
         member.read_to(10)
         shown = member.beat()
         assert member.results == []
@@ -503,9 +503,9 @@ def test_a_member_never_names_an_older_version_than_before():
 def test_the_leader_commits_its_own_offsets_with_those_of_the_others():
     with following() as leader:
         join(leader.log, "other", known=sizes(1, t=2))
-        leader.claim = Claim("m", 2)
+        leader.identity = MemberIdentity("m", 2)
         leader.log.change(
-            "RELEASE", leader.claim, lambda head: released(head, "m", [("t", 1)], RANGE), FOREVER
+            "RELEASE", leader.identity, lambda head: released(head, "m", [("t", 1)], RANGE), FOREVER
         )
         leader.log.head()
         before = leader.entries
@@ -521,9 +521,9 @@ def test_the_leader_commits_its_own_offsets_with_those_of_the_others():
 def test_a_leader_without_automatic_commits_commits_for_the_others():
     with following(float("inf")) as leader:
         join(leader.log, "other", known=sizes(1, t=2))
-        leader.claim = Claim("m", 2)
+        leader.identity = MemberIdentity("m", 2)
         leader.log.change(
-            "RELEASE", leader.claim, lambda head: released(head, "m", [("t", 1)], RANGE), FOREVER
+            "RELEASE", leader.identity, lambda head: released(head, "m", [("t", 1)], RANGE), FOREVER
         )
         before = leader.entries
         other = PendingOffsets("other", 2, before, (CommittedOffset("t", "id", 1, 9),))

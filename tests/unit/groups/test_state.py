@@ -12,9 +12,9 @@ from deltaq.delta.actions import DomainMetadata
 from deltaq.delta.table_state import TableState, restored_state
 from deltaq.groups.state import (
     NO_MEMBER,
-    Claim,
     GroupHead,
     Member,
+    MemberIdentity,
     Owner,
     PartitionCount,
     check_may_commit,
@@ -233,53 +233,61 @@ OWNED_HEAD = GroupHead(
 
 
 @pytest.mark.parametrize(
-    ("claim", "partitions"),
+    ("identity", "partitions"),
     [
-        (Claim("a", 9), [0]),
-        (Claim("a", 1), [0]),  # older than many rebalances, none of which has moved the partition
-        (Claim("b", 5), [1]),  # assigned to another member, and not released yet
-        (Claim("b", 7), [1, 2]),
-        (Claim("b", 7, "static-b"), [1, 2]),
-        (Claim("a", 9), [3]),  # has no owner
-        (Claim("a", -1), [3, 17]),
-        (Claim("a", 9), []),
+        (MemberIdentity("a", 9), [0]),
+        (
+            MemberIdentity("a", 1),
+            [0],
+        ),  # older than many rebalances, none of which has moved the partition
+        (MemberIdentity("b", 5), [1]),  # assigned to another member, and not released yet
+        (MemberIdentity("b", 7), [1, 2]),
+        (MemberIdentity("b", 7, "static-b"), [1, 2]),
+        (MemberIdentity("a", 9), [3]),  # has no owner
+        (MemberIdentity("a", -1), [3, 17]),
+        (MemberIdentity("a", 9), []),
     ],
 )
-def test_the_owner_of_the_partitions_may_commit(claim, partitions):
-    check_may_commit(OWNED_HEAD, "g", claim, [("t", partition) for partition in partitions])
+def test_the_owner_of_the_partitions_may_commit(identity, partitions):
+    check_may_commit(OWNED_HEAD, "g", identity, [("t", partition) for partition in partitions])
 
 
 @pytest.mark.fault("R3")
 @pytest.mark.parametrize(
-    ("claim", "partitions", "code", "texts"),
+    ("identity", "partitions", "code", "texts"),
     [
         (
-            Claim("a", 0),
+            MemberIdentity("a", 0),
             [0],
             KafkaError.ILLEGAL_GENERATION,
             ["generation 0", "t[0]", "another member", "'g'"],
         ),
-        (Claim("b", 4), [1], KafkaError.ILLEGAL_GENERATION, ["generation 4", "t[1]"]),
-        (Claim("b", 6), [1, 2], KafkaError.ILLEGAL_GENERATION, ["generation 6", "t[2]"]),
-        (Claim("a", 9), [1], KafkaError.ILLEGAL_GENERATION, ["t[1]", "another member"]),
-        (Claim("a", 9), [0, 3, 2], KafkaError.ILLEGAL_GENERATION, ["t[2]"]),
+        (MemberIdentity("b", 4), [1], KafkaError.ILLEGAL_GENERATION, ["generation 4", "t[1]"]),
+        (MemberIdentity("b", 6), [1, 2], KafkaError.ILLEGAL_GENERATION, ["generation 6", "t[2]"]),
+        (MemberIdentity("a", 9), [1], KafkaError.ILLEGAL_GENERATION, ["t[1]", "another member"]),
+        (MemberIdentity("a", 9), [0, 3, 2], KafkaError.ILLEGAL_GENERATION, ["t[2]"]),
         (
-            Claim("c", 9),
+            MemberIdentity("c", 9),
             [0],
             KafkaError.UNKNOWN_MEMBER_ID,
             ["removed from group 'g'", "session.timeout.ms"],
         ),
-        (Claim("c", 9), [3], KafkaError.UNKNOWN_MEMBER_ID, ["removed from group 'g'"]),
-        (Claim("c", 9), [], KafkaError.UNKNOWN_MEMBER_ID, ["removed from group 'g'"]),
-        (Claim("c", 9, "static-c"), [0], KafkaError.UNKNOWN_MEMBER_ID, ["removed from group 'g'"]),
+        (MemberIdentity("c", 9), [3], KafkaError.UNKNOWN_MEMBER_ID, ["removed from group 'g'"]),
+        (MemberIdentity("c", 9), [], KafkaError.UNKNOWN_MEMBER_ID, ["removed from group 'g'"]),
+        (
+            MemberIdentity("c", 9, "static-c"),
+            [0],
+            KafkaError.UNKNOWN_MEMBER_ID,
+            ["removed from group 'g'"],
+        ),
         (NO_MEMBER, [3], KafkaError.UNKNOWN_MEMBER_ID, ["not a member of group 'g'", "poll()"]),
     ],
 )
 def test_a_commit_by_another_member_or_of_an_earlier_ownership_is_refused(
-    claim, partitions, code, texts
+    identity, partitions, code, texts
 ):
     with pytest.raises(Fenced) as caught:
-        check_may_commit(OWNED_HEAD, "g", claim, [("t", partition) for partition in partitions])
+        check_may_commit(OWNED_HEAD, "g", identity, [("t", partition) for partition in partitions])
     assert caught.value.args[0] == code
     assert not caught.value.error.fatal()
     for text in texts:
@@ -288,7 +296,7 @@ def test_a_commit_by_another_member_or_of_an_earlier_ownership_is_refused(
 
 def test_a_static_member_that_another_consumer_has_replaced_is_fenced_for_good():
     with pytest.raises(Fenced) as caught:
-        check_may_commit(OWNED_HEAD, "g", Claim("former-b", 8, "static-b"), [("t", 1)])
+        check_may_commit(OWNED_HEAD, "g", MemberIdentity("former-b", 8, "static-b"), [("t", 1)])
     assert caught.value.args[0] == KafkaError.FENCED_INSTANCE_ID
     assert caught.value.error.fatal()
     for text in ("'g'", "group.instance.id 'static-b'"):
@@ -303,10 +311,10 @@ def test_a_commit_into_a_partition_that_came_back_needs_the_newer_generation():
     for since, may in ((5, True), (6, False)):
         head = replace(OWNED_HEAD, owners={("t", 0): Owner("a", since)})
         if may:
-            check_may_commit(head, "g", Claim("a", 5), [("t", 0)])
+            check_may_commit(head, "g", MemberIdentity("a", 5), [("t", 0)])
         else:
             with pytest.raises(Fenced):
-                check_may_commit(head, "g", Claim("a", 5), [("t", 0)])
+                check_may_commit(head, "g", MemberIdentity("a", 5), [("t", 0)])
 
 
 def test_a_former_member_learns_whether_it_may_join_again():

@@ -19,7 +19,7 @@ from deltaq.delta.log import DeltaLog
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.state import Claim
+from deltaq.groups.state import MemberIdentity
 from deltaq.maintenance import groups
 from deltaq.maintenance.groups import BackgroundGroupMaintenance, GroupPass
 from deltaq.maintenance.settings import MaintenanceSettings
@@ -235,16 +235,18 @@ def kept_ids(world: World) -> list[str]:
     return sorted({app_id.split("/")[1] for app_id in world.log().state().txns})
 
 
-@pytest.mark.parametrize("claim", [Claim("a", 1), None])
-def test_offsets_of_deleted_topics_are_removed_while_the_group_is_in_use(world, claim):
+@pytest.mark.parametrize("identity", [MemberIdentity("a", 1), None])
+def test_offsets_of_deleted_topics_are_removed_while_the_group_is_in_use(world, identity):
     first, second = lives(world, 2)
     log = world.log()
-    if claim is not None:
-        join(log, claim.member_id)
+    if identity is not None:
+        join(log, identity.member_id)
     head = log.head()
     for topic_id in (first, second):
-        log.commit(claim, [CommittedOffset("t", topic_id, n, 5, "note") for n in range(2)], FOREVER)
-    log.commit(claim, [CommittedOffset("never-there", "x", 0, 5)], FOREVER)
+        log.commit(
+            identity, [CommittedOffset("t", topic_id, n, 5, "note") for n in range(2)], FOREVER
+        )
+    log.commit(identity, [CommittedOffset("never-there", "x", 0, 5)], FOREVER)
     assert world.maintainer().plan()["actions planned"] >= 1
     assert kept_ids(world) == sorted([first, second, "x"]), "a plan changes nothing"
     assert world.maintainer().run()["offsets forgotten"] == 2
@@ -449,7 +451,7 @@ def test_a_member_suspended_for_forty_days_is_fenced_in_a_reopened_slot(world):
     kept_short(world, 50)
     assert world.entries()[0] > 1
     with pytest.raises(Fenced):
-        sleeper.commit(Claim("a", 1), [offset(1000)], FOREVER)
+        sleeper.commit(MemberIdentity("a", 1), [offset(1000)], FOREVER)
     assert world.committed() == 49
 
 

@@ -26,6 +26,7 @@ from deltaq.store import (
     open_store,
     probe,
 )
+from tests.servers.s3_stub import S3Stub
 
 LOG = "topics/orders/_delta_log/"
 FALSE_REFUSALS: dict[str, type[StoreError]] = {"minio": StoreRefused, "versitygw": ObjectExists}
@@ -212,11 +213,11 @@ def test_a_folder_is_gone_with_its_last_object(store: Store) -> None:
 
 
 def test_a_listing_longer_than_a_page_is_complete_and_list_some_returns_part_of_it(
-    store: Store, put_empty: Callable[[str], None]
+    store: Store,
 ) -> None:
     keys = [f"log/{number:020d}.json" for number in range(1100)]
     for key in keys:
-        put_empty(key)
+        store.put(key, b"")
     assert _keys(store) == keys
     assert _keys(store, "log/", start_after=keys[1050]) == keys[1051:]
     assert _keys(store, f"log/{1:017d}") == keys[1000:]
@@ -486,10 +487,10 @@ def _chain(error: BaseException) -> str:
 @pytest.mark.s3
 @pytest.mark.parametrize("planted_in", ["options", "environment"])
 def test_no_secret_shows_in_a_store_or_in_its_errors(
-    moto_endpoint: str, monkeypatch, planted_in: str
+    s3_stub: S3Stub, monkeypatch, planted_in: str
 ) -> None:
     names = ["access_key_id", "secret_access_key", "session_token"]
-    options: dict[str, object] = {"endpoint": moto_endpoint}
+    options: dict[str, object] = {"endpoint": s3_stub.endpoint}
     if planted_in == "options":
         options |= zip(names, PLANTED, strict=True)
     else:
@@ -497,7 +498,7 @@ def test_no_secret_shows_in_a_store_or_in_its_errors(
             monkeypatch.setenv(f"AWS_{name.upper()}", value)
     for bucket, more in [
         ("no-such-bucket", {}),
-        ("contract", {"endpoint": "http://127.0.0.1:9", "retries": 0}),
+        ("deltaq", {"endpoint": "http://127.0.0.1:9", "retries": 0}),
     ]:
         store = open_store(f"s3://{bucket}/{planted_in}", options | more)
         shown = repr(store) + store.url + str(vars(store))

@@ -4,15 +4,14 @@ themselves.
 
 from __future__ import annotations
 
-import logging
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from moto.server import ThreadedMotoServer
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+
+from tests.servers.s3_stub import S3Stub
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
@@ -22,20 +21,14 @@ KEY_ID, SECRET = "planted-access-key-id", "planted-secret-access-key"
 
 @pytest.fixture(scope="module")
 def options() -> Iterator[dict[str, str]]:
-    """The `store.*` options of an S3 server in this process."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/events", method="PUT")).close()
-    yield {
-        "store.endpoint": endpoint,
-        "store.access_key_id": KEY_ID,
-        "store.secret_access_key": SECRET,
-        "store.region": "us-east-1",
-    }
-    server.stop()
+    """The `store.*` options of an S3 server."""
+    with S3Stub(("events",)) as stub:
+        yield {
+            "store.endpoint": stub.endpoint,
+            "store.access_key_id": KEY_ID,
+            "store.secret_access_key": SECRET,
+            "store.region": "us-east-1",
+        }
 
 
 def test_a_bucket_is_written_streamed_and_read(

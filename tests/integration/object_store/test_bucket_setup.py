@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import ssl
 import subprocess
 import sys
@@ -23,7 +22,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from moto.server import ThreadedMotoServer
 
 import deltaq
 from deltaq import InvalidConfig, Producer, Unavailable, UnsafeStore
@@ -34,6 +32,7 @@ from deltaq.store.bucket_policies import ROLES, role_policies
 from deltaq.store.object_options import object_settings
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.servers.local_server import free_port
+from tests.servers.s3_stub import S3Stub
 
 SECRET = "planted-secret-access-key"
 KEYS = {
@@ -51,13 +50,9 @@ EXPIRES_LOGS = (
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """An S3 server in this process, which knows neither users nor MinIO's administration."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    """An S3 server that knows neither users nor MinIO's administration."""
+    with S3Stub() as stub:
+        yield stub.endpoint
 
 
 @pytest.fixture
@@ -66,8 +61,9 @@ def bucket() -> str:
 
 
 def ask(method: str, url: str, body: str = "") -> str:
+    headers = {"Content-Type": "application/xml", "Authorization": "Credential=test/"}
     request = urllib.request.Request(
-        url, method=method, data=body.encode() or None, headers={"Content-Type": "application/xml"}
+        url, method=method, data=body.encode() or None, headers=headers
     )
     with urllib.request.urlopen(request) as answer:
         text: str = answer.read().decode()

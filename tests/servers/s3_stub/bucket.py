@@ -2,7 +2,7 @@
 without faults.
 
 PUT (on condition too), GET (whole, or a range), HEAD and DELETE of objects, version 2 of the
-listing, uploads in parts.
+listing, uploads in parts; PUT and HEAD of buckets, and their lifecycle rules as they were sent.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class Buckets:
         self._page_keys = page_keys
         self._buckets: dict[str, dict[str, _Object]] = {}
         self._uploads: dict[str, dict[int, bytes]] = {}
+        self._lifecycles: dict[str, bytes] = {}
         self._writes = 0
 
     def make(self, bucket: str) -> None:
@@ -158,10 +159,15 @@ class Buckets:
             return self._handle(request, conditional, without_newest)
 
     def _handle(self, request: Request, conditional: bool, without_newest: int) -> Answer:
-        if not request.key and request.method == "PUT":
+        is_lifecycle = not request.key and "lifecycle" in request.query
+        if not request.key and request.method == "PUT" and not is_lifecycle:
             self._buckets.setdefault(request.bucket, {})
             return Answer()
         objects = self._buckets.get(request.bucket)
+        if objects is not None and not request.key and request.method == "HEAD":
+            return Answer()
+        if objects is not None and is_lifecycle:
+            return self._lifecycle(request)
         refusal = _refusal(request, objects)
         if objects is None or refusal is not None:
             return refusal or Answer(404)
@@ -170,6 +176,15 @@ class Buckets:
         if request.operation == "multipart":
             return self._multipart(request)
         return self._object(objects, request, conditional)
+
+    def _lifecycle(self, request: Request) -> Answer:
+        if request.method == "PUT":
+            self._lifecycles[request.bucket] = request.body
+            return Answer()
+        rules = self._lifecycles.get(request.bucket)
+        if rules is None:
+            return error_answer(404, "NoSuchLifecycleConfiguration", "There are no rules")
+        return Answer(200, rules, {"Content-Type": "application/xml"})
 
     def _object(self, objects: dict[str, _Object], request: Request, conditional: bool) -> Answer:
         operation = request.operation

@@ -28,7 +28,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.children import NEED_NUMPY, environment_of_child
-from tests.conftest import QUICK_JAVA, SPARK_OF_TESTS
+from tests.conftest import QUICK_JAVA, SPARK_OF_TESTS, java_version
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -101,14 +101,32 @@ for path, program in json.load(sys.stdin):
     exec(compile(program, path, "exec"), {"__name__": "__main__"})
 """
 
+RUNNER_APART = """
+import json, os, sys
+import pyarrow.parquet, pydantic, deltaq
+deltaq.Producer, deltaq.Consumer, deltaq.Topic
+failed = False
+for number, (path, program) in enumerate(json.load(sys.stdin)):
+    if not (child := os.fork()):
+        os.mkdir(str(number))
+        os.chdir(str(number))
+        exec(compile(program, path, "exec"), {"__name__": "__main__"})
+        sys.exit()
+    failed |= os.waitpid(child, 0)[1] != 0
+sys.exit(failed)
+"""
+"""The same, each page in a process and a folder of its own, all of them even if one fails. What all
+import is imported once.
+"""
 
-def _run(programs: Mapping[Path, str], folder: Path) -> None:
+
+def _run(programs: Mapping[Path, str], folder: Path, runner: str = RUNNER) -> None:
     """Run the programs of pages one after the other in `folder`; fail with their output if one fails."""  # noqa: E501
     needs = (
         NEED_NUMPY if any("deltaq.spark" in program for program in programs.values()) else {}
     )  # pyspark imports it
     answer = subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUNNER],
+        [sys.executable, "-W", "error", "-c", runner],
         input=json.dumps([(str(page), program) for page, program in programs.items()]),
         text=True,
         stdout=subprocess.PIPE,
@@ -171,9 +189,12 @@ def _pages_with(info: str) -> list[Path]:
 
 
 @pytest.mark.timeout(DEADLINE_S + 60)
-@pytest.mark.parametrize("page", _pages_with("python"), ids=_name)
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    _run({page: _program(page.read_text(), {"python"})}, tmp_path)
+def test_the_python_of_each_page_runs(tmp_path: Path) -> None:
+    # Where there is Java, all blocks of the pages of Spark run below.
+    below = _pages_with("python spark") if java_version() >= 17 else []
+    pages = [page for page in _pages_with("python") if page not in below]
+    programs = {page: _program(page.read_text(), {"python"}) for page in pages}
+    _run(programs, tmp_path, RUNNER_APART)
 
 
 @pytest.mark.spark
@@ -189,18 +210,17 @@ def test_the_pages_of_spark_run_in_one_session(tmp_path: Path) -> None:
     _run({Path(__file__): session, **programs}, tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_python_block_runs_or_gives_a_reason(page: Path) -> None:
-    python = [
-        block
+def _without_a_reason(languages: Container[str], infos: re.Pattern[str]) -> list[str]:
+    return [
+        f"{_name(page)}:{block.line}: {block.info}"
+        for page in PAGES
         for block in _blocks(page.read_text())
-        if block.language.lower() in ("py", "python", "python3")
+        if block.language.lower() in languages and not infos.fullmatch(block.info)
     ]
-    assert [
-        f"line {block.line}: {block.info}"
-        for block in python
-        if not PYTHON_INFOS.fullmatch(block.info)
-    ] == []
+
+
+def test_every_python_block_runs_or_gives_a_reason() -> None:
+    assert _without_a_reason(("py", "python", "python3"), PYTHON_INFOS) == []
 
 
 PROGRAMS = {
@@ -281,14 +301,8 @@ def test_the_shell_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     _run_shell(_program(page.read_text(), {"bash"}), tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_bash_block_runs_or_gives_a_reason(page: Path) -> None:
-    bash = [
-        block for block in _blocks(page.read_text()) if block.language in ("bash", "sh", "shell")
-    ]
-    assert [
-        f"line {block.line}: {block.info}" for block in bash if not BASH_INFOS.fullmatch(block.info)
-    ] == []
+def test_every_bash_block_runs_or_gives_a_reason() -> None:
+    assert _without_a_reason(("bash", "sh", "shell"), BASH_INFOS) == []
 
 
 @pytest.mark.parametrize(
@@ -308,20 +322,20 @@ def test_a_shell_command_that_fails_is_noticed(command: str, tmp_path: Path) -> 
         _run_shell(command, tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_command_of_a_page_exists(page: Path) -> None:
-    for command in _commands(page.read_text()):
-        words = command.split()
-        if words[:1] == ["make"]:
-            assert {w for w in words[1:] if re.fullmatch("[a-z-]+", w)} <= _make_targets(), command
-        for word in words:
-            if re.fullmatch(r"(?:examples|benchmarks|tests|scripts)/[\w/.-]+", word):
-                assert (ROOT / word).exists(), command
+def test_every_command_of_a_page_exists() -> None:
+    targets = _make_targets()
+    for page in PAGES:
+        for command in _commands(page.read_text()):
+            words, said = command.split(), f"{_name(page)}: {command}"
+            if words[:1] == ["make"]:
+                assert {w for w in words[1:] if re.fullmatch("[a-z-]+", w)} <= targets, said
+            for word in words:
+                if re.fullmatch(r"(?:examples|benchmarks|tests|scripts)/[\w/.-]+", word):
+                    assert (ROOT / word).exists(), said
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
-    assert _broken_links(page) == []
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    assert [(_name(page), broken) for page in PAGES if (broken := _broken_links(page))] == []
 
 
 COLUMNS = 100
@@ -341,12 +355,10 @@ def _too_wide(markdown: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"], ids=_name
-)
-def test_the_prose_of_a_page_ends_at_the_last_column(page: Path) -> None:
-    if GENERATED not in page.parents:
-        assert _too_wide(page.read_text()) == []
+def test_the_prose_of_a_page_ends_at_the_last_column() -> None:
+    pages = (*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md")
+    written = (page for page in pages if GENERATED not in page.parents)
+    assert [(_name(page), wide) for page in written if (wide := _too_wide(page.read_text()))] == []
 
 
 def test_a_line_that_is_too_wide_is_noticed() -> None:

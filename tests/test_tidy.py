@@ -426,14 +426,11 @@ def test_no_two_classes_have_one_name() -> None:
     """A name that is found once is found at once. `deltaq.compat` repeats the names of Kafka's
     client.
     """
-    modules = [
-        path for path in sorted((ROOT / "deltaq").rglob("*.py")) if "compat" not in path.parts
-    ]
-    trees = {path: ast.parse(path.read_text()) for path in modules}
     found = Counter(
         node.name
-        for tree in trees.values()
-        for node in tree.body
+        for path in _modules("deltaq/")
+        if not path.startswith("deltaq/compat/")
+        for node in _tree(path).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert {name for name, times in found.items() if times > 1} == TWICE.keys()

@@ -43,12 +43,12 @@ def test_the_real_client_has_codes_to_compare_with() -> None:
     assert len(PEER_CODES) > 150
 
 
-@pytest.mark.parametrize("name", sorted(PEER_CODES))
-def test_every_code_of_the_real_client_has_the_same_number_name_and_text(name: str) -> None:
-    peer = confluent_kafka.KafkaError(PEER_CODES[name])
-    mine = KafkaError(getattr(KafkaError, name))
-    assert (mine.code(), mine.name(), mine.str()) == (peer.code(), peer.name(), peer.str())
-    assert str(mine) == str(peer)
+def test_every_code_of_the_real_client_has_the_same_number_name_and_text() -> None:
+    for name, code in PEER_CODES.items():
+        peer = confluent_kafka.KafkaError(code)
+        mine = KafkaError(getattr(KafkaError, name))
+        assert (mine.code(), mine.name(), mine.str()) == (peer.code(), peer.name(), peer.str())
+        assert str(mine) == str(peer)
 
 
 @pytest.mark.parametrize(

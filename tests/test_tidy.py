@@ -81,6 +81,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "referencing": (
         "deltaq/schema_registry/json_format.py",
         "deltaq/schema_registry/json_unevaluated.py",
+        "deltaq/schema_registry/json_validators.py",
     ),
     "duckdb": ("deltaq/tools/sql.py",),
     "openpyxl": ("deltaq/tools/spreadsheets.py",),

@@ -13,10 +13,11 @@ from typing import Any
 
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import Draft201909Validator, extend
+from referencing.jsonschema import specification_with
 
 from deltaq.schema_registry import json_unevaluated
 from deltaq.schema_registry.json_patterns import is_found
-from deltaq.schema_registry.work import TooMuchWork, spend
+from deltaq.schema_registry.work import TooMuchWork, remember, spend
 
 _Keyword = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]
 
@@ -24,25 +25,12 @@ UNEVALUATED_NAME_CHARS_MAX = 1_000
 _MESSAGE_CHARS = 500
 _CHARS_PER_STEP = 2_000
 _NAMES_PER_STEP = 16
+_MATCHES_PER_STEP = 2
 _PARTS_PER_STEP = 4
 _VALUES_PER_STEP = 64
 _COMPARED_MAX = 8
 _DECIMAL_DIGITS_MAX = 1_000
-_JUDGE_PARTS = frozenset(
-    (
-        *(
-            "$ref",
-            "$dynamicRef",
-            "$recursiveRef",
-            "allOf",
-            "if",
-            "dependentSchemas",
-        ),
-        *("items", "prefixItems", "additionalItems", "properties", "propertyNames"),
-        "patternProperties",
-    )
-)
-"""Keywords whose errors are those of other keywords."""
+_MISSING = object()
 _SUBSCHEMAS = frozenset(("allOf", "anyOf", "oneOf"))
 """Keywords that judge the value by each of their parts."""
 
@@ -54,66 +42,114 @@ def limited_validator(draft: Any) -> Any:
     """
     is_2019 = draft is Draft201909Validator
     own = {
+        "$dynamicRef": _reference,
+        "$ref": _reference,
         "additionalProperties": _additional_properties,
+        "anyOf": _any_of,
         "const": _const,
+        "contains": _measured_contains(draft.VALIDATORS.get("contains")),
         "enum": _enum,
+        "if": _if,
         "multipleOf": _multiple_of,
         "not": _not,
+        "oneOf": _one_of,
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
+        "type": _type,
         "unevaluatedItems": json_unevaluated.unevaluated_items_2019
         if is_2019
         else json_unevaluated.unevaluated_items,
-        "unevaluatedProperties": json_unevaluated.unevaluated_properties_2019
-        if is_2019
-        else json_unevaluated.unevaluated_properties,
+        "unevaluatedProperties": _checked_names(
+            json_unevaluated.unevaluated_properties_2019
+            if is_2019
+            else json_unevaluated.unevaluated_properties
+        ),
         "uniqueItems": _unique_items,
     }
-    keywords = {
-        name: _limited(name, own.get(name, function)) for name, function in draft.VALIDATORS.items()
-    }
+    keywords = {name: own.get(name, function) for name, function in draft.VALIDATORS.items()}
     limited = extend(draft, keywords)
-    limited.descend = _counting(limited.descend)
-    limited.iter_errors = _without_text(limited.iter_errors)
+    limited.descend = _descend
+    limited.iter_errors = _iter_errors
     return limited
 
 
-def _counting(descend: Any) -> Any:
-    """The method that goes to a part of the schema, with a step for each: a part without keywords
-    takes time, too.
+def _descend(
+    self: Any,
+    instance: Any,
+    schema: Any,
+    path: Any = None,
+    schema_path: Any = None,
+    resolver: Any = None,
+) -> Iterator[ValidationError]:
+    """The errors of a value by a part of the schema. The validator of the part is made once in a
+    check; `jsonschema` makes it again for each value.
     """
-
-    def counting(
-        self: Any,
-        instance: Any,
-        schema: Any,
-        path: Any = None,
-        schema_path: Any = None,
-        resolver: Any = None,
-    ) -> Iterator[ValidationError]:
-        if schema is False:
-            error = _nothing_allowed(instance)
-            error.path.extend([] if path is None else [path])
-            return iter((error,))
+    if schema is True:
         spend()
-        errors: Iterator[ValidationError] = descend(
-            self, instance, schema, path, schema_path, resolver
-        )
-        return errors
+        return iter(())
+    if schema is False:
+        error = _nothing_allowed(instance)
+        error.path.extend([] if path is None else [path])
+        return iter((error,))
+    key = id(schema), id(self._resolver if resolver is None else resolver), resolver is None
+    part, keywords, _kept = remember(key, lambda: _part(self, schema, resolver))
+    return _errors(part, keywords, instance, path)
 
-    return counting
+
+def _iter_errors(self: Any, instance: Any, _schema: Any = None) -> Iterator[ValidationError]:
+    """The errors of a value by the whole schema."""
+    if isinstance(self.schema, bool):
+        return iter(() if self.schema else (_nothing_allowed(instance),))
+    return _errors(self, _keywords_of(self), instance, None)
 
 
-def _without_text(iter_errors: Any) -> Any:
-    """The method that judges a value, without the text of the value in the error of `false`."""
+def _part(validator: Any, schema: Any, resolver: Any) -> tuple[Any, list[Any], Any]:
+    """The validator of a part of its schema, its keywords, and what has to stay alive with them."""
+    kept = validator._resolver if resolver is None else resolver
+    if resolver is None and ("$id" in schema or "id" in schema):
+        specification = specification_with(validator.ID_OF(validator.META_SCHEMA))
+        resolver = kept.in_subresource(specification.create_resource(schema))
+    part = validator.evolve(schema=schema, _resolver=kept if resolver is None else resolver)
+    return part, _keywords_of(part), kept
 
-    def judging(self: Any, instance: Any, _schema: Any = None) -> Iterator[ValidationError]:
-        if self.schema is False:
-            return iter((_nothing_allowed(instance),))
-        errors: Iterator[ValidationError] = iter_errors(self, instance)
-        return errors
 
-    return judging
+def _keywords_of(part: Any) -> list[tuple[_Keyword, str, Any, int]]:
+    """The keywords of a part, with the steps that each takes."""
+    return [(*found, _steps_of(*found[1:])) for found in part._validators]
+
+
+def _steps_of(name: str, value: Any) -> int:
+    """What a keyword takes beside the keywords in its parts."""
+    if not isinstance(value, dict | list) or isinstance(value, Enumeration):
+        return 1
+    return 1 + len(value) // (_PARTS_PER_STEP if name in _SUBSCHEMAS else _NAMES_PER_STEP)
+
+
+def _errors(part: Any, keywords: list[Any], instance: Any, path: Any) -> Iterator[ValidationError]:
+    spend()  # a part without keywords takes time, too
+    schema = part.schema
+    for function, keyword, value, steps in keywords:
+        spend(steps)
+        for error in function(part, value, instance, schema) or ():
+            # Errors of the parts keep what they have.
+            error._set(
+                validator=keyword,
+                validator_value=value,
+                instance=instance,
+                schema=schema,
+                type_checker=part.TYPE_CHECKER,
+            )
+            if error.schema is schema:
+                # Some errors show the value and the schema.
+                spend(1 + len(error.message) // _CHARS_PER_STEP)
+                error.message = error.message[:_MESSAGE_CHARS]
+            if path is not None:
+                error.path.appendleft(path)
+            yield error
+
+
+def _is_valid(validator: Any, instance: Any, part: Any) -> bool:
+    return next(validator.descend(instance, part), None) is None
 
 
 def _nothing_allowed(instance: Any) -> ValidationError:
@@ -122,63 +158,117 @@ def _nothing_allowed(instance: Any) -> ValidationError:
     )
 
 
-def _limited(name: str, function: _Keyword) -> _Keyword:
-    """A keyword that spends steps. Errors show the value and the schema, so their texts are cut."""
+def _reference(
+    validator: Any, reference: Any, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    kept = validator._resolver
+    found, _ = remember((id(kept), reference), lambda: (kept.lookup(reference), kept))
+    errors: Iterator[ValidationError] = validator.descend(
+        instance, found.contents, resolver=found.resolver
+    )
+    return errors
 
-    def counted(
-        validator: Any, value: Any, instance: Any, schema: Any
-    ) -> Iterator[ValidationError] | None:
-        spend(_steps_of(name, value, instance))
-        return function(validator, value, instance, schema)
 
-    def shortened(
-        validator: Any, value: Any, instance: Any, schema: Any
-    ) -> Iterator[ValidationError] | None:
-        errors = counted(validator, value, instance, schema)
-        return None if errors is None else _shortened(errors)
+def _any_of(validator: Any, parts: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    possible = _possible(validator, parts, instance)
+    if not any(_is_valid(validator, instance, part) for part in possible):
+        yield _none_of(validator, parts, instance)
 
-    def parts(
-        validator: Any, value: Any, instance: Any, schema: Any
-    ) -> Iterator[ValidationError] | None:
-        # Without a part, the error is of this keyword and shows the value.
-        judge = shortened if value is False else counted
-        return judge(validator, value, instance, schema)
 
-    def unevaluated(
-        validator: Any, value: Any, instance: Any, schema: Any
+def _one_of(validator: Any, parts: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    possible = _possible(validator, parts, instance)
+    valid = (part for part in possible if _is_valid(validator, instance, part))
+    if next(valid, _MISSING) is _MISSING:
+        yield _none_of(validator, parts, instance)
+    elif next(valid, _MISSING) is not _MISSING:
+        yield ValidationError("the value conforms to more than one schema of oneOf")
+
+
+def _possible(validator: Any, parts: list[Any], instance: Any) -> list[Any]:
+    """The parts without those that want another constant for a property of the value: of a union
+    of objects with a kind each, the rest is one.
+    """
+    if not isinstance(instance, dict):
+        return parts
+    kept = validator._resolver
+    constants, *_ = remember(
+        (id(parts), id(kept)), lambda: ([_constant(validator, part) for part in parts], parts, kept)
+    )
+    return [
+        part
+        for part, (name, constant) in zip(parts, constants, strict=True)
+        if constant is None or instance.get(name, constant) == constant
+    ]
+
+
+def _constant(validator: Any, part: Any) -> tuple[str, str | None]:
+    """A property and the text that it has to be; None without one."""
+    if isinstance(part, dict) and "$ref" in part and not part.keys() & {"$id", "id"}:
+        part = validator._resolver.lookup(part["$ref"]).contents
+    properties = part.get("properties", {}) if isinstance(part, dict) and "$ref" not in part else {}
+    spend(len(properties) // _NAMES_PER_STEP)
+    for name, subschema in properties.items():
+        is_alone = isinstance(subschema, dict) and "$ref" not in subschema
+        constant = subschema.get("const") if is_alone else None
+        if isinstance(constant, str) and "const" in validator.VALIDATORS:
+            return name, constant
+    return "", None
+
+
+def _none_of(validator: Any, parts: Any, instance: Any) -> ValidationError:
+    context = [error for part in parts for error in validator.descend(instance, part)]
+    return ValidationError(f"{_shown(instance)} conforms to none of the schemas", context=context)
+
+
+def _shown(value: Any) -> str:
+    """The value in an error about a schema. An error about a value does not show it."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "an array"
+    return repr(value[:100] if isinstance(value, str) else value)
+
+
+def _if(validator: Any, condition: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    branch = schema.get("then" if _is_valid(validator, instance, condition) else "else", True)
+    errors: Iterator[ValidationError] = validator.descend(instance, branch)
+    return errors
+
+
+def _type(validator: Any, types: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    listed = [types] if isinstance(types, str) else types
+    if not any(validator.is_type(instance, each) for each in listed):
+        yield ValidationError(f"{_shown(instance)} is not of type {', '.join(map(str, listed))}")
+
+
+def _measured_contains(contains: _Keyword | None) -> _Keyword:
+    def measured(
+        validator: Any, part: Any, instance: Any, schema: Any
     ) -> Iterator[ValidationError] | None:
-        # It matches the patterns of all parts by itself, so `json_format` refuses those of much
-        # work.
-        if (
-            isinstance(instance, dict)
-            and max(map(len, instance), default=0) > UNEVALUATED_NAME_CHARS_MAX
-        ):
+        if contains is None:
+            return None
+        spend(len(instance) // _PARTS_PER_STEP if isinstance(instance, list) else 0)
+        return contains(validator, part, instance, schema)
+
+    return measured
+
+
+def _checked_names(unevaluated: _Keyword) -> _Keyword:
+    """It matches the patterns of all parts by itself, so `json_format` refuses those of much
+    work.
+    """
+
+    def checked(
+        validator: Any, allowed: Any, instance: Any, schema: Any
+    ) -> Iterator[ValidationError] | None:
+        names = instance if isinstance(instance, dict) else ()
+        if max(map(len, names), default=0) > UNEVALUATED_NAME_CHARS_MAX:
             reason = (
                 f"a name of more than {UNEVALUATED_NAME_CHARS_MAX} characters beside "
                 "unevaluatedProperties"
             )
             raise TooMuchWork(reason)
-        return counted(validator, value, instance, schema)
+        return unevaluated(validator, allowed, instance, schema)
 
-    if name == "unevaluatedProperties":
-        return unevaluated
-    return parts if name in _JUDGE_PARTS else shortened
-
-
-def _steps_of(name: str, value: Any, instance: Any) -> int:
-    """What a keyword takes beside the keywords in its parts."""
-    if name == "contains" and isinstance(instance, list):
-        return 1 + len(instance) // _PARTS_PER_STEP
-    if not isinstance(value, dict | list) or isinstance(value, Enumeration):
-        return 1
-    return 1 + len(value) // (_PARTS_PER_STEP if name in _SUBSCHEMAS else _NAMES_PER_STEP)
-
-
-def _shortened(errors: Iterator[ValidationError]) -> Iterator[ValidationError]:
-    for error in errors:
-        spend(1 + len(error.message) // _CHARS_PER_STEP)
-        error.message = error.message[:_MESSAGE_CHARS]
-        yield error
+    return checked
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -191,7 +281,7 @@ def _pattern_properties(
 ) -> Iterator[ValidationError]:
     if validator.is_type(instance, "object"):
         for pattern, subschema in patterns.items():
-            spend(len(instance) // _NAMES_PER_STEP)
+            spend(len(instance) // _MATCHES_PER_STEP)
             for key, value in instance.items():
                 if is_found(pattern, key):
                     yield from validator.descend(value, subschema, path=key, schema_path=pattern)
@@ -205,7 +295,7 @@ def _additional_properties(
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     extra = [key for key in instance if key not in named]
     if patterns:
-        spend(len(extra) * len(patterns) // _NAMES_PER_STEP)
+        spend(len(extra) * len(patterns) // _MATCHES_PER_STEP)
         extra = [key for key in extra if not any(is_found(pattern, key) for pattern in patterns)]
     if validator.is_type(additional, "object"):
         for key in extra:
@@ -232,7 +322,7 @@ def _unique_items(
 
 
 def _not(validator: Any, part: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if validator.evolve(schema=part).is_valid(instance):
+    if _is_valid(validator, instance, part):
         yield ValidationError("the value conforms to the schema of not")
 
 

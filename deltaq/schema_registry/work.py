@@ -7,9 +7,10 @@ ends when they are used up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 SCHEMA_DEPTH_MAX = 100
 """Nesting of the JSON of a schema, and of the named types and messages that it consists of."""
@@ -20,7 +21,7 @@ VALUE_DEPTH_MAX = 100
 the process.
 """
 
-
+_REMEMBERED_MAX = 10_000
 _CONTAINERS = (dict, list, tuple)
 
 
@@ -33,10 +34,11 @@ class TooMuchWork(ValueError):
 
 
 class _Steps:
-    __slots__ = ("left",)
+    __slots__ = ("left", "remembered")
 
     def __init__(self, left: int) -> None:
         self.left = left
+        self.remembered: dict[Any, Any] = {}
 
 
 _steps: ContextVar[_Steps | None] = ContextVar("steps", default=None)
@@ -61,6 +63,21 @@ def spend(steps: int = 1) -> None:
         budget.left -= steps
         if budget.left < 0:
             raise TooMuchWork("it takes too many steps")
+
+
+def remember(key: Any, make: Callable[[], Any]) -> Any:
+    """What `make` returned for this key before, in the innermost `limited_work`. What is found
+    keeps the objects alive whose `id` is part of the key.
+    """
+    budget = _steps.get()
+    if budget is None:
+        return make()
+    found = budget.remembered.get(key)
+    if found is None:
+        if len(budget.remembered) >= _REMEMBERED_MAX:
+            budget.remembered.clear()
+        found = budget.remembered[key] = make()
+    return found
 
 
 def depth_of(value: object, depth_max: int = VALUE_DEPTH_MAX) -> int:

@@ -373,6 +373,7 @@ HANGING = {
         "a" * 5000 + "b",
         "str does not conform to pattern",
     ),
+    "an automaton of many states": ({"pattern": "(a|b)*a(a|b){300}c"}, "ab" * 500_000, STEPS),
     "unique items that cannot be sorted": (
         {"uniqueItems": True},
         [{"a": i % 29_999} for i in range(30_000)],

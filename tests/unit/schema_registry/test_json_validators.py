@@ -17,7 +17,8 @@ from jsonschema.validators import (
 )
 
 from deltaq.schema_registry.json_drafts import invalid_part
-from deltaq.schema_registry.json_format import parse
+from deltaq.schema_registry.json_format import check, parse
+from deltaq.schema_registry.json_patterns import is_found
 from deltaq.schema_registry.json_validators import limited_validator
 from deltaq.schema_registry.work import TooMuchWork, limited_work
 from tests.depth import depth
@@ -110,3 +111,61 @@ def test_each_part_of_a_schema_takes_a_step():
         assert judge.is_valid([1] * 50)
         with pytest.raises(TooMuchWork):
             judge.is_valid([1] * 200)
+
+
+KINDS = [f"k{number}" for number in range(30)]
+
+
+def kind(name: str) -> dict[str, Any]:
+    return {"properties": {"kind": {"const": name}, "n": {"type": "integer"}}, "required": ["kind"]}
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("union", ["anyOf", "oneOf"])
+@pytest.mark.parametrize(
+    "value", [{"kind": "a"}, {"kind": "b", "n": "1"}, {"kind": 1}, {"": 1}, {}, "a", {"n": "1"}]
+)
+def test_a_union_of_kinds_is_judged_as_by_jsonschema(draft, union, value):
+    refers = {"$ref": "#/definitions/b", "properties": {"kind": {"const": "a"}}}
+    text = {"required": ["n"], "type": "object"}
+    schema = {union: [kind("a"), refers, text], "definitions": {"b": kind("b")}}
+    assert limited_validator(draft)(schema).is_valid(value) is draft(schema).is_valid(value)
+
+
+@pytest.mark.parametrize(
+    ("items", "value"),
+    [
+        ({"oneOf": list(map(kind, KINDS))}, [{"kind": name, "n": 1} for name in KINDS] * 50),
+        ({"oneOf": [{"$ref": f"#/$defs/{name}"} for name in KINDS]}, [{"kind": "k7"}] * 1500),
+        (
+            {"pattern": r"^[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}$"},
+            ["first.last@example.org"] * 9000,
+        ),
+        (
+            {"pattern": r"^((25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(25[0-5]|2[0-4]\d|1?\d?\d)$"},
+            ["192.168.100.101"] * 3000,
+        ),
+        ({"pattern": r"^[\u4e00-\u9fa5 ]*$"}, ["\u4e01" * 2000]),
+    ],
+    ids=["kinds", "kinds by reference", "addresses", "numbers of hosts", "a long text"],
+)
+def test_ordinary_values_are_checked_within_the_limit(items, value):
+    schema = {"items": items, "$defs": {name: kind(name) for name in KINDS}}
+    check(parse(json.dumps(schema), ()), value)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^\x40+@\x40+@\x40+@\x40+@$",
+        "^[@a]+@[@a]+@[@a]+@[@a]+@$",
+        "^[^b]*a[^b]*a[^b]*a[^b]*a$",
+        r"^\w+a\w+a\w+a\w+a$",
+        "(?x)^[a]+ [@]+[a@]+[a@]+[a@]+[a@]+$",
+        "^*[a@]+@[a@]+@[a@]+@[a@]+$",
+        "^b|[a@]+@[a@]+@[a@]+@[a@]+$",
+    ],
+)
+def test_a_loop_that_can_end_at_many_places_takes_steps_for_each(pattern):
+    with limited_work(1000), pytest.raises(TooMuchWork):
+        is_found(pattern + "(?=c)", "@" * 50 + "a@" * 100)

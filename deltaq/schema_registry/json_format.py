@@ -299,8 +299,11 @@ def _check_parts(root: SchemaNode) -> None:
                         "its regular expressions have too many characters and ranges of these"
                     )
                 check_pattern(pattern)
-        references = (node.keywords.get(keyword) for keyword in ("$ref", "$dynamicRef"))
-        waiting += [node.resolve(each) for each in references if isinstance(each, str)]
+        keywords = node.keywords
+        references = [keywords[each] for each in ("$ref", "$dynamicRef") if each in keywords]
+        if not all(isinstance(each, str) for each in references):  # the draft 4 does not say so
+            raise ValueError("a reference is no text")
+        waiting += [node.resolve(each) for each in references]
         waiting += node.parts()
     if slow := [pattern for pattern in names if has_unevaluated and not is_quick(pattern)]:
         raise ValueError(

@@ -402,6 +402,10 @@ def test_an_incompatible_schema_is_refused_with_its_place(client):
         ),
         ('{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#"}]}}}', "refers to itself"),
         ('{"a":1,"a":2}', "repeated"),
+        (
+            '{"$schema":"http://json-schema.org/draft-04/schema#","items":{"$ref":5}}',
+            "a reference is no text",
+        ),
     ],
 )
 def test_an_invalid_schema_is_refused(client, schema, reason):

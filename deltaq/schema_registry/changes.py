@@ -127,7 +127,12 @@ def _invalid(schema: Schema, error: Exception) -> Exception:
 
 
 def _parsed(registry: Registry, schema: Schema) -> Any:
-    return load_format(schema.schema_type).parse(schema.schema_str, registry.resolved(schema))
+    """Raises ValueError."""
+    try:
+        references = registry.resolved(schema)
+    except KeyError as error:
+        raise ValueError(f"the reference {error.args[0]} does not exist") from error
+    return load_format(schema.schema_type).parse(schema.schema_str, references)
 
 
 def level_of(registry: Registry, subject: Subject) -> ConfigCompatibilityLevel:
@@ -150,7 +155,11 @@ def conflicts_with(
         old = registry.registered(subject, version).schema
         if old.schema_type != new.schema.schema_type:
             return [f"version {version.number} is {old.schema_type}, not {new.schema.schema_type}"]
-        earlier.append((version.number, _parsed(registry, old)))
+        try:
+            earlier.append((version.number, _parsed(registry, old)))
+        except ValueError as error:
+            # Another version of deltaq, or another program, registered it.
+            return [f"version {version.number} is no schema: {str(error)[:1000]}"]
     return conflicts(
         level, new.parsed, earlier, load_format(new.schema.schema_type).incompatibilities
     )

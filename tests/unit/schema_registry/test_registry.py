@@ -497,14 +497,42 @@ def test_a_long_log_is_loaded_from_a_checkpoint(store, client):
 )
 def test_a_damaged_or_newer_registry_is_refused(store, client, domain, configuration, error):
     client.register_schema("a", ONE)
+    forge(store, domain, configuration)
+    with pytest.raises(error):
+        client.get_subjects()
+
+
+def forge(store: Store, domain: str, configuration: str) -> None:
+    """Change the registry as another program does."""
     log = DeltaLog(store, SCHEMAS_FOLDER)
 
     def write(state: TableState) -> Draft:
         return Draft(CommitInfo("forged", 0, "TEST"), [DomainMetadata(domain, configuration)])
 
     log.commit(write, log.clock.monotonic() + 60)
-    with pytest.raises(error):
-        client.get_subjects()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"schema": "{"}, "version 1 is no schema"),
+        (
+            {
+                "schema": '"b"',
+                "references": [{"name": "b", "subject": "b", "version": 1}],
+            },
+            "the reference b .* does not exist",
+        ),
+    ],
+)
+def test_no_version_follows_one_that_is_no_schema(store, client, body, reason):
+    client.register_schema("a", ONE)
+    forge(store, "deltaq.schema.1", json.dumps({"guid": "x", **body}))
+    with pytest.raises(SchemaRegistryError, match=reason):
+        client.register_schema("a", Schema('"string"'))
+    client.register_schema("c", Schema('"string"'))
+    client.set_compatibility(level="NONE", subject_name="a")
+    client.register_schema("a", Schema('"string"'))
 
 
 # --- the client itself ---

@@ -2,8 +2,8 @@
 
 A connection that owes something costs as much as one that is of use: half a request, or an answer
 that is not taken. So each has a deadline for its next request, head and body, and one for taking
-what was sent. When there are too many, a new one takes the place of the one that has owed a request
-for longest. Uvicorn is known here and in `server` only.
+what was sent. When there are too many, a new one takes the place of the one that has kept the
+server waiting for longest. Uvicorn is known here and in `server` only.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import h11
@@ -72,6 +73,13 @@ class HttpConnection(H11Protocol):
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request
         return cycle is None or cycle.response_complete or cycle.more_body
 
+    @property
+    def waits_since(self) -> float | None:
+        """Since when a request is awaited, or what was sent is not taken; None if neither is so."""
+        if self.owes_request:
+            return self.free_since
+        return self._sent_at if self.transport.get_write_buffer_size() else None
+
     def connection_made(self, transport: Any) -> None:
         """Take a connection, in the place of another one where there are too many."""
         limits, others = self.server_state.limits, self.server_state.connections
@@ -79,12 +87,12 @@ class HttpConnection(H11Protocol):
         self.free_since = self.loop.time()
         self._check_later()
         if len(others) > limits.connections:
-            owing = [
+            waiting = [
                 found
                 for found in others
-                if isinstance(found, HttpConnection) and found.owes_request
+                if isinstance(found, HttpConnection) and found.waits_since is not None
             ]
-            longest = min(owing, key=_free_since)
+            longest = min(waiting, key=attrgetter("waits_since"))
             if longest is self:  # all others are being answered
                 transport.write(_BUSY)
             longest.end()
@@ -148,7 +156,3 @@ class HttpConnection(H11Protocol):
             self.end()
         else:
             self._check_later()
-
-
-def _free_since(connection: HttpConnection) -> float:
-    return connection.free_since

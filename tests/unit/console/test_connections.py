@@ -76,6 +76,23 @@ def test_a_connection_too_many_is_refused_where_all_others_are_answered(memory_r
             assert until_end(more).startswith(b"HTTP/1.1 503 ")
 
 
+def test_connections_that_take_no_answer_shut_no_other_out(memory_root: str) -> None:
+    for number in range(20):
+        Topic(f"{'n' * 200}{number}", bootstrap_servers=memory_root).create()
+    # More than the machine's buffers hold.
+    pages = b"GET /roots/0 HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000
+    server = http_server(made(memory_root, interval_s=NEVER), ConnectionLimits(3, NEVER, NEVER))
+    with running(server) as url, ExitStack() as opened:
+        for _ in range(3):
+            opened.enter_context(connected(url, pages))
+        connections: set[Any] = server.server_state.connections
+        eventually(
+            lambda: len(connections) == 3 and all(found._sent_at for found in list(connections)),
+            "pages that nothing takes",
+        )
+        assert status(url) == 200
+
+
 @pytest.mark.parametrize(
     "sent",
     [

@@ -163,7 +163,7 @@ class Watched:
         self.clock = ManualClock()
         self.console = console_of(
             [{"bootstrap.servers": root}],
-            ServerSettings("192.0.2.1", token=TOKEN, hosts=["localhost"]),
+            ServerSettings("192.0.2.1", token=TOKEN, hosts=["localhost"], interval_s=3600),
         )
         self.console.sessions = Sessions(TOKEN, self.clock)
         session = self.console.sessions.sign_in(TOKEN)
@@ -179,7 +179,7 @@ class Watched:
             await until(lambda: "data: " in stream.text, "the first view")
             before = len(stream.text)
             end()
-            await asyncio.wait_for(task, 30)
+            await asyncio.wait_for(task, 10)  # before the stream looks by itself
             return stream.text[before:]
 
         return asyncio.run(watch())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -47,6 +48,24 @@ _DAY_S = 86_400
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _INT64_MAX = 2**63 - 1
 _MEMBERS_SHOWN = 5
+
+
+def scaled_decimal(value: Decimal, kind: pa.DataType) -> Decimal:
+    """The same number with the digits after the point that the type has: Arrow takes one with some
+    hundred zeros there for 0, and refuses one with fewer of them. Raises ValueError for a number
+    that the type does not have.
+    """
+    quantum, context = _scale_of(kind)
+    try:
+        return value.quantize(quantum, context=context)
+    except DecimalException:
+        raise ValueError(f"it is no {kind}") from None
+
+
+@lru_cache(maxsize=1000)
+def _scale_of(kind: pa.DataType) -> tuple[Decimal, Context]:
+    exact = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+    return Decimal(1).scaleb(-kind.scale), exact
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import pydantic
 from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator, core_schema
 
 from deltaq.errors import InvalidValue
+from deltaq.serde.column_values import scaled_decimal
 from deltaq.serde.columns import Members, is_required, members_of, table_columns
 from deltaq.serde.model_validation import VALIDATOR_ERROR, python_parts, validated
 from deltaq.serde.models import ModelShape, shape_of
@@ -249,8 +250,11 @@ def _number_check(kind: pa.DataType) -> CoreSchema:
         bound = 2 ** (kind.bit_width - 1)
         return core_schema.int_schema(ge=-bound, le=bound - 1, strict=True)
     if pa.types.is_decimal(kind):
-        return core_schema.decimal_schema(
+        checked = core_schema.decimal_schema(
             max_digits=kind.precision, decimal_places=kind.scale, allow_inf_nan=False, strict=True
+        )
+        return core_schema.no_info_after_validator_function(
+            lambda value: scaled_decimal(value, kind), checked
         )
     is_short = kind == pa.float32()
     exact = core_schema.no_info_before_validator_function(

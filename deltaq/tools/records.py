@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from deltaq.errors import InvalidValue
 from deltaq.message import TIMESTAMP_MS_MAX
+from deltaq.serde.column_values import scaled_decimal
 from deltaq.serde.json_text import (
     JsonFloat,
     decimal_of_float,
@@ -305,9 +306,7 @@ def typed_value(value: Any, kind: pa.DataType, path: str) -> Any:
 def _typed_scalar(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_decimal(kind):
         found = _decimal(value)
-        if isinstance(found, Decimal):
-            pa.scalar(found, kind)  # Arrow refuses more digits than the type has
-        return found
+        return scaled_decimal(found, kind) if isinstance(found, Decimal) else found
     if isinstance(value, JsonFloat):
         return finite_float(value.text)
     if pa.types.is_binary(kind):

@@ -675,6 +675,13 @@ SCALARS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 Typed = tuple[pa.DataType, st.SearchStrategy[Any]]
 
 
+@pytest.mark.parametrize("zeros", [60, 100, 300, 10_000])
+def test_zeros_at_the_end_of_a_decimal_change_nothing(zeros: int) -> None:
+    schema = schema_of(pa.schema([("d", pa.decimal128(10, 2))]))
+    row = {"d": Decimal("12.5" + "0" * zeros)}
+    assert schema.to_arrow([schema.accept(row)])["d"].to_pylist() == [Decimal("12.5")]
+
+
 def _list(inner: Typed) -> Typed:
     return pa.list_(inner[0]), st.lists(st.none() | inner[1], max_size=3)
 

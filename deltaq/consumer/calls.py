@@ -31,6 +31,11 @@ from deltaq.topic import Topic
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound="Guarded")
+
+_CONSUME_MAX = 1_000_000
+_LOGICAL = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)
+_log = logging.getLogger("deltaq.consumer")
 
 
 class CallGuard:
@@ -110,9 +115,6 @@ class Guarded(Protocol):
     def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Guarded)
-
-
 def exclusive(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
     """Decorate a method that must not be re-entered on the same thread.
 
@@ -177,10 +179,6 @@ class PendingEvents:
             self._calls.call_out(self.pending.popleft())
 
 
-_CONSUME_MAX = 1_000_000
-_LOGICAL = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)
-
-
 def topic_name(topic: object, *, deserializes: bool) -> str:
     """The name of a topic that is given by name or handle. Raises TypeError, and InvalidConfig for
     a handle with deserializers unless the consumer `deserializes`.
@@ -243,9 +241,6 @@ def assignable(partitions: object) -> list[TopicPartition]:
     if len(set(listed)) < len(listed):
         raise InvalidConfig("the list names a partition twice", key="partitions")
     return listed
-
-
-_log = logging.getLogger("deltaq.consumer")
 
 
 class ThreadOwner(Protocol):

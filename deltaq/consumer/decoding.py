@@ -27,6 +27,8 @@ from deltaq.topics.scan import Fetched
 
 _VALUE = VALUE_SCHEMA.names[0]
 
+Found: TypeAlias = "JoinedRecords | Lost"
+
 
 class DecodedRecords:
     """The records of one `Fetched`. The first access to a column decodes all its rows: a reader
@@ -263,9 +265,6 @@ class Lost:
 
     event: Message
     position: int
-
-
-Found: TypeAlias = "JoinedRecords | Lost"
 
 
 def joined(

@@ -30,6 +30,8 @@ from deltaq.message import OFFSET_INVALID
 from deltaq.statistics import ClientFields, StatisticsTimer
 from deltaq.topics.state import TopicHead
 
+_UNKNOWN_LAG = -1
+
 
 class MembershipState(StrEnum):
     """How a consumer stands to its group."""
@@ -260,7 +262,7 @@ class HealthCheck:
             self._why_idle(state, problem, partitions, topics),
             partitions,
             None if membership is None else _since(membership.polled_s_ago()),
-            None if session is None else _since(session.heartbeat_s_ago()),
+            None if session is None else _since(session.heartbeat.s_ago()),
             None if session is None else _since(session.read_s_ago()),
             _since(now - min((topic.read_at for topic in topics.values()), default=float("-inf"))),
             _since(
@@ -372,7 +374,6 @@ def _since(seconds: float) -> float | None:
     return seconds if 0 <= seconds < float("inf") else None
 
 
-_UNKNOWN_LAG = -1
 _STATES = {
     MembershipState.JOINING: "init",
     MembershipState.NOT_A_MEMBER: "init",

@@ -45,6 +45,8 @@ from deltaq.weak import weakly
 if TYPE_CHECKING:
     from deltaq.maintenance.groups import BackgroundGroupMaintenance
 
+R = TypeVar("R")
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
@@ -134,7 +136,7 @@ class Reader:
         if message is not None:
             return [self._after(message)]
         if offsets is None:
-            return self.committer.uncommitted()
+            return self.committer.stored.uncommitted()
         listed = partition_list(offsets)
         for tp in listed:
             check_partition(tp)
@@ -247,9 +249,6 @@ def _end_of_partition(end: PartitionEnd) -> Message:
     return event(
         KafkaError(KafkaError._PARTITION_EOF, reason), end.topic, end.partition, end.offset
     )
-
-
-R = TypeVar("R")
 
 
 def watermarks(head: TopicHead | None, partition: int) -> tuple[int, int]:

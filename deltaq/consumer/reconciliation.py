@@ -259,7 +259,7 @@ class Reconciler(Generic[C]):
                 self._enter(Stable(state.view, state.partitions - state.gone, state.is_announced))
         elif isinstance(state, Revoked):
             self._reader.held.set([])
-            self._reader.committer.forget()
+            self._reader.committer.stored.forget()
             self._enter(Unassigned(state.identity))
 
     def _follow_eagerly(self, consumer: C, view: GroupView) -> None:
@@ -375,7 +375,7 @@ class Reconciler(Generic[C]):
                 self._state = revoked
                 self.finish()
             else:  # the callback has ended the subscription
-                self._reader.committer.forget()
+                self._reader.committer.stored.forget()
 
     def _enter(self, state: Unassigned | Stable | Assigning | Releasing) -> None:
         self._state = state

@@ -25,6 +25,13 @@ from deltaq.groups.state import GroupHead, Member
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.store.parallel import in_parallel_if_remote
 
+_log = logging.getLogger("deltaq.groups")
+
+HEARTBEAT_BYTES_MAX = PENDING_BYTES_MAX + 30  # a 64-bit number and a checksum come first
+"""Bytes of a heartbeat object that a watcher reads. A member writes fewer; an object of another
+writer may be huge.
+"""
+
 
 class SessionExpired(Exception):
     """This member was silent for its `session.timeout.ms`, so the group may have removed it."""
@@ -139,14 +146,6 @@ class MemberWatch:
             if self._clock.monotonic() - self._leader_alive_at < trusted_s
             else others
         )
-
-
-_log = logging.getLogger("deltaq.groups")
-
-HEARTBEAT_BYTES_MAX = PENDING_BYTES_MAX + 30  # a 64-bit number and a checksum come first
-"""Bytes of a heartbeat object that a watcher reads. A member writes fewer; an object of another
-writer may be huge.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,24 @@ WAIT_MAX_S = 60.0
 cannot wake it.
 """
 
+_log = logging.getLogger("deltaq.groups")
+
+HandOver: TypeAlias = "Callable[[GroupHead, MemberIdentity], GroupHead | None]"
+"""A change of the membership on behalf of a member; None if nothing is left to do."""
+
+COMMIT_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _CommitRequest:
+    """Offsets to commit on behalf of a member, or of a consumer that uses `assign`: then `identity`
+    is None. `wait` is that of `GroupLog.commit`.
+    """
+
+    offsets: Sequence[ToCommit]
+    identity: MemberIdentity | None
+    wait: bool = False
+
 
 class OffsetCommitter:
     """Commits offsets for one consumer, in the order of the calls, and on its own thread what is
@@ -34,7 +52,7 @@ class OffsetCommitter:
     `identity()` is None for a consumer that uses `assign`. `topic(name)` returns a topic's id and
     number of partitions, or None if it does not exist. `on_result(error, partitions)` gets the
     result of every asynchronous and periodic commit; `interval_s` is infinite without periodic
-    commits.
+    commits. `stored` are the stored offsets, and which of them are not committed.
 
     The membership's thread calls `pending` for each heartbeat, and `commit_pending` in the leader
     of a group, which makes the periodic commits of all members.
@@ -51,18 +69,20 @@ class OffsetCommitter:
         clock: Clock,
         heartbeat_interval_s: float = float("inf"),
     ) -> None:
+        self._log = log
         self._group = log.group
         self._identity = identity
+        self._topic = topic
+        self._on_result = on_result
         self._heartbeat_interval_s = heartbeat_interval_s
         self._clock = clock
         self._commit_lock = clock.lock()  # held while committing
         # Its lock guards what heartbeats show, and the flags and queues below.
         self._changed = clock.condition()
-        self._stored = StoredOffsets(
+        self.stored = StoredOffsets(
             log, stored, on_result, interval_s, heartbeat_interval_s, clock, self._changed
         )
-        self._sender = CommitRequestSender(log, topic, on_result, self._stored, clock)
-        self._queue: deque[CommitRequest] = deque()
+        self._queue: deque[_CommitRequest] = deque()
         # By member; None if the leader has nothing to do.
         self._to_lead: dict[str, PendingOffsets] | None = None
         self._is_committing = False
@@ -80,17 +100,18 @@ class OffsetCommitter:
             )
 
     def commit(self, offsets: Sequence[ToCommit]) -> list[TopicPartition]:
-        """Commit synchronously, after all queued commits. Returns and raises as
-        `CommitRequestSender.send`.
+        """Commit synchronously, after all queued commits. Returns the partitions, each with its
+        `error` set if its topic or partition does not exist. Raises UnknownTopic if none of them
+        exists, Fenced, Unavailable, OutcomeUnknown.
         """
         return self._in_turn(
-            lambda: self._sender.send(CommitRequest(offsets, self._identity(), wait=True))
+            lambda: self._send(_CommitRequest(offsets, self._identity(), wait=True))
         )
 
     def commit_later(self, offsets: Sequence[ToCommit]) -> None:
         """Queue a commit for the background thread."""
         with self._changed:
-            self._queue.append(CommitRequest(offsets, self._identity()))
+            self._queue.append(_CommitRequest(offsets, self._identity()))
             self._changed.notify_all()
 
     def commit_stored(self, *, wait: bool = False) -> None:
@@ -99,8 +120,8 @@ class OffsetCommitter:
         """
 
         def commit() -> None:
-            if new := self._stored.uncommitted():
-                self._sender.send_and_report(CommitRequest(new, self._identity(), wait))
+            if new := self.stored.uncommitted():
+                self._send_and_report(_CommitRequest(new, self._identity(), wait))
 
         self._in_turn(commit)
 
@@ -112,24 +133,14 @@ class OffsetCommitter:
 
         def hand_over() -> None:
             if (identity := self._identity()) is not None:
-                new = self._stored.uncommitted() if commit_stored else []
-                self._sender.hand_over(operation, plan, identity, new)
+                new = self.stored.uncommitted() if commit_stored else []
+                self._change(operation, plan, identity, new)
 
         self._in_turn(hand_over)
 
     def finish_queued(self) -> None:
         """Make all queued commits, synchronously."""
         self._in_turn(lambda: None)
-
-    def uncommitted(self) -> list[ToCommit]:
-        """The stored offsets that are not committed yet."""
-        return self._stored.uncommitted()
-
-    def forget(self) -> None:
-        """Forget which offsets were committed: another consumer may now own the partitions and
-        commit others.
-        """
-        self._stored.forget()
 
     def close(self) -> None:
         """Make all queued commits, end the thread and wait for it."""
@@ -159,7 +170,7 @@ class OffsetCommitter:
                 or identity.member_id != member_id
             ):
                 return None
-            if (pending := self._stored.to_delegate(identity)) is not None:
+            if (pending := self.stored.to_delegate(identity)) is not None:
                 # The thread has to commit in time what the leader does not.
                 self._changed.notify_all()
             return pending
@@ -195,108 +206,31 @@ class OffsetCommitter:
     def _commit_queued(self) -> None:
         while self._queue:
             try:
-                self._sender.send_and_report(self._queue[0])
+                self._send_and_report(self._queue[0])
             except Exception:  # reported already
                 self._queue.popleft()
                 raise
             self._queue.popleft()  # last: a commit that Ctrl-C interrupts is made again
 
-    # --- the thread ---
+    # --- one commit ---
 
-    def _run(self) -> None:
-        """Commit what is queued or due. A bug, which was reported already, must not end the
-        thread.
-        """
-        with self._changed:
-            if self._is_running:
-                return  # an interrupted `begin` has already started a thread
-            self._is_running = True
-        self._stored.rest()
-        while not self._closing or self._queue:
-            with self._changed:
-                left = self._stored.due_at() - self._clock.monotonic()
-                if left > 0 and not self._queue and self._to_lead is None and not self._closing:
-                    self._changed.wait(min(left, WAIT_MAX_S))
-            if self._to_lead is not None and not self._closing:
-                with suppress(Exception):
-                    self._in_turn(self._lead)
-            if not self._closing and self._is_due():
-                with suppress(Exception):
-                    self.commit_stored()
-                self._stored.rest()
-            elif self._queue:
-                with suppress(Exception):
-                    self.finish_queued()
-
-    def _is_due(self) -> bool:
-        with self._changed:
-            return self._stored.is_due(None if self._is_committing else self._identity())
-
-    def _lead(self) -> None:
-        """Commit, as the leader, what heartbeats have shown, and the own offsets."""
-        identity = self._identity()
-        with self._changed:
-            pending, self._to_lead = list((self._to_lead or {}).values()), None
-            own = None if identity is None else self._stored.to_delegate(identity)
-        if own is not None:
-            pending.append(own)
-        if identity is not None and pending:
-            self._sender.send_pending(identity, pending, self._heartbeat_interval_s)
-
-
-_log = logging.getLogger("deltaq.groups")
-
-HandOver: TypeAlias = "Callable[[GroupHead, MemberIdentity], GroupHead | None]"
-"""A change of the membership on behalf of a member; None if nothing is left to do."""
-
-COMMIT_TIMEOUT_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
-    """Offsets to commit on behalf of a member, or of a consumer that uses `assign`: then `identity`
-    is None. `wait` is that of `GroupLog.commit`.
-    """
-
-    offsets: Sequence[ToCommit]
-    identity: MemberIdentity | None
-    wait: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CommitRequestSender:
-    """Sends the requests of one consumer. One at a time: the offset committer decides on their
-    order.
-
-    `topic(name)` returns a topic's id and number of partitions, or None if it does not exist.
-    """
-
-    _log: GroupLog
-    _topic: Callable[[str], tuple[str, int] | None]
-    _on_result: OnResult
-    _stored: StoredOffsets
-    _clock: Clock
-
-    def send(self, request: CommitRequest) -> list[TopicPartition]:
-        """Commit, and return the partitions, each with its `error` set if its topic or partition
-        does not exist. Raises UnknownTopic if none of them exists, Fenced, Unavailable,
-        OutcomeUnknown.
-        """
+    def _send(self, request: _CommitRequest) -> list[TopicPartition]:
+        """Commit; returns and raises as `commit`."""
         results, located = self._located(request.offsets)
         self._log.commit(request.identity, located, self._deadline(), wait=request.wait)
-        self._stored.note_committed(request.offsets, located)
+        self.stored.note_committed(request.offsets, located)
         return results
 
-    def send_and_report(self, request: CommitRequest) -> None:
+    def _send_and_report(self, request: _CommitRequest) -> None:
         """Commit, and report the result. Raises nothing but the exception of a bug or of a signal
         handler.
         """
         try:
-            self._report(request.offsets, lambda: self.send(request))
+            self._report(request.offsets, lambda: self._send(request))
         except KafkaException:
             pass  # reported
 
-    def hand_over(
+    def _change(
         self, operation: str, plan: HandOver, identity: MemberIdentity, offsets: Sequence[ToCommit]
     ) -> None:
         """Change the membership, commit these offsets in the same entry, and report their result.
@@ -308,23 +242,10 @@ class CommitRequestSender:
             self._log.change(
                 operation, identity, lambda head: plan(head, identity), self._deadline(), located
             )
-            self._stored.note_committed(offsets, located)
+            self.stored.note_committed(offsets, located)
             return results
 
         self._report(offsets, change)
-
-    def send_pending(
-        self, identity: MemberIdentity, pending: Sequence[PendingOffsets], timeout_s: float
-    ) -> None:
-        """Commit what heartbeats show, as the leader that `identity` names. An error is only
-        logged: the next heartbeats show the offsets again.
-        """
-        try:
-            self._log.commit_pending(identity, pending, self._clock.monotonic() + timeout_s)
-        except KafkaException as error:
-            _log.info("offsets of members not committed group=%r reason=%s", self._log.group, error)
-        except Exception:  # noqa: BLE001 - a bug must not end the committer's thread
-            _log.exception("committing offsets of members failed group=%r", self._log.group)
 
     def _located(
         self, offsets: Sequence[ToCommit]
@@ -373,7 +294,7 @@ class CommitRequestSender:
                 self._on_result(error.error, failed)
             raise
         except Exception as error:  # a bug, or an exception of a signal handler
-            _log.exception("committing offsets failed group=%r", self._log.group)
+            _log.exception("committing offsets failed group=%r", self._group)
             self._on_result(
                 KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"), []
             )
@@ -381,3 +302,57 @@ class CommitRequestSender:
 
     def _deadline(self) -> float:
         return self._clock.monotonic() + COMMIT_TIMEOUT_S
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        """Commit what is queued or due. A bug, which was reported already, must not end the
+        thread.
+        """
+        with self._changed:
+            if self._is_running:
+                return  # an interrupted `begin` has already started a thread
+            self._is_running = True
+        self.stored.rest()
+        while not self._closing or self._queue:
+            with self._changed:
+                left = self.stored.due_at() - self._clock.monotonic()
+                if left > 0 and not self._queue and self._to_lead is None and not self._closing:
+                    self._changed.wait(min(left, WAIT_MAX_S))
+            if self._to_lead is not None and not self._closing:
+                with suppress(Exception):
+                    self._in_turn(self._lead)
+            if not self._closing and self._is_due():
+                with suppress(Exception):
+                    self.commit_stored()
+                self.stored.rest()
+            elif self._queue:
+                with suppress(Exception):
+                    self.finish_queued()
+
+    def _is_due(self) -> bool:
+        with self._changed:
+            return self.stored.is_due(None if self._is_committing else self._identity())
+
+    def _lead(self) -> None:
+        """Commit, as the leader, what heartbeats have shown, and the own offsets."""
+        identity = self._identity()
+        with self._changed:
+            pending, self._to_lead = list((self._to_lead or {}).values()), None
+            own = None if identity is None else self.stored.to_delegate(identity)
+        if own is not None:
+            pending.append(own)
+        if identity is not None and pending:
+            self._send_pending(identity, pending)
+
+    def _send_pending(self, identity: MemberIdentity, pending: Sequence[PendingOffsets]) -> None:
+        """Commit what heartbeats show, as the leader that `identity` names. An error is only
+        logged: the next heartbeats show the offsets again.
+        """
+        try:
+            deadline = self._clock.monotonic() + self._heartbeat_interval_s
+            self._log.commit_pending(identity, pending, deadline)
+        except KafkaException as error:
+            _log.info("offsets of members not committed group=%r reason=%s", self._group, error)
+        except Exception:  # noqa: BLE001 - a bug must not end the committer's thread
+            _log.exception("committing offsets of members failed group=%r", self._group)

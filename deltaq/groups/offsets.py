@@ -27,6 +27,13 @@ from deltaq.serde.json_text import compact_json, strict_json
 
 METADATA_DOMAIN = "deltaq.offset_metadata"
 
+PENDING_BYTES_MAX = 100_000
+"""Most bytes of offsets in one heartbeat object, those of a thousand partitions. A member with more
+commits itself.
+"""
+
+_DIGITS_MAX = 20
+
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
@@ -146,14 +153,6 @@ def _notes(state: TableState) -> dict[str, str]:
         reason = f"the notes of committed offsets cannot be parsed: {error}"
         raise Corrupt(reason, path=METADATA_DOMAIN, version=state.version) from error
     return {str(key): str(text) for key, text in notes.items()} if isinstance(notes, dict) else {}
-
-
-PENDING_BYTES_MAX = 100_000
-"""Most bytes of offsets in one heartbeat object, those of a thousand partitions. A member with more
-commits itself.
-"""
-
-_DIGITS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,10 +208,6 @@ class Session:
             poll_s = RECENT_POLL_S if now - self._rebalanced_at < RECENT_S else POLL_S
         return min(self.heartbeat.due_at, self._members.due_at, self._read_at + poll_s) - now
 
-    def heartbeat_s_ago(self) -> float:
-        """Seconds since the last successful heartbeat; below 0 before the first."""
-        return self.heartbeat.s_ago()
-
     def read_s_ago(self) -> float:
         """Seconds since the log was read."""
         return self._of.clock.monotonic() - self._read_at

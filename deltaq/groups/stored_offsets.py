@@ -26,6 +26,16 @@ _log = logging.getLogger("deltaq.groups")
 OnResult: TypeAlias = "Callable[[KafkaError | None, list[TopicPartition]], None]"
 """Gets the error of a commit or None, and the partitions with their offsets and errors."""
 
+DELEGATED_BEATS = 4
+"""Heartbeat intervals for which a member waits for the leader to commit its offsets: one until the
+next heartbeat, one until the leader reads it, one for the commit and the read of its entry, and one
+to spare.
+"""
+
+RETRY_DELEGATION_S = 30.0
+"""How long a member then commits its offsets itself before it delegates them to the leader again.
+"""
+
 
 @dataclass(eq=False)
 class StoredOffsets:
@@ -161,17 +171,6 @@ class StoredOffsets:
                 ],
             )
         return self._read[0]
-
-
-DELEGATED_BEATS = 4
-"""Heartbeat intervals for which a member waits for the leader to commit its offsets: one until the
-next heartbeat, one until the leader reads it, one for the commit and the read of its entry, and one
-to spare.
-"""
-
-RETRY_DELEGATION_S = 30.0
-"""How long a member then commits its offsets itself before it delegates them to the leader again.
-"""
 
 
 @dataclass(frozen=True, slots=True)

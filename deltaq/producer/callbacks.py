@@ -47,6 +47,12 @@ _MADE_TOGETHER = 256
 at 700 objects.
 """
 
+Due: TypeAlias = "PendingCallbacks | Notice"
+_UNASSIGNED = -1
+"""librdkafka's partition for messages whose partition is not chosen yet. Here it is chosen when a
+batch is encoded.
+"""
+
 
 @dataclass(slots=True, eq=False)
 class _CallbackBatch:
@@ -348,9 +354,6 @@ class Notice:
         return 0, None
 
 
-Due: TypeAlias = "PendingCallbacks | Notice"
-
-
 class _Outcome:
     """The records of one report; see `deltaq.message.DeliveredRecords`."""
 
@@ -459,12 +462,6 @@ class DeliveryFuture(Future[Message]):
             self.set_result(message)
         else:
             self.set_exception(error)
-
-
-_UNASSIGNED = -1
-"""librdkafka's partition for messages whose partition is not chosen yet. Here it is chosen when a
-batch is encoded.
-"""
 
 
 class ProducerStatistics:

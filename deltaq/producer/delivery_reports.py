@@ -23,6 +23,14 @@ from deltaq.topics.state import DataFile
 
 _log = logging.getLogger("deltaq.producer")
 
+REVOKE_S = 2.0
+"""Seconds beyond its limit for which a message that may be in the log is kept while its commit is
+resolved.
+"""
+
+_CHECK_S = 3600.0
+"""Longest wait in seconds, where messages have no limit."""
+
 
 def defect(error: Exception, doing: str, topic: str) -> KafkaException:
     """Log an unexpected error and return the error for clients, which must not wait for ever
@@ -148,15 +156,6 @@ class DeliveryReports:
         else:
             metrics.RECORD_ERRORS.add(len(result), topic=self._topic, error=error.error.name())
         return result
-
-
-REVOKE_S = 2.0
-"""Seconds beyond its limit for which a message that may be in the log is kept while its commit is
-resolved.
-"""
-
-_CHECK_S = 3600.0
-"""Longest wait in seconds, where messages have no limit."""
 
 
 @dataclass(eq=False)

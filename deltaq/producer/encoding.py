@@ -36,6 +36,9 @@ PLAIN_BYTES_MAX = 8 * 1024 * 1024
 each MiB.
 """
 
+LARGE_MESSAGE_BYTES_MAX = 1024 * 1024 * 1024
+"""Maximum size of a value that is written in pieces."""
+
 
 def row_columns(
     records: RowBlock, partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None
@@ -191,10 +194,6 @@ def in_segments(columns: Columns, bytes_max: int) -> Iterator[Columns]:
         # Uneven rows may leave a piece far above the limit.
         is_large = len(piece) > 1 and piece.values.nbytes + piece.keys.nbytes > 2 * bytes_max
         yield from in_segments(piece, bytes_max) if is_large else (piece,)
-
-
-LARGE_MESSAGE_BYTES_MAX = 1024 * 1024 * 1024
-"""Maximum size of a value that is written in pieces."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from deltaq import OFFSET_INVALID, Consumer, KafkaError, Producer, Topic, TopicPartition
-from deltaq.groups.offset_commits import CommitRequest, CommitRequestSender
+from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.store import MemoryStore
 from tests.doubles.reading import eventually, taken
 
@@ -90,7 +90,7 @@ def test_records_that_consume_has_not_returned_are_not_committed(root):
         assert (returned, consumer.committed(PARTITION)[0].offset) == ([10], 10)
 
 
-def defect(sender: CommitRequestSender, request: CommitRequest) -> list[TopicPartition]:
+def defect(committer: OffsetCommitter, request: object) -> list[TopicPartition]:
     raise TypeError("a defect")
 
 
@@ -106,7 +106,7 @@ def test_a_failed_commit_is_reported_and_later_commits_go_on(root, monkeypatch):
         consumer.assign(PARTITION)
         values(consumer, 5)
         with monkeypatch.context() as broken:
-            broken.setattr(CommitRequestSender, "send", defect)
+            broken.setattr(OffsetCommitter, "_send", defect)
             consumer.commit(offsets=[TopicPartition("t", 0, 3)])
             deadline = time.monotonic() + 20
             while not reports and time.monotonic() < deadline:

@@ -16,7 +16,7 @@ from deltaq.errors import Fenced
 from deltaq.groups import offsets, rebalance, state
 from deltaq.groups.heartbeat import Heartbeat, LivenessCheck, MemberWatch
 from deltaq.groups.log import GroupLog
-from deltaq.groups.offset_commits import CommitRequestSender, OffsetCommitter
+from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import ToCommit
 from deltaq.groups.session import Session
 from deltaq.groups.state import Owner, PartitionCount
@@ -288,13 +288,13 @@ def starts_before_the_committed_offset(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_a_record_that_it_has_not_read(patch: pytest.MonkeyPatch) -> None:
-    located = CommitRequestSender._located
+    located = OffsetCommitter._located
 
     def ahead(self, offsets):
         results, known = located(self, offsets)
         return results, [replace(offset, offset=offset.offset + 1) for offset in known]
 
-    patch.setattr(CommitRequestSender, "_located", ahead)
+    patch.setattr(OffsetCommitter, "_located", ahead)
 
 
 def commits_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:

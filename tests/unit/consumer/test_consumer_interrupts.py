@@ -261,7 +261,7 @@ def test_partitions_assigned_in_an_interrupted_poll_are_read_by_the_next(filled)
         parts, reconciler = reader._reader, reader._state.current._reconciler
 
         def give_back() -> None:
-            parts.committer.forget()
+            parts.committer.stored.forget()
             parts.held.set([])
             reconciler._state = Unassigned(reconciler.identity)
 

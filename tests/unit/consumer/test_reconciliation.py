@@ -46,7 +46,7 @@ def view(
     return GroupView(member, None, generation, mine | more, theirs | more, subscription)
 
 
-class TopicPartitionState:
+class HeldPartitions:
     """The partitions that are read."""
 
     def __init__(self) -> None:
@@ -74,6 +74,7 @@ class Committer:
     def __init__(self) -> None:
         self.handed_over: list[str] = []
         self.forgotten = 0
+        self.stored = SimpleNamespace(forget=self._forget)
 
     def hand_over(self, operation: str, plan: object, *, commit_stored: bool) -> None:
         self.handed_over.append(operation)
@@ -84,7 +85,7 @@ class Committer:
     def finish_queued(self) -> None:
         pass
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         self.forgotten += 1
 
 
@@ -94,7 +95,7 @@ class Followed:
     def __init__(
         self, strategy: str, **callbacks: Callable[[Any, list[TopicPartition]], object]
     ) -> None:
-        self.held, self.committer = TopicPartitionState(), Committer()
+        self.held, self.committer = HeldPartitions(), Committer()
         self.membership = SimpleNamespace(
             held=frozenset(), keeps_place=False, begin_to_leave=lambda: None
         )

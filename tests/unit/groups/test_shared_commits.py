@@ -413,7 +413,7 @@ def test_offsets_of_a_lost_assignment_are_forgotten():
     with following() as member:
         assert member.beat() is not None
         member.stored = []
-        member.committer.forget()
+        member.committer.stored.forget()
         for _ in range(6):
             member.beat()
             member.pass_time(BEAT_S)

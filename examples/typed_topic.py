@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from deltaq import Consumer, InvalidValue, Producer, Topic
 
 
-class Order(BaseModel):
+class FruitOrder(BaseModel):
     """The values of the topic."""
 
     product: str
@@ -22,9 +22,9 @@ def main() -> None:
     a table.
     """
     with TemporaryDirectory() as root:
-        orders = Topic("orders", schema=Order, partitions=4, conf={"bootstrap.servers": root})
+        orders = Topic("orders", schema=FruitOrder, partitions=4, conf={"bootstrap.servers": root})
         with Producer({"bootstrap.servers": root}) as producer:
-            producer.produce(orders, Order(product="kiwi", quantity=3, price=0.4), key="kiwi")
+            producer.produce(orders, FruitOrder(product="kiwi", quantity=3, price=0.4), key="kiwi")
             producer.produce(orders, {"product": "mango", "quantity": 1, "price": 2.5}, key="mango")
             try:
                 producer.produce(orders, {"product": "lime", "quantity": "many", "price": 1.0})

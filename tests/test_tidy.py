@@ -429,7 +429,7 @@ def test_no_two_classes_have_one_name() -> None:
     """
     found = Counter(
         node.name
-        for path in _modules("deltaq/")
+        for path in _modules("deltaq/", "benchmarks/", "examples/")
         if not path.startswith("deltaq/compat/")
         for node in _tree(path).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, admin
 TOPIC, GROUP = "tasks", "workers"
 
 
-class Worker:
+class GroupWorker:
     """A member that remembers what it was assigned and what it has read."""
 
     def __init__(self, servers: str, name: str) -> None:
@@ -50,7 +50,7 @@ class Worker:
             self.read.append(message.value().decode())
 
 
-def until(condition: Any, *workers: Worker) -> None:
+def until(condition: Any, *workers: GroupWorker) -> None:
     """Let the workers work until something is true."""
     deadline = time.monotonic() + 60
     while not condition():
@@ -74,11 +74,11 @@ def main(servers: str) -> None:
     client = admin.AdminClient({"bootstrap.servers": servers})
     client.create_topics([admin.NewTopic(TOPIC, 4, 1)])[TOPIC].result(30)
     produce(servers, 0, 40)
-    one = Worker(servers, "one")
+    one = GroupWorker(servers, "one")
     until(lambda: len(one.read) == 40, one)
     print("one has", sorted(one.mine))
 
-    two = Worker(servers, "two")
+    two = GroupWorker(servers, "two")
     until(lambda: len(one.mine) == len(two.mine) == 2, one, two)
     print(
         "of 4 partitions each has",

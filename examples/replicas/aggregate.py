@@ -11,7 +11,7 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Change:
+class TotalsChange:
     """What one transaction writes. The columns have one element per user, sorted by user."""
 
     users: Sequence[str]
@@ -22,7 +22,7 @@ class Change:
     """Partition -> the offset after the last record that the change includes."""
 
 
-def aggregate(batches: Sequence[pa.RecordBatch]) -> Change:
+def aggregate(batches: Sequence[pa.RecordBatch]) -> TotalsChange:
     """The change that these records make. Each batch has records of one partition, in order, as
     `consume_arrow` returns them.
     """
@@ -37,7 +37,7 @@ def aggregate(batches: Sequence[pa.RecordBatch]) -> Change:
     milliseconds = (
         totals["_timestamp_max"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     )
-    return Change(
+    return TotalsChange(
         totals["user_id"].to_pylist(),
         totals["value_count"].to_pylist(),
         totals["value_sum"].to_pylist(),

@@ -17,7 +17,7 @@ from typing import TypeVar
 import psycopg
 from psycopg_pool import NullConnectionPool
 
-from examples.replicas.aggregate import Change
+from examples.replicas.aggregate import TotalsChange
 
 _log = logging.getLogger(__name__)
 
@@ -70,11 +70,11 @@ class StalePositions(Exception):
     """
 
 
-class Stopped(Exception):
+class ReplicaStopped(Exception):
     """The replica was asked to stop while it waited for the database."""
 
 
-class Database:
+class ReplicaDatabase:
     """The tables of one group and topic. Each call is one transaction, and is repeated until the
     database answers.
 
@@ -127,7 +127,7 @@ class Database:
         return self._transact(read)
 
     def write(
-        self, change: Change, expected: Mapping[int, int], before_commit: Callable[[], object]
+        self, change: TotalsChange, expected: Mapping[int, int], before_commit: Callable[[], object]
     ) -> None:
         """Add the change to the totals. `expected` has the positions from which its records were
         read.
@@ -166,5 +166,5 @@ class Database:
                     self.reported = reason
                     _log.warning("database unavailable, retrying: %s", reason)
             if self._stopping.wait(delay_s * random.uniform(0.5, 1.0)):
-                raise Stopped
+                raise ReplicaStopped
             delay_s = min(delay_s * 2, RETRY_MAX_S)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -14,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from datetime import datetime
 from pathlib import Path
 
 import psycopg
@@ -22,12 +22,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rich.console import Console
 from rich.live import Live
 
-from examples.replicas.database import Database
+from examples.programs import Program, own_root, parser_of
+from examples.replicas.database import ReplicaDatabase
 from examples.replicas.keys import Keys
 from examples.replicas.layout import EVENTS, GROUP, create_topic
 from examples.replicas.observer import NAME, Observer, Snapshot
 from examples.replicas.postgres import NoPostgres, Postgres
-from examples.replicas.processes import Program, resident_megabytes
 from examples.replicas.table import ReplicaState, render
 
 REFRESH_S = 0.5
@@ -43,23 +43,21 @@ class Fleet:
     def __init__(
         self, root: str, database_url: str, folder: Path, rate: float, session_timeout_s: float
     ) -> None:
-        self._place = ("--root", root)
-        self._of_replicas = (
-            "--database-url",
-            database_url,
-            "--session-timeout",
-            str(session_timeout_s),
-        )
+        place = ("--until-eof", "--root", root)
+        timeout = ("--session-timeout", str(session_timeout_s))
+        self._of_replicas = (*place, "--database-url", database_url, *timeout)
         self._folder = folder
         self.selected = 0
         self.replicas: list[Program] = []
-        self.producer = Program("producer", "producer", folder, *self._place, "--rate", str(rate))
+        self.producer = Program(
+            "replicas.producer", "producer", folder, *place, "--rate", str(rate)
+        )
 
     def add(self) -> None:
         """Start another replica."""
         name = f"{NAME}{len(self.replicas) + 1}"
         self.replicas.append(
-            Program("service", name, self._folder, *self._place, *self._of_replicas, "--name", name)
+            Program("replicas.service", name, self._folder, *self._of_replicas, "--name", name)
         )
 
     def press(self, key: str) -> None:
@@ -85,8 +83,7 @@ class Fleet:
     def check(self) -> None:
         """Raise SystemExit with the log of a program that has failed."""
         for program in (self.producer, *self.replicas):
-            if program.state == "failed":
-                raise SystemExit(f"{program.name} failed:\n{program.log.read_text()}")
+            program.check()
 
     def close(self) -> None:
         """End all programs."""
@@ -95,6 +92,14 @@ class Fleet:
             program.begin_to_stop()
         for program in programs:
             program.stop()
+
+
+def resident_megabytes(programs: list[Program]) -> dict[int, int]:
+    """Resident memory by process id, of those that run."""
+    pids = ",".join(str(program.pid) for program in programs)
+    command = ["ps", "-o", "pid=,rss=", "-p", pids or "0"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()  # noqa: S603
+    return {int(pid): int(kilobytes) // 1024 for pid, kilobytes in map(str.split, lines)}
 
 
 @contextmanager
@@ -166,12 +171,7 @@ def run(fleet: Fleet, screen: Screen, live: Live, keys: Keys, seconds: float) ->
 
 def main() -> None:
     """Run the program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--root", default=None, help="where the topics are; without, in a temporary folder"
-    )
+    parser = parser_of(__doc__, root=None)
     parser.add_argument("--replicas", type=int, default=3, help="how many to start with")
     parser.add_argument("--rate", type=float, default=2_000, help="events per second")
     parser.add_argument(
@@ -196,17 +196,9 @@ def main() -> None:
             folder = Path(
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="deltaq-replicas-"))
             )
-            # Each run has its own root, so that existing topics stay untouched.
-            own = f"replicas-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-            root = str(folder / "topics") if args.root is None else f"{args.root.rstrip('/')}/{own}"
-            print(
-                (
-                    f"topics in {root}; PostgreSQL takes a few seconds to start"
-                    if url is None
-                    else root
-                ),
-                flush=True,
-            )
+            root = own_root(args.root or str(folder), "replicas")
+            waiting = "; PostgreSQL takes a few seconds to start" if url is None else ""
+            print(f"topics in {root}{waiting}", flush=True)
             urls = stack.enter_context(database(url, args.sessions))
             show(args, root, folder, *urls, stack)
     except KeyboardInterrupt:
@@ -220,7 +212,7 @@ def show(
 ) -> None:
     """Start the programs, run them, and print what they have counted."""
     create_topic(root)
-    tables = Database(url, "demo", GROUP, EVENTS.name, threading.Event())
+    tables = ReplicaDatabase(url, "demo", GROUP, EVENTS.name, threading.Event())
     tables.create_tables()
     tables.close()
     observer = stack.enter_context(closing(Observer(root, observer_url)))

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import signal
-import sys
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -17,7 +12,7 @@ PARTITIONS = 10
 GROUP = "replicas"
 
 
-class Event(BaseModel):
+class UserEvent(BaseModel):
     """The values of the topic. The key is the user, so that all events of a user are in one
     partition.
     """
@@ -26,16 +21,18 @@ class Event(BaseModel):
     value: float
 
 
-EVENTS = Topic("events", Event, partitions=PARTITIONS)
+EVENTS = Topic("events", UserEvent, partitions=PARTITIONS)
 
 
 def create_topic(root: str) -> None:
     """Create the topic unless it exists."""
-    Topic(EVENTS.name, Event, partitions=PARTITIONS, bootstrap_servers=root).create(exist_ok=True)
+    Topic(EVENTS.name, UserEvent, partitions=PARTITIONS, bootstrap_servers=root).create(
+        exist_ok=True
+    )
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReplicaSettings:
     """What a replica needs to know."""
 
     root: str
@@ -62,34 +59,3 @@ class Settings:
 
     database_delay_s: float = 0.0
     """Added to each transaction, to see what a slow database does."""
-
-
-def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the arguments that the producer and the service have."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--root",
-        default="./deltaq-data",
-        help="where the topics are: a folder, or s3://bucket/prefix",
-    )
-    parser.add_argument(
-        "--until-eof", action="store_true", help="stop also when standard input ends"
-    )
-    return parser
-
-
-def on_stop(stop: Callable[[], None], *, until_eof: bool) -> None:
-    """Call `stop` at SIGTERM and Ctrl-C, and if `until_eof` when standard input ends: then a
-    program ends with the one that started it.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop())
-
-    def read() -> None:
-        sys.stdin.read()
-        stop()
-
-    if until_eof:
-        threading.Thread(target=read, daemon=True).start()

@@ -6,21 +6,16 @@ import random
 import threading
 import time
 
-from deltaq import KafkaError, Message, Producer
-from examples.replicas.layout import EVENTS, Event, arguments, on_stop
+from deltaq import Producer
+from examples.programs import child_parser, end_if_undelivered, on_stop
+from examples.replicas.layout import EVENTS, UserEvent
 
 TICK_S = 0.05
 
 
-def report(error: KafkaError | None, _: Message) -> None:
-    """End the program if delivery failed."""
-    if error is not None:
-        raise SystemExit(f"not delivered: {error.str()}")
-
-
 def main() -> None:
     """Run the program."""
-    parser = arguments(__doc__)
+    parser = child_parser(__doc__)
     parser.add_argument("--rate", type=float, default=2_000, help="events per second")
     parser.add_argument("--users", type=int, default=1_000, help="number of users")
     args = parser.parse_args()
@@ -30,14 +25,14 @@ def main() -> None:
 
     begun, count = time.monotonic(), 0
     with Producer(
-        {"bootstrap.servers": args.root, "linger.ms": 50}, on_delivery=report
+        {"bootstrap.servers": args.root, "linger.ms": 50}, on_delivery=end_if_undelivered
     ) as producer:
         while not stopping.wait(TICK_S):
             due = int((time.monotonic() - begun) * args.rate)
             for _ in range(due - count):
                 user = f"user-{random.randrange(args.users):04d}"
                 # Quarters have an exact sum in binary, in whatever order they are added.
-                event = Event(user_id=user, value=random.randrange(1, 400) / 4)
+                event = UserEvent(user_id=user, value=random.randrange(1, 400) / 4)
                 try:
                     producer.produce(EVENTS, event, key=user)
                 except BufferError:  # the buffer is full

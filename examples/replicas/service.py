@@ -12,9 +12,10 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from deltaq import OFFSET_BEGINNING, Consumer, Fenced, KafkaError, KafkaException, TopicPartition
+from examples.programs import child_parser, on_stop
 from examples.replicas.aggregate import aggregate
-from examples.replicas.database import Database, StalePositions, Stopped
-from examples.replicas.layout import EVENTS, Settings, arguments, create_topic, on_stop
+from examples.replicas.database import ReplicaDatabase, ReplicaStopped, StalePositions
+from examples.replicas.layout import EVENTS, ReplicaSettings, create_topic
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +40,9 @@ class Replica:
     `reached` is called at each of the `POINTS`; tests kill the process there.
     """
 
-    def __init__(self, settings: Settings, reached: Callable[[str], object] = pass_on) -> None:
+    def __init__(
+        self, settings: ReplicaSettings, reached: Callable[[str], object] = pass_on
+    ) -> None:
         self._settings = settings
         self._reached = reached
         self._stopping = threading.Event()
@@ -68,10 +71,10 @@ class Replica:
         self._batches: list[pa.RecordBatch] = []  # records of one transaction
         self.rows_in_flight = 0
 
-    def _open_database(self) -> Database:
+    def _open_database(self) -> ReplicaDatabase:
         settings = self._settings
         delay_s = settings.database_delay_s
-        return Database(
+        return ReplicaDatabase(
             settings.database_url,
             settings.name,
             settings.group,
@@ -105,7 +108,7 @@ class Replica:
             while not self._stopping.is_set():
                 self._take()
                 self._write()
-        except Stopped:
+        except ReplicaStopped:
             self._forget_rows()
         finally:
             self._consumer.close()  # calls on_revoke
@@ -178,7 +181,7 @@ class Replica:
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         try:
             self._write()
-        except Stopped:  # the next owner reads the rows again
+        except ReplicaStopped:  # the next owner reads the rows again
             self._forget_rows()
         self._reached("revoked")
         self._forget_partitions(partitions)
@@ -213,23 +216,28 @@ def joins_again(error: KafkaException) -> bool:
 
 def main() -> None:
     """Run the program."""
-    parser = arguments(__doc__)
+    parser = child_parser(__doc__)
     parser.add_argument(
         "--database-url",
         required=True,
         help="as libpq takes it, for example postgresql://host/name",
     )
     parser.add_argument(
-        "--name", default=Settings.name, help="shown in the group and in the database's sessions"
+        "--name",
+        default=ReplicaSettings.name,
+        help="shown in the group and in the database's sessions",
     )
     parser.add_argument(
         "--batch-rows",
         type=int,
-        default=Settings.batch_rows,
+        default=ReplicaSettings.batch_rows,
         help="rows in one transaction, at most",
     )
     parser.add_argument(
-        "--linger", type=float, default=Settings.linger_s, help="seconds to collect a transaction"
+        "--linger",
+        type=float,
+        default=ReplicaSettings.linger_s,
+        help="seconds to collect a transaction",
     )
     parser.add_argument(
         "--session-timeout",
@@ -244,7 +252,7 @@ def main() -> None:
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     replica = Replica(
-        Settings(
+        ReplicaSettings(
             args.root,
             args.database_url,
             args.name,

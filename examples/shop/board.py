@@ -106,7 +106,7 @@ class Board:
         ]
 
 
-class Follower:
+class BoardFollower:
     """Follows the topics of the pipeline from their beginning, for a board."""
 
     def __init__(self, root: str, board: Board) -> None:

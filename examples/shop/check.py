@@ -95,7 +95,7 @@ _COVERED = """
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TopicVerdict:
     """What the comparison of one topic found: `differences` rows are in the stream or in the batch,
     but not in both.
     """
@@ -116,7 +116,7 @@ class BatchCheck:
         self._engine = DuckDb(root)
         self._purchases = topics(root)[PURCHASES]
 
-    def run(self) -> list[Verdict]:
+    def run(self) -> list[TopicVerdict]:
         """The verdict on each topic that the pipeline has written."""
         covered: dict[str, tuple[int, dict[int, int]]] = {}
         for topic, comparison in COMPARISONS.items():
@@ -136,12 +136,12 @@ class BatchCheck:
             for topic, (batch_id, offsets) in covered.items()
         ]
 
-    def _compare(self, topic: str, batch_id: int, offsets: dict[int, int]) -> Verdict:
+    def _compare(self, topic: str, batch_id: int, offsets: dict[int, int]) -> TopicVerdict:
         bounds = pa.table({"number": list(offsets), "next_offset": list(offsets.values())})
         self._engine.register("read_until", bounds)
         self._engine.execute(_COVERED)
         stream, batch = COMPARISONS[topic].stream, COMPARISONS[topic].batch
-        return Verdict(
+        return TopicVerdict(
             topic,
             batch_id,
             sum(offsets.values()),

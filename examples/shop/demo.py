@@ -4,7 +4,6 @@ the pipeline.
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import tempfile
@@ -18,8 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from examples.shop.board import Board, Follower
-from examples.shop.check import COMPARISONS, BatchCheck, Verdict
+from examples.programs import Program, on_stop, own_root, parser_of
+from examples.shop.board import Board, BoardFollower
+from examples.shop.check import COMPARISONS, BatchCheck, TopicVerdict
 from examples.shop.checkpoint import newest_batch, read_until
 from examples.shop.layout import (
     ENRICHED,
@@ -30,11 +30,10 @@ from examples.shop.layout import (
     WINDOWS,
     ShopClock,
     create_topics,
-    on_stop,
 )
-from examples.shop.processes import Pipeline, Program
+from examples.shop.processes import Pipeline
 from examples.shop.queries import DuckDb, Freshness, ask_all
-from examples.shop.server import Page
+from examples.shop.server import ShopPage
 
 T = TypeVar("T")
 
@@ -97,7 +96,9 @@ class Shop:
         )
         self.pipeline = Pipeline(folder, root, "--checkpoints", str(self._checkpoints), *pace)
         self.generators = [
-            Program(name, folder, *arguments, "--root", root, *pace)
+            Program(
+                "shop.generator", name, folder, *arguments, "--until-eof", "--root", root, *pace
+            )
             for name, arguments in (
                 (PRODUCTS, (PRODUCTS,)),
                 (PURCHASES, sell),
@@ -106,10 +107,10 @@ class Shop:
         ]
         stack.callback(self._stop)
         self._board = Board()
-        self.follower = stack.enter_context(closing(Follower(root, self._board)))
+        self.follower = stack.enter_context(closing(BoardFollower(root, self._board)))
         check = stack.enter_context(closing(BatchCheck(root, self._checkpoints)))
         duckdb = stack.enter_context(closing(DuckDb(root)))
-        self.check = Repeated[list[Verdict]](check.run, [], CHECK_EVERY_S)
+        self.check = Repeated[list[TopicVerdict]](check.run, [], CHECK_EVERY_S)
         self._asked = Repeated[dict[str, Any]](lambda: ask_all(duckdb, clock), {}, ASK_EVERY_S)
         stack.callback(self.check.close)
         stack.callback(self._asked.close)
@@ -121,10 +122,7 @@ class Shop:
         failed.
         """
         for program in self.generators:
-            if program.state not in ("running", "done"):
-                raise SystemExit(
-                    f"{program.name} failed:\n{program.log.read_text(errors='replace')}"
-                )
+            program.check()
         for line in self.pipeline.watch():
             if line.startswith("{"):
                 self._note("Spark SQL", json.loads(line))
@@ -190,14 +188,14 @@ class Shop:
             program.stop()
 
 
-def equals(verdicts: list[Verdict]) -> bool | None:
+def equals(verdicts: list[TopicVerdict]) -> bool | None:
     """Whether the stream equals the batch; None while a topic is empty."""
     if len(verdicts) < len(COMPARISONS):
         return None
     return not any(verdict.differences for verdict in verdicts)
 
 
-def shown(verdicts: list[Verdict]) -> dict[str, object]:
+def shown(verdicts: list[TopicVerdict]) -> dict[str, object]:
     """The verdicts for the page."""
     return {
         "equal": equals(verdicts),
@@ -215,7 +213,7 @@ def shown(verdicts: list[Verdict]) -> dict[str, object]:
 
 
 def run(
-    shop: Shop, page: Page, kill: threading.Event, stopping: threading.Event, seconds: float
+    shop: Shop, page: ShopPage, kill: threading.Event, stopping: threading.Event, seconds: float
 ) -> None:
     """Refresh the page until the time is over or `stopping` is set."""
     end_at = time.monotonic() + seconds
@@ -232,7 +230,7 @@ def run(
         shop.follower.follow(TICK_S)
 
 
-def report(verdicts: Iterable[Verdict], pipeline: str, kills: int) -> None:
+def report(verdicts: Iterable[TopicVerdict], pipeline: str, kills: int) -> None:
     """Print how it ended, with `pipeline` in this state."""
     found = list(verdicts)
     if (equal := equals(found)) is None:
@@ -250,12 +248,7 @@ def report(verdicts: Iterable[Verdict], pipeline: str, kills: int) -> None:
 
 def main() -> None:
     """Run the program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--root", default=None, help="the folder of the topics; without, a temporary folder"
-    )
+    parser = parser_of(__doc__, root=None)
     parser.add_argument("--port", type=int, default=0, help="of the page; 0 chooses a free one")
     parser.add_argument(
         "--speed", type=float, default=60.0, help="how fast the time in the shop passes"
@@ -269,10 +262,8 @@ def main() -> None:
     signal.signal(signal.SIGHUP, lambda *_: stopping.set())
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deltaq-shop-")))
-        # Each run has its own root, so that existing topics stay untouched.
-        own = f"shop-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-        root = str(folder / "topics") if args.root is None else str(Path(args.root, own).absolute())
-        page = stack.enter_context(closing(Page(args.port, kill.set)))
+        root = own_root(str(Path(args.root or folder).absolute()), "shop")
+        page = stack.enter_context(closing(ShopPage(args.port, kill.set)))
         print(
             f"{page.url}\ntopics in {root}; Spark takes half a minute to start; Ctrl-C ends the "
             "shop",

@@ -9,26 +9,20 @@ from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
-from deltaq import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, Topic, TopicPartition
+from deltaq import OFFSET_BEGINNING, Consumer, Producer, Topic, TopicPartition
+from examples.programs import end_if_undelivered, on_stop
 from examples.shop.layout import (
     INVENTORIES,
     PRODUCTS,
     PURCHASES,
     ShopClock,
-    arguments,
     clock_of,
     create_topics,
-    on_stop,
+    shop_parser,
 )
 from examples.shop.sales import Habits, products, restocks, sales
 
 WAIT_S = 0.2
-
-
-def report(error: KafkaError | None, _: Message) -> None:
-    """End the program if delivery failed."""
-    if error is not None:
-        raise SystemExit(f"not delivered: {error.str()}")
 
 
 def write_products(producer: Producer, topic: Topic, clock: ShopClock) -> None:
@@ -84,7 +78,7 @@ def _messages(consumer: Consumer, stopping: threading.Event) -> Iterator[tuple[i
 def main() -> None:
     """Run the program."""
     defaults = Habits()
-    parser = arguments(__doc__)
+    parser = shop_parser(__doc__)
     parser.add_argument("topic", choices=(PRODUCTS, PURCHASES, INVENTORIES))
     parser.add_argument("--seed", type=int, default=None, help="sell the same in every run")
     parser.add_argument("--transactions", type=int, default=defaults.transactions, help="then end")
@@ -110,7 +104,7 @@ def main() -> None:
     topics = create_topics(args.root)
     clock = clock_of(args)
     with Producer(
-        {"bootstrap.servers": args.root, "linger.ms": 50}, on_delivery=report
+        {"bootstrap.servers": args.root, "linger.ms": 50}, on_delivery=end_if_undelivered
     ) as producer:
         if args.topic == PRODUCTS:
             write_products(producer, topics[PRODUCTS], clock)

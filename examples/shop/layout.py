@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,6 +13,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, BaseModel, Field
 
 from deltaq import Topic
+from examples.programs import child_parser
 
 Money = Annotated[Decimal, Field(max_digits=10, decimal_places=2)]
 """Dollars. Decimals have an exact sum, in whatever order they are added."""
@@ -155,24 +153,14 @@ class ShopClock:
         return (self.now() - sent) / timedelta(seconds=1) / self.speed
 
 
-def arguments(description: str | None) -> argparse.ArgumentParser:
+def shop_parser(description: str | None) -> argparse.ArgumentParser:
     """A parser with the arguments that all programs of the shop have."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--root",
-        default="./deltaq-data",
-        help="where the topics are: a folder, or s3://bucket/prefix",
-    )
+    parser = child_parser(description)
     parser.add_argument(
         "--speed", type=float, default=1.0, help="how fast the time in the shop passes"
     )
     parser.add_argument(
         "--opened", type=float, default=None, help="when it began to, in seconds since 1970; now"
-    )
-    parser.add_argument(
-        "--until-eof", action="store_true", help="stop also when standard input ends"
     )
     return parser
 
@@ -181,18 +169,3 @@ def clock_of(args: argparse.Namespace) -> ShopClock:
     """The clock that the arguments set."""
     opened = time.time() if args.opened is None else args.opened
     return ShopClock(datetime.fromtimestamp(opened, UTC), args.speed)
-
-
-def on_stop(stop: Callable[[], None], *, until_eof: bool) -> None:
-    """Call `stop` at SIGTERM and Ctrl-C, and if `until_eof` when standard input ends: then a
-    program ends with the one that started it.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop())
-
-    def read() -> None:
-        sys.stdin.read()
-        stop()
-
-    if until_eof:
-        threading.Thread(target=read, daemon=True).start()

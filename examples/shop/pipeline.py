@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from deltaq.spark import latest_by_key, spark_session, upsert_to_topic
+from examples.programs import on_stop
 from examples.shop import jobs
 from examples.shop.layout import (
     DEAD_LETTERS,
@@ -26,10 +27,9 @@ from examples.shop.layout import (
     PRODUCTS,
     RUNNING_TOTALS,
     WINDOWS,
-    arguments,
     clock_of,
     create_topics,
-    on_stop,
+    shop_parser,
 )
 from examples.shop.queries import SparkSql, ask_all
 
@@ -129,7 +129,7 @@ def report(queries: Mapping[str, StreamingQuery], reported: dict[str, int]) -> N
 
 def main() -> None:
     """Run the program."""
-    parser = arguments(__doc__)
+    parser = shop_parser(__doc__)
     parser.add_argument(
         "--checkpoints",
         type=Path,

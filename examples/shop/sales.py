@@ -51,7 +51,7 @@ class Habits:
 
 
 @dataclass(frozen=True)
-class Sent:
+class TillMessage:
     """A message of a till: the time at which it is sent, the product as the key, and the
     purchase.
     """
@@ -87,7 +87,7 @@ def total(quantity: int, price: Decimal, supplement: Decimal, discount: Decimal)
     return (quantity * (price + supplement) * (1 - discount)).quantize(CENT, ROUND_HALF_UP)
 
 
-def sales(chance: Random, opened: datetime, habits: Habits) -> Iterator[Sent]:
+def sales(chance: Random, opened: datetime, habits: Habits) -> Iterator[TillMessage]:
     """The messages of the tills, in the order in which they are sent."""
     at = opened
     for _ in range(habits.transactions):
@@ -98,7 +98,7 @@ def sales(chance: Random, opened: datetime, habits: Habits) -> Iterator[Sent]:
             value = json.dumps(purchase)
             if chance.random() < habits.bad:
                 value = garbled(chance, purchase)
-            yield Sent(at, str(purchase["product_id"]), value.encode())
+            yield TillMessage(at, str(purchase["product_id"]), value.encode())
 
 
 def transaction(chance: Random, at: datetime) -> Iterator[dict[str, object]]:

@@ -29,7 +29,7 @@ value.
 KEEP_ALIVE_S = 15.0
 
 
-class Page(ThreadingHTTPServer):
+class ShopPage(ThreadingHTTPServer):
     """Serves the page on loopback. `publish` sends a state to all browsers; `kill` is called by the
     button.
     """
@@ -75,7 +75,7 @@ class Page(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Page
+    server: ShopPage
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:  # the name is given

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterable
 from zoneinfo import ZoneInfo
@@ -18,19 +17,6 @@ DATE_FORMAT = "%Y-%m-%d %H:%M:%S.%f %z"
 
 UNIFIED = "timezone_unified"
 """A typed topic: a table with the columns `timestamp` (epoch milliseconds) and `message`."""
-
-
-def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the arguments that all programs have."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--root",
-        default="./deltaq-data",
-        help="where the topics are: a folder, or s3://bucket/prefix",
-    )
-    return parser
 
 
 def wait_for_topics(root: str, names: Iterable[str]) -> None:

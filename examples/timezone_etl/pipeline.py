@@ -15,7 +15,8 @@ from pyspark.sql.functions import col, from_json, to_timestamp, unix_micros
 from pyspark.sql.streaming.query import StreamingQuery
 
 from deltaq.spark import spark_session
-from examples.timezone_etl.layout import CLOCKS, UNIFIED, arguments, wait_for_topics
+from examples.programs import parser_of
+from examples.timezone_etl.layout import CLOCKS, UNIFIED, wait_for_topics
 
 
 def readings(spark: SparkSession, root: str, topic: str, rows_max: int) -> DataFrame:
@@ -76,7 +77,7 @@ def show_progress(query: StreamingQuery) -> None:
 
 def main() -> None:
     """Run the program."""
-    parser = arguments(__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--checkpoint", default="./deltaq-checkpoint", help="where Spark stores its progress"
     )

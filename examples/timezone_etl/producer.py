@@ -8,7 +8,8 @@ import time
 from datetime import datetime
 
 from deltaq import KafkaError, Message, Producer
-from examples.timezone_etl.layout import CLOCKS, DATE_FORMAT, arguments
+from examples.programs import parser_of
+from examples.timezone_etl.layout import CLOCKS, DATE_FORMAT
 
 
 def report(error: KafkaError | None, message: Message) -> None:
@@ -23,7 +24,7 @@ def report(error: KafkaError | None, message: Message) -> None:
 
 def main() -> None:
     """Run the program."""
-    parser = arguments(__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--messages", type=int, default=10, help="how many to produce")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between two messages")
     args = parser.parse_args()

@@ -8,7 +8,8 @@ import csv
 from pathlib import Path
 
 from deltaq import OFFSET_BEGINNING, Consumer, TopicPartition
-from examples.timezone_etl.layout import UNIFIED, arguments, wait_for_topics
+from examples.programs import parser_of
+from examples.timezone_etl.layout import UNIFIED, wait_for_topics
 
 COLUMNS = ("timestamp", "message", "partition", "offset")
 
@@ -43,7 +44,7 @@ def write_results(consumer: Consumer, path: Path, wanted: int | None) -> None:
 
 def main() -> None:
     """Run the program."""
-    parser = arguments(__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--csv", type=Path, default=Path("results.csv"), help="the file to write")
     parser.add_argument(
         "--messages",

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import psycopg
 
 from deltaq import Producer
-from examples.replicas.layout import EVENTS, Event, Settings
+from examples.replicas.layout import EVENTS, ReplicaSettings, UserEvent
 from examples.replicas.postgres import Postgres
 from examples.replicas.service import Replica
 
@@ -89,7 +89,7 @@ class Events:
                 user, value = self._random.choice(self._users), self._random.randrange(1, 400) / 4
                 timestamp = self._begun_ms - self._random.randrange(1_000_000)
                 producer.produce(
-                    EVENTS, Event(user_id=user, value=value), key=user, timestamp=timestamp
+                    EVENTS, UserEvent(user_id=user, value=value), key=user, timestamp=timestamp
                 )
                 before = self.totals.get(user, (0, 0.0, 0))
                 self.totals[user] = before[0] + 1, before[1] + value, max(before[2], timestamp)
@@ -135,7 +135,7 @@ class Running:
         started = []
         for _ in range(count):
             name = f"replica-{len(self._replicas) + 1}"
-            replica = kind(Settings(name=name, **self.settings))  # type: ignore[arg-type]  # of several types
+            replica = kind(ReplicaSettings(name=name, **self.settings))  # type: ignore[arg-type]  # of several types
             self._replicas[replica] = self._threads.submit(replica.run)
             started.append(replica)
         return started
@@ -190,7 +190,7 @@ class Victim:
     the `nth` time.
     """
 
-    def __init__(self, settings: Settings, point: str, nth: int, signal_number: int) -> None:
+    def __init__(self, settings: ReplicaSettings, point: str, nth: int, signal_number: int) -> None:
         arguments = json.dumps(
             {"settings": asdict(settings), "point": point, "nth": nth, "signal": signal_number}
         )

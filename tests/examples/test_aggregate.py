@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.replicas.aggregate import Change, aggregate
+from examples.replicas.aggregate import TotalsChange, aggregate
 
 RECORDS = st.lists(
     st.tuples(st.sampled_from(["ada", "bob", "eve"]), st.integers(1, 400), st.integers(0, 10**13)),
@@ -29,7 +29,7 @@ def batch(partition: int, first: int, records: list[tuple[str, int, int]]) -> pa
     )
 
 
-def as_totals(change: Change) -> dict[str, tuple[float, ...]]:
+def as_totals(change: TotalsChange) -> dict[str, tuple[float, ...]]:
     rows = zip(change.users, change.counts, change.values, change.times, strict=True)
     return {user: tuple(totals) for user, *totals in rows}
 
@@ -42,7 +42,7 @@ def test_a_change_has_one_row_per_user_and_the_next_offset_of_each_partition():
             batch(3, 9, [("bob", 8, 40)]),
         ]
     )
-    assert change == Change(["ada", "bob"], [1, 3], [0.5, 3.25], [10, 50], {3: 10, 1: 1})
+    assert change == TotalsChange(["ada", "bob"], [1, 3], [0.5, 3.25], [10, 50], {3: 10, 1: 1})
 
 
 @given(RECORDS)

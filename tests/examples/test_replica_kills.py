@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from examples.replicas.layout import Settings
+from examples.replicas.layout import ReplicaSettings
 from examples.replicas.postgres import Postgres
 from examples.replicas.service import POINTS
 from tests.depth import depth
@@ -44,8 +44,8 @@ def producing(events: Events) -> Iterator[None]:
         running.result()
 
 
-def settings_of(running: Running, name: str) -> Settings:
-    return Settings(name=name, **running.settings)  # type: ignore[arg-type]  # of several types
+def settings_of(running: Running, name: str) -> ReplicaSettings:
+    return ReplicaSettings(name=name, **running.settings)  # type: ignore[arg-type]  # of several types
 
 
 def kill(running: Running, point: str, nth: int) -> None:

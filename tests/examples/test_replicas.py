@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from psycopg_pool import ConnectionPool
 
-from examples.replicas.aggregate import Change
-from examples.replicas.database import Database, StalePositions, Stopped
+from examples.replicas.aggregate import TotalsChange
+from examples.replicas.database import ReplicaDatabase, ReplicaStopped, StalePositions
 from examples.replicas.layout import EVENTS, PARTITIONS
 from examples.replicas.postgres import Postgres
 from examples.replicas.service import Replica
@@ -104,7 +104,7 @@ def test_one_connection_per_worker_would_exceed_the_cap(local_root, postgres, ad
     """The other arm of the test above, which also shows that it sees sessions."""
 
     class ConnectionPerWorker(Replica):
-        def _open_database(self) -> Database:
+        def _open_database(self) -> ReplicaDatabase:
             database = super()._open_database()
             database._pool.close()
             name = {"application_name": self._settings.name}
@@ -209,8 +209,8 @@ def test_sessions_that_the_database_ends_cost_no_record(local_root, postgres, ad
 
 
 @pytest.fixture
-def database(postgres: Postgres, admin: psycopg.Connection) -> Iterator[Database]:
-    opened = Database(postgres.url, "test", "g", EVENTS.name, threading.Event())
+def database(postgres: Postgres, admin: psycopg.Connection) -> Iterator[ReplicaDatabase]:
+    opened = ReplicaDatabase(postgres.url, "test", "g", EVENTS.name, threading.Event())
     opened.create_tables()
     yield opened
     opened.close()
@@ -218,21 +218,25 @@ def database(postgres: Postgres, admin: psycopg.Connection) -> Iterator[Database
 
 def test_records_that_another_replica_has_counted_change_nothing(database, admin):
     before = database.positions([0, 1])
-    database.write(Change(["ada"], [3], [1.5], [9], {0: 3, 1: 4}), before, lambda: None)
+    database.write(TotalsChange(["ada"], [3], [1.5], [9], {0: 3, 1: 4}), before, lambda: None)
     with pytest.raises(StalePositions):
-        database.write(Change(["ada"], [1], [1.0], [10], {1: 5, 0: 1}), {0: 0, 1: 4}, lambda: None)
+        database.write(
+            TotalsChange(["ada"], [1], [1.0], [10], {1: 5, 0: 1}), {0: 0, 1: 4}, lambda: None
+        )
     assert table(admin) == {"ada": (3, 1.5, 9)}
     assert database.positions([0, 1, 2]) == {0: 3, 1: 4, 2: 0}
 
 
 def test_a_replica_that_waits_for_the_database_can_be_stopped(tmp_path):
     stopping = threading.Event()
-    database = Database(f"postgresql:///none?host={tmp_path}", "test", "g", EVENTS.name, stopping)
+    database = ReplicaDatabase(
+        f"postgresql:///none?host={tmp_path}", "test", "g", EVENTS.name, stopping
+    )
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(database.create_tables)
         until(lambda: database.reported, "a first attempt")
         stopping.set()
-        with pytest.raises(Stopped):
+        with pytest.raises(ReplicaStopped):
             waiting.result()
     database.close()
 

@@ -20,7 +20,7 @@ import pytest
 from examples.shop.catalog import LARGEST_DRAW, SMALLEST_DRAW, chosen
 from examples.shop.catalog import PRODUCTS as CATALOG
 from examples.shop.layout import INVENTORIES, PRODUCTS, PURCHASES, topics
-from examples.shop.sales import Habits, Sent, products, restocks, sales
+from examples.shop.sales import Habits, TillMessage, products, restocks, sales
 from tests.children import environment_of_child
 from tests.examples.replica_harness import until
 from tests.examples.shop_oracle import reason
@@ -36,7 +36,7 @@ DRAWS = {
 """Of the 198 draws, how many choose each product of a family."""
 
 
-def sell(seed: int, habits: Habits) -> list[Sent]:
+def sell(seed: int, habits: Habits) -> list[TillMessage]:
     return list(sales(Random(seed), OPENED, habits))
 
 

@@ -23,11 +23,11 @@ import pytest
 
 from examples.shop import processes
 from examples.shop.board import Board
-from examples.shop.check import COMPARISONS, Verdict
+from examples.shop.check import COMPARISONS, TopicVerdict
 from examples.shop.demo import report, shown
 from examples.shop.layout import DEAD_LETTERS, ENRICHED, PURCHASES, RUNNING_TOTALS, WINDOWS, topics
 from examples.shop.processes import FAILURES_MAX, Pipeline
-from examples.shop.server import Page
+from examples.shop.server import ShopPage
 from tests.children import NEED_NUMPY
 from tests.examples.browser import open_tab
 from tests.examples.replica_harness import REPOSITORY, until
@@ -63,12 +63,12 @@ def hostile_state() -> dict[str, Any]:
         "lags": {ENRICHED: 1},
         "history": [{"behind": 1, "state": "running"}] * 2,
         "freshness": [{"engine": HOSTILE, "p50_s": 1.0, "p99_s": None, "took_ms": {HOSTILE: 1}}],
-        "check": shown([Verdict(HOSTILE, 1, 5, 1)] * len(COMPARISONS)),
+        "check": shown([TopicVerdict(HOSTILE, 1, 5, 1)] * len(COMPARISONS)),
         **board.shown(),
     }
 
 
-def asked(page: Page, method: str, path: str, **headers: str) -> int:
+def asked(page: ShopPage, method: str, path: str, **headers: str) -> int:
     """The status of an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", page.server_port, timeout=30)
     with closing(connection):
@@ -78,7 +78,7 @@ def asked(page: Page, method: str, path: str, **headers: str) -> int:
 
 def test_only_the_page_itself_can_kill_the_pipeline() -> None:
     killed = threading.Event()
-    with closing(Page(0, killed.set)) as page:
+    with closing(ShopPage(0, killed.set)) as page:
         here = f"127.0.0.1:{page.server_port}"
         assert asked(page, "POST", "/kill") == 403
         assert asked(page, "POST", "/kill", Origin="http://evil.example") == 403
@@ -92,7 +92,7 @@ def test_only_the_page_itself_can_kill_the_pipeline() -> None:
 
 
 def test_the_server_serves_three_files_and_to_no_other_host() -> None:
-    with closing(Page(0, lambda: None)) as page:
+    with closing(ShopPage(0, lambda: None)) as page:
         assert {asked(page, "GET", path) for path in ("/", "/page.css", "/page.js")} == {200}
         assert {
             asked(page, "GET", path) for path in ("/demo.py", "/../demo.py", "/page/page.css")
@@ -120,7 +120,7 @@ def test_a_pipeline_that_never_comes_up_ends_the_demo_with_its_log(
 
 @pytest.mark.chromium
 def test_hostile_text_is_shown_as_text() -> None:
-    with closing(Page(0, lambda: None)) as page, open_tab() as tab:
+    with closing(ShopPage(0, lambda: None)) as page, open_tab() as tab:
         page.publish(hostile_state())
         tab.open(page.url)
         tab.until("document.querySelector('#verdict.differs')")
@@ -184,7 +184,7 @@ def test_a_demo_that_ends_before_spark_has_started_says_so(
 ) -> None:
     report([], "starting", 0)
     assert "was not compared with the batch: Spark had not started; " in capsys.readouterr().out
-    report([Verdict(topic, 1, 7, 0) for topic in COMPARISONS], "running", 1)
+    report([TopicVerdict(topic, 1, 7, 0) for topic in COMPARISONS], "running", 1)
     assert "the stream equals the batch over 7 purchases; " in capsys.readouterr().out
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from examples.replicas.layout import Settings
+from examples.replicas.layout import ReplicaSettings
 from examples.replicas.service import Replica
 
 
@@ -24,7 +24,7 @@ def main() -> None:
             if left == 0:
                 os.kill(os.getpid(), arguments["signal"])
 
-    replica = Replica(Settings(**arguments["settings"]), reached)
+    replica = Replica(ReplicaSettings(**arguments["settings"]), reached)
     signal.signal(signal.SIGTERM, lambda *_: replica.stop())
     replica.run()
 

@@ -294,11 +294,14 @@ class Assignment:
 
     def _apply_change(self, key: Key) -> None:
         held = self._held.get(key)
+        # The partition was removed: nothing of it may be fetched or returned any more.
         if held is None:
             self._fetcher.drop(*key)
             self._accepted.drop(lambda batch: batch.key == key)
             return
         position = self._to_set[key] or self._accepted.first_position(key)
+        # None if nothing of the partition is accepted. The fetcher is then where reading continues,
+        # and only the pause changes.
         if position is not None:
             offset, topic_id = position
             held.epoch = self._fetcher.seek(*key, offset, topic_id)
@@ -319,14 +322,18 @@ class Assignment:
         """Accept fetched records, unless they are accepted already. Stale records are dropped."""
         key = item.topic, item.partition
         held = self._held.get(key)
+        # This can happen when the partition was revoked, assigned anew or moved by `seek` after the
+        # fetch.
         if held is None or held.epoch != item.epoch:
             return
         if held.paused:
+            # Only the first dropped record counts: reading continues there after `resume`.
             if held.resume_at is None:
                 held.resume_at = item.fetched.first_offset, item.definition.topic_id
             return
         schema = self._schema_of(item.topic) or item.definition.schema
         records = DecodedRecords(item.topic, item.definition.topic_id, item.fetched, schema)
+        # A typed topic has no pieces of large messages.
         if self._join_bytes_max is None or schema is not None:
             self._accepted.append(RecordBatch(item, key, records.count, held, records))
         else:
@@ -343,11 +350,15 @@ class Assignment:
         is repeated.
         """
         key, state = (item.topic, item.partition), held.joining or FRESH
+        # This can happen when a signal handler ended the call that accepted this item, before the
+        # queue removed it.
         if state.position is not None and item.fetched.next_offset <= state.position:
             return
         found = joined(state, records, bytes_max)
         if isinstance(found, BeginEarlier):
             live = self._fetcher.seen(item.topic)
+            # Read again from the first piece. If retention has removed it, the message is lost,
+            # which is reported below.
             if live is not None and found.offset >= live.head.start_offsets[item.partition]:
                 self._to_set[key] = found.offset, records.topic_id
                 self.apply_changes()

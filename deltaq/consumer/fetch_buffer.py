@@ -350,6 +350,7 @@ class AcceptedBatches:
 
     def append(self, *batches: AcceptedBatch) -> None:
         """Accept all batches of one item, unless it is accepted already."""
+        # An interrupted call may have accepted the item without removing it from the queue.
         if batches and (not self._batches or self._batches[-1].item is not batches[0].item):
             # One step, which no exception of a signal handler can split.
             self._batches.extend(batches)

@@ -71,6 +71,7 @@ class PollTimer:
         was_woken = self._watch.wait(
             max(interval.busy_s, min(self._idle_s, self._wait_max_s) - rested_s)
         )
+        # A topic that stays quiet is asked less and less often.
         if not was_woken and not is_steady:
             self._idle_s = min(self._idle_s * 1.5, max(interval.busy_s, interval.idle_s))
         return was_woken
@@ -279,6 +280,8 @@ class Fetcher:
             for topic in topics:
                 found = topic.advance() or found
             with self._changed:
+                # The application takes records more slowly than they are fetched: the budget of
+                # bytes is used up.
                 while self.queue.room <= 0 and not self._closed:
                     self._changed.wait(1.0)
             rested_s = 0.0

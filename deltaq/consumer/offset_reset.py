@@ -141,6 +141,7 @@ class OffsetReset:
             self._report(PartitionError(self._topic, partition, position.epoch, error, offset))
 
     def _report_missing(self, partition: int, position: FetchPosition) -> None:
+        # Reported once. The partition may be added later, and is read then.
         if position.state is not FetchState.MISSING:
             position.state = FetchState.MISSING
             error = UnknownTopic(self._topic, partition=partition)

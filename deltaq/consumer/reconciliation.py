@@ -210,6 +210,7 @@ class Reconciler(Generic[C]):
         another member would own what is still held here.
         """
         state = self._state
+        # The group must not learn of the new subscription before what that leaves out is released.
         if isinstance(state, Stable) and not self._is_current(state.view):
             if not self._strategies.is_cooperative:
                 self._revoke_all(consumer, self._commit_stored)
@@ -269,15 +270,19 @@ class Reconciler(Generic[C]):
         state, unassigned = self._state, view.owned - view.assigned
         if isinstance(state, Stable) and state.view.generation == view.generation:
             self._enter(replace(state, view=view))  # only what others own has changed
+        # A new generation. As in Kafka all is revoked, also what is assigned again below.
         elif isinstance(state, Stable):
             self._revoke_all(
                 consumer, lambda: self._release(unassigned) if unassigned else self._commit_stored()
             )
+        # This can happen when a further generation comes while this member waits for its
+        # partitions: others wait for those that it owns and has lost.
         elif isinstance(state, Unassigned) and state.released is not view and unassigned:
             self._release(unassigned)
         state = self._state
         if isinstance(state, Unassigned) and self._is_current(view) and view.assigned <= view.owned:
             self._assign(consumer, state, view, view.assigned)
+        # Others have not released all of them yet. The next view tells.
         elif isinstance(state, Unassigned):
             self._enter(Unassigned(state.identity, released=view))
 
@@ -286,9 +291,12 @@ class Reconciler(Generic[C]):
         interrupted.
         """
         state, is_current = self._state, self._is_current(view)
+        # A callback runs, or the group does not know the present subscription yet.
         if not isinstance(state, Stable) and not (isinstance(state, Unassigned) and is_current):
             return
         gone = state.partitions - view.assigned
+        # This can happen when this member got partitions in a view that it has not followed, and
+        # lost them in this one.
         if unheld := view.owned - view.assigned - gone:
             self._release(unheld)
         if isinstance(state, Stable) and gone:
@@ -297,6 +305,7 @@ class Reconciler(Generic[C]):
         if not isinstance(state, Unassigned | Stable):
             return  # the callback has ended the subscription
         new = (view.assigned & view.owned) - state.partitions
+        # Also without new partitions: Kafka's client calls `on_assign` in each generation.
         if is_current and (
             new or isinstance(state, Unassigned) or state.view.generation != view.generation
         ):

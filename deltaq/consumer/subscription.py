@@ -178,8 +178,11 @@ class Subscription(Generic[C]):
         reconciler = self._reconciler
         reconciler.finish()
         view = self.view
+        # This can happen when the member was silent for its `session.timeout.ms`, or another one
+        # with its `group.instance.id` has joined.
         if reconciler.is_lost(view):
             reconciler.lose(consumer)
+            # The callback has unsubscribed, or closed the consumer.
             if reconciler.has_ended:
                 return None
         topics = self._topics
@@ -277,6 +280,7 @@ class SubscriptionState(Generic[C]):
         is not valid, and what callbacks of the subscription that ends raise.
         """
         current = self.current
+        # The consumer stays a member: only its topics change.
         if current is not None and not current.is_ending:
             current.change(SubscriptionTopics(names, current.wanted.subscription + 1), callbacks)
             self.follow(running())

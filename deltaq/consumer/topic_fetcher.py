@@ -143,15 +143,19 @@ class TopicFetcher:
         if found:
             self._publish()
             found = tail.log.version >= 0
+        # `allow.auto.create.topics`: only while the topic has never been seen.
         if tail.live is None and self._plan is not None:
             tail.create(self._plan)
             self._publish()
         if tail.live is None:
             self._report_missing()
             return found
+        # The end may be a gap. To find out costs requests, so it is done only if a position depends
+        # on it.
         if tail.log.is_end_open and self._is_end_awaited(tail.live):
             tail.log.check_end()
             self._publish()
+        # The topic may have been deleted, which the check of the end finds.
         if tail.live is None:
             return found
         self._resets.resolve(
@@ -167,6 +171,8 @@ class TopicFetcher:
             self._failures + 3, self._clock.random()
         )
         _log.warning("reading failed topic=%r error=%s", self._topic, error)
+        # Damage, or a store that refuses: no retry helps, so `poll` returns it until it is fixed.
+        # An outage ends by itself.
         if not isinstance(error, Unavailable) or not error.error.retriable():
             self._is_unreadable = True
             self._queue.put_until_fixed(PartitionError(self._topic, -1, 0, error))
@@ -183,6 +189,7 @@ class TopicFetcher:
             live = self.tail.live
             if self._new_from is None:
                 self._new_from = 0 if live is None else live.head.partitions
+            # The topic was deleted, and may have been created again.
             if before is not None and (live is None or live.head.topic_id != before.head.topic_id):
                 self._missing_reported = False
                 self._new_from = 0
@@ -245,6 +252,7 @@ class TopicFetcher:
         begun_at = self._clock.monotonic()
         reads = self._reads.plan(self.tail.log.index, positions, self._queue.room)
         for read, outcome in self._reads.read(reads, live.definition.columns):
+            # Compaction or retention has removed the file since the log was read.
             if isinstance(outcome, FileGone):
                 self._gone(positions, read)
                 break  # the plan is stale
@@ -265,8 +273,11 @@ class TopicFetcher:
         found = []
         for fetched in parts:
             position = positions[fetched.partition]
+            # Stopped by a damaged file of the same plan: these records come after those of that
+            # file.
             if position.state is not FetchState.STOPPED:
                 position.offset = fetched.next_offset
+                # Key compaction may have left no record of the partition in the file.
                 if len(fetched):
                     found.append(
                         CompletedFetch(self._topic, position.epoch, fetched, live.definition)

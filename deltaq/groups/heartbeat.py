@@ -110,6 +110,8 @@ class MemberWatch:
         """Check the heartbeats that this member watches. Returns the members that are dead. Raises
         Unavailable.
         """
+        # A new leader counts as silent until its heartbeat was seen to change: its members are
+        # watched meanwhile.
         if head.leader != self._leader:
             self._leader, self._leader_alive_at = head.leader, float("-inf")
         watched = self._watched(head, member_id)
@@ -197,6 +199,7 @@ class LivenessCheck:
             before, of_object = self._seen.get(name), by_object[name]
             if before is None or before[0] != read.content:
                 self._seen[name] = read.content, read.ended_at
+                # The first look proves nothing: the object may have been there for long.
                 if before is not None:
                     alive.update(of_object)
             else:

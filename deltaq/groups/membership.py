@@ -261,6 +261,7 @@ class Membership:
         if self._poll_exceeded and self._ended and not self.is_static:
             self.session.leave(self._ended)
             self._ended.clear()
+        # It must not join: before the next poll, ever again, or any more.
         elif self._poll_exceeded or self.is_replaced or (self._is_leaving and not is_member):
             self._wait(self._settings.heartbeat_interval_s)
         elif topics is None:

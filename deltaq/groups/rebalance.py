@@ -97,6 +97,7 @@ def _returned(
     was = head.members[before]
     after = _renamed(head, before, member_id, replace(member, joined=was.joined))
     is_same = was.topics == member.topics and was.protocols == member.protocols
+    # It has returned as it was, so no other member has to notice.
     if is_same and not needs_rebalance(head, sizes) and not head.members.keys() & gone:
         return after
     members = {name: other for name, other in after.members.items() if name not in gone}
@@ -150,6 +151,7 @@ def resubscribed(
     The member no longer owns partitions of the topics that it leaves out, so it must not hold any.
     """
     member = head.members.get(member_id)
+    # A member that the group has removed finds that out in its next round.
     if member is None or member.topics == topics:
         return resized(head, sizes, strategies) if needs_rebalance(head, sizes) else None
     stays = matching(topics, {topic for topic, _ in head.owned(member_id)})
@@ -193,6 +195,7 @@ def rebalanced(
     `joined`.
     """
     generation = head.generation + 1
+    # The last member has left. The committed offsets stay.
     if not members:
         return GroupHead(generation)
     protocol = chosen_protocol(members)

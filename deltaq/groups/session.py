@@ -147,6 +147,7 @@ class Session:
         member = replace(self._of.member, topics=topics.names)
 
         def plan(head: GroupHead) -> GroupHead | None:
+            # This can happen when an earlier try, whose outcome was unknown, has succeeded.
             if self.member_id in head.members:
                 return None
             return joined(
@@ -173,6 +174,8 @@ class Session:
         """
         head = self._show_life()
         self._publish(head)
+        # The group has no assignment if the member that left last does not know the assignor: this
+        # one computes it.
         if topics is not self._written or needs_rebalance(head, {}):
             names, sizes, strategies = topics.names, topics.sizes, self._of.strategies
             changed = self._change(
@@ -227,6 +230,7 @@ class Session:
 
     def _publish(self, head: GroupHead) -> None:
         subscription = 0 if self._written is None else self._written.subscription
+        # Most rounds: the log has new commits of offsets at most.
         if head is self._head and self.view is not None and self.view.subscription == subscription:
             return
         if self._head is None or head.generation != self._head.generation:
@@ -264,6 +268,7 @@ class Session:
         if self._of.clock.monotonic() < self._members.due_at:
             return
         dead = self._members.dead(head, self.member_id)
+        # Only the leader has read the heartbeats of all members.
         if head.leader == self.member_id and (delegation := self._sharing(head)):
             delegation.commit_pending(self._members.pending())
         if dead:

@@ -129,6 +129,8 @@ class StoredOffsets:
         read = self._note_delegated(identity)
         new = self.uncommitted()
         located = tuple(entry.located(entry.topic_id) for entry in new if entry.topic_id)
+        # The leader could not tell whether they are void: they need the version that was read, and
+        # the ids of their topics.
         if read is None or len(located) < len(new):
             return None
         pending = PendingOffsets(identity.member_id, identity.generation, read.version, located)
@@ -285,6 +287,7 @@ class DelegatedOffsets:
         for app_id, delegated in list(self._delegated.items()):
             key = delegated.newest.topic, delegated.newest.partition
             owner, txn = head.owners.get(key), state.txns.get(app_id)
+            # This state says nothing of them: the member had read further as it delegated them.
             if state.version <= delegated.after:
                 continue
             if (

@@ -361,6 +361,7 @@ class RecordAccumulator:
         )
         self.room_length = self.room_bytes = 0
         produced_at = self.first_produced_at()
+        # All are younger than those asked for: the records of a batch share its deadline.
         if produced_at is None or produced_at > until:
             return None
         records, size = (

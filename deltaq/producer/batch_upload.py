@@ -89,9 +89,11 @@ class BatchUpload:
         parts = batch.parts
         plan = next((part.buffer.plan for part in parts if part.buffer.plan is not None), None)
         definition = self._topic.ensure(plan, batch.deadline)
+        # The topic may have got more partitions since this process has read it.
         if max(part.records.highest_partition for part in parts) >= definition.partitions:
             definition = self._topic.ensure_newest(batch.deadline)
         for part in parts:
+            # Unless the topic, as it is now, was found to take the schemas of this client.
             if part.buffer.schemas and part.buffer.fits is not definition:
                 definition = self._fitting(part, definition, batch.deadline)
         is_new = not definition.has_large_messages
@@ -182,6 +184,8 @@ class BatchUpload:
                 return False
             if is_plain:
                 part.columns = plain_rows(records, part.partitions, part.epoch_ms, part.bytes)
+            # There are no plain rows with headers, null values, keys in some of them, or many
+            # bytes.
             if part.columns is None:
                 part.columns = row_columns(
                     records, part.partitions, part.epoch_ms, definition.schema
@@ -309,6 +313,7 @@ class BatchUpload:
                     clock=self._clock,
                     failed=self._topic.publish_failure,
                 )
+                # Other writers commit a shared file as a whole, so the batch must fit into one.
                 if alone and batch.place is not None:
                     segment, rows = self._put_shared(batch, batch.place, definition, upload)
                 else:

@@ -206,6 +206,8 @@ class InFlightBatches:
 
     def update_group_commit(self) -> None:
         """Turn group commit on if all producers of this process use it, and off if one does not."""
+        # A batch has records of all producers, and one of them wants no other process to commit its
+        # own.
         if self.buffers and not all(buffer.settings.group_commit for buffer in self.buffers):
             self.group_commit = None
         elif self.buffers and self.group_commit is None:
@@ -261,8 +263,10 @@ class InFlightBatches:
         reported as failed.
         """
         with self.lock:
+            # This can happen when its records were purged, or expired, during the upload.
             if batch.is_unwanted:
                 return False
+            # It had been uploaded for this process alone, and has lost a race since.
             if isinstance(batch.state, Uploaded):
                 batch.state = replace(batch.state, segments=(segment,), is_shared=True)
             elif batch.place is not None:

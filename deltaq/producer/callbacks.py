@@ -202,6 +202,7 @@ class CallbackQueue:
                 return True
             left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - self._monotonic())
             is_flushing = any(not flush.is_over for flush in self.flushes)
+            # A flush ends once all is reported: it must not wait for messages produced later.
             if left <= 0 or (is_flushing and not queued()):
                 return False
             self.changed.wait(left)
@@ -289,6 +290,7 @@ class PendingCallbacks:
             for callback, message in zip(
                 records.callbacks[rows.start : rows.stop], messages, strict=True
             ):
+                # A future has got its result already, in `finish_futures`.
                 if callback is None or type(callback) is DeliveryFuture:
                     self._called += 1
                     served += 1
@@ -396,6 +398,7 @@ class _Outcome:
     def timestamp_at(self, row: int) -> tuple[int, int]:
         if self._append_time_ms is not None:
             return TIMESTAMP_LOG_APPEND_TIME, self._append_time_ms
+        # The records have failed before they were encoded, which gives them their time.
         if self._epoch_ms is None:
             return TIMESTAMP_NOT_AVAILABLE, 0
         records = self._records

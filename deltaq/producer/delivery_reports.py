@@ -144,6 +144,7 @@ class DeliveryReports:
     ) -> BatchResult | None:
         """Mark a part as reported and return its result; None if it has been reported already."""
         with self._batches.lock:
+            # This can happen when it was purged or has expired while its commit was under way.
             if part.is_reported:
                 return None
             part.is_reported = True
@@ -235,6 +236,7 @@ class Expiry:
         if batch in batches.waiting:
             batches.waiting.remove(batch)
         batches.finished([batch])
+        # No attempt of this batch can be in the log, so it has certainly failed.
         if token is None:
             return self._reports.claim(batch.parts, self._too_late())
         reason = "no answer about the commit before message.timeout.ms"

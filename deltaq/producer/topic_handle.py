@@ -155,6 +155,7 @@ class TopicHandles:
         plan = self._new_topic(topic)
         with self.lock:
             check_open()  # `close` may have run during the wait for the lock
+            # Another thread has opened it during the wait for the lock.
             if (handle := self.by_topic.get(topic)) is not None:
                 return handle
             sender = self._sender(name)

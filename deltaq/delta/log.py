@@ -183,10 +183,6 @@ class DeltaLog(LogReader[V]):
         self.store_failed: Callable[[Unavailable], object] = lambda _: None
         # Other writers committed between our last two commits, and probably have again.
         self._contended = False
-        # The token of a create of the current commit that may have filled a slot which was cleaned
-        # up since. Without files, nothing in the table tells whether it did: it is tried again, and
-        # a failure is not certain.
-        self._untraced: str | None = None
 
     def token(self, version: int, txn_id: str) -> str:
         """The token of a commit, for `delta.resolve`."""
@@ -216,28 +212,6 @@ class DeltaLog(LogReader[V]):
         self.take_over()
         if self._is_partial:
             self.load()
-        self._untraced = None
-        try:
-            return self._commit(write, deadline, before, takes_turns=takes_turns)
-        except KafkaException as error:
-            if self._untraced is None or isinstance(error, OutcomeUnknown):
-                raise
-            reason = (
-                f"an entry of this commit may have been in {self.folder!r} before the log was "
-                "cleaned up"
-            )
-            raise OutcomeUnknown(
-                f"{reason}; tried again, {error.error.str()}", token=self._untraced
-            ) from error
-
-    def _commit(
-        self,
-        write: Callable[[TableState], Draft | Abandoned[T]],
-        deadline: float,
-        before: int,
-        *,
-        takes_turns: bool,
-    ) -> Committed | T:
         lost_races = 0
         exposed_s = 0.0
         # Under contention, a read of the next slot costs less than a create that will probably
@@ -250,11 +224,12 @@ class DeltaLog(LogReader[V]):
                 return draft.outcome
             entry = self._fill(draft, deadline)
             if isinstance(entry, _SlotCleaned):
-                if entry.maybe and not draft.adds:
-                    self._untraced = self.token(self.state.version + 1, draft.info.txn_id)
+                token = self.token(self.state.version + 1, draft.info.txn_id)
                 found = self._resolve_from_snapshot(draft, entry.maybe, deadline)
                 if found is not None:
                     return Committed(found, lost_races, exposed_s)
+                if entry.maybe and not draft.adds:
+                    return self._commit_again(write, deadline, token)
                 continue
             seconds = self.clock.monotonic() - started_at
             exposed_s += seconds
@@ -270,6 +245,25 @@ class DeltaLog(LogReader[V]):
                 self.clock.sleep(race_pause_s(lost_races, seconds, self.clock.random()))
             self._read_on(lost_races, deadline, at_once=takes_turns and lost_races > 1)
             started_at = self._read_at
+
+    def _commit_again(
+        self, write: Callable[[TableState], Draft | Abandoned[T]], deadline: float, token: str
+    ) -> Committed | T:
+        """Commit a draft without files, whose entry may have been in a slot that was cleaned up.
+        Nothing in the table tells whether it was, so a failure is not certain.
+        """
+        try:
+            return self.commit(write, deadline)
+        except OutcomeUnknown:
+            raise
+        except KafkaException as error:
+            reason = (
+                f"an entry of this commit may have been in {self.folder!r} before the log was "
+                "cleaned up"
+            )
+            raise OutcomeUnknown(
+                f"{reason}; tried again, {error.error.str()}", token=token
+            ) from error
 
     def _prove_store(self) -> None:
         """Probe the store, once per process: without create-if-absent, writers would overwrite each
@@ -323,7 +317,17 @@ class DeltaLog(LogReader[V]):
         still.
         """
         version, tried_at = sent.entry.version, self.clock.uptime()
-        refusal: StoreError | None = self._try_create(sent)
+        refusal: StoreError | None = None
+        try:
+            if len(sent.body) > ENTRY_BYTES_MAX:  # no client would read it: the log would end here
+                reason = f"it has {len(sent.body)} bytes, more than {ENTRY_BYTES_MAX}"
+                raise StoreRefused("create", sent.key, reason)
+            self.store.create(sent.key, sent.body, sent.after)
+        except (ObjectExists, ObjectMissing, StoreRefused, StoreUnavailable) as error:
+            refusal = error
+        except Exception as error:  # noqa: BLE001 - a defect of the store: the write may still happen
+            reason = f"unexpected {type(error).__name__}: {error}"
+            refusal = StoreUnavailable("create", sent.key, reason)
         maybe = maybe or isinstance(refusal, StoreUnavailable)
         may_exist = maybe or refusal is None
         try:
@@ -353,22 +357,6 @@ class DeltaLog(LogReader[V]):
             return entry
         self._proof.extend(tried_at)
         return _SlotOpen(refusal, maybe)
-
-    def _try_create(self, sent: _SentEntry) -> StoreError | None:
-        """Create the entry. Returns the error if the store did not confirm it, else None."""
-        if len(sent.body) > ENTRY_BYTES_MAX:  # no client would read it, so the log would end here
-            return StoreRefused(
-                "create", sent.key, f"it has {len(sent.body)} bytes, more than {ENTRY_BYTES_MAX}"
-            )
-        try:
-            self.store.create(sent.key, sent.body, sent.after)
-        except (ObjectExists, ObjectMissing, StoreRefused, StoreUnavailable) as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - a defect of the store: the write may still happen
-            return StoreUnavailable(
-                "create", sent.key, f"unexpected {type(error).__name__}: {error}"
-            )
-        return None
 
     def _is_in_place_before(self, token: str) -> bool:
         """`_is_in_place`, before anything is written. Raises Corrupt.

@@ -7,7 +7,7 @@ A shared file must never be reported as failed while another process can still c
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,11 +24,12 @@ from deltaq.producer.batches import (
 )
 from deltaq.producer.delivery_reports import REVOKE_S, DeliveryReports, defect
 from deltaq.producer.group_commit import GroupCommitPolicy
+from deltaq.producer.linger import Lingering
 from deltaq.producer.sender_topic import SenderTopic
-from deltaq.producer.uploader import Uploader
 from deltaq.store.parallel import in_parallel
 from deltaq.topics.log import (
     Appended,
+    AppendMode,
     AppendOutcome,
     CommitConflict,
     CommittedByPeer,
@@ -64,6 +65,13 @@ class _Attempt:
     token: str | None = None
     lost_races: int = 0
 
+    def ends_with_its_batches(self, *, latest: bool) -> None:
+        """Set the deadline. Where batches are expired one by one, their limits differ, and the
+        `latest` counts.
+        """
+        deadlines = [batch.deadline for batch in self.taken]
+        self.deadline = max(deadlines) if latest else deadlines[0]
+
     def trying(self, token: str) -> None:
         """Note the token of the next slot."""
         self.token = token
@@ -80,41 +88,48 @@ class Committer:
     _batches: InFlightBatches
     _upload: BatchUpload
     _reports: DeliveryReports
-    _uploader: Uploader
-
-    def run(self) -> None:
-        """Commit, until no uploaded batch is in front or another thread commits."""
-        while self.step():
-            pass
+    _linger: Lingering
+    _start_extra_worker: Callable[[], None]
 
     def step(self) -> bool:
-        """Commit the uploaded batches in front. False if there is none, or if another thread
-        commits.
+        """Commit the uploaded batches in front, or resolve and report those whose upload failed.
+        False if there is none, or if another thread commits.
         """
-        if not self._batches.claim_commit():
+        batches = self._batches
+        if not batches.claim_commit():
             return False
-        self._next()
-        return True
-
-    def _next(self) -> None:
-        """Commit the uploaded batches in front, or resolve and report those whose upload failed."""
-        with self._batches.lock:
-            lost = list(self._batches.take_lost())
-            front = self._batches.front()
         try:
+            with batches.lock:
+                lost = list(batches.take_lost())
+                front = batches.front()
             if lost:
                 self._fail(lost)
             elif front is not None and isinstance(front.state, Uploaded):
-                self._commit(front.state.topic_id, front.deadline)
+                self._commit(_Attempt(front.state.topic_id, front.deadline))
         finally:
-            self._batches.is_committing = False
-        self._uploader.recheck_linger()
+            batches.is_committing = False
+        return True
 
-    def _commit(self, topic_id: str, deadline: float) -> None:
-        """Commit the uploaded batches in front that are for this topic."""
-        attempt = _Attempt(topic_id, deadline)
+    def _commit(self, attempt: _Attempt) -> None:
+        """Commit the uploaded batches in front that are for one topic, and report them."""
+        log = self._topic.log
+        outcome: AppendOutcome | None = None
         try:
-            outcome = self._append(attempt)
+            with log.known.turn:
+                try:
+                    while outcome is None and self._take(attempt) is not None:
+                        attempt.ends_with_its_batches(latest=self._batches.is_expiring)
+                        policy = self._batches.group_commit
+                        outcome = None if policy is None else self._await_leader(attempt, policy)
+                        if outcome is None:
+                            how = self._how(attempt, policy)
+                            take, until = partial(self._take, attempt), attempt.deadline
+                            found = log.append(
+                                take, attempt.topic_id, until, how=how, trying=attempt.trying
+                            )
+                            outcome = self._settled(attempt, found, policy)
+                finally:
+                    self._topic.publish(definition_of(log) if log.head is not None else None)
         except KafkaException as error:
             self.not_appended(attempt.taken, error)
         except Exception as error:  # noqa: BLE001 - after a defect, callers must not wait for ever
@@ -125,64 +140,6 @@ class Committer:
                 self._reports.delivered(attempt.taken, outcome.files)
             elif isinstance(outcome, CommittedByPeer):
                 self._committed_by_peer(attempt.taken, outcome)
-
-    def _learn(self, appended: Appended, taken: Sequence[ProduceBatch]) -> None:
-        now = self._clock.monotonic()
-        if (policy := self._batches.group_commit) is not None:
-            others = sum(appended.others.values())
-            policy.learned(
-                now, others + 1, appended.files_seen, contended=others + appended.peer_files > 0
-            )
-            policy.committed(appended.seconds)
-        self._uploader.learn(taken, appended, now)
-
-    def _append(self, attempt: _Attempt) -> AppendOutcome:
-        """Append the uploaded batches, and upload again what expired or was not shared. Raises as
-        `TopicLog.append`.
-        """
-        log = self._topic.log
-        with log.known.turn:
-            try:
-                while True:
-                    if self._take(attempt) is None:
-                        return NothingToAppend()
-                    # If each is expired by itself, limits differ and the latest deadline counts.
-                    deadlines = [batch.deadline for batch in attempt.taken]
-                    attempt.deadline = max(deadlines) if self._batches.is_expiring else deadlines[0]
-                    policy = self._batches.group_commit
-                    if policy is None:
-                        outcome = self._try_append(log, attempt)
-                    else:
-                        outcome = self._append_in_group(log, attempt, policy)
-                    if isinstance(outcome, UploadsExpired):
-                        self._upload_expired_again(attempt, outcome.paths, definition_of(log))
-                    elif not isinstance(outcome, CommitConflict):
-                        break
-                    elif (
-                        policy is not None
-                        and policy.is_busy
-                        and not self._share_again(attempt.taken, log)
-                    ):
-                        return NothingToAppend()
-                if isinstance(outcome, Appended) and self._topic.maintenance is not None:
-                    self._topic.maintenance.committed(log.state)
-                return outcome
-            finally:
-                self._topic.publish(definition_of(log) if log.head is not None else None)
-
-    def _try_append(
-        self,
-        log: TopicLog,
-        attempt: _Attempt,
-        *,
-        shared: bool = False,
-        far_behind: bool = False,
-        tries: int | None = None,
-    ) -> AppendOutcome:
-        take, about = partial(self._take, attempt), (attempt.topic_id, attempt.deadline)
-        return log.append(
-            take, *about, shared=shared, far_behind=far_behind, tries=tries, trying=attempt.trying
-        )
 
     def _take(self, attempt: _Attempt) -> list[PendingSegment] | None:
         """The segments to append; None if nothing is left. Batches uploaded or reported meanwhile
@@ -199,36 +156,67 @@ class Committer:
                 return None
             for batch in attempt.taken:
                 batch.attempt = CommitAttempt(attempt.token, attempt.deadline)
-            self._uploader.start_extra_worker()  # `waiting` has room again
+            self._start_extra_worker()  # `waiting` has room again
         return [segment for batch in attempt.taken for segment in batch.segments]
 
-    def _append_in_group(
-        self, log: TopicLog, attempt: _Attempt, policy: GroupCommitPolicy
-    ) -> AppendOutcome:
-        """Append, with the shared files of peers, unless the group-commit leader commits ours
-        first. It can commit only shared files: after a lost race, others are uploaded again as
-        such.
+    def _how(self, attempt: _Attempt, policy: GroupCommitPolicy | None) -> AppendMode:
+        """How to append: with the shared files of peers, if there are any, and with how many tries.
+        The group-commit leader can commit only shared files: after a lost race, others are uploaded
+        again as such.
         """
-        is_shared = all(batch.is_shared for batch in attempt.taken)
-        if is_shared and (found := self._await_leader(log, attempt, policy)) is not None:
-            return found
-        tries = 1 if attempt.lost_races < GIVE_WAY_MAX else None
+        if policy is None:
+            return AppendMode()
         now = self._clock.monotonic()
-        contended, looks = policy.is_contended(now), policy.looks_for_peers(now)
-        outcome = self._try_append(
-            log, attempt, shared=contended or looks, far_behind=looks, tries=tries
-        )
-        if isinstance(outcome, CommitConflict):
+        looks = policy.looks_for_peers(now)
+        tries = 1 if attempt.lost_races < GIVE_WAY_MAX else None
+        return AppendMode(policy.is_contended(now) or looks, far_behind=looks, tries=tries)
+
+    def _settled(
+        self, attempt: _Attempt, found: AppendOutcome, policy: GroupCommitPolicy | None
+    ) -> AppendOutcome | None:
+        """The outcome of an append; None if it is to be tried again, where files have expired or a
+        race was lost. Raises what an upload raises.
+        """
+        log = self._topic.log
+        if isinstance(found, UploadsExpired):
+            self._upload_expired_again(attempt, found.paths, definition_of(log))
+            return None
+        if not isinstance(found, CommitConflict):
+            if isinstance(found, Appended) and self._topic.maintenance is not None:
+                self._topic.maintenance.committed(log.state)
+            return found
+        if policy is not None:
             policy.lost_race(self._clock.monotonic(), again=attempt.lost_races > 0)
             attempt.lost_races += 1
-        return outcome
+            if policy.is_busy and not self._share_again(attempt.taken, log):
+                return NothingToAppend()
+        return None
+
+    def _learn(self, appended: Appended, taken: Sequence[ProduceBatch]) -> None:
+        """Learn how long these batches took, and how many other writers there are."""
+        now = self._clock.monotonic()
+        if (policy := self._batches.group_commit) is not None:
+            others = sum(appended.others.values())
+            policy.learned(
+                now, others + 1, appended.files_seen, contended=others + appended.peer_files > 0
+            )
+            policy.committed(appended.seconds)
+        chance = self._clock.random()
+        if not self._batches.contended_left_s(now):
+            self._linger.adaptive.committed(appended.others, now, appended.seconds, chance)
+        for batch in taken:
+            self._linger.batch_times.committed(now - batch.taken_at)
 
     def _await_leader(
-        self, log: TopicLog, attempt: _Attempt, policy: GroupCommitPolicy
+        self, attempt: _Attempt, policy: GroupCommitPolicy
     ) -> CommittedByPeer | NothingToAppend | None:
-        """Wait for the group-commit leader to commit our files; None if it has not, or if no
-        listing of a leader shows the first of them any more. Raises Corrupt, Incompatible.
+        """Wait for the group-commit leader to commit our files, if all are shared; None if it has
+        not, or if no listing of a leader shows the first of them any more. Raises Corrupt,
+        Incompatible.
         """
+        log = self._topic.log
+        if not all(batch.is_shared for batch in attempt.taken):
+            return None
         now = self._clock.monotonic()
         leader_timeout_s = policy.leader_timeout_s(
             now, self._clock.random(), attempt.lost_races, is_ours=log.is_ours

@@ -149,3 +149,26 @@ class AdaptiveLinger:
             change = min(_STEP, max(change, (aim_s / interval_s) ** 0.5))
         wait_s = max(self._wait_s, self._commit_s) * change
         self._wait_s = min(EXTRA_S_MAX, wait_s) if wait_s > self._commit_s else 0.0
+
+
+@dataclass(eq=False)
+class Lingering:
+    """What a sender has learned of its commits, for the question how long records linger."""
+
+    adaptive: AdaptiveLinger = field(default_factory=AdaptiveLinger)
+    lone: LoneRecords = field(default_factory=LoneRecords)
+    batch_times: BatchTimes = field(default_factory=BatchTimes)
+
+    def seconds(
+        self, produced_at: float, linger_s: float, *, is_contended: bool, is_quiet: bool
+    ) -> float:
+        """Seconds to linger for records whose oldest was produced at `produced_at` and may wait
+        `linger_s` seconds. It is less than `linger_s` where waiting gains nothing: `is_quiet` says
+        that no batch is under way and a further commit costs nothing. It is more under contention,
+        unless `is_contended` says that group commit takes care of it.
+        """
+        if self.lone.is_next(produced_at, linger_s):
+            linger_s = 0.0
+        elif is_quiet and not is_contended and self.adaptive.is_alone:
+            linger_s = self.batch_times.enough_s(linger_s)
+        return linger_s if is_contended else max(linger_s, self.adaptive.extra_s)

@@ -16,9 +16,10 @@ from deltaq.clock import SYSTEM_CLOCK, Clock, after_fork
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.producer.accumulator import RecordAccumulator, Records
 from deltaq.producer.batch_upload import BatchUpload
-from deltaq.producer.batches import InFlightBatches
+from deltaq.producer.batches import InFlightBatches, ProduceBatch
 from deltaq.producer.committer import Committer
 from deltaq.producer.delivery_reports import DeliveryReports, Expiry
+from deltaq.producer.linger import Lingering
 from deltaq.producer.sender_topic import SenderTopic
 from deltaq.producer.uploader import Uploader
 from deltaq.shared_threads import SharedThreads
@@ -48,23 +49,32 @@ class Sender:
         known = known_topic(store, topic, clock)
         self.log = TopicLog(store, topic, clock, client_id=client_id, known=known)
         self._threads = threads = _shared_threads(store, clock)
-        self._upload, self._commit = (
+        self._upload_task, self._commit_task = (
             threads.task(self._upload_step),
             threads.task(self._commit_step),
         )
         self._batches = batches = InFlightBatches(
-            clock, self.log.pending_shared, self._upload.call, self._commit.call
+            clock, self.log.pending_shared, self._upload_task.call, self._commit_task.call
         )
         self._reports = reports = DeliveryReports(topic, clock, batches)
         self.topic = SenderTopic(topic, self.log, clock, batches)
         self.log.delta_log.store_failed = weakly(self.topic.publish_failure, None)
         self._expiry = threads.task(Expiry(self.topic, clock, batches, reports).step)
         upload = BatchUpload(store, self.topic, clock, batches, reports)
-        self._uploads = Uploader(
-            self.topic, threads, clock, batches, upload, reports, store.is_remote
+        linger = Lingering()
+        self._uploads = uploads = Uploader(
+            self.topic,
+            clock,
+            batches,
+            upload,
+            reports,
+            linger,
+            store.is_remote,
+            self._start_extra_worker,
         )
-        self._commits = Committer(self.topic, clock, batches, upload, reports, self._uploads)
-        self._uploads.commit = self._commits.run
+        self._commits = Committer(
+            self.topic, clock, batches, upload, reports, linger, uploads.start_extra_worker
+        )
 
     # --- what producers call ---
 
@@ -79,8 +89,10 @@ class Sender:
             batches.is_expiring = batches.is_expiring or len(limits) > 1
             batches.buffers.append(buffer)
             batches.update_group_commit()
-        for task in [self._upload, self._commit, *([self._expiry] if batches.is_expiring else [])]:
-            task.call()
+        self._upload_task.call()
+        self._commit_task.call()
+        if batches.is_expiring:
+            self._expiry.call()
 
     def detach(self, buffer: RecordAccumulator) -> None:
         """Forget a buffer once it is empty. With the last one, the sender leaves its threads."""
@@ -146,15 +158,47 @@ class Sender:
     # --- the tasks ---
 
     def _upload_step(self) -> float | None:
-        wait_s = self._uploads.step()
+        """Upload a batch if one is due. Seconds until one may be; None if that depends on other
+        changes.
+        """
+        batch, wait_s = self._uploads.next_batch()
+        if batch is not None:
+            self._upload(batch)
+            wait_s = 0.0
         self._leave_if_done()
         return wait_s
 
+    def _start_extra_worker(self) -> None:
+        self._threads.task(self._extra_step).call()
+
+    def _extra_step(self) -> float | None:
+        batch = self._uploads.next_of_extra_worker()
+        if batch is None:
+            return None
+        self._upload(batch)
+        return 0.0
+
+    def _upload(self, batch: ProduceBatch) -> None:
+        """Upload a batch, and commit what is uploaded, unless another thread does so better."""
+        if self._uploads.upload(batch):
+            self._batches.call_committer()
+        else:
+            while self._commit():
+                pass
+        self._uploads.ended()
+
     def _commit_step(self) -> float | None:
-        if self._commits.step():
+        if self._commit():
             return 0.0
         self._leave_if_done()
         return self._maintain()
+
+    def _commit(self) -> bool:
+        """Commit the uploaded batches in front, unless another thread commits; whether it did."""
+        has_committed = self._commits.step()
+        if has_committed:
+            self._uploads.recheck_linger()
+        return has_committed
 
     def _leave_if_done(self) -> None:
         """Let the threads end, and this sender with them, after the last buffer and the last
@@ -164,7 +208,7 @@ class Sender:
         with batches.lock:
             if not (batches.buffers or uploads.uploads or batches.waiting or batches.is_committing):
                 batches.is_expiring = False
-                self._threads.detach(self, self._upload, self._commit, self._expiry)
+                self._threads.detach(self, self._upload_task, self._commit_task, self._expiry)
 
     def _maintain(self) -> float | None:
         """Start due maintenance between commits. Seconds until more is due; None without

@@ -4,18 +4,16 @@ uploaded at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from deltaq.clock import Clock
 from deltaq.errors import KafkaException
 from deltaq.producer.batch_upload import BatchUpload
 from deltaq.producer.batches import InFlightBatches, ProduceBatch, Uploaded
 from deltaq.producer.delivery_reports import DeliveryReports, defect
-from deltaq.producer.linger import AdaptiveLinger, BatchTimes, LoneRecords
+from deltaq.producer.linger import Lingering
 from deltaq.producer.sender_topic import SenderTopic
-from deltaq.shared_threads import SharedThreads
-from deltaq.topics.log import Appended
 
 BATCHES_AHEAD_MAX = 8
 """Most batches that wait for a commit. Beyond that, records wait in the accumulators and form
@@ -33,35 +31,21 @@ _SHARED_WAIT_MIN_S = 0.001
 
 @dataclass(eq=False)
 class Uploader:
-    """Takes batches and uploads them; `uploads` of them now, by its own task and `extra_workers`.
-
-    `commit()` commits uploaded batches in the calling thread, unless another one does.
+    """Takes batches and uploads them; `uploads` of them now, by the sender's task and by
+    `extra_workers`, each of which `start_worker` starts.
     """
 
     _topic: SenderTopic
-    _threads: SharedThreads
     _clock: Clock
     _batches: InFlightBatches
     _upload: BatchUpload
     _reports: DeliveryReports
+    linger: Lingering
     _is_remote: bool
-    _linger: AdaptiveLinger = field(default_factory=AdaptiveLinger)
-    _lone: LoneRecords = field(default_factory=LoneRecords)
-    _batch_times: BatchTimes = field(default_factory=BatchTimes)
+    _start_worker: Callable[[], None]
     _waits_for_commit: bool = False  # of open batches, before it takes more
     uploads: int = 0
     extra_workers: int = 0
-    commit: Callable[[], None] = lambda: None
-
-    def step(self) -> float | None:
-        """Upload a batch if one is due. Seconds until one may be; None if that depends on other
-        changes.
-        """
-        batch, wait_s = self._next_batch()
-        if batch is None:
-            return wait_s
-        self._process(batch)
-        return 0.0
 
     def start_extra_worker(self) -> None:
         """Start an extra worker if a full batch waits while others are uploaded. The caller holds
@@ -69,20 +53,19 @@ class Uploader:
         """
         if self.uploads and self._is_extra_worker_due() and self.extra_workers < UPLOADS_MAX - 1:
             self.extra_workers += 1
-            self._threads.task(self._extra_step).call()
+            self._start_worker()
 
-    def _extra_step(self) -> float | None:
+    def next_of_extra_worker(self) -> ProduceBatch | None:
+        """Take a batch for an extra worker; None if it is to end."""
         with self._batches.lock:
             batch = self._taken() if self._is_extra_worker_due() else None
             if batch is None:
                 self.extra_workers -= 1
-                return None
-        self._process(batch)
-        return 0.0
+            return batch
 
-    def _process(self, batch: ProduceBatch) -> None:
+    def upload(self, batch: ProduceBatch) -> bool:
         """Upload a batch or report its failure. A shared file that may be in the store is left to
-        the committer.
+        the committer. Whether another thread should commit, so that uploads go on.
         """
         batches = self._batches
         failure: KafkaException | None = None
@@ -97,14 +80,13 @@ class Uploader:
             self._reports.failed(batch.parts, failure)
         with batches.lock:
             batches.uploaded(batch, stored, failure)
-            hands_over = self._is_remote or self._has_more_to_do()
-        if hands_over:
-            batches.call_committer()
-        else:
-            self.commit()
-        with batches.lock:
+            return self._is_remote or self._has_more_to_do()
+
+    def ended(self) -> None:
+        """The work on a batch that was taken has ended."""
+        with self._batches.lock:
             self.uploads -= 1
-        batches.call_uploader()
+        self._batches.call_uploader()
 
     def _has_more_to_do(self) -> bool:
         """Whether uploads should go on during a commit: a full batch waits, the commit may wait for
@@ -114,7 +96,7 @@ class Uploader:
         is_full = any(buffer.is_full for buffer in batches.buffers)
         return is_full or batches.is_expiring or batches.group_commit is not None
 
-    def _next_batch(self) -> tuple[ProduceBatch | None, float | None]:
+    def next_batch(self) -> tuple[ProduceBatch | None, float | None]:
         """Take a batch if some buffer has lingered long enough. If not, the seconds until one will
         have.
         """
@@ -140,7 +122,8 @@ class Uploader:
         has_room = self.uploads < UPLOADS_MAX and len(batches.waiting) < BATCHES_AHEAD_MAX
         is_free = has_room and not batches.is_stopping
         is_uncontended = (
-            self._linger.extra_s == 0 or batches.contended_left_s(self._clock.monotonic()) > 0
+            self.linger.adaptive.extra_s == 0
+            or batches.contended_left_s(self._clock.monotonic()) > 0
         )
         return is_free and is_uncontended and any(buffer.is_full for buffer in batches.buffers)
 
@@ -167,31 +150,15 @@ class Uploader:
         return min(due, default=None)
 
     def _linger_s(self, produced_at: float, linger_s: float) -> float:
-        """Seconds to linger for records whose oldest was produced at `produced_at` and may wait
-        `linger_s` seconds. It is less than `linger_s` where waiting gains nothing, and more under
-        contention without group commit.
-        """
-        is_contended = self._batches.contended_left_s(self._clock.monotonic()) > 0
-        if self._lone.is_next(produced_at, linger_s):
-            linger_s = 0.0
-        elif (
-            not (self._batches.under_way or is_contended or self._is_remote)
-            and self._linger.is_alone
-        ):
-            # Not on an object store, where each request costs money and concurrent requests slow
-            # each other down.
-            linger_s = self._batch_times.enough_s(linger_s)
-        return linger_s if is_contended else max(linger_s, self._linger.extra_s)
-
-    def learn(self, committed: Sequence[ProduceBatch], appended: Appended, now: float) -> None:
-        """Learn how long these batches took, which were committed at `now`, and how many other
-        writers there are.
-        """
-        chance = self._clock.random()
-        if not self._batches.contended_left_s(now):
-            self._linger.committed(appended.others, now, appended.seconds, chance)
-        for batch in committed:
-            self._batch_times.committed(now - batch.taken_at)
+        """`Lingering.seconds`, as things are now."""
+        batches = self._batches
+        is_contended = batches.contended_left_s(self._clock.monotonic()) > 0
+        # Not on an object store, where each request costs money and concurrent requests slow each
+        # other down.
+        is_quiet = not (batches.under_way or self._is_remote)
+        return self.linger.seconds(
+            produced_at, linger_s, is_contended=is_contended, is_quiet=is_quiet
+        )
 
     def recheck_linger(self) -> None:
         """Look for records to upload after a commit, if they may now linger less than
@@ -212,5 +179,6 @@ class Uploader:
         self.uploads += 1
         records = sum(len(part.records) for part in batch.parts)
         linger_s = max(part.buffer.settings.linger_s for part in batch.parts)
-        self._lone.left(records, min(part.records.produced_at for part in batch.parts), linger_s)
+        produced_at = min(part.records.produced_at for part in batch.parts)
+        self.linger.lone.left(records, produced_at, linger_s)
         return batch

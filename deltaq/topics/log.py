@@ -81,6 +81,20 @@ class StalePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class AppendMode:
+    """How an append shares slots with others: `with_peers` also adds the shared files of peers, and
+    with `far_behind` older ones, too. `tries` is the number of slots to try; None: any.
+    """
+
+    with_peers: bool = False
+    far_behind: bool = False
+    tries: int | None = None
+
+
+ALONE = AppendMode()
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """The outcome of an append: files with offsets, and the cost of the commit.
 
@@ -346,22 +360,19 @@ class TopicLog(ReadableTopic):
         deadline: float,
         txn: Txn | None = None,
         *,
-        shared: bool = False,
-        far_behind: bool = False,
-        tries: int | None = None,
+        how: AppendMode = ALONE,
         trying: Callable[[str], None] = lambda _: None,
     ) -> AppendOutcome:
         """Append uploaded segments in one commit.
 
         `take_segments()` is called again for each slot tried and may return more than before, or
         None to end the append with NothingToAppend. `trying` is called before it, with the token of
-        the slot tried. `shared`: add the shared files of peers, too, with `far_behind` also older
-        ones.
+        the slot tried.
 
         Nothing is written, and the outcome is AlreadyCommitted if the topic has the transaction
         version of `txn` or a later one; UploadsExpired if segments have waited for too long;
         CommittedByPeer if peers have committed some of these segments; CommitConflict if others
-        have taken as many slots as `tries`.
+        have taken as many slots as `how.tries`.
 
         Raises UnknownTopic if `topic_id`, the topic that the rows are for, has been replaced; what
         `DeltaLog.commit` raises.
@@ -369,7 +380,7 @@ class TopicLog(ReadableTopic):
         txn_id = self._new_token()
         # Bound to the topic id: transactions of an earlier topic of this name do not count.
         own = None if txn is None else replace(txn, app_id=f"{txn.app_id}/{topic_id}")
-        peer_files = 0
+        peer_files, tries = 0, how.tries
 
         def write(state: TableState) -> Draft | Abandoned[NotAppended]:
             nonlocal peer_files, tries
@@ -384,7 +395,8 @@ class TopicLog(ReadableTopic):
             tries = None if tries is None else tries - 1
             head, now = self.live_head, self._now()
             log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
-            others = self._shared_by_peers(head, far_behind) if shared and own is None else []
+            with_peers = how.with_peers and own is None
+            others = self._shared_by_peers(head, far_behind=how.far_behind) if with_peers else []
             rows = [*segments, *others]
             after, actions = appended(
                 head, state.version + 1, rows, now, log_append_time, self._indexed_columns()
@@ -414,7 +426,7 @@ class TopicLog(ReadableTopic):
                 info, actions, may_stand, mine, is_proven=True, after=self._folding(own_append)
             )
 
-        outcome = self._log.commit(write, deadline, takes_turns=shared)
+        outcome = self._log.commit(write, deadline, takes_turns=how.with_peers)
         if not isinstance(outcome, Committed):
             return outcome
         others, seen = self.others_since()
@@ -530,7 +542,7 @@ class TopicLog(ReadableTopic):
         } - committed.keys()
         return CommittedByPeer(committed, frozenset(unknown))
 
-    def _shared_by_peers(self, head: TopicHead, far_behind: bool) -> list[PendingSegment]:
+    def _shared_by_peers(self, head: TopicHead, *, far_behind: bool) -> list[PendingSegment]:
         """Shared files of peers that may be committed next."""
         behind = SHARED_FILES_FAR_BEHIND if far_behind else SHARED_FILES_BEHIND
         folder, after = names.shared_files_folder(self.folder), max(0, self.version - behind)

@@ -23,7 +23,7 @@ from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.serde.source import schema_of
 from deltaq.store import Store, open_store
 from deltaq.topics.columns import columns_of_rows, table_schema
-from deltaq.topics.log import Appended, TopicLog
+from deltaq.topics.log import Appended, AppendMode, TopicLog
 from deltaq.topics.metadata import TYPED_PROPERTY, definition_of
 from deltaq.topics.shared_files import SharedFileId, parse_shared_file, shared_file_path
 from deltaq.topics.state import PendingSegment
@@ -312,7 +312,7 @@ class Written:
                 as_of=theirs.version,
                 named=named,
             )
-            taken = ours.append(list, view.topic_id, FOREVER, shared=True)
+            taken = ours.append(list, view.topic_id, FOREVER, how=AppendMode(with_peers=True))
             assert isinstance(taken, Appended)
             assert [parse_shared_file(file.path) is not None for file in taken.files] == [True]
         return self

@@ -505,7 +505,7 @@ def test_contended_batches_are_committed_in_order():
         send(producer, 0)
         eventually(lambda: store.blocked == 1)
         writer = producer._handles["t"].sender
-        writer._uploads._linger.extra_s = 0.01
+        writer._uploads.linger.adaptive.extra_s = 0.01
         send(producer, *range(1, 100))
         extra = writer._uploads.extra_workers
         store.release()

@@ -19,7 +19,7 @@ from deltaq.names import checkpoint_file, log_entry, log_start_marker
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.columns import table_schema
-from deltaq.topics.log import Appended, AppendOutcome, CommittedByPeer, TopicLog
+from deltaq.topics.log import Appended, AppendMode, AppendOutcome, CommittedByPeer, TopicLog
 from deltaq.topics.shared_files import (
     SharedFile,
     SharedFileId,
@@ -233,7 +233,7 @@ class Peers:
     def try_append(
         self, log: TopicLog, *segments: PendingSegment, shared: bool = True
     ) -> AppendOutcome:
-        return log.append(lambda: list(segments), self.topic_id, FOREVER, shared=shared)
+        return log.append(lambda: list(segments), self.topic_id, FOREVER, how=AppendMode(shared))
 
 
 def test_a_committer_adds_shared_files_of_peers_and_their_writers_learn_of_it():

@@ -24,7 +24,7 @@ from deltaq.producer.sender import Sender
 from deltaq.producer.uploader import BATCHES_AHEAD_MAX
 from deltaq.store import MemoryStore, StoreUnavailable
 from deltaq.testing import Fault, FaultyStore, Rule
-from deltaq.topics.log import SHARED_FILES_BEHIND, Appended, TopicLog
+from deltaq.topics.log import SHARED_FILES_BEHIND, Appended, AppendMode, TopicLog
 from deltaq.topics.shared_files import SharedFile, parse_shared_file, writer_of
 from tests.doubles.reading import drain, eventually
 
@@ -161,7 +161,9 @@ class Neighbour:
     def commit(self) -> int:
         """How many files of others are in one commit."""
         self.log.catch_up()
-        appended = self.log.append(list, self.log.live_head.topic_id, FOREVER, shared=True)
+        appended = self.log.append(
+            list, self.log.live_head.topic_id, FOREVER, how=AppendMode(with_peers=True)
+        )
         assert isinstance(appended, Appended)
         return len(appended.files)
 
@@ -511,7 +513,9 @@ def test_a_look_far_behind_finds_files_that_the_usual_listing_misses():
         for _ in range(SHARED_FILES_BEHIND + 1):
             neighbour.log.append(list, topic_id, FOREVER)
         assert neighbour.commit() == 0
-        found = neighbour.log.append(list, topic_id, FOREVER, shared=True, far_behind=True)
+        found = neighbour.log.append(
+            list, topic_id, FOREVER, how=AppendMode(with_peers=True, far_behind=True)
+        )
         assert isinstance(found, Appended)
         assert found.peer_files == 1
         assert producer.flush(30) == 0
@@ -531,7 +535,7 @@ def test_a_lost_race_of_group_commit_is_followed_by_no_pause():
     log.load()
     for _ in range(3):  # after the first one it knows that there are others
         neighbour.wins(store)
-        found = log.append(list, log.live_head.topic_id, FOREVER, shared=True)
+        found = log.append(list, log.live_head.topic_id, FOREVER, how=AppendMode(with_peers=True))
         assert isinstance(found, Appended)
         assert found.lost_races == 1
     assert Hurried.pauses == []
@@ -617,7 +621,7 @@ def test_none_of_its_code_runs_for_a_message_while_group_commit_is_off(
             monkeypatch.setattr(
                 GroupCommitPolicy, name, lambda *_, of=name, **__: called.append(of)
             )
-    for name in ("_append_in_group", "_await_leader", "_share_again"):
+    for name in ("_await_leader", "_share_again"):
         monkeypatch.setattr(Committer, name, lambda *_, of=name, **__: called.append(of))
     monkeypatch.setattr(TopicLog, "_shared_by_peers", lambda *_: called.append("_shared_by_peers"))
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, **settings}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from zlib import crc32
 
 from deltaq.errors import InvalidConfig
@@ -71,6 +72,24 @@ def assign_partitions(
         ]
     partition_of.update(dict.fromkeys(keyless, sticky))
     return [partition_of[key] for key in keys]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChoice:
+    """How the partitions of a batch are chosen; the fields are the arguments of
+    `assign_partitions`.
+    """
+
+    partitioner: str
+    count: int
+    sticky: int
+    spread: bool = False
+
+    def of(self, keys: Sequence[bytes | None]) -> list[int]:
+        """The partition of each row. Raises InvalidConfig."""
+        return assign_partitions(
+            self.partitioner, keys, self.count, self.sticky, spread=self.spread
+        )
 
 
 def _murmur2(key: bytes) -> int:

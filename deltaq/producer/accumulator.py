@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from deltaq.config import ProducerConfig
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.parquet.plain_segment import PlainRows
+from deltaq.partitioner import PartitionChoice
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import Columns, Headers
 from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
@@ -404,6 +405,14 @@ class RecordAccumulator:
             self._sticky = int(chance * partitions)
             self._sticky_until = now + self.settings.sticky_s
         return self._sticky
+
+    def choice(self, partitions: int, now: float, chance: float) -> PartitionChoice:
+        """How the partitions of the next batch are chosen among `partitions`. Arguments as for
+        `sticky`.
+        """
+        settings = self.settings
+        sticky = self.sticky(partitions, now, chance)
+        return PartitionChoice(settings.partitioner, partitions, sticky, settings.sticky_s == 0)
 
 
 def _ready(times: list[float], rows_max: int, until: float) -> int:

@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaq.errors import InvalidValue, MessageTooLarge
+from deltaq.errors import (
+    InvalidValue,
+    KafkaError,
+    KafkaException,
+    MessageTooLarge,
+    UnknownTopic,
+)
 from deltaq.parquet.plain_segment import RECORD_BYTES, PlainRows, in_ms
 from deltaq.parquet.segment import ROW_GROUP_PARTITION_BYTES, ROW_GROUP_ROWS_MAX
-from deltaq.partitioner import assign_partitions
+from deltaq.partitioner import PartitionChoice
 from deltaq.producer.accumulator import RowBlock
 from deltaq.serde.schema import TopicSchema
-from deltaq.topics.columns import Columns, bounds_of, columns_of_rows, slice_columns
+from deltaq.serde.widening import conformed_batch, holds
+from deltaq.topics.columns import VALUE_SCHEMA, Columns, bounds_of, columns_of_rows, slice_columns
 from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.pieces import HEADER_ROOM, PIECE_HEADER, Piece
 
@@ -38,6 +45,127 @@ each MiB.
 
 LARGE_MESSAGE_BYTES_MAX = 1024 * 1024 * 1024
 """Maximum size of a value that is written in pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicToFit:
+    """The topic that records are encoded for. `is_unchecked`: the records were produced before the
+    topic was known, so the client could not check them against it.
+    """
+
+    name: str
+    definition: TopicDefinition
+    is_unchecked: bool = False
+
+    def misfit(self) -> InvalidValue:
+        """Values do not fit the columns of the topic."""
+        schema = self.definition.schema
+        wanted = VALUE_SCHEMA if schema is None else schema.arrow
+        text = wanted.to_string(show_field_metadata=False)
+        return InvalidValue(f"the topic holds {text}", topic=self.name)
+
+    def keyless(self) -> KafkaException:
+        """A message of a compacted topic lacks a key."""
+        reason = f"topic {self.name!r} is compacted: every message needs a key"
+        return KafkaException(KafkaError(KafkaError.INVALID_RECORD, reason))
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether every message needs a key."""
+        return "compact" in self.definition.settings.cleanup_policy
+
+    @property
+    def size_max(self) -> int:
+        """Bytes of the largest message."""
+        return self.definition.settings.max_message_bytes
+
+
+# --- rows of `produce` ---
+
+
+def row_refusals(
+    records: RowBlock, partitions: Sequence[int], topic: TopicToFit, misfit: InvalidValue | None
+) -> dict[int, KafkaException]:
+    """The errors of rows, by row number, that `produce` could not know yet. `misfit`: why the topic
+    does not take one of the client's schemas.
+    """
+    definition = topic.definition
+    found: dict[int, KafkaException] = {}
+    if max(partitions) >= (count := definition.partitions):
+        code = KafkaError._UNKNOWN_PARTITION
+        unknown = {
+            n: UnknownTopic(topic.name, partition=n, code=code)
+            for n in set(partitions)
+            if n >= count
+        }
+        found = {
+            at: unknown[partition]
+            for at, partition in enumerate(partitions)
+            if partition in unknown
+        }
+    if topic.needs_keys:
+        error = topic.keyless()
+        found |= {at: error for at, key in enumerate(records.keys) if key is None}
+    if topic.is_unchecked:
+        found |= _of_wrong_form(records, topic)
+        found |= _too_large(records, topic)
+    if misfit is not None:
+        values = enumerate(records.values)
+        found |= {at: misfit for at, value in values if not _is_taken(definition, value)}
+    return found
+
+
+def _of_wrong_form(records: RowBlock, topic: TopicToFit) -> dict[int, KafkaException]:
+    """The errors of rows that have other columns than the topic."""
+    schema = topic.definition.schema
+    if schema is None:
+        return {}
+    columns, misfit = set(schema.arrow.names), topic.misfit()
+    return {
+        at: misfit
+        for at, value in enumerate(records.values)
+        if value is not None and not (isinstance(value, dict) and value.keys() <= columns)
+    }
+
+
+def _too_large(records: RowBlock, topic: TopicToFit) -> dict[int, KafkaException]:
+    pairs = zip(records.keys, records.values, strict=True)
+    sizes = [
+        len(key or b"") + (len(value) if isinstance(value, bytes) else 0) for key, value in pairs
+    ]
+    return {
+        at: MessageTooLarge(size=size, limit=topic.size_max, topic=topic.name)
+        for at, size in enumerate(sizes)
+        if size > topic.size_max
+    }
+
+
+def _is_taken(definition: TopicDefinition, value: object) -> bool:
+    """Whether the topic takes a value, of whatever schema of the client."""
+    if value is None or definition.schema is None:
+        return value is None or isinstance(value, bytes)
+    try:
+        definition.schema.accept(value)
+    except InvalidValue:
+        return False
+    return True
+
+
+def encoded_rows(
+    records: RowBlock,
+    partitions: Sequence[int],
+    epoch_ms: float,
+    topic: TopicToFit,
+    plain_size: int | None,
+) -> Columns | PlainRows:
+    """Rows as columns; as plain rows if they have about `plain_size` bytes and Arrow would not be
+    faster. None: they must be columns. Raises InvalidValue.
+    """
+    if plain_size is not None:
+        plain = plain_rows(records, partitions, epoch_ms, plain_size)
+        if plain is not None:
+            return plain
+    return row_columns(records, partitions, epoch_ms, topic.definition.schema)
 
 
 def row_columns(
@@ -117,24 +245,63 @@ def produced_ms(produced: float, epoch_ms: float) -> int:
     return int(produced * 1000 + epoch_ms)
 
 
-def chosen_partitions(
-    records: RowBlock, partitioner: str, count: int, sticky: int, *, spread: bool
-) -> list[int]:
-    """The partition of each row: the one it names, or the partitioner's choice among `count`."""
+def chosen_partitions(records: RowBlock, choice: PartitionChoice) -> list[int]:
+    """The partition of each row: the one it names, or the partitioner's choice."""
     named = records.partitions
     if min(named) >= 0:
         return named
-    if count == 1:
+    if choice.count == 1:
         return [0] * len(named) if max(named) <= 0 else [max(name, 0) for name in named]
-    chosen = assign_partitions(partitioner, records.keys, count, sticky, spread=spread)
+    chosen = choice.of(records.keys)
     if max(named) < 0:
         return chosen
     return [choice if name < 0 else name for name, choice in zip(named, chosen, strict=True)]
 
 
-def resolved_block(
-    columns: Columns, partitioner: str, count: int, sticky: int, *, spread: bool = False
-) -> Columns:
+# --- tables of `produce_arrow` ---
+
+
+def block_columns(columns: Columns, topic: TopicToFit, choice: PartitionChoice) -> Columns:
+    """A table with the columns of the topic and chosen partitions, checked for what `produce_arrow`
+    could not know yet. One bad row refuses the whole table. Raises InvalidValue, UnknownTopic,
+    MessageTooLarge, KafkaException.
+    """
+    columns = _widened(columns, topic)
+    check_block(columns, topic)
+    return resolved_block(columns, choice)
+
+
+def _widened(columns: Columns, topic: TopicToFit) -> Columns:
+    """A table with the columns of the topic, which may have more or wider ones than when it was
+    produced. Raises InvalidValue.
+    """
+    schema = topic.definition.schema
+    wanted = VALUE_SCHEMA if schema is None else schema.arrow
+    found = columns.values.schema
+    if found == wanted:
+        return columns
+    known = [name for name in wanted.names if name in found.names]
+    # In the order of the topic, further ones last.
+    fields = [found.field(name) for name in known] + [
+        field for field in found if field.name not in wanted.names
+    ]
+    if schema is None or not holds(pa.struct(list(wanted)), pa.struct(fields)):
+        raise topic.misfit()
+    return replace(columns, values=conformed_batch(columns.values, wanted))
+
+
+def check_block(columns: Columns, topic: TopicToFit) -> None:
+    """Check columns against the topic. Raises UnknownTopic, MessageTooLarge, KafkaException."""
+    highest = pc.max(columns.partitions).as_py()
+    if highest >= topic.definition.partitions:
+        raise UnknownTopic(topic.name, partition=highest, code=KafkaError._UNKNOWN_PARTITION)
+    if topic.needs_keys and columns.keys.null_count:
+        raise topic.keyless()
+    if topic.is_unchecked and (size := largest_record(columns)) > topic.size_max:
+        raise MessageTooLarge(size=size, limit=topic.size_max, topic=topic.name)
+
+
+def resolved_block(columns: Columns, choice: PartitionChoice) -> Columns:
     """A table's columns with every partition of -1 replaced by the partitioner's choice. Each
     distinct key is hashed once, so the Python work does not grow with the rows, unless they are
     spread.
@@ -143,17 +310,14 @@ def resolved_block(
     if not pc.any(unset).as_py():
         return columns
     chosen: pa.Array
-    if count > 1 and (spread or partitioner == "random"):
-        keys = columns.keys.to_pylist()
-        chosen = pa.array(
-            assign_partitions(partitioner, keys, count, sticky, spread=spread), pa.int32()
-        )
-    elif count == 1 or columns.keys.null_count == len(columns):
-        partition = 0 if count == 1 else assign_partitions(partitioner, [None], count, sticky)[0]
+    if choice.count > 1 and (choice.spread or choice.partitioner == "random"):
+        chosen = pa.array(choice.of(columns.keys.to_pylist()), pa.int32())
+    elif choice.count == 1 or columns.keys.null_count == len(columns):
+        partition = 0 if choice.count == 1 else choice.of([None])[0]
         chosen = pa.repeat(pa.scalar(partition, pa.int32()), len(columns))
     else:
         encoded = columns.keys.dictionary_encode(null_encoding="encode")
-        of_key = assign_partitions(partitioner, encoded.dictionary.to_pylist(), count, sticky)
+        of_key = choice.of(encoded.dictionary.to_pylist())
         chosen = pa.array(of_key, pa.int32()).take(encoded.indices)
     return replace(columns, partitions=pc.if_else(unset, chosen, columns.partitions))
 
@@ -242,26 +406,26 @@ def _compacted(topic: str) -> InvalidValue:
     return InvalidValue(f"{reason}: use a topic without compaction", topic=topic)
 
 
-def room_for_value(block: LargeBlock, definition: TopicDefinition, topic: str) -> int:
+def room_for_value(block: LargeBlock, topic: TopicToFit) -> int:
     """The bytes of a message's value that fit into each of its pieces. Raises InvalidValue if the
     topic takes no pieces, MessageTooLarge if key and headers leave no room.
     """
-    if "compact" in definition.settings.cleanup_policy:
-        raise _compacted(topic)
-    if definition.schema is not None:
-        raise InvalidValue("the topic holds dicts or model instances", topic=topic)
-    limit = min(block.size_max, definition.settings.max_message_bytes)
+    if topic.needs_keys:
+        raise _compacted(topic.name)
+    if topic.definition.schema is not None:
+        raise InvalidValue("the topic holds dicts or model instances", topic=topic.name)
+    limit = min(block.size_max, topic.size_max)
     room = limit - block.overhead
     if room <= 0:
-        raise MessageTooLarge(size=block.bytes, limit=limit, topic=topic)
+        raise MessageTooLarge(size=block.bytes, limit=limit, topic=topic.name)
     return room
 
 
-def piece_columns(
-    block: LargeBlock, partition: int, epoch_ms: float, definition: TopicDefinition, topic: str
-) -> Columns:
-    """The pieces of a message as columns. Raises what `room_for_value` raises."""
-    room = room_for_value(block, definition, topic)
+def piece_columns(block: LargeBlock, partition: int, epoch_ms: float, topic: TopicToFit) -> Columns:
+    """The pieces of a message as columns. Raises what `room_for_value` raises, and UnknownTopic for
+    a partition that the topic lacks.
+    """
+    room = room_for_value(block, topic)
     value: bytes = block.values[0]
     parts = [value[first : first + room] for first in range(0, len(value), room)]
     count = len(parts)
@@ -277,4 +441,6 @@ def piece_columns(
         times=block.times * count,
         callbacks=[None] * count,
     )
-    return row_columns(rows, rows.partitions, epoch_ms, None)
+    columns = row_columns(rows, rows.partitions, epoch_ms, None)
+    check_block(columns, replace(topic, is_unchecked=False))
+    return columns

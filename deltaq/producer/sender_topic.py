@@ -4,7 +4,7 @@ writer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,9 +12,17 @@ import pyarrow as pa
 
 from deltaq.clock import Clock
 from deltaq.delta.table_state import TableState
-from deltaq.errors import OutcomeUnknown, Unavailable, UnknownTopic
+from deltaq.errors import (
+    InvalidConfig,
+    InvalidValue,
+    KafkaException,
+    OutcomeUnknown,
+    Unavailable,
+    UnknownTopic,
+)
 from deltaq.parquet.plain_segment import PlainRows
-from deltaq.producer.batches import InFlightBatches
+from deltaq.producer.batches import BatchPart, InFlightBatches
+from deltaq.producer.encoding import LargeBlock, TopicToFit, room_for_value
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import (
@@ -25,6 +33,7 @@ from deltaq.topics.metadata import (
     evolve_topic,
     mark_large_messages,
 )
+from deltaq.topics.schema_evolution import unregistered
 from deltaq.topics.upload import pause_before_retry
 
 FIND_TOPIC_S = 5.0
@@ -115,6 +124,54 @@ class SenderTopic:
             definition = change(self.log)
             self.publish(definition)
         return definition
+
+    # --- for a batch ---
+
+    def admit(self, parts: Sequence[BatchPart], deadline: float) -> TopicDefinition:
+        """The topic, created or changed if it must be to take the records of a batch. What it
+        cannot take is refused later, row by row. Raises Unavailable, UnknownTopic.
+        """
+        plan = next((part.buffer.plan for part in parts if part.buffer.plan is not None), None)
+        definition = self.ensure(plan, deadline)
+        if max(part.records.highest_partition for part in parts) >= definition.partitions:
+            definition = self.ensure_newest(deadline)
+        for part in parts:
+            if part.buffer.schemas and part.buffer.fits is not definition:
+                definition = self._fitting(part, definition, deadline)
+        is_new = not definition.has_large_messages
+        if is_new and any(self._is_large(part, definition) for part in parts):
+            definition = self.ensure_large_messages(deadline)
+        return definition
+
+    def _fitting(
+        self, part: BatchPart, definition: TopicDefinition, deadline: float
+    ) -> TopicDefinition:
+        """The topic changed to take the values of a part. Values of a schema that it cannot take
+        are refused later, row by row: the part may have others. Raises Unavailable.
+        """
+        buffer = part.buffer
+        for schema in buffer.schemas.copy():
+            try:
+                if definition.evolution(self.name, schema) is not None:
+                    if not buffer.settings.register_schemas:
+                        raise unregistered(self.name)
+                    definition = self.ensure_schema(schema, deadline)
+            except InvalidConfig as error:
+                part.misfit = InvalidValue(error.error.str(), topic=self.name)
+        if part.misfit is None:
+            buffer.fits = definition
+        return definition
+
+    def _is_large(self, part: BatchPart, definition: TopicDefinition) -> bool:
+        """Whether a part is a large message that can be written in pieces."""
+        records = part.records
+        if not isinstance(records, LargeBlock) or part.is_reported:
+            return False
+        try:
+            room_for_value(records, TopicToFit(self.name, definition))
+        except KafkaException:
+            return False
+        return records.partitions[0] < definition.partitions
 
     # --- with retries; all raise Unavailable, UnknownTopic ---
 

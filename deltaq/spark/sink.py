@@ -28,6 +28,7 @@ from deltaq.delta.actions import Txn
 from deltaq.delta.checkpoint import CHECKPOINT_INTERVAL
 from deltaq.errors import InvalidConfig, InvalidValue, Unavailable, UnknownTopic
 from deltaq.names import check_topic
+from deltaq.partitioner import PartitionChoice
 from deltaq.producer.encoding import in_segments, joined, resolved_block
 from deltaq.root import open_root
 from deltaq.serde.schema import TopicSchema
@@ -334,7 +335,8 @@ class _TaskWriter:
                 continue
             partitions = waiting.view.partitions
             sticky = int(_CLOCK.random() * partitions)
-            columns = resolved_block(joined(parts), client.partitioner, partitions, sticky)
+            choice = PartitionChoice(client.partitioner, partitions, sticky)
+            columns = resolved_block(joined(parts), choice)
             codec = client.compression_type, client.compression_level
             for piece in in_segments(columns, SEGMENT_BYTES_MAX):
                 segment, _ = upload_segment(

@@ -8,6 +8,7 @@ from itertools import chain
 
 import pytest
 
+from deltaq.partitioner import PartitionChoice
 from deltaq.producer.accumulator import RowBlock
 from deltaq.producer.encoding import KERNEL_ROWS_MIN, chosen_partitions, produced_ms, row_columns
 
@@ -41,6 +42,6 @@ def test_records_without_partition_go_to_the_only_partition(
     named: list[int], expected: list[int]
 ) -> None:
     batch = replace(rows(len(named)), partitions=named)
-    assert chosen_partitions(batch, "consistent_random", 1, 0, spread=False) == expected, (
+    assert chosen_partitions(batch, PartitionChoice("consistent_random", 1, 0)) == expected, (
         "3 may have come to be meanwhile"
     )

@@ -21,7 +21,8 @@ from deltaq.admin import AdminClient, NewPartitions
 from deltaq.clock import SYSTEM_CLOCK, SystemClock
 from deltaq.delta.actions import Add, Entry, parse_entry
 from deltaq.errors import OutcomeUnknown
-from deltaq.producer.batch_upload import BatchUpload
+from deltaq.producer import batch_upload
+from deltaq.producer.encoding import row_refusals
 from deltaq.producer.sender import THREADS, Sender, topic_sender
 from deltaq.producer.uploader import UPLOADS_MAX
 from deltaq.store import MemoryStore, StoreRefused
@@ -832,18 +833,18 @@ def test_messages_purged_before_their_topic_is_known_are_reported_once():
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("keys", [("k", None, "k", None), (None, None)], ids=["some", "all"])
 def test_messages_purged_just_before_a_refusal_are_reported_once(monkeypatch, keys):
-    store, reports, refusals = FaultyStore(MemoryStore("test")), Reports(), BatchUpload._refusals
+    store, reports, refusals = FaultyStore(MemoryStore("test")), Reports(), row_refusals
     create(store, "t", 1, **{"cleanup.policy": "compact"})
 
-    def refusals_late(self, *arguments, **settings):
-        found = refusals(self, *arguments, **settings)
+    def refusals_late(*arguments):
+        found = refusals(*arguments)
         producer.purge()
         return found
 
     # So that `produce` does not know what the topic demands.
     store.add(Rule("get", ENTRY, Fault.error_before(), 3))
     with make(store, linger_ms=LONG_MS / 2, message_timeout_ms=LONG_MS) as producer:
-        monkeypatch.setattr(BatchUpload, "_refusals", refusals_late)
+        monkeypatch.setattr(batch_upload, "row_refusals", refusals_late)
         for key in keys:
             producer.produce("t", "v", key=key, on_delivery=reports)
         assert producer.flush(20) == 0

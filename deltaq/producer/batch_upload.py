@@ -22,7 +22,6 @@ from deltaq.producer.batches import (
     ProduceBatch,
     SharedFilePlace,
     Uploaded,
-    by_encoding,
 )
 from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.encoding import (
@@ -63,7 +62,10 @@ class BatchUpload:
         """Upload a new batch; None if no row can be written. Raises what `put` raises."""
         definition = self._topic.admit(batch.parts, batch.deadline)
         # In the order of their segments, in which offsets are assigned.
-        batch.parts = list(chain.from_iterable(by_encoding(self._encoded(batch, definition))))
+        batch.parts = list(chain.from_iterable(_by_encoding(self._encoded(batch, definition))))
+        has_pieces = any(isinstance(part.records, LargeBlock) for part in batch.parts)
+        if has_pieces and not definition.has_large_messages:
+            definition = self._topic.mark_large_messages(batch.deadline)
         segments = self.put(batch, definition, batch.deadline)
         if not segments:
             return None
@@ -120,7 +122,7 @@ class BatchUpload:
         upload is in the store.
         """
         segments: list[PendingSegment] = []
-        groups = list(by_encoding(batch.parts))
+        groups = _by_encoding(batch.parts)
         for group in groups:
             settings = group[0].buffer.settings
             # Read before the upload, since orphan removal compares it.
@@ -189,3 +191,12 @@ class BatchUpload:
         except NothingSent:
             self._batches.not_shared(batch)
             raise
+
+
+def _by_encoding(parts: Sequence[BatchPart]) -> list[list[BatchPart]]:
+    """Group parts that can share a segment: those with the same compression settings."""
+    groups: dict[tuple[str, int | None], list[BatchPart]] = {}
+    for part in parts:
+        settings = part.buffer.settings
+        groups.setdefault((settings.compression, settings.compression_level), []).append(part)
+    return list(groups.values())

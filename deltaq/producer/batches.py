@@ -402,12 +402,3 @@ def _oldest(buffers: Sequence[RecordAccumulator]) -> Iterator[BatchPart]:
                 rows_left = max(0, rows_left - len(taken[0]))
                 bytes_left -= taken[1]
                 yield BatchPart(buffer, *taken)
-
-
-def by_encoding(parts: Sequence[BatchPart]) -> Iterator[list[BatchPart]]:
-    """Group parts that can share a segment: those with the same compression settings."""
-    groups: dict[tuple[str, int | None], list[BatchPart]] = {}
-    for part in parts:
-        settings = part.buffer.settings
-        groups.setdefault((settings.compression, settings.compression_level), []).append(part)
-    yield from groups.values()

@@ -15,14 +15,12 @@ from deltaq.delta.table_state import TableState
 from deltaq.errors import (
     InvalidConfig,
     InvalidValue,
-    KafkaException,
     OutcomeUnknown,
     Unavailable,
     UnknownTopic,
 )
 from deltaq.parquet.plain_segment import PlainRows
 from deltaq.producer.batches import BatchPart, InFlightBatches
-from deltaq.producer.encoding import LargeBlock, TopicToFit, room_for_value
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import (
@@ -56,8 +54,7 @@ class SenderTopic:
     """Looks the topic up, changes it for its producers, and notifies them of changes.
 
     `cached` is what the log was last seen to say; None before the first look, and if there is no
-    such topic. Methods named `ensure` retry until a deadline. `maintenance`: None if this process
-    does none.
+    such topic. `maintenance`: None if this process does none.
     """
 
     name: str
@@ -125,29 +122,40 @@ class SenderTopic:
             self.publish(definition)
         return definition
 
-    # --- for a batch ---
+    # --- for a batch, with retries; all raise Unavailable, UnknownTopic ---
 
     def admit(self, parts: Sequence[BatchPart], deadline: float) -> TopicDefinition:
-        """The topic, created or changed if it must be to take the records of a batch. What it
-        cannot take is refused later, row by row. Raises Unavailable, UnknownTopic.
+        """The topic, created, read or changed if it must be to take the records of a batch. What it
+        cannot take is refused later, row by row.
         """
-        plan = next((part.buffer.plan for part in parts if part.buffer.plan is not None), None)
-        definition = self.ensure(plan, deadline)
-        if max(part.records.highest_partition for part in parts) >= definition.partitions:
-            definition = self.ensure_newest(deadline)
+        return self._retried(lambda: self._admitted(parts, deadline), deadline)
+
+    def mark_large_messages(self, deadline: float) -> TopicDefinition:
+        """The topic, whose table says now that it has messages in pieces."""
+        return self._retried(
+            lambda: self._changed(lambda log: mark_large_messages(log, deadline)), deadline
+        )
+
+    def _admitted(self, parts: Sequence[BatchPart], deadline: float) -> TopicDefinition | None:
+        """The topic after one attempt; None if there is none."""
+        definition = self.cached
+        if definition is None:
+            plan = next((part.buffer.plan for part in parts if part.buffer.plan is not None), None)
+            definition = self.read(plan, max(0.0, deadline - self._clock.monotonic()))
+        elif max(part.records.highest_partition for part in parts) >= definition.partitions:
+            definition = self.read()
+        if definition is None:
+            return None
         for part in parts:
             if part.buffer.schemas and part.buffer.fits is not definition:
                 definition = self._fitting(part, definition, deadline)
-        is_new = not definition.has_large_messages
-        if is_new and any(self._is_large(part, definition) for part in parts):
-            definition = self.ensure_large_messages(deadline)
         return definition
 
     def _fitting(
         self, part: BatchPart, definition: TopicDefinition, deadline: float
     ) -> TopicDefinition:
         """The topic changed to take the values of a part. Values of a schema that it cannot take
-        are refused later, row by row: the part may have others. Raises Unavailable.
+        are refused later, row by row: the part may have others.
         """
         buffer = part.buffer
         for schema in buffer.schemas.copy():
@@ -155,50 +163,12 @@ class SenderTopic:
                 if definition.evolution(self.name, schema) is not None:
                     if not buffer.settings.register_schemas:
                         raise unregistered(self.name)
-                    definition = self.ensure_schema(schema, deadline)
+                    definition = self._evolved(schema, deadline)
             except InvalidConfig as error:
                 part.misfit = InvalidValue(error.error.str(), topic=self.name)
         if part.misfit is None:
             buffer.fits = definition
         return definition
-
-    def _is_large(self, part: BatchPart, definition: TopicDefinition) -> bool:
-        """Whether a part is a large message that can be written in pieces."""
-        records = part.records
-        if not isinstance(records, LargeBlock) or part.is_reported:
-            return False
-        try:
-            room_for_value(records, TopicToFit(self.name, definition))
-        except KafkaException:
-            return False
-        return records.partitions[0] < definition.partitions
-
-    # --- with retries; all raise Unavailable, UnknownTopic ---
-
-    def ensure(self, plan: NewTopicPlan | None, deadline: float) -> TopicDefinition:
-        """The cached topic, or the one that is read or created now."""
-
-        def look() -> TopicDefinition | None:
-            left_s = max(0.0, deadline - self._clock.monotonic())
-            return self.read(plan, left_s) if self.cached is None else self.cached
-
-        return self._retried(look, deadline)
-
-    def ensure_newest(self, deadline: float) -> TopicDefinition:
-        """The topic read anew."""
-        return self._retried(self.read, deadline)
-
-    def ensure_schema(self, schema: TopicSchema, deadline: float) -> TopicDefinition:
-        """The topic, changed if it must be to take values of this schema. Raises InvalidConfig for
-        a schema that does not fit.
-        """
-        return self._retried(lambda: self._evolved(schema, deadline), deadline)
-
-    def ensure_large_messages(self, deadline: float) -> TopicDefinition:
-        """The topic, whose table says now that it has messages in pieces."""
-        return self._retried(
-            lambda: self._changed(lambda log: mark_large_messages(log, deadline)), deadline
-        )
 
     def _retried(
         self, look: Callable[[], TopicDefinition | None], deadline: float

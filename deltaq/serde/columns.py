@@ -106,6 +106,12 @@ def table_field(
     return pa.field(name, kind, nullable=True, metadata=metadata or None)
 
 
+def comment_of(column: pa.Field) -> str:
+    """The description of a column of a table; empty without one."""
+    comment: bytes = (column.metadata or {}).get(_COMMENT, b"")
+    return comment.decode()
+
+
 def members_of(column: pa.Field) -> Members:
     """The values that a column of a table, or fields within it, may have; without a field that may
     have any.

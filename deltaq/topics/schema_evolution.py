@@ -19,7 +19,14 @@ import pyarrow as pa
 
 from deltaq.delta.schema import delta_type
 from deltaq.errors import InvalidConfig
-from deltaq.serde.columns import Members, is_required, leaves, members_of, table_field
+from deltaq.serde.columns import (
+    Members,
+    comment_of,
+    is_required,
+    leaves,
+    members_of,
+    table_field,
+)
 from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.serde.schema import TopicSchema
 from deltaq.serde.widening import is_wider
@@ -161,14 +168,14 @@ class _Merge:
             name,
             kind,
             required=is_required(held) and not is_relaxed,
-            comment=_comment(held),
+            comment=comment_of(held),
             members=members,
         )
 
     def _relaxed(self, held: pa.Field) -> pa.Field:
         self.relaxed.add(held.name)
         return table_field(
-            held.name, held.type, required=False, comment=_comment(held), members=members_of(held)
+            held.name, held.type, required=False, comment=comment_of(held), members=members_of(held)
         )
 
     def _members(self, held: pa.Field, wanted: pa.Field) -> Members:
@@ -225,7 +232,11 @@ class _Merge:
             remedy = "give it a default, or allow None"
             self._refuse(name, "is new and required, and the records before it lack it", remedy)
         return table_field(
-            name, wanted.type, required=False, comment=_comment(wanted), members=members_of(wanted)
+            name,
+            wanted.type,
+            required=False,
+            comment=comment_of(wanted),
+            members=members_of(wanted),
         )
 
     # --- types ---
@@ -297,11 +308,6 @@ class _Merge:
 
     def _refuse(self, path: str, what: str, remedy: str) -> NoReturn:
         raise _refused(self.topic, f"column {path!r} {what}", remedy)
-
-
-def _comment(column: pa.Field) -> str:
-    comment: bytes = (column.metadata or {}).get(b"comment", b"")
-    return comment.decode()
 
 
 def _type_name(kind: pa.DataType) -> str:

@@ -163,6 +163,7 @@ def encoded_rows(
     """
     if plain_size is not None:
         plain = plain_rows(records, partitions, epoch_ms, plain_size)
+        # There are no plain rows with headers, null values, keys in some of them, or many bytes.
         if plain is not None:
             return plain
     return row_columns(records, partitions, epoch_ms, topic.definition.schema)

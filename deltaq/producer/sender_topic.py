@@ -143,10 +143,12 @@ class SenderTopic:
             plan = next((part.buffer.plan for part in parts if part.buffer.plan is not None), None)
             definition = self.read(plan, max(0.0, deadline - self._clock.monotonic()))
         elif max(part.records.highest_partition for part in parts) >= definition.partitions:
+            # The topic may have got more partitions since this process has read it.
             definition = self.read()
         if definition is None:
             return None
         for part in parts:
+            # Unless the topic, as it is now, was found to take the schemas of this client.
             if part.buffer.schemas and part.buffer.fits is not definition:
                 definition = self._fitting(part, definition, deadline)
         return definition

@@ -237,7 +237,7 @@ class Fetcher:
             followed = self._topics.get(topic)
             return None if followed is None else followed.tail.live
 
-    def sizes(self) -> dict[str, PartitionCount | None]:
+    def partition_counts(self) -> dict[str, PartitionCount | None]:
         """The size of every followed topic: 0 partitions for one that does not exist, None before
         it was read.
         """

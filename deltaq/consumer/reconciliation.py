@@ -340,7 +340,10 @@ class Reconciler(Generic[C]):
         is_announced = (
             bool(new)
             or isinstance(before, Stable)
-            or any(size and size.partitions for size in self._reader.fetcher.sizes().values())
+            or any(
+                size and size.partitions
+                for size in self._reader.fetcher.partition_counts().values()
+            )
         )
         self._enter(Assigning(view, before.partitions | new, is_announced, new))
         if is_announced:

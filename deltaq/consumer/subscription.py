@@ -165,7 +165,7 @@ class Subscription(Generic[C]):
         raised = self._serve(consumer)
         if (
             raised is None
-            and self._topics.are_sizes_written
+            and self._topics.are_counts_written
             and self._reconciler.is_stable_in(session.view)
         ):
             self.lease = lease
@@ -193,8 +193,8 @@ class Subscription(Generic[C]):
             return refused
         if (unmatched := self._topics.match()) is not None:
             return unmatched
-        if followed is None or not self._topics.are_sizes_written:
-            self._topics.write_sizes()
+        if followed is None or not self._topics.are_counts_written:
+            self._topics.write_counts()
         if view is not None and view is not followed:
             reconciler.follow(consumer, view)
         return None

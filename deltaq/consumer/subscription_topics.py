@@ -54,8 +54,8 @@ class SubscriptionTopics:
 
 
 class MetadataRefresh:
-    """Keeps the topics of one subscription up to date, and their sizes in the group. For the
-    application's thread.
+    """Keeps the topics of one subscription up to date, and their partition counts in the group. For
+    the application's thread.
 
     `match_at` is when the regular expressions are matched next, a time of `Clock.uptime`.
     """
@@ -83,7 +83,7 @@ class MetadataRefresh:
         self._uptime = clock.uptime
         self.match_at = float("-inf" if wanted.patterns else "inf")
         self._is_unmatched_reported = False
-        self._changes_written = -1  # `Fetcher.changes` when the membership got the sizes
+        self._changes_written = -1  # `Fetcher.changes` when the membership got the partition counts
 
     def match(self) -> Message | None:
         """Match the regular expressions if that is due: every `topic.metadata.refresh.interval.ms`,
@@ -109,19 +109,19 @@ class MetadataRefresh:
         return event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self._wanted.patterns[0].pattern)
 
     def first_topics(self) -> MemberTopics | None:
-        """What to join the group with before the first poll; None while the sizes are not known.
-        For the membership's thread. Raises Unavailable.
+        """What to join the group with before the first poll; None while the partition counts are
+        not known. For the membership's thread. Raises Unavailable.
         """
         topics = self._wanted.named
         if self._wanted.patterns:
             with self._listing_lock:
                 if self._has_matched:
-                    return None  # the polls set the sizes
+                    return None  # the polls set the partition counts
                 if self._first_listed is None:
                     self._first_listed = topic_names(self._store), self._uptime()
                 topics |= self._wanted.matching(self._first_listed[0])
                 self._fetcher.follow_also(topics)
-        return self._with_sizes(topics)
+        return self._with_counts(topics)
 
     def _listing(self) -> tuple[list[str], float]:
         """The names of all topics, and when they were listed. The first poll takes what was listed
@@ -134,25 +134,27 @@ class MetadataRefresh:
         return topic_names(self._store), self._uptime()
 
     @property
-    def are_sizes_written(self) -> bool:
-        """Whether the membership has got the sizes since the last change."""
+    def are_counts_written(self) -> bool:
+        """Whether the membership has got the partition counts since the last change."""
         return self._fetcher.changes == self._changes_written
 
-    def write_sizes(self) -> None:
-        """Let the membership have the topics with their sizes, once all were looked at. The
-        consumer must have given up the partitions of topics that the subscription leaves out.
+    def write_counts(self) -> None:
+        """Let the membership have the topics with their partition counts, once all were looked at.
+        The consumer must have given up the partitions of topics that the subscription leaves out.
         """
         changes = self._fetcher.changes
-        known = self._with_sizes(self._wanted.topics)
+        known = self._with_counts(self._wanted.topics)
         if known is not None:
             self._membership.set_topics(known)
             self._changes_written = changes
 
-    def _with_sizes(self, topics: frozenset[str]) -> MemberTopics | None:
-        found = self._fetcher.sizes()
-        sizes = {topic: size for topic in topics if (size := found.get(topic)) is not None}
-        known = MemberTopics(self._wanted.subscription, self._wanted.names, sizes)
-        return known if len(sizes) == len(topics) else None
+    def _with_counts(self, topics: frozenset[str]) -> MemberTopics | None:
+        found = self._fetcher.partition_counts()
+        partition_counts = {
+            topic: size for topic in topics if (size := found.get(topic)) is not None
+        }
+        known = MemberTopics(self._wanted.subscription, self._wanted.names, partition_counts)
+        return known if len(partition_counts) == len(topics) else None
 
 
 _POSIX_CLASS = re.compile(r"\[:\w+:\]")

@@ -30,8 +30,10 @@ _REST_S = 0.02
 thread.
 """
 
-_SIZES_S = 0.1
-"""Longest time between two looks at the sizes of topics while a consumer waits for them to join."""
+_COUNTS_S = 0.1
+"""Longest time between two looks at the partition counts of topics while a consumer waits for them
+to join.
+"""
 
 
 def group_metadata(group: str, view: GroupView | None) -> bytes:
@@ -76,8 +78,8 @@ class Membership:
     _on_change: Callable[[], None]
     _first_topics: Callable[[], MemberTopics | None] = lambda: None
     """The topics to join with while the consumer has not set any: a consumer that has not polled
-    yet is a member, as in Kafka. None while their sizes are not known. For the thread; may raise
-    KafkaException.
+    yet is a member, as in Kafka. None while their partition counts are not known. For the thread;
+    may raise KafkaException.
     """
     held: frozenset[Key] = frozenset()
     """The partitions that the consumer holds, set by it. It releases what it gives up, and the
@@ -159,8 +161,9 @@ class Membership:
         return self._clock.uptime() - self.lease.polled_at
 
     def set_topics(self, topics: MemberTopics) -> None:
-        """Set what the consumer subscribes to. It joins once the sizes are known, and the log gets
-        each change. The consumer must have given up the partitions of topics that it leaves out.
+        """Set what the consumer subscribes to. It joins once the partition counts are known, and
+        the log gets each change. The consumer must have given up the partitions of topics that it
+        leaves out.
         """
         if self._topics != topics:
             self._topics = topics
@@ -265,7 +268,7 @@ class Membership:
         elif self._poll_exceeded or self.is_replaced or (self._is_leaving and not is_member):
             self._wait(self._settings.heartbeat_interval_s)
         elif topics is None:
-            self._wait(_SIZES_S)
+            self._wait(_COUNTS_S)
         elif is_member:
             self._stay(topics)
         else:

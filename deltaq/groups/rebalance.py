@@ -58,12 +58,12 @@ def joined(
     head: GroupHead,
     member_id: str,
     member: Member,
-    sizes: Mapping[str, PartitionCount],
+    partition_counts: Mapping[str, PartitionCount],
     gone: Collection[str],
     strategies: Strategies,
 ) -> GroupHead:
-    """Add a member, and remove those in `gone`. `sizes` are those of the topics that the member
-    subscribes to.
+    """Add a member, and remove those in `gone`. `partition_counts` are those of the topics that the
+    member subscribes to.
 
     A member with the `group.instance.id` of another one takes that one's place. If nothing else
     changes, there is no new generation. Raises KafkaException (INCONSISTENT_GROUP_PROTOCOL, or
@@ -72,7 +72,7 @@ def joined(
     replaced = head.instance(member.instance_id)
     if replaced is not None:
         return _returned(
-            head, replaced, member_id, member, sizes, set(gone) - {replaced}, strategies
+            head, replaced, member_id, member, partition_counts, set(gone) - {replaced}, strategies
         )
     # The clients of format 1 refuse format 2 and stop, so their members need not be waited for.
     members = (
@@ -81,7 +81,7 @@ def joined(
         else {name: other for name, other in head.members.items() if name not in gone}
     )
     members[member_id] = replace(member, joined=head.generation + 1)
-    return rebalanced(head, members, sizes, strategies)
+    return rebalanced(head, members, partition_counts, strategies)
 
 
 def _returned(
@@ -89,7 +89,7 @@ def _returned(
     before: str,
     member_id: str,
     member: Member,
-    sizes: Mapping[str, PartitionCount],
+    partition_counts: Mapping[str, PartitionCount],
     gone: Set[str],
     strategies: Strategies,
 ) -> GroupHead:
@@ -98,10 +98,10 @@ def _returned(
     after = _renamed(head, before, member_id, replace(member, joined=was.joined))
     is_same = was.topics == member.topics and was.protocols == member.protocols
     # It has returned as it was, so no other member has to notice.
-    if is_same and not needs_rebalance(head, sizes) and not head.members.keys() & gone:
+    if is_same and not needs_rebalance(head, partition_counts) and not head.members.keys() & gone:
         return after
     members = {name: other for name, other in after.members.items() if name not in gone}
-    return rebalanced(after, members, sizes, strategies)
+    return rebalanced(after, members, partition_counts, strategies)
 
 
 def left(head: GroupHead, gone: Collection[str], strategies: Strategies) -> GroupHead:
@@ -131,29 +131,33 @@ def released(
     return replace(free, owners=_handed_out(free, head.assigned, head.generation))
 
 
-def resized(
-    head: GroupHead, sizes: Mapping[str, PartitionCount], strategies: Strategies
+def with_partition_counts(
+    head: GroupHead, partition_counts: Mapping[str, PartitionCount], strategies: Strategies
 ) -> GroupHead:
-    """Take over sizes of topics that are newer than those that the group knows."""
-    return rebalanced(head, head.members, sizes, strategies)
+    """Take over partition counts of topics that are newer than those that the group knows."""
+    return rebalanced(head, head.members, partition_counts, strategies)
 
 
 def resubscribed(
     head: GroupHead,
     member_id: str,
     topics: tuple[str, ...],
-    sizes: Mapping[str, PartitionCount],
+    partition_counts: Mapping[str, PartitionCount],
     strategies: Strategies,
 ) -> GroupHead | None:
-    """Let a member subscribe to these topics, and take over newer sizes of them. None if nothing
-    changes.
+    """Let a member subscribe to these topics, and take over newer partition counts of them. None if
+    nothing changes.
 
     The member no longer owns partitions of the topics that it leaves out, so it must not hold any.
     """
     member = head.members.get(member_id)
     # A member that the group has removed finds that out in its next round.
     if member is None or member.topics == topics:
-        return resized(head, sizes, strategies) if needs_rebalance(head, sizes) else None
+        return (
+            with_partition_counts(head, partition_counts, strategies)
+            if needs_rebalance(head, partition_counts)
+            else None
+        )
     stays = matching(topics, {topic for topic, _ in head.owned(member_id)})
     owners = {
         key: owner
@@ -161,37 +165,42 @@ def resubscribed(
         if owner.member_id != member_id or key[0] in stays
     }
     members = {**head.members, member_id: replace(member, topics=topics)}
-    return rebalanced(replace(head, owners=owners), members, sizes, strategies)
+    return rebalanced(replace(head, owners=owners), members, partition_counts, strategies)
 
 
-def needs_rebalance(head: GroupHead, sizes: Mapping[str, PartitionCount]) -> bool:
-    """Whether these sizes are newer than the group's and differ in the number of partitions, or the
-    group has no assignment because the member that left last does not know the assignor.
+def needs_rebalance(head: GroupHead, partition_counts: Mapping[str, PartitionCount]) -> bool:
+    """Whether these partition counts are newer than the group's and differ in the number of
+    partitions, or the group has no assignment because the member that left last does not know the
+    assignor.
     """
     is_unassigned = bool(head.members) and not head.protocol
     before, after = (
         head.partitions,
-        {topic: size.partitions for topic, size in _newest(head, sizes).items()},
+        {topic: size.partitions for topic, size in _newest(head, partition_counts).items()},
     )
     return is_unassigned or any(before.get(topic, 0) != count for topic, count in after.items())
 
 
-def _newest(head: GroupHead, sizes: Mapping[str, PartitionCount]) -> dict[str, PartitionCount]:
+def _newest(
+    head: GroupHead, partition_counts: Mapping[str, PartitionCount]
+) -> dict[str, PartitionCount]:
     """The newest known size of each topic. A member that has read a topic's log less far than
     others takes no partitions from their owners.
     """
-    return dict(head.sizes) | {
-        topic: size for topic, size in sizes.items() if size.is_newer(head.sizes.get(topic))
+    return dict(head.partition_counts) | {
+        topic: size
+        for topic, size in partition_counts.items()
+        if size.is_newer(head.partition_counts.get(topic))
     }
 
 
 def rebalanced(
     head: GroupHead,
     members: Mapping[str, Member],
-    sizes: Mapping[str, PartitionCount],
+    partition_counts: Mapping[str, PartitionCount],
     strategies: Strategies,
 ) -> GroupHead:
-    """The next generation of a group, with these members and sizes of topics. Raises as
+    """The next generation of a group, with these members and partition counts of topics. Raises as
     `joined`.
     """
     generation = head.generation + 1
@@ -199,7 +208,7 @@ def rebalanced(
     if not members:
         return GroupHead(generation)
     protocol = chosen_protocol(members)
-    known = _newest(head, sizes)
+    known = _newest(head, partition_counts)
     topics = {name: matching(member.topics, known) for name, member in members.items()}
     kept = {
         topic: size

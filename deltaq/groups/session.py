@@ -51,13 +51,13 @@ rebalance.
 
 @dataclass(frozen=True, slots=True)
 class MemberTopics:
-    """What a member subscribes to: `names` as in `Member.topics`, and the sizes of the topics.
-    `subscription` counts the calls of `subscribe`.
+    """What a member subscribes to: `names` as in `Member.topics`, and the partition counts of the
+    topics. `subscription` counts the calls of `subscribe`.
     """
 
     subscription: int
     names: tuple[str, ...]
-    sizes: Mapping[str, PartitionCount]
+    partition_counts: Mapping[str, PartitionCount]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,12 @@ class Session:
             if self.member_id in head.members:
                 return None
             return joined(
-                head, self.member_id, member, topics.sizes, dead | set(gone), self._of.strategies
+                head,
+                self.member_id,
+                member,
+                topics.partition_counts,
+                dead | set(gone),
+                self._of.strategies,
             )
 
         head = self._change("JOIN", plan)
@@ -177,10 +182,16 @@ class Session:
         # The group has no assignment if the member that left last does not know the assignor: this
         # one computes it.
         if topics is not self._written or needs_rebalance(head, {}):
-            names, sizes, strategies = topics.names, topics.sizes, self._of.strategies
+            names, partition_counts, strategies = (
+                topics.names,
+                topics.partition_counts,
+                self._of.strategies,
+            )
             changed = self._change(
                 "REBALANCE",
-                lambda head: resubscribed(head, self.member_id, names, sizes, strategies),
+                lambda head: resubscribed(
+                    head, self.member_id, names, partition_counts, strategies
+                ),
             )
             self._written = topics
             self._publish(changed)

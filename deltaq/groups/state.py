@@ -84,9 +84,9 @@ class PartitionCount:
     """A topic's number of partitions, 0 if it does not exist, as a member read it at `version` of
     the topic's log.
 
-    `created_ms` is when the topic's table was created. It orders the sizes of two tables if the
-    folder of the first one was removed by hand: then the versions of the second one begin at 0
-    again.
+    `created_ms` is when the topic's table was created. It orders the partition counts of two tables
+    if the folder of the first one was removed by hand: then the versions of the second one begin at
+    0 again.
     """
 
     partitions: int
@@ -104,24 +104,24 @@ class PartitionCount:
 class GroupHead:
     """A group at one version. `generation` counts rebalances.
 
-    `sizes` has the topics that exist and that a member subscribes to, `assigned` what each member
-    shall have, and `owners` what each has: only the owner of a partition may commit its offsets. A
-    partition that is assigned to a member and owned by another one moves as soon as the owner
-    releases it.
+    `partition_counts` has the topics that exist and that a member subscribes to, `assigned` what
+    each member shall have, and `owners` what each has: only the owner of a partition may commit its
+    offsets. A partition that is assigned to a member and owned by another one moves as soon as the
+    owner releases it.
     """
 
     generation: int = 0
     members: Mapping[str, Member] = field(default_factory=dict)
     protocol: str = ""
-    sizes: Mapping[str, PartitionCount] = field(default_factory=dict)
+    partition_counts: Mapping[str, PartitionCount] = field(default_factory=dict)
     assigned: Mapping[str, frozenset[Key]] = field(default_factory=dict)
     owners: Mapping[Key, Owner] = field(default_factory=dict)
     format: int = GROUP_FORMAT
 
     @property
     def partitions(self) -> dict[str, int]:
-        """The number of partitions of each topic in `sizes`."""
-        return {topic: size.partitions for topic, size in self.sizes.items()}
+        """The number of partitions of each topic in `partition_counts`."""
+        return {topic: size.partitions for topic, size in self.partition_counts.items()}
 
     @property
     def leader(self) -> str | None:
@@ -177,7 +177,7 @@ class GroupHead:
             "leader": self.leader,
             "partitions": {
                 topic: [size.partitions, size.version, size.created_ms]
-                for topic, size in self.sizes.items()
+                for topic, size in self.partition_counts.items()
             },
             "members": members,
         }

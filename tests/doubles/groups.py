@@ -22,7 +22,7 @@ __all__ = [
     "leave",
     "new_member",
     "new_membership",
-    "sizes",
+    "partition_counts",
     "topics",
 ]
 
@@ -39,14 +39,14 @@ def new_member(
     return Member(client_id=client_id, session_timeout_ms=session_timeout_ms, **fields)
 
 
-def sizes(version: int = 0, **partitions: int) -> dict[str, PartitionCount]:
+def partition_counts(version: int = 0, **partitions: int) -> dict[str, PartitionCount]:
     """The sizes of topics, as read at one version of their logs."""
     return {topic: PartitionCount(number, version) for topic, number in partitions.items()}
 
 
 def topics(version: int = 0, **partitions: int) -> MemberTopics:
     """A first subscription to these topics by name, with their sizes."""
-    return MemberTopics(0, tuple(sorted(partitions)), sizes(version, **partitions))
+    return MemberTopics(0, tuple(sorted(partitions)), partition_counts(version, **partitions))
 
 
 def join(
@@ -62,7 +62,7 @@ def join(
         "JOIN",
         NO_MEMBER,
         lambda head: joined(
-            head, member_id, member or new_member(), known or sizes(t=1), gone, using
+            head, member_id, member or new_member(), known or partition_counts(t=1), gone, using
         ),
         FOREVER,
     )

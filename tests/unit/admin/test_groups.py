@@ -30,7 +30,7 @@ from deltaq.names import group_folder, log_entry, member_key
 from deltaq.store import MemoryStore, open_store
 from deltaq.testing import ManualClock
 from tests.doubles.consuming import consumer, fill, topic, tp
-from tests.doubles.groups import sizes
+from tests.doubles.groups import partition_counts
 from tests.doubles.reading import drain
 
 NAME: Any = 5  # where a string is due
@@ -418,7 +418,7 @@ def join(log: GroupLog, name: str, member: Member, partitions: int) -> None:
     log.change(
         "JOIN",
         MemberIdentity(name, -1),
-        lambda head: joined(head, name, member, sizes(t=partitions), (), RANGE),
+        lambda head: joined(head, name, member, partition_counts(t=partitions), (), RANGE),
         float("inf"),
     )
 

@@ -77,7 +77,7 @@ def test_topics_no_longer_followed_are_ignored():
 def counts(fetching: Fetching) -> dict[str, int | None]:
     return {
         topic: None if size is None else size.partitions
-        for topic, size in fetching.fetcher.sizes().items()
+        for topic, size in fetching.fetcher.partition_counts().items()
     }
 
 

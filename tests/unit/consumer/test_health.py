@@ -18,7 +18,7 @@ from deltaq.groups.state import Member, MemberIdentity
 from deltaq.store import MemoryStore, Store, open_store
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.consuming import fill, topic, tp
-from tests.doubles.groups import sizes
+from tests.doubles.groups import partition_counts
 from tests.doubles.reading import drain, eventually, next_message
 
 
@@ -314,7 +314,7 @@ def test_a_member_that_is_refused_says_why(memory_root):
     log.change(
         "JOIN",
         MemberIdentity("a", -1),
-        lambda head: joined(head, "a", other, sizes(t=1), (), mine),
+        lambda head: joined(head, "a", other, partition_counts(t=1), (), mine),
         1e9,
     )
     with consumer(memory_root) as reader:

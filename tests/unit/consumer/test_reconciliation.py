@@ -100,7 +100,7 @@ class Followed:
             held=frozenset(), keeps_place=False, begin_to_leave=lambda: None
         )
         reader = SimpleNamespace(
-            held=self.held, committer=self.committer, fetcher=SimpleNamespace(sizes=dict)
+            held=self.held, committer=self.committer, fetcher=SimpleNamespace(partition_counts=dict)
         )
         config = parse_client_config(
             ConsumerConfig, {"bootstrap.servers": "memory://x", "group.id": "g"}, {}

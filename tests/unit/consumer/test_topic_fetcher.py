@@ -108,10 +108,10 @@ def test_the_group_learns_that_a_topic_was_deleted_which_could_not_be_read_befor
     with Fetching(store) as fetching:
         assert isinstance(fetching.error().error, Unavailable)
         eventually(lambda: fetching.fetcher.seen("t") is not None)
-        before = fetching.fetcher.sizes()["t"]
+        before = fetching.fetcher.partition_counts()["t"]
         Topic("t", store=store).delete()
         eventually(lambda: fetching.fetcher.seen("t") is None)
-        after = fetching.fetcher.sizes()["t"]
+        after = fetching.fetcher.partition_counts()["t"]
         assert before is not None
         assert after is not None
         assert (after.partitions, after.is_newer(before)) == (0, True)

@@ -17,7 +17,7 @@ from deltaq.metrics import Event
 from deltaq.store import Store, open_store
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.consuming import fill, topic, tp
-from tests.doubles.groups import sizes
+from tests.doubles.groups import partition_counts
 from tests.doubles.reading import drain, eventually
 
 
@@ -62,7 +62,7 @@ def join_dead(root: str, *names: str) -> GroupLog:
             joined,
             member_id=name,
             member=dead,
-            sizes=sizes(t=1),
+            partition_counts=partition_counts(t=1),
             gone=(),
             strategies=strategies(["range"]),
         )

@@ -18,7 +18,7 @@ from deltaq.names import group_folder, member_key
 from deltaq.serde.json_text import strict_json
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import ManualClock
-from tests.doubles.groups import FOREVER, RANGE, commit, join, leave, new_member, sizes
+from tests.doubles.groups import FOREVER, RANGE, commit, join, leave, new_member, partition_counts
 
 
 def offset(number: int, partition: int = 0) -> CommittedOffset:
@@ -95,7 +95,7 @@ def test_an_entry_names_the_member_that_wrote_it_and_its_generation(store, log):
 
 
 def test_a_release_has_the_final_offsets_in_the_same_entry(log):
-    two = sizes(t=2)
+    two = partition_counts(t=2)
     join(log, "a", known=two)
     join(log, "b", known=two)
     version = log.state().version
@@ -121,7 +121,7 @@ def test_final_offsets_are_committed_although_nothing_is_left_to_release(log):
 
 def test_only_members_commit_and_outsiders_only_to_a_group_without_any(log):
     log.commit(None, [offset(5)], FOREVER)
-    join(log, "a", known=sizes(t=2))
+    join(log, "a", known=partition_counts(t=2))
     commit(log, "a", offset(7), offset(1, 1))
     for identity in (None, NO_MEMBER, MemberIdentity("b", 1)):
         with pytest.raises(Fenced) as caught:
@@ -132,8 +132,8 @@ def test_only_members_commit_and_outsiders_only_to_a_group_without_any(log):
 
 @pytest.mark.fault("R3")
 def test_a_refused_commit_changes_nothing_not_even_for_partitions_that_it_may_commit(log):
-    join(log, "a", known=sizes(t=2))
-    join(log, "b", known=sizes(t=2))
+    join(log, "a", known=partition_counts(t=2))
+    join(log, "b", known=partition_counts(t=2))
     log.change("RELEASE", NO_MEMBER, lambda head: released(head, "a", [("t", 1)], RANGE), FOREVER)
     version = log.state().version
     with pytest.raises(Fenced) as caught:

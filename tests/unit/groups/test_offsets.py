@@ -31,7 +31,7 @@ from deltaq.groups.state import MemberIdentity
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.names import LOG_FOLDER, group_folder
 from deltaq.store import MemoryStore
-from tests.doubles.groups import FOREVER, RANGE, commit, join, leave, new_member, sizes
+from tests.doubles.groups import FOREVER, RANGE, commit, join, leave, new_member, partition_counts
 
 
 def after(state: TableState, actions: Sequence[Action]) -> TableState:
@@ -151,8 +151,8 @@ class Group:
     def __init__(self) -> None:
         self.store = RacingStore("test")
         self.log = GroupLog(self.store, "g")
-        join(self.log, "leader", known=sizes(t=2))
-        join(self.log, "other", known=sizes(t=2))
+        join(self.log, "leader", known=partition_counts(t=2))
+        join(self.log, "other", known=partition_counts(t=2))
         self.release(1)
         assert [self.log.head().owners["t", partition].member_id for partition in (0, 1)] == [
             "leader",
@@ -377,7 +377,7 @@ def test_offsets_of_a_former_member_are_void(group):
 def test_offsets_of_an_earlier_generation_are_void(group):
     """In the new generation the member may have started again from the committed offset."""
     shown = pending(group)
-    join(group.log, "third", known=sizes(t=2))
+    join(group.log, "third", known=partition_counts(t=2))
     assert group.log.head().owners["t", 1].member_id == "other"
     group.lead(shown)
     assert group.committed() is None
@@ -401,11 +401,11 @@ def test_offsets_of_a_static_member_that_was_replaced_are_void(group):
     offset.
     """
     static = new_member("s", instance_id="i")
-    join(group.log, "before", static, known=sizes(t=2), gone=["other"])
+    join(group.log, "before", static, known=partition_counts(t=2), gone=["other"])
     group.release(0)
     assert group.log.head().owners["t", 0].member_id == "before"
     shown = PendingOffsets("before", group.log.head().generation, group.entries, (offset(100, 0),))
-    join(group.log, "after", static, known=sizes(t=2))
+    join(group.log, "after", static, known=partition_counts(t=2))
     head = group.log.head()
     assert (head.generation, head.owners["t", 0].member_id) == (shown.generation, "after")
     group.lead(shown)
@@ -416,7 +416,7 @@ def test_offsets_of_a_partition_that_moved_and_came_back_are_void(group):
     shown = pending(group, offset(100))
     leave(group.log, "other")
     commit(group.log, "leader", offset(150))
-    join(group.log, "other", known=sizes(t=2))
+    join(group.log, "other", known=partition_counts(t=2))
     group.release(1)
     assert group.log.head().owners["t", 1].member_id == "other"
     group.lead(shown)

@@ -15,7 +15,7 @@ from deltaq.groups.state import NO_MEMBER, GroupHead, Member, Owner
 from deltaq.names import member_key
 from deltaq.store.memory import MemoryStore
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
-from tests.doubles.groups import RANGE, join, new_member, sizes, topics
+from tests.doubles.groups import RANGE, join, new_member, partition_counts, topics
 
 SESSION_S = 6.0
 
@@ -87,12 +87,12 @@ def test_a_session_releases_only_what_it_has_found_unreleased_for_a_while() -> N
         store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock
     ).session(lambda: None)
     session.join(topics(t=2), (), is_refused=False)
-    join(GroupLog(store, "g"), "z", known=sizes(t=2))
+    join(GroupLog(store, "g"), "z", known=partition_counts(t=2))
     known = topics(t=2)
     session.keep_up(known, frozenset())
     assert GroupLog(store, "g").head().to_release(session.member_id) == {("t", 1)}
     clock.advance(1.0)
-    store.first = lambda: join(GroupLog(store, "g"), "a", known=sizes(t=2))
+    store.first = lambda: join(GroupLog(store, "g"), "a", known=partition_counts(t=2))
     session.keep_up(known, frozenset())
     head = GroupLog(store, "g").head()
     assert head.to_release(session.member_id) == {("t", 0)}, "it is not released yet"
@@ -107,8 +107,8 @@ def test_a_changed_subscription_is_written_once_though_another_member_fills_the_
         store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock
     ).session(lambda: None)
     session.join(topics(t=2), (), is_refused=False)
-    store.first = lambda: join(GroupLog(store, "g"), "a", known=sizes(t=2))
-    changed = MemberTopics(1, ("u",), sizes(u=1))
+    store.first = lambda: join(GroupLog(store, "g"), "a", known=partition_counts(t=2))
+    changed = MemberTopics(1, ("u",), partition_counts(u=1))
     session.keep_up(changed, frozenset())
     head = GroupLog(store, "g").head()
     assert {name: member.topics for name, member in head.members.items()} == {
@@ -134,7 +134,7 @@ def test_a_subscription_that_could_not_be_written_is_written_in_the_next_round()
     ).session(lambda: None)
     session.join(topics(t=2), (), is_refused=False)
     store.add(Rule("create", "groups/*", Fault.refused(), times=None))
-    changed = MemberTopics(1, ("u",), sizes(u=1))
+    changed = MemberTopics(1, ("u",), partition_counts(u=1))
     with pytest.raises(Unavailable):
         session.keep_up(changed, frozenset())
     assert session.view is not None
@@ -155,7 +155,7 @@ def test_the_same_topics_are_a_view_of_the_newer_subscription() -> None:
     session = settings.session(lambda: changes.append(1))
     session.join(topics(t=2), (), is_refused=False)
     head = GroupLog(store, "g").head()
-    session.keep_up(MemberTopics(1, ("t",), sizes(t=2)), frozenset())
+    session.keep_up(MemberTopics(1, ("t",), partition_counts(t=2)), frozenset())
     assert (GroupLog(store, "g").head(), len(changes)) == (head, 2)
     assert session.view is not None
     assert session.view.subscription == 1

@@ -22,7 +22,7 @@ from deltaq.groups.stored_offsets import RETRY_DELEGATION_S
 from deltaq.names import member_key
 from deltaq.store import MemoryStore
 from deltaq.testing import ManualClock
-from tests.doubles.groups import FOREVER, RANGE, commit, join, leave, new_member, sizes
+from tests.doubles.groups import FOREVER, RANGE, commit, join, leave, new_member, partition_counts
 from tests.doubles.reading import eventually
 
 BEAT_S = 3.0
@@ -259,7 +259,7 @@ def test_an_own_commit_that_fails_is_not_repeated_at_once():
 
 def test_a_consumer_with_very_many_offsets_commits_itself():
     with following() as member:
-        join(member.log, "m", gone=["m"], known=sizes(1, t=5_000))
+        join(member.log, "m", gone=["m"], known=partition_counts(1, t=5_000))
         member.identity = MemberIdentity("m", 2)
         member.read_to(*range(1, 5_001))
         assert member.beat() is None
@@ -502,7 +502,7 @@ def test_a_member_never_names_an_older_version_than_before():
 
 def test_the_leader_commits_its_own_offsets_with_those_of_the_others():
     with following() as leader:
-        join(leader.log, "other", known=sizes(1, t=2))
+        join(leader.log, "other", known=partition_counts(1, t=2))
         leader.identity = MemberIdentity("m", 2)
         leader.log.change(
             "RELEASE", leader.identity, lambda head: released(head, "m", [("t", 1)], RANGE), FOREVER
@@ -520,7 +520,7 @@ def test_the_leader_commits_its_own_offsets_with_those_of_the_others():
 
 def test_a_leader_without_automatic_commits_commits_for_the_others():
     with following(float("inf")) as leader:
-        join(leader.log, "other", known=sizes(1, t=2))
+        join(leader.log, "other", known=partition_counts(1, t=2))
         leader.identity = MemberIdentity("m", 2)
         leader.log.change(
             "RELEASE", leader.identity, lambda head: released(head, "m", [("t", 1)], RANGE), FOREVER

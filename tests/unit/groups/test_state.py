@@ -25,7 +25,7 @@ from deltaq.groups.state import (
     not_a_member,
     parse_head,
 )
-from tests.doubles.groups import new_member, sizes
+from tests.doubles.groups import new_member, partition_counts
 
 PATH = "groups/g/"
 ALICE = Member(
@@ -226,7 +226,7 @@ ANN, BEN = new_member("alice"), new_member("bob", instance_id="static-b")
 OWNED_HEAD = GroupHead(
     9,
     {"a": ANN, "b": BEN},
-    sizes=sizes(t=4),
+    partition_counts=partition_counts(t=4),
     assigned={"a": frozenset({("t", 0), ("t", 1)}), "b": frozenset({("t", 2)})},
     owners={("t", 0): Owner("a", 1), ("t", 1): Owner("b", 5), ("t", 2): Owner("b", 7)},
 )

@@ -318,7 +318,9 @@ def test_a_changed_pattern_begins_with_the_topics_known_before(group: ConsumerGr
     reader.subscribe(["^[c-e]$"])
     assert reader._reader is not None
     assert sorted(
-        topic for topic, size in reader._reader.fetcher.sizes().items() if size is not None
+        topic
+        for topic, size in reader._reader.fetcher.partition_counts().items()
+        if size is not None
     ) == ["d", "e"]
 
 

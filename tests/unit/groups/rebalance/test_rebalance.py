@@ -17,15 +17,15 @@ from deltaq.groups.rebalance import (
     left,
     needs_rebalance,
     released,
-    resized,
     resubscribed,
     strategies,
+    with_partition_counts,
 )
 from deltaq.groups.state import GroupHead, Key, Member, Owner, PartitionCount, parse_head
-from tests.doubles.groups import RANGE, new_member, sizes
+from tests.doubles.groups import RANGE, new_member, partition_counts
 
 COOPERATIVE = strategies(["cooperative-sticky"])
-FOUR = sizes(t=4)
+FOUR = partition_counts(t=4)
 
 
 def grown(head: GroupHead, *names: str, using: Strategies = RANGE) -> GroupHead:
@@ -87,14 +87,14 @@ def test_a_partition_without_an_owner_goes_to_a_joining_member_at_once():
 
 def test_a_member_joins_a_group_of_other_topics():
     head = grown(GroupHead(), "a")
-    head = joined(head, "b", new_member(topics=("u",)), sizes(u=1), (), RANGE)
+    head = joined(head, "b", new_member(topics=("u",)), partition_counts(u=1), (), RANGE)
     assert head.partitions == {"t": 4, "u": 1}
     assert head.assigned == {"a": keys(0, 1, 2, 3), "b": keys(0, topic="u")}
     assert head.is_stable()
 
 
 def test_a_member_of_topics_that_do_not_exist_gets_nothing():
-    head = joined(GroupHead(), "a", new_member(), sizes(t=0), (), RANGE)
+    head = joined(GroupHead(), "a", new_member(), partition_counts(t=0), (), RANGE)
     assert head.partitions == {}
     assert head.assigned == {"a": frozenset()}
     assert head.is_stable()
@@ -102,7 +102,7 @@ def test_a_member_of_topics_that_do_not_exist_gets_nothing():
 
 def test_a_pattern_matches_the_topics_of_other_members():
     head = grown(GroupHead(), "a")
-    head = joined(head, "b", new_member(topics=("^[tu]$",)), sizes(u=1), (), RANGE)
+    head = joined(head, "b", new_member(topics=("^[tu]$",)), partition_counts(u=1), (), RANGE)
     assert head.assigned["b"] == keys(2, 3) | keys(0, topic="u")
 
 
@@ -178,13 +178,13 @@ def two_topics(*names: str, using: Strategies = COOPERATIVE) -> GroupHead:
     head = GroupHead()
     for name in names:
         member = new_member(name, 10_000, *using.assignors, topics=("t", "u"))
-        head = joined(head, name, member, sizes(t=2, u=2), (), using)
+        head = joined(head, name, member, partition_counts(t=2, u=2), (), using)
     return head
 
 
 def test_a_member_that_leaves_a_topic_out_owns_none_of_it():
     head = two_topics("a")
-    after = resubscribed(head, "a", ("u",), sizes(u=2), COOPERATIVE)
+    after = resubscribed(head, "a", ("u",), partition_counts(u=2), COOPERATIVE)
     assert after is not None
     assert (after.generation, after.partitions, after.owned("a")) == (
         2,
@@ -198,7 +198,7 @@ def test_a_member_that_leaves_a_topic_out_owns_none_of_it():
 def test_another_member_that_subscribes_to_the_topic_owns_it_in_the_same_generation():
     head = two_topics("a", "b")
     head = released(head, "a", head.to_release("a"), COOPERATIVE)
-    after = resubscribed(head, "a", ("u",), sizes(u=2), COOPERATIVE)
+    after = resubscribed(head, "a", ("u",), partition_counts(u=2), COOPERATIVE)
     assert after is not None
     assert keys(0, 1) <= after.owned("b")
     assert {after.owners[key].since for key in keys(0, 1) - head.owned("b")} <= {after.generation}
@@ -206,7 +206,7 @@ def test_another_member_that_subscribes_to_the_topic_owns_it_in_the_same_generat
 
 def test_a_member_gets_a_new_topic_and_keeps_what_it_has():
     head = grown(GroupHead(), "a", using=COOPERATIVE)
-    after = resubscribed(head, "a", ("^[tu]$",), sizes(t=4, u=1), COOPERATIVE)
+    after = resubscribed(head, "a", ("^[tu]$",), partition_counts(t=4, u=1), COOPERATIVE)
     assert after is not None
     assert after.owners == {**head.owners, ("u", 0): Owner("a", 2)}
 
@@ -218,9 +218,9 @@ def test_the_same_subscription_changes_nothing(known):
 
 def test_the_same_subscription_takes_over_newer_sizes():
     head = grown(GroupHead(), "a")
-    assert resubscribed(head, "a", ("t",), sizes(1, t=5), RANGE) == resized(
-        head, sizes(1, t=5), RANGE
-    )
+    assert resubscribed(
+        head, "a", ("t",), partition_counts(1, t=5), RANGE
+    ) == with_partition_counts(head, partition_counts(1, t=5), RANGE)
 
 
 def test_a_former_member_changes_no_subscription():
@@ -234,7 +234,7 @@ def test_a_former_member_changes_no_subscription():
 def test_new_partitions_go_to_members_at_once_and_old_ones_stay_with_their_owners():
     head = grown(GroupHead(), "a", "b")
     head = released(head, "a", keys(2, 3), RANGE)
-    head = resized(head, sizes(1, t=5), RANGE)
+    head = with_partition_counts(head, partition_counts(1, t=5), RANGE)
     assert assigned(head) == {"a": [0, 1, 2], "b": [3, 4]}
     assert owned(head) == {"a": [0, 1], "b": [2, 3, 4]}
     assert head.owners["t", 4] == Owner("b", 3)
@@ -242,31 +242,31 @@ def test_new_partitions_go_to_members_at_once_and_old_ones_stay_with_their_owner
 
 @pytest.mark.fault("R8")
 def test_partitions_of_a_deleted_topic_have_no_owner_and_begin_anew():
-    head = resized(grown(GroupHead(), "a"), sizes(1, t=0), RANGE)
+    head = with_partition_counts(grown(GroupHead(), "a"), partition_counts(1, t=0), RANGE)
     assert (head.partitions, head.owners, head.assigned) == ({}, {}, {"a": frozenset()})
-    head = resized(head, sizes(2, t=2), RANGE)
+    head = with_partition_counts(head, partition_counts(2, t=2), RANGE)
     assert head.owners == {("t", 0): Owner("a", 3), ("t", 1): Owner("a", 3)}, (
         "created again: earlier commits are late"
     )
 
 
 def test_topics_that_no_member_subscribes_to_are_not_kept():
-    head = joined(GroupHead(), "a", new_member(topics=("u",)), sizes(u=1), (), RANGE)
+    head = joined(GroupHead(), "a", new_member(topics=("u",)), partition_counts(u=1), (), RANGE)
     head = left(grown(head, "b"), ["a"], RANGE)
-    assert head.sizes == FOUR
+    assert head.partition_counts == FOUR
 
 
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
         ({}, False),
-        (sizes(1, t=4), False),
-        (sizes(1, u=0), False),
-        (sizes(1, t=5), True),
-        (sizes(1, t=0), True),
-        (sizes(u=1), True),
-        (sizes(0, t=5), False),
-        (sizes(-1, t=0), False),
+        (partition_counts(1, t=4), False),
+        (partition_counts(1, u=0), False),
+        (partition_counts(1, t=5), True),
+        (partition_counts(1, t=0), True),
+        (partition_counts(u=1), True),
+        (partition_counts(0, t=5), False),
+        (partition_counts(-1, t=0), False),
         ({"t": PartitionCount(2, version=0, created_ms=1)}, True),
     ],
 )
@@ -274,19 +274,23 @@ def test_a_rebalance_is_needed_if_a_newer_reading_finds_other_partitions(known, 
     assert needs_rebalance(grown(GroupHead(), "a"), known) == expected
 
 
-@pytest.mark.parametrize("stale", [sizes(-1, t=0), sizes(2, t=3), sizes(2, t=6)])
+@pytest.mark.parametrize(
+    "stale", [partition_counts(-1, t=0), partition_counts(2, t=3), partition_counts(2, t=6)]
+)
 def test_a_member_that_has_read_less_of_a_topic_takes_no_partition_from_its_owner(stale):
     """It joins before it sees a topic that others have created, or partitions that they have
     added.
     """
-    head = resized(grown(GroupHead(), "a"), sizes(3, t=5), RANGE)
+    head = with_partition_counts(grown(GroupHead(), "a"), partition_counts(3, t=5), RANGE)
     head = joined(head, "b", new_member(), stale, (), RANGE)
-    assert (head.sizes, owned(head), assigned(head)) == (
-        sizes(3, t=5),
+    assert (head.partition_counts, owned(head), assigned(head)) == (
+        partition_counts(3, t=5),
         {"a": [0, 1, 2, 3, 4], "b": []},
         {"a": [0, 1, 2], "b": [3, 4]},
     )
-    assert resized(head, sizes(4, t=2), RANGE).sizes == sizes(4, t=2), "created again with fewer"
+    assert with_partition_counts(
+        head, partition_counts(4, t=2), RANGE
+    ).partition_counts == partition_counts(4, t=2), "created again with fewer"
 
 
 # --- static members ---
@@ -326,7 +330,7 @@ def test_a_static_member_finds_its_place_although_its_last_session_has_ended():
     [
         (static("a", topics=("t", "u")), FOUR, ()),
         (replace(static("a"), protocols=(("roundrobin", ""), ("range", ""))), FOUR, ()),
-        (static("a"), sizes(1, t=5), ()),
+        (static("a"), partition_counts(1, t=5), ()),
         (static("a"), FOUR, ["b-1"]),
     ],
 )
@@ -437,7 +441,7 @@ def test_a_member_leaves_a_group_whose_next_assignor_it_does_not_know():
     assert set(after.members) == {"a", "b"}
     assert after.owners == head.owners
     assert needs_rebalance(after, {})
-    again = resized(after, {}, knowing)
+    again = with_partition_counts(after, {}, knowing)
     assert (again.protocol, assigned(again)) == ("to_the_last", {"a": [], "b": [0, 1, 2, 3]})
     assert not needs_rebalance(again, {})
     assert not needs_rebalance(left(head, ["a", "b", "c"], RANGE), {}), (
@@ -476,7 +480,7 @@ def test_a_users_assignor_cannot_assign_partitions_of_a_topic_that_was_deleted()
 
     head = grown(GroupHead(), "a", using=strategies([mine]))
     with pytest.raises(KafkaException, match="'t' has no partition 0"):
-        resized(head, sizes(1, t=0), strategies([mine]))
+        with_partition_counts(head, partition_counts(1, t=0), strategies([mine]))
 
 
 def test_a_users_assignor_may_leave_out_members_and_partitions_and_spoil_its_arguments():
@@ -490,7 +494,7 @@ def test_a_users_assignor_may_leave_out_members_and_partitions_and_spoil_its_arg
 
     head = grown(GroupHead(), "a", "b", using=strategies([mine]))  # type: ignore[list-item]  # it is that careless
     assert owned(head) == assigned(head) == {"a": [1], "b": []}
-    assert head.sizes == FOUR
+    assert head.partition_counts == FOUR
     assert parse_head(head.action().configuration, "g/") == head
 
 

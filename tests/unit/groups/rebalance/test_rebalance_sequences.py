@@ -16,9 +16,9 @@ from deltaq.groups.rebalance import (
     left,
     needs_rebalance,
     released,
-    resized,
     resubscribed,
     strategies,
+    with_partition_counts,
 )
 from deltaq.groups.state import GroupHead, Key, Owner, PartitionCount, matching, parse_head
 from tests.depth import depth
@@ -153,7 +153,7 @@ class GroupMachine(RuleBasedStateMachine):
         (name,) = self.members(data, min_size=1, max_size=1)
         known = self.known(self.head.members[name].topics)
         if needs_rebalance(self.head, known):
-            self.change(resized(self.head, known, self.using))
+            self.change(with_partition_counts(self.head, known, self.using))
         assert not needs_rebalance(self.head, known)
 
     @precondition(lambda self: self.head.members)

@@ -31,7 +31,7 @@ from deltaq.store import MemoryStore, StoreUnavailable
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import TopicLog
 from deltaq.topics.state import TopicChange
-from tests.doubles.groups import commit, join, new_member, sizes
+from tests.doubles.groups import commit, join, new_member, partition_counts
 from tests.doubles.reading import eventually
 
 HOUR_S = 3600
@@ -154,7 +154,7 @@ def test_a_dead_group_is_forgotten_although_the_claimant_changes_hourly():
     log = GroupLog(store, "g", clock, "client")
     store.put(member_key("g", "dead"), b"1")
     store.put(member_key("g", "stray"), b"1")
-    join(log, "dead", new_member(topics=("mine",)), known=sizes(mine=1))
+    join(log, "dead", new_member(topics=("mine",)), known=partition_counts(mine=1))
     commit(log, "dead", CommittedOffset("mine", "id", 0, 5))
     days_of_maintenance(store, clock, 1)
     assert [entry.key for entry in store.list(member_folder("g"))] == [member_key("g", "dead")]

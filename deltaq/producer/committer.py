@@ -127,7 +127,7 @@ class Committer:
                             found = log.append(
                                 take, attempt.topic_id, until, how=how, trying=attempt.trying
                             )
-                            outcome = self._settled(attempt, found, policy)
+                            outcome = self._resolved(attempt, found, policy)
                 finally:
                     self._topic.publish(definition_of(log) if log.head is not None else None)
         except KafkaException as error:
@@ -171,7 +171,7 @@ class Committer:
         tries = 1 if attempt.lost_races < GIVE_WAY_MAX else None
         return AppendMode(policy.is_contended(now) or looks, far_behind=looks, tries=tries)
 
-    def _settled(
+    def _resolved(
         self, attempt: _Attempt, found: AppendOutcome, policy: GroupCommitPolicy | None
     ) -> AppendOutcome | None:
         """The outcome of an append; None if it is to be tried again, where files have expired or a

@@ -47,9 +47,9 @@ from deltaq.tools.copy_plan import (
     plan_copy,
 )
 from deltaq.topics.comparison import same_rows
-from deltaq.topics.copy_log import CopyLog
 from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic, definition_of
 from deltaq.topics.ranges import read_ranges
 from deltaq.topics.record_faults import name_faults
@@ -296,7 +296,7 @@ class TopicCopier:
         self._notify = notify
         self._bytes_at_once = bytes_at_once
         self._source = TopicLog(source, topic, clock, indexed=True)
-        self._copy = CopyLog(target, topic, clock, client_id="deltaq-copy")
+        self._copy = MaintenanceLog(target, topic, clock, client_id="deltaq-copy")
         self.copied = 0
         self._bytes = 0
         self._written_version = -1  # of the copy, whose newest entry this copier has written

@@ -5,8 +5,8 @@ Modules:
 * `state`, `rewrites`, `metadata`: a topic's rules; what clients know of it
 * `pieces`: the pieces of large messages: their header
 * `schema_evolution`: which schemas may follow that of a typed topic, and what its columns become
-* `log`, `maintenance_log`, `copy_log`: a topic's log, and the commits of producers and
-  administrators; those of maintenance; those of copies
+* `log`, `maintenance_log`: a topic's log, and the commits of producers and administrators; those of
+  maintenance and of copies
 * `columns`, `arrow_input`, `upload`, `shared_files`: records as columns; files on their way in
 * `record_faults`, `comparison`: records with values that cannot be returned; whether rows of two
   topics are the same

@@ -1,4 +1,6 @@
-"""A topic's log as maintenance commits to it: files rewritten, records removed, uploads voided."""
+"""A topic's log as maintenance and copies commit to it: files rewritten, records removed, uploads
+voided, records appended at offsets that they have already.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from deltaq.parquet.file_statistics import statistics_property
 from deltaq.store import Store
 from deltaq.topics.log import StalePlan, TopicLog, voided_uploads
 from deltaq.topics.rewrites import Trimmed, raised_min_upload_version, renewed, retained, rewritten
-from deltaq.topics.state import PendingSegment, TopicChange, TopicHead, changed
+from deltaq.topics.shared_files import APPEND_OPERATION
+from deltaq.topics.state import PendingSegment, TopicChange, TopicHead, changed, copied
 from deltaq.topics.view import KnownTopic
 
 LOCK_HOLD_MAX_S = 5.0
@@ -23,7 +26,8 @@ store does not answer.
 
 
 class MaintenanceLog(TopicLog):
-    """A position in one topic's log for maintenance. Not thread-safe: one owner at a time.
+    """A position in one topic's log for maintenance or a copy. Not thread-safe: one owner at a
+    time.
 
     `beside` a writer of this process, it shares what the two have read, and commits in its turn, so
     that they do not race for slots. `pause` lets other threads run after each entry that it reads,
@@ -132,6 +136,27 @@ class MaintenanceLog(TopicLog):
             deadline,
         )
 
+    def append_copied(
+        self, topic_id: str, segment: PendingSegment, deadline: float
+    ) -> StalePlan | None:
+        """Append a segment whose records have offsets already.
+
+        The plan is stale, and nothing is written, unless each partition ends where its rows in
+        the segment begin: an earlier attempt has succeeded, or another process writes the topic.
+        It is also stale for another topic than `topic_id`, and for an upload that has waited for
+        too long. Raises what `DeltaLog.commit` raises.
+        """
+
+        def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action] | StalePlan:
+            is_it = head.topic_id == topic_id and not head.deleted
+            if not is_it or not _begins_at_end(segment, head) or voided_uploads([segment], head):
+                return StalePlan()
+            return copied(head, state.version + 1, segment, now_ms, self._indexed_columns())
+
+        # A retry is safe: if the entry is in the log, its partitions end further on, and the plan
+        # is stale.
+        return self._maintain(APPEND_OPERATION, actions, deadline)
+
     @property
     def names_statistics(self) -> bool:
         """Whether the table property names the columns with statistics. Raises UnknownTopic."""
@@ -180,3 +205,11 @@ def _has_settings(state: TableState, planned_for: TopicSettings | None) -> bool:
     if planned_for is None or state.metadata is None:
         return planned_for is None
     return TopicSettings.from_properties(state.metadata.configuration) == planned_for
+
+
+def _begins_at_end(segment: PendingSegment, head: TopicHead) -> bool:
+    records = segment.rewritten
+    return records is not None and all(
+        partition < head.partitions and head.next_offsets[partition] == base
+        for (partition, _), (base, _) in zip(segment.partition_rows, records.ranges, strict=True)
+    )

@@ -62,6 +62,7 @@ def read_checkpoint_but(store: Store, log_folder: str, pointed: int | None) -> C
     """The newest readable checkpoint other than `pointed`, the version that `_last_checkpoint`
     names, if any.
     """
+    # The log can be read from its beginning.
     if pointed is None and _has_first_entry(store, log_folder):
         return None
     versions = {names.checkpoint_version(entry.key) for entry in store.list(log_folder)}

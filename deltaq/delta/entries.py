@@ -55,6 +55,7 @@ class LogEntries:
         """
         found = self._fetch(self.key(version), version)
         archived = self._fetch(self._archived_key(version), version) if self._has_archive else None
+        # A late writer may have filled the slot again after its entry had gone to the archive.
         return found if archived is None else archived
 
     def is_archived(self, version: int) -> bool:

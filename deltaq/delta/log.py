@@ -223,11 +223,14 @@ class DeltaLog(LogReader[V]):
             if isinstance(draft, Abandoned):
                 return draft.outcome
             entry = self._fill(draft, deadline)
+            # This can happen when the process was suspended, and the log was cleaned up or its
+            # folder removed meanwhile.
             if isinstance(entry, _SlotCleaned):
                 token = self.token(self.state.version + 1, draft.info.txn_id)
                 found = self._resolve_from_snapshot(draft, entry.maybe, deadline)
                 if found is not None:
                     return Committed(found, lost_races, exposed_s)
+                # Without files, no later state shows whether the entry was in the log.
                 if entry.maybe and not draft.adds:
                     return self._commit_again(write, deadline, token)
                 continue
@@ -287,6 +290,7 @@ class DeltaLog(LogReader[V]):
         outcome = self._try_slot(sent, maybe=False)
         failures = 0
         while isinstance(outcome, _SlotOpen):
+            # Nothing was written, and no retry would be.
             if isinstance(outcome.cause, StoreRefused) and not outcome.maybe:
                 raise unavailable(outcome.cause) from outcome.cause
             failures += 1
@@ -342,6 +346,8 @@ class DeltaLog(LogReader[V]):
                 # The entry may have been created before the clean-up, and the answer delayed until
                 # after it.
                 return _SlotCleaned(may_exist)
+            # A folder can be removed while this process writes: an entry created after that proves
+            # nothing.
             if not self.store.is_remote and not self._is_in_place(sent.token, may_exist):
                 return _SlotCleaned(may_exist)
             if entry is not None and entry.txn_id == sent.entry.txn_id and refusal is not None:
@@ -419,6 +425,7 @@ class DeltaLog(LogReader[V]):
         slot = self.state.version + 1
         self.load_until(deadline, self.token(slot, draft.info.txn_id), maybe)
         own = [add for add in draft.adds if draft.own is None or add.path in draft.own]
+        # Only this commit adds these files, so it has succeeded before the clean-up.
         if any(add.path in self.state.files for add in own):
             self.sync_or_unknown(self.token(slot, draft.info.txn_id))
             return Entry(slot, draft.info, draft.adds)

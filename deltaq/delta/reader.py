@@ -144,11 +144,14 @@ class LogReader(Generic[V]):
                     return False
                 # The log was created or cleaned up between our read and the listing, or the store
                 # lists an object that it does not return yet.
+            # Nothing was cleaned up meanwhile, and the caller does not need the end.
             elif start <= first and not to_end and listed is None:
                 self._is_end_open = True
                 return True
             elif start <= first and self._is_whole(listed):
                 return True
+            # The entries below the start are gone and nothing replaces them. Only the last attempt
+            # says so: before, a newer checkpoint may be on its way.
             elif (
                 start > first
                 and attempt == _LOAD_ATTEMPTS
@@ -213,6 +216,7 @@ class LogReader(Generic[V]):
             # The missing entry and those read just now may have been cleaned up in the meantime.
             if following != first and not reading(lambda: self._proof.holds_for(first)):
                 raise LogCleaned(self.folder)
+            # All that was listed has been read.
             if following > newest:
                 if self._is_end_open:
                     self._is_end_open = False
@@ -220,12 +224,14 @@ class LogReader(Generic[V]):
                         self._publish()
                 return
             path = self.entries.key(following)
+            # The missing entry was cleaned up after the listing.
             if following not in versions and reading(self.entries.start) > following:
                 raise LogCleaned(self.folder)
             if following not in versions:
                 raise Corrupt(
                     "log entry is missing, and later ones exist", path=path, version=following
                 )
+            # It is listed and was not found: some stores list an object before they return it.
             self._pause(attempt)
         raise Unavailable(f"the store lists {path!r} and does not find it; try again")
 

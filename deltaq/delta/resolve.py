@@ -27,6 +27,7 @@ def resolve_commit(
         log.load_until(deadline, token, maybe=True)
         if log.state.version < version - 1:
             return None  # the log is gone or shorter: it was removed, or restored from a backup
+        # The slot is free. This commit fills it, so that the one asked about never can.
         if log.state.version < version:
             log.commit(write, deadline)
         entry = log.entries.read(version)
@@ -60,6 +61,7 @@ def resolve_add(
     """
     try:
         log.load_until(deadline, token, maybe=True)
+        # There is no table to which a writer could add the file.
         if log.state.version < 0:
             return None
         ended = log.commit(write, deadline).entry.version

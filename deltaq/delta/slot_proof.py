@@ -86,6 +86,7 @@ class SlotProof:
     def _is_newest_in_place(self, state: TableState) -> bool:
         known = state.txn_id
         try:
+            # A state from a checkpoint may have no token: then it is enough that there is an entry.
             if self._entries.token(state.version) == known or known is None:
                 return True
             found = self._entries.fetch(state.version)  # the token may have been damaged in transit

@@ -45,6 +45,7 @@ def _load_start(entries: LogEntries) -> LoadStart:
     if not store.is_remote:
         return LoadStart(read_newest_checkpoint(store, folder))
     pointed = pointed_version(store, folder)
+    # Most likely a log without checkpoints. It is listed only if entry 0 is gone.
     if pointed is None:
         return LoadStart(read_checkpoint_but(store, folder, None))
     listed: set[int] = set()
@@ -56,6 +57,7 @@ def _load_start(entries: LogEntries) -> LoadStart:
         return None
 
     found, _ = in_parallel(entries.clock, read, (True, False))
+    # The checkpoint is damaged, or was removed in favour of a newer one after the pointer was read.
     if found is None:
         return LoadStart(read_checkpoint_but(store, folder, pointed))
     return LoadStart(found, listed)

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 from collections.abc import Callable
 from weakref import WeakSet
 
 import pyarrow as pa
 
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.clock import SYSTEM_CLOCK, Clock, after_fork
 from deltaq.delta.checkpoint import pointed_version
 from deltaq.delta.table_state import TableState
 from deltaq.maintenance.background_tasks import BackgroundTasks
@@ -149,9 +148,12 @@ class BackgroundTopicMaintenance:
             if state.version >= self._full_at:
                 self._full_at = state.version + self._settings.archive_interval  # if this fails
                 self._tasks.do("archive", lambda: self._keep_room(state))
+        # Most commits: nothing is due.
         if state.version % self._settings.checkpoint_interval:
             return
         now_s = self._clock.monotonic()
+        # Not at each interval: a fast writer reaches the next one before a checkpoint is worth its
+        # cost.
         if now_s - self._checkpointed_at >= self._settings.checkpoint_rest_s:
             self._checkpointed_at = now_s
             self._begin("checkpoint", lambda: self._write_checkpoint(state))
@@ -212,6 +214,7 @@ class BackgroundTopicMaintenance:
             self._full_at = full_at
 
     def _maintain_root(self) -> None:
+        # Otherwise another process maintains the root in this hour.
         if claim_root_maintenance(self._store, self._clock):
             self._root_throttle.begin()
             retention_ms = self._offsets_retention_ms
@@ -279,15 +282,12 @@ _AT_WORK = _AtWork()
 
 
 def _forget_all() -> None:
-    """In a forked child: the parent's threads do not exist here, and its locks may be held for
-    ever.
-    """
+    """In a forked child."""
     global _AT_WORK
     _AT_WORK = _AtWork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+after_fork(_forget_all)
 
 
 def _stop_all() -> None:

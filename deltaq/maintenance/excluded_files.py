@@ -60,6 +60,7 @@ class ExcludedFiles:
         )
         if path is None or path in self.damaged:
             return None
+        # The store may return it in the next round. Damage stays.
         if isinstance(error, Unavailable):
             self._unread.add(path)
         self.damaged.add(path)

@@ -178,6 +178,7 @@ def plan_trim(
             for batch in file.batches
         ):
             outputs = cut([file], head, 2**62)
+            # Without outputs no record is live: retention removes the file as a whole.
             if outputs:
                 return FileRewrite((file,), outputs)
     return None

@@ -122,6 +122,7 @@ def _first(units: Iterable[_Unit], bytes_max: int) -> list[_Unit]:
     size = 0
     for unit in units:
         size += _bytes([unit])
+        # At least one unit, however large: otherwise it would never be compacted.
         if taken and size > bytes_max:
             break
         taken.append(unit)
@@ -203,6 +204,8 @@ class KeyCleaner:
                 dropped += part.rows.num_rows - kept.num_rows
                 tombstones += pc.sum(_is_tombstone(kept)).as_py() or 0
             yield
+        # A clean file in which nothing changes. One whose last tombstone has gone is rewritten to
+        # say so.
         if horizon_ms is None and not dropped and (tombstones or not until_ms):
             return 0
         plan = FileRewrite(files, cut(files, self._log.live_head, topic.segment_bytes))

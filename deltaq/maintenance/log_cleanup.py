@@ -193,6 +193,7 @@ class LogCleanup:
             start = self._end(log, listing)
             if start is None and (found := self._start(log, listing)) is not None:
                 start, _ = found
+            # The log starts there already.
             if start is not None and start <= listing.start:
                 start = None
         after = replace(
@@ -213,6 +214,7 @@ class LogCleanup:
         found = (
             self._start(log, listing) if at_the_end is None else (at_the_end.version, at_the_end)
         )
+        # No entry is old enough, or the log starts there already.
         if found is None or found[0] <= listing.start:
             return None
         start, checkpoint = found
@@ -255,6 +257,7 @@ class LogCleanup:
         start = listing.start
         is_old_enough = self._is_old_enough(start)
         self.is_waiting = listing.has_more and not is_old_enough
+        # A client may still trust a position from before the marker.
         if not is_old_enough:
             return 0
         if not listing.has_more:

@@ -82,6 +82,7 @@ class LogMaintenance:
         self._cleaned_at = self._clock.monotonic()
         with raising_unavailable():
             marked = yield from self._cleanup.mark(log)
+            # The entries below it are removed after the grace period, by a later call.
             if marked is not None:
                 self._report.line(f"the log will start at version {marked}")
             removed = yield from self._cleanup.remove()

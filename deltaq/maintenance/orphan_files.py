@@ -172,6 +172,7 @@ class OrphanFileRemover:
             key: self._times_ms[key] for entry in notes if (key := entry.key) in self._times_ms
         }
         for entry in notes:
+            # Read before, and not due yet. The time of a note never changes.
             if self._times_ms.get(entry.key, 0) + grace_ms > now_ms:
                 continue
             scan = self._read(entry)
@@ -219,6 +220,8 @@ class OrphanFileRemover:
         with raising_unavailable():
             for number, entry in enumerate(self._store.list(self._log.folder), 1):
                 name = entry.key.removeprefix(self._log.folder)
+                # Files of an earlier scan keep its time: a new note would begin their grace period
+                # anew.
                 if names.holds_data(name) and name not in noted:
                     found[name] = entry.modified_ms
                 if number % LISTED_AT_ONCE == 0:
@@ -246,6 +249,7 @@ class OrphanFileRemover:
         """
         key = names.orphan_scan_key(self._log.folder, scan.version, scan.part)
         with raising_unavailable():
+            # A scan of which no name is left needs no record.
             if scan.names:
                 self._store.put(key, _note_of(scan.version, scan.time_ms, scan.took_ms, scan.names))
             else:

@@ -156,6 +156,7 @@ def _worth_it(
     while True:
         gains = _gains(index, head, expired)
         gain = sum(rows * _row_bytes(index.files[path]) for path, rows in gains.items())
+        # The first of equally good ones removes most.
         if gain > best_gain:
             best, best_gain = expired, gain
         dear = {path for path, rows in gains.items() if rows < 0}

@@ -249,6 +249,7 @@ class Rewriter:
                 )
                 rows[fetched.partition].append(kept := keep(fetched))
                 size += kept.nbytes
+            # This can happen when records decode to far more memory than was known of their files.
             if size > self.bytes_max and len(halved(plan.inputs, ranges)) > 1:
                 raise _TooLarge
             yield

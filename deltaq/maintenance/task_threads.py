@@ -8,14 +8,13 @@ the memory of as many merges.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from deltaq.clock import SYSTEM_CLOCK, Clock, Lock, Thread
+from deltaq.clock import SYSTEM_CLOCK, Clock, Lock, Thread, after_fork
 from deltaq.store import Store
 
 THREADS = 2
@@ -152,12 +151,9 @@ def task_threads(store: Store, clock: Clock, kind: str) -> TaskThreads:
 
 
 def _forget_all() -> None:
-    """In a forked child: the parent's threads do not exist here, and its locks may be held for
-    ever.
-    """
+    """In a forked child."""
     global _lock, _by_store
     _lock, _by_store = SYSTEM_CLOCK.lock(), WeakKeyDictionary()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+after_fork(_forget_all)

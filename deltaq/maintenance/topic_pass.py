@@ -148,6 +148,7 @@ class TopicPass:
         """
         self._report.begin()
         self._throttle.begin()
+        # Beside a writer the log is at what this process has read; a load would read it once more.
         if not self._log.is_beside_writer:
             self._log.load()
         is_alive = self._log.catch_up()
@@ -206,6 +207,8 @@ class TopicPass:
             self._set_boost()
             self._throttle.step()
             outcome = self._do_next(until)
+            # After a failure the round ends: most likely the store does not answer, and the next
+            # action would fail, too.
             if outcome is None or outcome is _ActionOutcome.FAILED:
                 return
             stale_plans += outcome is _ActionOutcome.STALE
@@ -339,6 +342,8 @@ class TopicPass:
                     result: T = end.value
                     return result
                 self._throttle.step()
+                # Without a writer in this process, new files are not in the row cache and can wait
+                # for the next round.
                 if self._log.is_beside_writer:
                     self._merge_between_pieces(self._log.versions_behind(), after)
                     head = self._log.head

@@ -18,6 +18,7 @@ from tests.test_tidy import LEVELS
 ROOT = Path(__file__).resolve().parent.parent
 DELTAQ = ROOT / "deltaq"
 PAGE = ROOT / "docs/internals/architecture.md"
+GLOSSARY = ROOT / "docs/internals/glossary.md"
 
 TABLE = re.compile(r"^\| Package \| Modules \| For \|\n(?:\|.*\n)+", re.MULTILINE)
 ENTRY = re.compile(r"^\* ((?:`[a-z0-9_/]+`(?:,\s+)?)+): (.+?)(?=^\* |\Z)", re.MULTILINE | re.DOTALL)
@@ -108,6 +109,19 @@ def test_the_map_of_a_package_names_only_what_there_is(package: str) -> None:
 def test_the_table_of_the_architecture_page_is_that_of_the_docstrings() -> None:
     (found,) = TABLE.findall(PAGE.read_text())
     assert found == table(), "run: make docs"
+
+
+def test_the_glossary_names_a_module_for_each_term() -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in GLOSSARY.read_text().splitlines()
+        if line.startswith("| ")
+    ][1:]
+    assert len(rows) > 30
+    for term, _, where, *_ in rows:
+        path = where.strip("`")
+        place = ROOT if path.startswith("tests/") else DELTAQ
+        assert (place / path).exists(), f"{term}: there is no {path}"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Modules:
 * `log`: the commit loop: slots, refused creates (409, 412) and whose entry a slot holds
 * `resolve`, `tokens`: asking later, after `commit` has given up, for an outcome that stayed
   unknown; the tokens of commits
-* `known_log`, `reader`, `slot_proof`, `entries`: what a process knows of a log, as one value;
+* `known_log`, `position`, `slot_proof`, `entries`: what a process knows of a log, as one value;
   reading on from there; the proof that it still holds; reading entries
 * `snapshot`, `checkpoint`, `checkpoint_columns`, `checkpoint_seal`: where a log is loaded from;
   checkpoints, read and written by columns, which loads Arrow

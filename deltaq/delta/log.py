@@ -35,7 +35,7 @@ from deltaq.delta.actions import (
 )
 from deltaq.delta.entries import ENTRY_BYTES_MAX
 from deltaq.delta.known_log import KnownLog, KnownState, LogState, NoView, V
-from deltaq.delta.reader import LogCleaned, LogReader
+from deltaq.delta.position import LogCleaned, LogPosition
 from deltaq.delta.retry import error_pause_s, race_pause_s
 from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.delta.store_errors import unavailable
@@ -156,7 +156,7 @@ class _SlotCleaned:
     maybe: bool
 
 
-class DeltaLog(LogReader[V]):
+class DeltaLog(LogPosition[V]):
     """A position in one log that commits entries. Not thread-safe: one owner at a time.
 
     Positions with the same `known` share what they have read; without one, it shares nothing.

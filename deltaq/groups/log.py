@@ -12,7 +12,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.delta.actions import Action, CommitInfo, Metadata
 from deltaq.delta.known_log import KnownLog, NoView
 from deltaq.delta.log import Abandoned, DeltaLog, Draft
-from deltaq.delta.reader import LogCleaned
+from deltaq.delta.position import LogCleaned
 from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.errors import Fenced

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from weakref import WeakValueDictionary
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, after_fork
-from deltaq.delta.reader import LogCleaned
+from deltaq.delta.position import LogCleaned
 from deltaq.errors import InvalidConfig
 from deltaq.store import Store
 from deltaq.topics.log import TopicLog

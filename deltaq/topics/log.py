@@ -19,7 +19,7 @@ from deltaq.delta.actions import (
     Txn,
 )
 from deltaq.delta.log import Abandoned, Committed, DeltaLog, Draft
-from deltaq.delta.reader import LogCleaned
+from deltaq.delta.position import LogCleaned
 from deltaq.delta.resolve import resolve_add, resolve_commit
 from deltaq.delta.table_state import TableState
 from deltaq.delta.tokens import parse_commit_token

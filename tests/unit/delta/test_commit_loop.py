@@ -17,7 +17,7 @@ import pytest
 from deltaq import errors
 from deltaq.delta.actions import CommitInfo, Txn, encode_entry, parse_entry
 from deltaq.delta.log import DeltaLog, Draft
-from deltaq.delta.reader import LogCleaned
+from deltaq.delta.position import LogCleaned
 from deltaq.delta.resolve import resolve_commit
 from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.delta.table_state import PROTOCOL, TableState

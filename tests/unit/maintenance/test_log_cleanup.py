@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from deltaq.config import topic_properties
 from deltaq.delta.checkpoint import read_checkpoint
 from deltaq.delta.log import DeltaLog
-from deltaq.delta.reader import LogCleaned
+from deltaq.delta.position import LogCleaned
 from deltaq.delta.schema import delta_schema
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.errors import Corrupt, KafkaException, Unavailable, UnknownTopic

@@ -33,7 +33,7 @@ class LogCleaned(Exception):
     """Log clean-up removed the next entry: load a snapshot and continue from there."""
 
 
-class LogReader(Generic[V]):
+class LogPosition(Generic[V]):
     """A position in one log, with the reads that move it. Not thread-safe: one owner at a time.
 
     `at` is the log at that position: a value that each entry replaces. `known` is what the process

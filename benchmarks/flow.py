@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -24,10 +24,25 @@ from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.suite import Place
 from benchmarks.timed_store import Span, TimedStore
-from benchmarks.trace import STAGES
 from deltaq import Consumer, Producer, Topic
 from deltaq.names import data_key, topic_folder, topic_log
 from deltaq.store import Store, open_store
+
+STAGES = (
+    "produce to put: woken, taken, encoded",
+    "put of the data file",
+    "put to create: handed over, drafted",
+    "create of the log entry",
+    "create to get: the consumer is woken",
+    "get of the log entry",
+    "get to get: understood, planned",
+    "get of the data file",
+    "get to poll: decoded, handed over",
+)
+"""In the order in which a message goes through them."""
+
+UNMAINTAINED = {"maintenance.enable": False}
+"""Maintenance would merge files, and the consumer read them instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,38 +146,111 @@ def measure_flows(plan: FlowPlan, place: Place) -> Iterator[Flows]:
 
 
 def _measured(root: str, load: Load) -> Flow:
-    topic = f"flow-{uuid4().hex[:12]}"
-    Topic(topic, conf={"bootstrap.servers": root}).create()
-    others, began = OthersLoad(), monotonic_ns()
-    sent, read = send_to_reader(
-        partial(_send, root, topic, load), partial(_read, root, topic, load)
-    )
-    others_cores, seconds = others.cores(), (monotonic_ns() - began) / 1e9
-    read = replace(
-        read, consumed=with_unread(read.consumed, load, records_in(deltaq_client(root), topic))
-    )
-    commits = _commits(open_store(root), topic)
-    stages, whole = _stages(load, commits, sent, read)
+    found = transfer(root, "flow", load, send_load)
+    stages, whole = found.stages()
+    others = found.others_cores
     return Flow(
         load,
-        judge(load.total, read.consumed.sequences, read.consumed.foreign),
-        len(commits),
+        found.verdict,
+        len(found.commits),
         tuple(map(distribution, zip(*stages, strict=True))),
         distribution(whole),
-        sent.seconds,
-        (sent.cpu_s, read.consumed.cpu_s, None if others_cores is None else others_cores * seconds),
-        others_cores,
+        found.sent.seconds,
+        (
+            found.sent.cpu_s,
+            found.read.consumed.cpu_s,
+            None if others is None else others * found.seconds,
+        ),
+        others,
     )
 
 
-# --- which requests a message waited for
+# --- a load, and which requests each of its messages waited for
 # -----------------------------------------------------------------------------
 
 
-def _commits(store: Store, topic: str) -> list[tuple[str, list[tuple[str, int]]]]:
-    """Of each log entry that adds files its key, and of each file its key and the number of its
-    messages.
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The producer's requests for data files and log entries, by key; `acknowledged` if each
+    message waits for the one before.
     """
+
+    puts: Mapping[str, Span]
+    creates: Mapping[str, Span]
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    acknowledged: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The consumer's requests, by key, and what came of them."""
+
+    consumed: Consumed
+    entries: Mapping[str, Span]
+    files: Mapping[str, Span]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A load from process to process. `commits`: of each log entry that adds files its key, and of
+    each file its key and the number of its messages.
+    """
+
+    load: Load
+    topic: str
+    sent: Sent
+    read: Read
+    commits: Sequence[tuple[str, Sequence[tuple[str, int]]]]
+    seconds: float = 0.0
+    others_cores: float | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether each message arrived once and in order."""
+        return judge(self.load.total, self.read.consumed.sequences, self.read.consumed.foreign)
+
+    def stages(self) -> tuple[list[list[int]], list[int]]:
+        """What each stage took of each message that counts and whose requests are all known, and
+        all of them, in ns.
+
+        One producer and one partition: message n is the nth of the log.
+        """
+        sent, read = self.sent, self.read
+        files = [(entry, file) for entry, added in self.commits for file, _ in added]
+        ends = list(accumulate(rows for _, added in self.commits for _, rows in added))
+        stages, whole = [], []
+        for at in after_warmup(self.load, read.consumed):
+            entry, file = files[bisect_right(ends, read.consumed.sequences[at])]
+            writes = sent.puts.get(file), sent.creates.get(entry)
+            known = (*writes, read.entries.get(entry), read.files.get(file))
+            spans = [span for span in known if span is not None]
+            if len(spans) == len(known):
+                moments = [
+                    read.consumed.sent_ns[at],
+                    *(moment for span in spans for moment in span),
+                    read.consumed.received_ns[at],
+                ]
+                stages.append([later - sooner for sooner, later in pairwise(moments)])
+                whole.append(moments[-1] - moments[0])
+        return stages, whole
+
+
+def transfer(root: str, kind: str, load: Load, send: Callable[[str, str, Load], Sent]) -> Transfer:
+    """Send with `send` in one process and read in another one; raises what either raised."""
+    topic = f"{kind}-{uuid4().hex[:12]}"
+    Topic(topic, conf={"bootstrap.servers": root}).create()
+    others, began = OthersLoad(), monotonic_ns()
+    sent, read = send_to_reader(partial(send, root, topic, load), partial(_read, root, topic, load))
+    others_cores, seconds = others.cores(), (monotonic_ns() - began) / 1e9
+    consumed = with_unread(read.consumed, load, records_in(deltaq_client(root), topic))
+    commits = _commits(open_store(root), topic)
+    return Transfer(
+        load, topic, sent, replace(read, consumed=consumed), commits, seconds, others_cores
+    )
+
+
+def _commits(store: Store, topic: str) -> list[tuple[str, list[tuple[str, int]]]]:
     commits = []
     for key in sorted(
         entry.key for entry in store.list(topic_log(topic)) if entry.key.endswith(".json")
@@ -184,69 +272,18 @@ def _commits(store: Store, topic: str) -> list[tuple[str, list[tuple[str, int]]]
     return commits
 
 
-def _stages(
-    load: Load, commits: Sequence[tuple[str, Sequence[tuple[str, int]]]], sent: _Sent, read: _Read
-) -> tuple[list[list[int]], list[int]]:
-    """What each stage took of each message that counts and whose requests are all known, and all of
-    them, in ns.
-
-    One producer and one partition: message n is the nth of the log.
-    """
-    files = [(entry, file) for entry, added in commits for file, _ in added]
-    ends = list(accumulate(rows for _, added in commits for _, rows in added))
-    stages, whole = [], []
-    for at in after_warmup(load, read.consumed):
-        entry, file = files[bisect_right(ends, read.consumed.sequences[at])]
-        known = (
-            sent.puts.get(file),
-            sent.creates.get(entry),
-            read.entries.get(entry),
-            read.files.get(file),
-        )
-        spans = [span for span in known if span is not None]
-        if len(spans) == len(known):
-            moments = [read.consumed.sent_ns[at], *(moment for span in spans for moment in span)]
-            moments.append(read.consumed.received_ns[at])
-            stages.append([later - sooner for sooner, later in pairwise(moments)])
-            whole.append(moments[-1] - moments[0])
-    return stages, whole
-
-
-# --- the two processes
-# -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """The producer's requests for data files and log entries, by key."""
-
-    puts: Mapping[str, Span]
-    creates: Mapping[str, Span]
-    seconds: float
-    cpu_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """The consumer's requests, by key, and what came of them."""
-
-    consumed: Consumed
-    entries: Mapping[str, Span]
-    files: Mapping[str, Span]
-
-
-def _send(root: str, topic: str, load: Load) -> _Sent:
+def send_load(root: str, topic: str, load: Load) -> Sent:
+    """Send each message when it is due."""
     payloads, failures, store = (
         TimedPayloads(load.rate),
         DeliveryFailures(),
         TimedStore(open_store(root), topic),
     )
-    # Maintenance would merge files, and the consumer read them instead.
     conf = {
         "bootstrap.servers": root,
         **failures.conf,
         "linger.ms": load.linger_ms,
-        "maintenance.enable": False,
+        **UNMAINTAINED,
     }
     cpu_s = process_time()
     with Producer(conf, store=store) as producer:
@@ -260,10 +297,10 @@ def _send(root: str, topic: str, load: Load) -> _Sent:
         producer.flush()
         seconds = (monotonic_ns() - start_ns) / 1e9
     failures.check()
-    return _Sent(store.puts, store.creates, seconds, process_time() - cpu_s)
+    return Sent(store.puts, store.creates, seconds, process_time() - cpu_s)
 
 
-def _read(root: str, topic: str, load: Load) -> _Read:
+def _read(root: str, topic: str, load: Load) -> Read:
     store = TimedStore(open_store(root), topic)
     conf = {
         "bootstrap.servers": root,
@@ -274,6 +311,7 @@ def _read(root: str, topic: str, load: Load) -> _Read:
     cpu_s = process_time()
     with Consumer(conf, store=store) as consumer:
         subscribe(consumer, topic)
+        store.forget()  # what opening the topic took
         wait_for_all()
         consumed = consume_all(consumer, TimedPayloads(load.rate), load, cpu_s)
-    return _Read(consumed, store.entries, store.files)
+    return Read(consumed, store.entries, store.files)

@@ -7,44 +7,26 @@ from __future__ import annotations
 import random
 import time
 from array import array
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import dataclass
 from time import monotonic_ns
-from uuid import uuid4
 
-from benchmarks.barrier import send_to_reader, wait_for_all
-from benchmarks.client import deltaq_client, records_in, subscribe
+from benchmarks.barrier import wait_for_all
 from benchmarks.distribution import Percentiles, distribution
 from benchmarks.finding import Table, Target, at_most
 from benchmarks.floor import Floor, measure_floor
-from benchmarks.history import Verdict, judge
-from benchmarks.latency import Consumed, consume_all, with_unread
+from benchmarks.flow import STAGES, UNMAINTAINED, Sent, Transfer, transfer
+from benchmarks.history import Verdict
 from benchmarks.load import Load
-from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.suite import Place
-from benchmarks.timed_store import Span, TimedStore
-from deltaq import Consumer, Producer, Topic
+from benchmarks.timed_store import TimedStore
+from deltaq import Producer
 from deltaq.names import topic_folder
 from deltaq.store import open_store
 
 PAUSE_S = 0.004, 0.012
 """Between two messages, at random: all is at rest when one is sent."""
-
-STAGES = (
-    "produce to put: woken, taken, encoded",
-    "put of the data file",
-    "put to create: handed over, drafted",
-    "create of the log entry",
-    "create to get: the consumer is woken",
-    "get of the log entry",
-    "get to get: understood, planned",
-    "get of the data file",
-    "get to poll: decoded, handed over",
-)
-"""In the order in which a message goes through them."""
 
 _P50_AIM_MS = 2.5
 _FLOOR_AIM = 2.2
@@ -128,140 +110,67 @@ class Trace:
 
 def measure_trace(plan: TracePlan, place: Place) -> Iterator[Trace]:
     """Send and read the messages of `plan` from two processes. Raises what either raised, and
-    RuntimeError if the requests of a message cannot be distinguished from those of others.
+    RuntimeError if a request of a message is not known.
     """
     place.report(f"trace: {plan.messages:,} messages, one at a time")
-    topic = f"trace-{uuid4().hex[:12]}"
-    Topic(topic, conf={"bootstrap.servers": place.root}).create()
-    others = OthersLoad()
-    sent, read = send_to_reader(
-        partial(_send, place.root, topic, plan), partial(_read, place.root, topic, plan)
-    )
-    others_cores = others.cores()
-    records = records_in(deltaq_client(place.root), topic)
-    read = replace(read, consumed=with_unread(read.consumed, _load(plan), records))
+    share = plan.warmup / plan.messages
+    load = Load(plan.messages, 0.0, seconds=1.0 - share, warmup_s=share)
+    found = transfer(place.root, "trace", load, send_one_by_one)
     store = open_store(place.root)
     sizes = [
-        entry.size for entry in store.list(topic_folder(topic)) if entry.key.endswith(".parquet")
+        entry.size
+        for entry in store.list(topic_folder(found.topic))
+        if entry.key.endswith(".parquet")
     ]
     chance = random.Random(plan.floor_rounds)
     floor = measure_floor(
         store, sum(sizes) // max(1, len(sizes)), plan.floor_rounds, lambda: _pause(chance)
     )
-    yield _traced(plan, sent, read, floor, not store.is_remote, others_cores)
+    yield traced(plan, found, floor, not store.is_remote)
 
 
-def _traced(
-    plan: TracePlan,
-    sent: _Sent,
-    read: _Read,
-    floor: Floor,
-    on_disk: bool,
-    others_cores: float | None,
-) -> Trace:
-    verdict = judge(plan.messages, read.consumed.sequences, read.consumed.foreign)
-    steps = [sent.puts, sent.creates, read.entries, read.files]
-    if any(len(spans) != plan.messages for spans in steps) or not verdict.is_clean:
-        counts = ", ".join(f"{len(spans):,}" for spans in steps)
+def traced(plan: TracePlan, found: Transfer, floor: Floor, on_disk: bool) -> Trace:
+    """The outcome. RuntimeError if a request of a message is not known. Pure."""
+    stages, whole = found.stages()
+    if len(whole) != plan.messages - plan.warmup or not found.verdict.is_clean:
         raise RuntimeError(
-            f"{plan.messages:,} messages made {counts} requests of the four kinds; messages "
-            f"{verdict}"
+            f"all requests of {len(whole):,} messages are known, of {plan.messages:,} with "
+            f"{plan.warmup:,} to warm up; messages {found.verdict}"
         )
-    whole, stages = [], []
-    for number in range(plan.warmup, plan.messages):
-        moments = [sent.produced[number]]
-        for spans in steps:
-            moments += spans[number]
-        moments.append(read.consumed.received_ns[number])
-        stages.append([later - sooner for sooner, later in pairwise(moments)])
-        whole.append(moments[-1] - moments[0])
-    acknowledged = [
-        sent.acknowledged[n] - sent.produced[n] for n in range(plan.warmup, plan.messages)
-    ]
+    produced, acknowledged = found.read.consumed.sent_ns, found.sent.acknowledged
+    waited = [acknowledged[n] - produced[n] for n in range(plan.warmup, plan.messages)]
     return Trace(
         plan,
-        verdict,
+        found.verdict,
         tuple(map(distribution, zip(*stages, strict=True))),
         distribution(whole),
-        distribution(acknowledged),
+        distribution(waited),
         floor,
         on_disk,
-        others_cores,
+        found.others_cores,
     )
 
 
-# --- the two processes
-# -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """Of each message when it was sent and acknowledged, and when its requests began and ended."""
-
-    produced: Sequence[int]
-    acknowledged: Sequence[int]
-    puts: list[Span]
-    creates: list[Span]
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Of each message when it came, and when its requests began and ended."""
-
-    consumed: Consumed
-    entries: list[Span]
-    files: list[Span]
-
-
-def _send(root: str, topic: str, plan: TracePlan) -> _Sent:
-    payloads, chance = TimedPayloads(plan.messages), random.Random(plan.messages)
-    store = TimedStore(open_store(root), topic)
-    produced, acknowledged = array("q"), array("q")
+def send_one_by_one(root: str, topic: str, load: Load) -> Sent:
+    """Send each message when the one before has been acknowledged, after a pause."""
+    payloads, chance = TimedPayloads(load.rate), random.Random(load.rate)
+    store, acknowledged = TimedStore(open_store(root), topic), array("q")
 
     def delivered(error: object, _: object) -> None:
         if error is not None:
             raise RuntimeError(f"a message was not delivered: {error}")
         acknowledged.append(monotonic_ns())
 
-    # Maintenance would put files and entries of its own between those of the messages.
-    conf = {
-        "bootstrap.servers": root,
-        "linger.ms": 0,
-        "on_delivery": delivered,
-        "maintenance.enable": False,
-    }
+    conf = {"bootstrap.servers": root, "linger.ms": 0, "on_delivery": delivered, **UNMAINTAINED}
     with Producer(conf, store=store) as producer:
         producer.list_topics(topic)
         wait_for_all()
-        for number in range(plan.messages):
+        for number in range(load.total):
             _pause(chance)
-            payload = payloads.make(number)
-            produced.append(monotonic_ns())
-            producer.produce(topic, payload)
+            producer.produce(topic, payloads.make(number))
             producer.flush()
-    return _Sent(produced, acknowledged, list(store.puts.values()), list(store.creates.values()))
-
-
-def _load(plan: TracePlan) -> Load:
-    """Of which only the total counts."""
-    return Load(rate=plan.messages, linger_ms=0.0, seconds=1.0, warmup_s=0.0)
+    return Sent(store.puts, store.creates, acknowledged=acknowledged)
 
 
 def _pause(chance: random.Random) -> None:
     time.sleep(chance.uniform(*PAUSE_S))
-
-
-def _read(root: str, topic: str, plan: TracePlan) -> _Read:
-    store = TimedStore(open_store(root), topic)
-    conf = {
-        "bootstrap.servers": root,
-        "group.id": topic,
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-    }
-    with Consumer(conf, store=store) as consumer:
-        subscribe(consumer, topic)
-        store.forget()  # what opening the topic took
-        wait_for_all()
-        consumed = consume_all(consumer, TimedPayloads(plan.messages), _load(plan), 0.0)
-    return _Read(consumed, list(store.entries.values()), list(store.files.values()))

@@ -452,7 +452,7 @@ LIMITS = {
             "`_last_checkpoint`; a larger one is ignored",
         ),
         Limit(
-            "delta.reader.READ_AHEAD_MAX",
+            "delta.position.READ_AHEAD_MAX",
             "entries",
             "Concurrent requests for log entries while catching up",
         ),

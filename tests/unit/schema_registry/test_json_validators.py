@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -26,6 +27,14 @@ from tests.depth import depth
 NEWEST = (Draft201909Validator, Draft202012Validator)
 DRAFTS = (Draft4Validator, Draft7Validator, *NEWEST)
 NAMES = st.sampled_from(["a", "b", "ab", "$ref"])
+X = "#/$defs/x"
+BESIDE = {"if": ["then", "else"], "additionalProperties": ["patternProperties"]}
+KEYWORDS = [
+    *("$ref", "additionalProperties", "allOf", "anyOf", "const", "contains", "dependentSchemas"),
+    *("else", "enum", "if", "items", "multipleOf", "not", "oneOf", "patternProperties"),
+    *("prefixItems", "properties", "then", "type", "unevaluatedItems", "unevaluatedProperties"),
+    "uniqueItems",
+]
 
 scalars = st.sampled_from(
     [None, True, False, 0, 1, 1.0, -0.0, 2, 0.5, 1e300, 2**61 - 1, "", "a", "ab", "1"]
@@ -37,55 +46,81 @@ values = st.recursive(
 )
 
 
-def parts(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Schemas with some of the keywords that have an implementation of their own, and with those
-    through which they look.
+SCALARS = [None, True, False, 0, 1, 1.0, -0.0, 2, 0.5, 1e300, 2**61 - 1, "", "a", "ab", "1"]
+SIMPLE = [True, False, {}, {"type": "integer"}, {"const": 1}, {"enum": ["a", 1]}, {"$ref": X}]
+
+
+class Drawing:
+    """Draws schemas and values. Hypothesis takes ten times as long for one that can be made
+    smaller.
     """
-    some, named = st.lists(inner, min_size=1, max_size=3), st.dictionaries(NAMES, inner, max_size=2)
-    return st.fixed_dictionaries(
-        {},
-        optional={
-            "additionalProperties": inner,
-            "allOf": some,
-            "anyOf": some,
-            "const": values,
-            "contains": inner,
-            "dependentSchemas": named,
-            "else": inner,
-            "enum": st.lists(values, max_size=3),
-            "if": inner,
-            "multipleOf": st.sampled_from([0.01, 0.5, 1, 3, 2**62]),
-            "not": inner,
-            "oneOf": some,
-            "patternProperties": named,
-            "prefixItems": some,
-            "properties": named,
-            "then": inner,
-            "type": st.sampled_from(["object", "array", "integer", ["null", "string"]]),
-            "uniqueItems": st.booleans(),
-            "unevaluatedItems": inner,
-            "unevaluatedProperties": inner,
-            "$ref": st.sampled_from(["#/$defs/x"]),
-            "items": inner,
-        },
-    )
 
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
 
-schemas = st.recursive(st.booleans() | parts(st.booleans()), parts, max_leaves=4)
+    def value(self, depth: int = 2) -> Any:
+        """Often an object or an array."""
+        kind = self.random.random() if depth else 1
+        if kind < 0.4:
+            return {name: self.value(depth - 1) for name in self._names()}
+        if kind < 0.7:
+            return [self.value(depth - 1) for _ in range(self.random.randrange(4))]
+        return self.random.choice(SCALARS)
+
+    def schema(self, depth: int = 2) -> Any:
+        """With some of the keywords that have an implementation of their own, and of those through
+        which they look.
+        """
+        if not depth or self.random.random() < 0.2:
+            return self.random.choice(SIMPLE)
+        names = self.random.sample(KEYWORDS, self.random.randint(1, 4))
+        names += [beside for name in names for beside in BESIDE.get(name, ())]
+        found = {name: self._keyword(name, depth - 1) for name in names}
+        if self.random.random() < 0.4:
+            found[self.random.choice(["unevaluatedItems", "unevaluatedProperties"])] = False
+        return found
+
+    def _keyword(self, name: str, depth: int) -> Any:
+        match name:
+            case "allOf" | "anyOf" | "oneOf" | "prefixItems":
+                return [self.schema(depth) for _ in range(self.random.randint(1, 3))]
+            case "dependentSchemas" | "patternProperties" | "properties":
+                return {each: self.schema(depth) for each in self._names()}
+            case "const":
+                return self.value(1)
+            case "enum":
+                return [self.value(1) for _ in range(self.random.randrange(4))]
+            case "multipleOf":
+                return self.random.choice([0.01, 0.5, 1, 3, 2**62])
+            case "type":
+                return self.random.choice(["object", "array", "integer", ["null", "string"]])
+            case "uniqueItems":
+                return self.random.random() < 0.8
+            case "$ref":
+                return X
+            case _:
+                return self.schema(depth)
+
+    def _names(self) -> list[str]:
+        return self.random.sample(["a", "b", "ab", "$ref"], self.random.randrange(4))
 
 
 @pytest.mark.parametrize("draft", NEWEST)
-@given(schema=parts(schemas), value=values)
-@settings(max_examples=depth(40, 1000), deadline=None)
-def test_verdicts_are_those_of_jsonschema(draft, schema, value):
-    whole = {**schema, "$defs": {"x": {"properties": {"a": True}, "contains": {"const": 1}}}}
-    try:
-        expected = draft(whole).is_valid(value)
-    except (OverflowError, TypeError):
-        return  # of a number beyond float, and of `items: true` beside `unevaluatedItems`
-    node = parse(json.dumps({"$schema": draft.META_SCHEMA["$id"], **whole}), ())
-    assert limited_validator(draft)(whole).is_valid(value) is expected
-    assert node.admits(value) is expected
+def test_verdicts_are_those_of_jsonschema(draft):
+    for seed in range(depth(3000, 100_000)):
+        drawing = Drawing(seed)
+        schema, value = drawing.schema(), drawing.value()
+        if isinstance(schema, bool):
+            continue
+        whole = {**schema, "$defs": {"x": {"properties": {"a": True}, "contains": {"const": 1}}}}
+        try:
+            expected = draft(whole).is_valid(value)
+        except (OverflowError, TypeError):
+            continue  # of a number beyond float, and of `items: true` beside `unevaluatedItems`
+        assert limited_validator(draft)(whole).is_valid(value) is expected, (seed, schema, value)
+        if seed % 20 == 0:
+            node = parse(json.dumps({"$schema": draft.META_SCHEMA["$id"], **whole}), ())
+            assert node.admits(value) is expected
 
 
 @pytest.mark.parametrize("draft", DRAFTS)
@@ -93,7 +128,7 @@ def test_verdicts_are_those_of_jsonschema(draft, schema, value):
     keyword=st.sampled_from(
         sorted({*Draft4Validator.VALIDATORS, *Draft202012Validator.VALIDATORS, "$id", "$defs"})
     ),
-    value=values | schemas,
+    value=values | st.integers().map(lambda seed: Drawing(seed).schema()),
 )
 @settings(max_examples=depth(40, 1000), deadline=None)
 def test_the_form_of_a_schema_is_judged_as_by_jsonschema(draft, keyword, value):

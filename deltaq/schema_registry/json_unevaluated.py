@@ -18,6 +18,7 @@ from deltaq.schema_registry.json_patterns import is_found
 from deltaq.schema_registry.work import spend
 
 _MATCHES_PER_STEP = 2
+_NAMES_PER_STEP = 16
 _ITEMS_PER_STEP = 64
 _STEPS_PER_REFERENCE = 5
 _LISTED_MAX = 10
@@ -111,6 +112,7 @@ class _Evaluated:
         """Those that are not evaluated."""
         if self._are_all:
             return []
+        spend(len(self._everything) // _NAMES_PER_STEP)
         return [place for place in self._everything if place not in self._found]
 
     def search_combined(self, validator: Any, schema: Any) -> None:
@@ -184,6 +186,7 @@ def _search_items(found: _Evaluated, validator: Any, schema: Any) -> None:
 def _keys_2020(found: _Evaluated, validator: Any, schema: Any) -> None:
     found.search_references(validator, schema, is_2019=False)
     if isinstance(properties := schema.get("properties"), dict):
+        spend(min(len(properties), len(found.instance)) // _NAMES_PER_STEP)
         found.add(properties.keys() & found.instance.keys())
     for keyword in ("additionalProperties", "unevaluatedProperties"):
         if schema.get(keyword) is not None:
@@ -198,6 +201,7 @@ def _keys_2019(found: _Evaluated, validator: Any, schema: Any) -> None:
             found.add_all()
         elif isinstance(part := schema.get(keyword), dict):
             # Also of the other two keywords, as `jsonschema` takes them.
+            spend(min(len(part), len(found.instance)) // _NAMES_PER_STEP)
             found.add(part.keys() & found.instance.keys())
     _search_keys(found, validator, schema)
 

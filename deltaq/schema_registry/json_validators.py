@@ -23,14 +23,17 @@ _Keyword = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]
 
 UNEVALUATED_NAME_CHARS_MAX = 1_000
 _MESSAGE_CHARS = 500
-_CHARS_PER_STEP = 2_000
+_CHARS_PER_STEP = 250
 _NAMES_PER_STEP = 16
 _MATCHES_PER_STEP = 2
 _PARTS_PER_STEP = 4
 _VALUES_PER_STEP = 64
+_IDENTITIES_PER_STEP = 2
 _COMPARED_MAX = 8
 _DECIMAL_DIGITS_MAX = 1_000
 _MISSING = object()
+_DEPENDENCIES = frozenset(("dependencies", "dependentRequired"))
+"""Keywords with a list of names for a name."""
 _SUBSCHEMAS = frozenset(("allOf", "anyOf", "oneOf"))
 """Keywords that judge the value by each of their parts."""
 
@@ -122,6 +125,9 @@ def _steps_of(name: str, value: Any) -> int:
     """What a keyword takes beside the keywords in its parts."""
     if not isinstance(value, dict | list) or isinstance(value, Enumeration):
         return 1
+    if isinstance(value, dict) and name in _DEPENDENCIES:
+        names = sum(len(each) for each in value.values() if isinstance(each, list))
+        return 1 + (len(value) + names) // _NAMES_PER_STEP
     return 1 + len(value) // (_PARTS_PER_STEP if name in _SUBSCHEMAS else _NAMES_PER_STEP)
 
 
@@ -139,10 +145,9 @@ def _errors(part: Any, keywords: list[Any], instance: Any, path: Any) -> Iterato
                 schema=schema,
                 type_checker=part.TYPE_CHECKER,
             )
-            if error.schema is schema:
-                # Some errors show the value and the schema.
-                spend(1 + len(error.message) // _CHARS_PER_STEP)
-                error.message = error.message[:_MESSAGE_CHARS]
+            # Some errors show the value and the schema.
+            spend(1 + len(error.message) // _CHARS_PER_STEP)
+            error.message = error.message[:_MESSAGE_CHARS]
             if path is not None:
                 error.path.appendleft(path)
             yield error
@@ -293,6 +298,7 @@ def _additional_properties(
     if not validator.is_type(instance, "object"):
         return
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    spend(len(instance) // _NAMES_PER_STEP)
     extra = [key for key in instance if key not in named]
     if patterns:
         spend(len(extra) * len(patterns) // _MATCHES_PER_STEP)
@@ -313,12 +319,10 @@ def _additional_properties(
 def _unique_items(
     validator: Any, is_unique: Any, instance: Any, schema: Any
 ) -> Iterator[ValidationError]:
-    if (
-        is_unique
-        and validator.is_type(instance, "array")
-        and len(set(map(_identity, instance))) < len(instance)
-    ):
-        yield ValidationError("it has non-unique elements")
+    if is_unique and validator.is_type(instance, "array"):
+        spend(len(instance) // _IDENTITIES_PER_STEP)
+        if len(set(map(_identity, instance))) < len(instance):
+            yield ValidationError("it has non-unique elements")
 
 
 def _not(validator: Any, part: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -392,10 +396,10 @@ def _identity(value: Any) -> Any:
     if isinstance(value, float | Decimal):
         return float, _number_text(value)
     if isinstance(value, dict):
-        spend(len(value) // _VALUES_PER_STEP)
+        spend(len(value) // _IDENTITIES_PER_STEP)
         return dict, frozenset((key, _identity(part)) for key, part in value.items())
     if isinstance(value, list | tuple):
-        spend(len(value) // _VALUES_PER_STEP)
+        spend(len(value) // _IDENTITIES_PER_STEP)
         return list, tuple(map(_identity, value))
     return value
 

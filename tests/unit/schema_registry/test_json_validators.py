@@ -204,3 +204,25 @@ def test_ordinary_values_are_checked_within_the_limit(items, value):
 def test_a_loop_that_can_end_at_many_places_takes_steps_for_each(pattern):
     with limited_work(1000), pytest.raises(TooMuchWork):
         is_found(pattern + "(?=c)", "@" * 50 + "a@" * 100)
+
+
+NUMBERED = {f"n{number}": 1 for number in range(2000)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"additionalProperties": True}, NUMBERED),
+        ({"dependentRequired": dict.fromkeys(list(NUMBERED)[:20], list(NUMBERED)[:100])}, NUMBERED),
+        ({"uniqueItems": True}, [[*range(1000)]]),
+        ({"minItems": 10**6}, [10**17] * 2000),
+        ({"allOf": [{"allOf": [{"required": [f"m{number}" for number in range(30)]}]}]}, {}),
+        ({"unevaluatedItems": False}, [1] * 2000),
+        ({"properties": {"a": {}}, "unevaluatedProperties": False}, NUMBERED),
+        ({"uniqueItems": True}, list(range(2000))),
+    ],
+)
+def test_work_that_grows_with_the_value_takes_steps(schema, value):
+    judge = limited_validator(Draft202012Validator)(schema)
+    with limited_work(60), pytest.raises(TooMuchWork):
+        list(judge.iter_errors(value))

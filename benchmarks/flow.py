@@ -170,7 +170,7 @@ def _measured(root: str, load: Load) -> Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class ProducerRequests:
     """The producer's requests for data files and log entries, by key; `acknowledged` if each
     message waits for the one before.
     """
@@ -183,7 +183,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ConsumerRequests:
     """The consumer's requests, by key, and what came of them."""
 
     consumed: Consumed
@@ -199,8 +199,8 @@ class Transfer:
 
     load: Load
     topic: str
-    sent: Sent
-    read: Read
+    sent: ProducerRequests
+    read: ConsumerRequests
     commits: Sequence[tuple[str, Sequence[tuple[str, int]]]]
     seconds: float = 0.0
     others_cores: float | None = None
@@ -236,7 +236,9 @@ class Transfer:
         return stages, whole
 
 
-def transfer(root: str, kind: str, load: Load, send: Callable[[str, str, Load], Sent]) -> Transfer:
+def transfer(
+    root: str, kind: str, load: Load, send: Callable[[str, str, Load], ProducerRequests]
+) -> Transfer:
     """Send with `send` in one process and read in another one; raises what either raised."""
     topic = f"{kind}-{uuid4().hex[:12]}"
     Topic(topic, conf={"bootstrap.servers": root}).create()
@@ -272,7 +274,7 @@ def _commits(store: Store, topic: str) -> list[tuple[str, list[tuple[str, int]]]
     return commits
 
 
-def send_load(root: str, topic: str, load: Load) -> Sent:
+def send_load(root: str, topic: str, load: Load) -> ProducerRequests:
     """Send each message when it is due."""
     payloads, failures, store = (
         TimedPayloads(load.rate),
@@ -297,10 +299,10 @@ def send_load(root: str, topic: str, load: Load) -> Sent:
         producer.flush()
         seconds = (monotonic_ns() - start_ns) / 1e9
     failures.check()
-    return Sent(store.puts, store.creates, seconds, process_time() - cpu_s)
+    return ProducerRequests(store.puts, store.creates, seconds, process_time() - cpu_s)
 
 
-def _read(root: str, topic: str, load: Load) -> Read:
+def _read(root: str, topic: str, load: Load) -> ConsumerRequests:
     store = TimedStore(open_store(root), topic)
     conf = {
         "bootstrap.servers": root,
@@ -314,4 +316,4 @@ def _read(root: str, topic: str, load: Load) -> Read:
         store.forget()  # what opening the topic took
         wait_for_all()
         consumed = consume_all(consumer, TimedPayloads(load.rate), load, cpu_s)
-    return Read(consumed, store.entries, store.files)
+    return ConsumerRequests(consumed, store.entries, store.files)

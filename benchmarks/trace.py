@@ -15,7 +15,7 @@ from benchmarks.barrier import wait_for_all
 from benchmarks.distribution import Percentiles, distribution
 from benchmarks.finding import Table, Target, at_most
 from benchmarks.floor import Floor, measure_floor
-from benchmarks.flow import STAGES, UNMAINTAINED, Sent, Transfer, transfer
+from benchmarks.flow import STAGES, UNMAINTAINED, ProducerRequests, Transfer, transfer
 from benchmarks.history import Verdict
 from benchmarks.load import Load
 from benchmarks.payload import TimedPayloads
@@ -151,7 +151,7 @@ def traced(plan: TracePlan, found: Transfer, floor: Floor, on_disk: bool) -> Tra
     )
 
 
-def send_one_by_one(root: str, topic: str, load: Load) -> Sent:
+def send_one_by_one(root: str, topic: str, load: Load) -> ProducerRequests:
     """Send each message when the one before has been acknowledged, after a pause."""
     payloads, chance = TimedPayloads(load.rate), random.Random(load.rate)
     store, acknowledged = TimedStore(open_store(root), topic), array("q")
@@ -169,7 +169,7 @@ def send_one_by_one(root: str, topic: str, load: Load) -> Sent:
             _pause(chance)
             producer.produce(topic, payloads.make(number))
             producer.flush()
-    return Sent(store.puts, store.creates, acknowledged=acknowledged)
+    return ProducerRequests(store.puts, store.creates, acknowledged=acknowledged)
 
 
 def _pause(chance: random.Random) -> None:

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks import flow as flow_suite
-from benchmarks.flow import STAGES, FlowPlan, Read, Sent, Transfer, measure_flows
+from benchmarks.flow import (
+    STAGES,
+    ConsumerRequests,
+    FlowPlan,
+    ProducerRequests,
+    Transfer,
+    measure_flows,
+)
 from benchmarks.latency import Consumed
 from benchmarks.load import Load
 from benchmarks.suite import Place
@@ -16,7 +23,7 @@ from tests.doubles.late_double import send_and_once_more
 
 LOAD = Load(rate=1000, linger_ms=5.0, seconds=0.004, warmup_s=0.001)
 COMMITS = [("0.json", [("a", 2)]), ("1.json", [("b", 1), ("c", 2)])]
-SENT = Sent(
+SENT = ProducerRequests(
     {"a": (10, 20), "b": (11, 22), "c": (12, 25)},
     {"0.json": (30, 40), "1.json": (50, 60)},
     1.0,
@@ -35,7 +42,7 @@ def consumed(*sequences: int) -> Consumed:
 
 
 def test_each_message_is_traced_through_its_own_file_and_entry() -> None:
-    read = Read(
+    read = ConsumerRequests(
         consumed(0, 1, 2, 3, 4),
         {"0.json": (41, 42), "1.json": (58, 62)},
         dict.fromkeys("abc", (70, 80)),
@@ -60,8 +67,8 @@ def test_a_message_one_of_whose_requests_is_not_known_is_left_out(lacking: str) 
         "files": dict.fromkeys("abc", (70, 80)),
     }
     del spans[lacking]["1.json" if lacking in {"creates", "entries"} else "c"]
-    sent = Sent(spans["puts"], spans["creates"], 1.0, 0.0)
-    read = Read(consumed(0, 1, 2, 3, 4), spans["entries"], spans["files"])
+    sent = ProducerRequests(spans["puts"], spans["creates"], 1.0, 0.0)
+    read = ConsumerRequests(consumed(0, 1, 2, 3, 4), spans["entries"], spans["files"])
     _, whole = Transfer(LOAD, "t", sent, read, COMMITS).stages()
     assert len(whole) == (1 if lacking in {"creates", "entries"} else 2)
 

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import flow as flow_suite
 from benchmarks.floor import Floor
-from benchmarks.flow import STAGES, Read, Sent, Transfer
+from benchmarks.flow import STAGES, ConsumerRequests, ProducerRequests, Transfer
 from benchmarks.latency import Consumed
 from benchmarks.load import Load
 from benchmarks.suite import Place
@@ -32,12 +32,12 @@ def times(*moments: int) -> array[int]:
     return array("q", [at * MS for at in moments])
 
 
-SENT = Sent(
+SENT = ProducerRequests(
     spans((1, 2), (101, 103), (201, 203)),
     spans((3, 4), (104, 107), (204, 207)),
     acknowledged=times(50, 109, 215),
 )
-READ = Read(
+READ = ConsumerRequests(
     Consumed(array("q", [0, 1, 2]), times(0, 100, 200), times(60, 115, 225), 0, 0.0),
     spans((5, 6), (106, 108), (208, 209)),
     spans((7, 8), (109, 111), (210, 212)),

@@ -48,6 +48,14 @@ def _size(message: Any) -> int:
     return _EMPTY_BYTES + _FIELD_BYTES * len(message.fields)
 
 
+@lru_cache(maxsize=10_000)
+def _has_parts(message: Any) -> bool:
+    """Whether messages can be in a message. Of others, each of which is a small part of an
+    ordinary payload, only the own size counts.
+    """
+    return any(field.type in (_GROUP, _MESSAGE) for field in message.fields)
+
+
 def is_recursive(message: Any) -> bool:
     """Whether the type does not bound how deeply messages are nested."""
     return _types(message)[1]
@@ -72,7 +80,8 @@ def check_payload(data: bytes, message: Any) -> None:
                         f"byte {position}: its messages take more than {MESSAGE_BYTES_MAX} bytes "
                         "of memory"
                     )
-                waiting += _parts(data, kind, position, end)
+                if _has_parts(kind):
+                    waiting += _parts(data, kind, position, end)
     except TooMuchWork:
         raise OutOfBounds(
             f"byte {position}: a payload of this type has to be checked, and more than "

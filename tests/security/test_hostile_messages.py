@@ -604,6 +604,16 @@ def test_a_payload_of_protobuf_is_walked_through_up_to_a_limit(monkeypatch):
         check_payload_of_protobuf(b"\x28\x01" * 20_000, kind.DESCRIPTOR)
 
 
+def test_fields_of_messages_without_messages_in_them_are_not_counted(monkeypatch):
+    kind = proto(
+        "message All { repeated Point p = 1; } message Point { int32 x = 1; int32 y = 2; }"
+    )
+    monkeypatch.setattr(protobuf_bounds, "CHECKED_FIELDS_MAX", 1_500)
+    monkeypatch.setattr(protobuf_bounds, "MESSAGE_BYTES_MAX", 100_000)
+    points = kind(p=[{"x": 1, "y": 2}] * 1_000).SerializeToString()
+    check_payload_of_protobuf(points, kind.DESCRIPTOR)
+
+
 def test_a_long_chain_of_messages_counts_as_incompatible():
     chain = "".join(f"message M{i} {{M{i + 1} a = 1;}} " for i in range(500)) + "message M500 {}"
     old, new = (parse(f'syntax = "proto3"; {chain} {more}', ()) for more in ("", "message N {}"))

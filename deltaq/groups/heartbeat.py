@@ -160,17 +160,6 @@ class Liveness:
     dead: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A heartbeat object's content, None if it does not exist, and when the read began and
-    ended.
-    """
-
-    content: bytes | None
-    began_at: float
-    ended_at: float
-
-
 @dataclass(eq=False)
 class LivenessCheck:
     """What one watcher has seen of the heartbeats of one group. Not thread-safe.
@@ -195,15 +184,15 @@ class LivenessCheck:
         alive: set[str] = set()
         dead: set[str] = set()
         found = in_parallel_if_remote(self._store, self._clock, self._read, list(by_object))
-        for name, read in zip(by_object, found, strict=True):
+        for name, (content, began_at, ended_at) in zip(by_object, found, strict=True):
             before, of_object = self._seen.get(name), by_object[name]
-            if before is None or before[0] != read.content:
-                self._seen[name] = read.content, read.ended_at
+            if before is None or before[0] != content:
+                self._seen[name] = content, ended_at
                 # The first look proves nothing: the object may have been there for long.
                 if before is not None:
                     alive.update(of_object)
             else:
-                silent_s = read.began_at - before[1]
+                silent_s = began_at - before[1]
                 dead.update(
                     member_id
                     for member_id in of_object
@@ -231,7 +220,10 @@ class LivenessCheck:
         ]
         return max(0.0, min(left, default=float("inf")))
 
-    def _read(self, name: str) -> _Read:
+    def _read(self, name: str) -> tuple[bytes | None, float, float]:
+        """The content of a heartbeat object, None if it does not exist, and when the read began and
+        ended.
+        """
         began_at = self._clock.monotonic()
         try:
             content = self._store.get_range(
@@ -241,7 +233,7 @@ class LivenessCheck:
             content = None
         except StoreError as error:
             raise unavailable(error) from error
-        return _Read(content, began_at, self._clock.monotonic())
+        return content, began_at, self._clock.monotonic()
 
 
 def heartbeat_name(member_id: str, member: Member) -> str:

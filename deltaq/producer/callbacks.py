@@ -543,15 +543,3 @@ class ProducerStatistics:
             for number in sorted(written)
         }
         return {"topic": name, "partitions": {**partitions, str(_UNASSIGNED): waiting}}
-
-
-def open_statistics(
-    config: ProducerConfig,
-    clock: Clock,
-    callbacks: CallbackQueue,
-    handles: Mapping[Any, TopicHandle],
-) -> ProducerStatistics | None:
-    """The statistics of a producer; None if its settings do not ask for them."""
-    if config.stats_cb is None or not config.statistics_interval_ms:
-        return None
-    return ProducerStatistics(config, clock, callbacks, handles)

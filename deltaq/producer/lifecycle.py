@@ -35,19 +35,16 @@ class EndingProducer(Protocol):
         """Refuse further calls for this reason. The messages belong to the parent."""
 
 
-class ProducerLifecycle:
-    """The end of one producer. It holds no reference to that one."""
-
-    def __init__(
-        self, producer: EndingProducer, handles: Mapping[Any, TopicHandle], clock: Clock
-    ) -> None:
-        _OPEN.add(producer)
-        self._dropped = finalize(producer, _detach, handles, clock)
-        self._dropped.atexit = False  # `_flush_all` handles the exit of the process
-
-    def end(self) -> None:
-        """The producer is closed: nothing is left to do."""
-        self._dropped.detach()
+def ends_when_dropped(
+    producer: EndingProducer, handles: Mapping[Any, TopicHandle], clock: Clock
+) -> finalize[..., EndingProducer]:
+    """Have a producer end with the process, and when it is garbage-collected. What is returned is
+    to be detached once the producer is closed.
+    """
+    _OPEN.add(producer)
+    dropped = finalize(producer, _detach, handles, clock)
+    dropped.atexit = False  # `_flush_all` handles the exit of the process
+    return dropped
 
 
 def close_handle(handles: MutableMapping[Any, TopicHandle], topic: Any) -> bool:

@@ -35,11 +35,11 @@ from deltaq.producer.accumulator import (
 from deltaq.producer.callbacks import (
     CallbackQueue,
     DeliveryFuture,
+    ProducerStatistics,
     not_callable,
-    open_statistics,
 )
 from deltaq.producer.encoding import LARGE_MESSAGE_BYTES_MAX, LargeBlock, large_block
-from deltaq.producer.lifecycle import EXIT_WAIT_S, ProducerLifecycle, close_handle
+from deltaq.producer.lifecycle import EXIT_WAIT_S, close_handle, ends_when_dropped
 from deltaq.producer.sender import topic_sender
 from deltaq.producer.topic_handle import (
     HeadersInput,
@@ -111,8 +111,10 @@ class Producer(RefusedTransactions):
         self._handles = self._topics.by_topic
         self._closed = False
         self._why_closed = CLOSED
-        self._life = ProducerLifecycle(self, self._handles, clock)
-        self._statistics = open_statistics(config, clock, self._callbacks, self._handles)
+        self._dropped = ends_when_dropped(self, self._handles, clock)
+        self._statistics: ProducerStatistics | None = None
+        if config.stats_cb is not None and config.statistics_interval_ms:
+            self._statistics = ProducerStatistics(config, clock, self._callbacks, self._handles)
         self._forwarding = forward_logs(config.logger, self)
         _log.info(
             "producer started client.id=%r root=%r version=%s",
@@ -476,7 +478,7 @@ class Producer(RefusedTransactions):
             ):
                 return
             self._closed, self._handles, self._topics.by_topic = True, {}, {}
-            self._life.end()
+            self._dropped.detach()
         for sender, buffer in {(handle.sender, handle.buffer) for handle in handles.values()}:
             sender.detach(buffer)
         if self._statistics is not None:
@@ -518,7 +520,7 @@ class Producer(RefusedTransactions):
 
     def _refuse_in_child(self, why: str) -> None:
         """Refuse further calls, in a forked child."""
-        self._life.end()
+        self._dropped.detach()
         self._closed, self._why_closed = True, why
         self._handles, self._topics.by_topic = {}, {}
 

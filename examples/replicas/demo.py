@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rich.console import Console
 from rich.live import Live
 
-from examples.programs import Program, own_root, parser_of
+from examples._programs import Program, own_root, parser_of
 from examples.replicas.database import ReplicaDatabase
 from examples.replicas.keys import Keys
 from examples.replicas.layout import EVENTS, GROUP, create_topic

@@ -7,7 +7,7 @@ import threading
 import time
 
 from deltaq import Producer
-from examples.programs import child_parser, end_if_undelivered, on_stop
+from examples._programs import child_parser, end_if_undelivered, on_stop
 from examples.replicas.layout import EVENTS, UserEvent
 
 TICK_S = 0.05

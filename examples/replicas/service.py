@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from deltaq import OFFSET_BEGINNING, Consumer, Fenced, KafkaError, KafkaException, TopicPartition
-from examples.programs import child_parser, on_stop
+from examples._programs import child_parser, on_stop
 from examples.replicas.aggregate import aggregate
 from examples.replicas.database import ReplicaDatabase, ReplicaStopped, StalePositions
 from examples.replicas.layout import EVENTS, ReplicaSettings, create_topic

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from examples.programs import Program, on_stop, own_root, parser_of
+from examples._programs import Program, on_stop, own_root, parser_of
 from examples.shop.board import Board, BoardFollower
 from examples.shop.check import COMPARISONS, BatchCheck, TopicVerdict
 from examples.shop.checkpoint import newest_batch, read_until

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from random import Random
 
 from deltaq import OFFSET_BEGINNING, Consumer, Producer, Topic, TopicPartition
-from examples.programs import end_if_undelivered, on_stop
+from examples._programs import end_if_undelivered, on_stop
 from examples.shop.layout import (
     INVENTORIES,
     PRODUCTS,

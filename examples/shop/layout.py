@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, BaseModel, Field
 
 from deltaq import Topic
-from examples.programs import child_parser
+from examples._programs import child_parser
 
 Money = Annotated[Decimal, Field(max_digits=10, decimal_places=2)]
 """Dollars. Decimals have an exact sum, in whatever order they are added."""

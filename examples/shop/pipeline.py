@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from deltaq.spark import latest_by_key, spark_session, upsert_to_topic
-from examples.programs import on_stop
+from examples._programs import on_stop
 from examples.shop import jobs
 from examples.shop.layout import (
     DEAD_LETTERS,

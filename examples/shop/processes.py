@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from examples.programs import Program
+from examples._programs import Program
 
 DEAD_S = 3.0
 """How long the pipeline stays dead, so that the page can show it."""

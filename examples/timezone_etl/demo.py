@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from examples.programs import Program, own_root, parser_of
+from examples._programs import Program, own_root, parser_of
 
 LONGEST_S = 300.0
 

@@ -15,7 +15,7 @@ from pyspark.sql.functions import col, from_json, to_timestamp, unix_micros
 from pyspark.sql.streaming.query import StreamingQuery
 
 from deltaq.spark import spark_session
-from examples.programs import parser_of
+from examples._programs import parser_of
 from examples.timezone_etl.layout import CLOCKS, UNIFIED, wait_for_topics
 
 

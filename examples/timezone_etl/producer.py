@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 
 from deltaq import KafkaError, Message, Producer
-from examples.programs import parser_of
+from examples._programs import parser_of
 from examples.timezone_etl.layout import CLOCKS, DATE_FORMAT
 
 

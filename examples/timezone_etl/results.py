@@ -8,7 +8,7 @@ import csv
 from pathlib import Path
 
 from deltaq import OFFSET_BEGINNING, Consumer, TopicPartition
-from examples.programs import parser_of
+from examples._programs import parser_of
 from examples.timezone_etl.layout import UNIFIED, wait_for_topics
 
 COLUMNS = ("timestamp", "message", "partition", "offset")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.programs import Program
+from examples._programs import Program
 from tests.examples.replica_harness import until
 
 

@@ -259,6 +259,20 @@ def test_a_message_that_came_with_the_close_is_not_taken(memory_root, monkeypatc
     run(test, memory_root)
 
 
+@pytest.mark.parametrize("method", ["poll", "consume"])
+def test_a_message_that_was_ready_before_the_close_is_not_taken(memory_root, monkeypatch, method):
+    """Another task closes the consumer while a call lets others run."""
+    fill(memory_root, 3)
+
+    async def test(consumer):
+        await consumer.assign([tp(0, 0)])
+        assert await consumer.poll(TIMEOUT_S) is not None  # the others are ready with it
+        monkeypatch.setattr(consumer._fairness, "let_others_run", consumer.close)
+        assert not await getattr(consumer, method)(timeout=0)
+
+    run(test, memory_root)
+
+
 def test_a_closed_consumer_refuses_calls(memory_root):
     async def test(consumer):
         await consumer.close()

@@ -335,7 +335,8 @@ LIMITS = {
         Limit(
             "schema_registry.protobuf_bounds.CHECKED_FIELDS_MAX",
             "",
-            "Fields of a Protobuf payload that is long enough to take so much memory",
+            "Fields of a Protobuf payload that is long enough to take so much memory, in messages "
+            "that can have others in them",
         ),
     ),
     "Writing": (

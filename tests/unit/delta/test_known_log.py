@@ -5,16 +5,20 @@ nothing of what it must know.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from deltaq.errors import Corrupt, Unavailable
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.names import log_entry, topic_log
-from deltaq.store import MemoryStore, Store
-from deltaq.testing import FaultyStore, ManualClock
+from deltaq.store import MemoryStore, ObjectEntry, Store
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.follower import Polled, topic_reader
 from deltaq.topics.log import TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.shared_files import WRITERS_MAX
 from deltaq.topics.view import known_topic
 from tests.doubles.written_topic import Row, WrittenTopic
@@ -29,11 +33,16 @@ class Counted(FaultyStore):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.read: Counter[int] = Counter()
+        self.listed: list[str] = []
 
     def get(self, key: str, size_max: int | None = None) -> bytes:
         if key.startswith(LOG) and key.endswith(".json"):
             self.read[int(key.removeprefix(LOG).removesuffix(".json"))] += 1
         return super().get(key, size_max)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        self.listed.append(prefix)
+        return super().list(prefix, start_after)
 
 
 @pytest.fixture
@@ -173,6 +182,95 @@ def test_a_log_that_was_replaced_is_not_taken_over(store: Counted, topic: Writte
     assert writer.version == 0
     assert not other.take_over()
     assert other.version == 0
+
+
+def test_a_log_that_was_found_replaced_is_not_taken_over(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    writer, other = of_process(store, topic), of_process(store, topic)
+    other.load()
+    for _ in range(4):
+        topic.append(Row(b"x"))
+    writer.load()
+    segments = [topic.upload(Row(b"y"))]
+    topic_id = writer.live_head.topic_id
+    for entry in list(topic.store.list("topics/")):
+        topic.store.delete(entry.key)
+    with pytest.raises(Corrupt):
+        writer.append(segments.copy, topic_id, FOREVER)
+    assert not other.take_over()
+
+
+def test_what_was_read_of_a_log_half_way_is_not_taken_over(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    for _ in range(4):
+        topic.append(Row(b"x"))
+    log, other = of_process(store, topic), of_process(store, topic)
+    store.add(Rule("get", f"*{3:020d}.json", Fault.error_before(), times=None))
+    with pytest.raises(Unavailable):
+        log.load()
+    assert not other.take_over()
+    store.clear()
+    log.load()
+    assert other.take_over()
+    assert other.index.files == topic.fresh_log().index.files
+
+
+def test_an_end_that_was_not_checked_is_not_taken_for_checked(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    log, other = of_process(store, topic), of_process(store, topic)
+    log.load(to_end=False)
+    assert log.is_end_open
+    assert other.take_over()
+    assert other.is_end_open
+    other.catch_up()
+    assert not other.is_end_open
+
+
+def test_a_proof_is_taken_over_with_the_position(store: Counted, topic: WrittenTopic) -> None:
+    """Else each position would list the markers of log clean-up by itself."""
+    log, other = of_process(store, topic), of_process(store, topic)
+    log.load()
+    assert other.take_over()
+    store.listed.clear()
+    assert other.read_next() is None
+    assert not any("log_start" in prefix for prefix in store.listed)
+
+
+def test_a_shared_file_does_not_keep_its_writer_from_entries_read_since_one_by_one(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    writer, other = of_process(store, topic), of_process(store, topic)
+    topic.append(Row(b"x"))
+    write_checkpoint(store, LOG, topic.fresh_log().state)
+    writer.load()
+    other.load()
+    assert writer.view.history.followed == writer.version == 1
+    shared = replace(topic.upload(Row(b"on its way")), as_of=writer.version)
+    writer.pending_shared.expect(shared.path, shared.as_of)
+    topic.append(Row(b"y"))
+    other.catch_up()
+    assert writer.take_over()
+
+
+def test_maintenance_commits_only_in_its_turn(topic: WrittenTopic) -> None:
+    known = topic.log.known
+    turn: Any = known.turn
+    in_turn: list[bool] = []
+
+    class Noting(FaultyStore):
+        def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+            if key.startswith(LOG):
+                in_turn.append(turn.locked())
+            super().create(key, data, after)
+
+    log = MaintenanceLog(Noting(topic.store), "t", topic.clock, beside=known)
+    log.catch_up()
+    log.raise_min_upload_version(0, FOREVER)
+    assert in_turn == [True]
+    assert not turn.locked()
 
 
 @pytest.mark.parametrize("interrupted", ["check", "after"])

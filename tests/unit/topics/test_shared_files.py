@@ -257,6 +257,11 @@ def test_an_append_of_a_transaction_or_a_sole_writer_adds_no_shared_files():
     assert peers.append(peers.ours, shared=False) == []
 
 
+def test_a_file_that_follows_one_which_was_never_shared_waits_for_its_writer():
+    assert takable(WriterHistory(), shared(0, 3, follows=True)) == []
+    assert takable(WriterHistory(), shared(0, 3)) == [0]
+
+
 def test_a_shared_file_resolved_as_not_committed_is_never_added_later():
     peers = Peers()
     lost = peers.share(peers.theirs)

@@ -208,7 +208,6 @@ class DeltaLog(LogPosition[V]):
         Unavailable (it was not and will not be committed), Corrupt, Incompatible.
         """
         self._prove_store()
-        before = self.state.version
         self.take_over()
         if self._is_partial:
             self.load()
@@ -216,7 +215,7 @@ class DeltaLog(LogPosition[V]):
         exposed_s = 0.0
         # Under contention, a read of the next slot costs less than a create that will probably
         # fail.
-        contended = self._contended and (self._catch_up() or self.state.version > before)
+        contended = self._contended and self._catch_up()
         started_at = self._read_at if self._contended else self.clock.monotonic()
         while True:
             draft = write(self.state)

@@ -79,7 +79,9 @@ def test_what_a_process_has_read_or_written_none_of_its_positions_reads_again(
         append(writer, topic)
         topic.append(Row(b"of another process"))
         store.read.clear()
-        while reader.poll(reader.polls) is Polled.SHARED:
+        assert reader.poll(reader.polls) is Polled.SHARED
+        assert reader.version == writer.version
+        while reader.poll(reader.polls) is not Polled.END:
             pass
         other.catch_up()
         append(writer, topic)

@@ -448,3 +448,18 @@ def test_a_lost_answer_of_the_store_neither_loses_nor_repeats_a_piece() -> None:
     assert [message.offset() for message in found] == [
         future.result().offset() for future in futures
     ]
+
+
+def test_a_topic_is_marked_for_large_messages_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore("test")
+    Topic("t", store=store).create()
+    with producing(store) as producer:
+        producer.produce("t", value_of(2 * MIB))
+        assert producer.flush(30) == 0
+        monkeypatch.setattr(
+            "deltaq.producer.sender_topic.mark_large_messages",
+            lambda *_: pytest.fail("the topic is marked"),
+        )
+        producer.produce("t", value_of(2 * MIB, 1))
+        assert producer.flush(30) == 0
+    assert len(pieces(store)) == 6

@@ -384,6 +384,33 @@ def test_records_of_the_time_of_a_commit_become_one_file_on_a_local_store():
     assert store.uploads == 2
 
 
+def test_on_a_local_store_the_thread_that_uploads_commits_as_well():
+    """To hand a batch over would take as long as its commit."""
+
+    class Threads(FaultyStore):
+        def __init__(self) -> None:
+            super().__init__(MemoryStore("test"))
+            self.of: dict[str, set[int]] = {"data": set(), "entry": set()}
+
+        def put(self, key, data):
+            if key.endswith(".parquet"):
+                self.of["data"].add(threading.get_ident())
+            super().put(key, data)
+
+        def create(self, key, data, after=""):
+            if key.startswith("topics/t/_delta_log/"):
+                self.of["entry"].add(threading.get_ident())
+            super().create(key, data, after)
+
+    store = Threads()
+    create(store)
+    with make(store, **{"maintenance.enable": False}) as producer:
+        for number in range(20):
+            producer.produce("t", b"%d" % number)
+            assert producer.flush(30) == 0
+    assert store.of["entry"] <= store.of["data"]
+
+
 def test_the_next_batch_is_uploaded_while_the_previous_commit_waits(
     monkeypatch: pytest.MonkeyPatch,
 ):

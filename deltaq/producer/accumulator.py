@@ -195,7 +195,7 @@ class RecordAccumulator:
     """Records of one client for one topic that wait to be written, and the count of those that are
     being written.
 
-    `on_result(buffer, result)` is called with the result of records, `seen(definition)` whenever
+    `on_result(buffer, result)` is called with the result of records, `observe(definition)` whenever
     the topic has changed, `store_failed(error)` when the store does not answer, and `wake_sender()`
     when a threshold is crossed. `plan` says how to create a missing topic; None if not allowed.
     `unchecked` is set when records were accepted before the topic's schema and limits were known.
@@ -206,7 +206,7 @@ class RecordAccumulator:
     settings: AccumulatorSettings
     on_result: Callable[[RecordAccumulator, BatchResult], None]
     wake_sender: Callable[[], None]
-    seen: Callable[[TopicDefinition], None]
+    observe: Callable[[TopicDefinition], None]
     store_failed: Callable[[KafkaError], None] = lambda _: None
     plan: NewTopicPlan | None = None
     flushes: list[Flush] = field(default_factory=list)

@@ -197,7 +197,7 @@ class Committer:
         now = self._clock.monotonic()
         if (policy := self._batches.group_commit) is not None:
             others = sum(appended.others.values())
-            policy.learned(
+            policy.observe(
                 now, others + 1, appended.files_seen, contended=others + appended.peer_files > 0
             )
             policy.committed(appended.seconds)
@@ -243,7 +243,7 @@ class Committer:
         with self._topic.log.known.turn:
             others, files = self._topic.log.others_since()
         if (policy := self._batches.group_commit) is not None:
-            policy.learned(now, sum(others.values()), files, contended=True)
+            policy.observe(now, sum(others.values()), files, contended=True)
             policy.peer_committed(now)
         done = [batch for batch in taken if batch.segments[0].path in found.committed]
         missed = [batch for batch in taken if batch.segments[0].path in found.unknown]

@@ -62,7 +62,7 @@ class GroupCommitPolicy:
     _looked_at: float = float("-inf")
     _lost: int = 0  # races lost from the log's end, less own commits since
 
-    def learned(self, now: float, appends: int, files: int, *, contended: bool) -> None:
+    def observe(self, now: float, appends: int, files: int, *, contended: bool) -> None:
         """Learn of `appends` more entries with `files` more files at `now`. `contended`: other
         writers took part.
         """

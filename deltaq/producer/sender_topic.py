@@ -202,7 +202,7 @@ class SenderTopic:
             with self._batches.lock:
                 buffers = list(self._batches.buffers)
             for buffer in buffers:
-                buffer.seen(definition)
+                buffer.observe(definition)
 
     def publish_failure(self, error: Unavailable) -> None:
         """Notify the producers of a request that failed and will be repeated."""

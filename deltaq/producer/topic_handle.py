@@ -73,7 +73,7 @@ class TopicHandle:
         self.size_max, self.schema = self.client_limit, self.client_schema
         self.plain = bytes if self.schema is None else _NoPlainValue
 
-    def saw(self, definition: TopicDefinition) -> None:
+    def observe(self, definition: TopicDefinition) -> None:
         """Apply the topic's partitions, schema, size limit and clean-up policy."""
         self._refusal = self._conflict(definition)
         self.partitions = definition.partitions
@@ -174,7 +174,7 @@ class TopicHandles:
                 # The upload retries the lookup until the messages' deadline.
                 buffer.unchecked = True
             else:
-                handle.saw(definition)
+                handle.observe(definition)
                 handle.check()
             if schema is not None:
                 buffer.schemas.add(schema)
@@ -211,7 +211,7 @@ class TopicHandles:
             self.settings,
             on_result=weakly(callbacks.report, None),
             wake_sender=sender.wake,
-            seen=partial(weakly(self._saw, None), name),
+            observe=partial(weakly(self._observe, None), name),
             store_failed=weakly(callbacks.store_failed, None),
             plan=plan,
             flushes=callbacks.flushes,
@@ -227,11 +227,11 @@ class TopicHandles:
             return topic.plan(self._config.num_partitions)
         return NewTopicPlan(self._config.num_partitions, None, topic_properties({}))
 
-    def _saw(self, name: str, definition: TopicDefinition) -> None:
+    def _observe(self, name: str, definition: TopicDefinition) -> None:
         """Called by the sender when partitions or settings of the topic have changed."""
         for handle in tuple(self.by_topic.values()):
             if handle.name == name:
-                handle.saw(definition)
+                handle.observe(definition)
 
 
 def check_before_io(

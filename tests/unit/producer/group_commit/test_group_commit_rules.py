@@ -14,14 +14,14 @@ def contended(files: int = 8, interval_s: float = 0.04) -> GroupCommitPolicy:
     policy = GroupCommitPolicy()
     policy.committed(COMMIT_S)
     for number in range(25):
-        policy.learned(number * interval_s, 1, files, contended=True)
+        policy.observe(number * interval_s, 1, files, contended=True)
     return policy
 
 
 def test_a_sole_writer_neither_waits_nor_shares():
     policy = GroupCommitPolicy()
     for number in range(50):
-        policy.learned(number * 0.02, 1, 1, contended=False)
+        policy.observe(number * 0.02, 1, 1, contended=False)
         policy.committed(COMMIT_S)
         assert not policy.is_contended(number * 0.02)
         assert policy.leader_timeout_s(number * 0.02, 0.5, 0, is_ours=True) == 0
@@ -86,7 +86,7 @@ def test_only_a_sole_writer_of_a_busy_log_looks_for_peers_once_in_a_while():
     busy, idle = GroupCommitPolicy(), GroupCommitPolicy()
     for policy, interval_s in [(busy, 0.02), (idle, 1.0)]:
         for number in range(50):
-            policy.learned(number * interval_s, 1, 1, contended=False)
+            policy.observe(number * interval_s, 1, 1, contended=False)
             policy.committed(COMMIT_S)
     looks = [busy.looks_for_peers(10 + tenth / 10) for tenth in range(30)]
     assert not looks[0]

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate
 
 import pytest
@@ -22,6 +23,7 @@ from deltaq.producer.linger import (
     LONE_MIN,
     AdaptiveLinger,
     BatchTimes,
+    Lingering,
     LoneRecords,
 )
 from deltaq.store import MemoryStore
@@ -460,3 +462,20 @@ def test_maintenance_does_not_count_as_a_writer_that_wants_the_log_for_itself():
     appended = ours.append(list, topic_id, float("inf"))
     assert isinstance(appended, Appended)
     assert list(appended.others.values()) == [1]
+
+
+# --- all together ---
+
+
+def test_records_linger_less_only_where_a_further_commit_costs_nothing() -> None:
+    linger = Lingering()
+    linger.batch_times.committed(0.002)
+    seconds = partial(linger.seconds, 1.0, 0.01)
+    assert seconds(is_contended=False, is_quiet=True) == pytest.approx(0.01 / COMMITS_MAX)
+    assert seconds(is_contended=False, is_quiet=False) == 0.01, "a batch is under way"
+    assert seconds(is_contended=True, is_quiet=True) == 0.01, "others commit, too"
+    linger.adaptive.is_alone = False
+    assert seconds(is_contended=False, is_quiet=True) == 0.01, "others commit, too"
+    linger.adaptive.extra_s = 0.5
+    assert seconds(is_contended=False, is_quiet=True) == 0.5
+    assert seconds(is_contended=True, is_quiet=True) == 0.01, "group commit takes care of it"

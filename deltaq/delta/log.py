@@ -236,7 +236,7 @@ class DeltaLog(LogPosition[V]):
             seconds = self.clock.monotonic() - started_at
             exposed_s += seconds
             is_own = entry.txn_id == draft.info.txn_id
-            self._apply(entry, draft.after(entry) if is_own and draft.after else None)
+            self._apply(entry, draft.after if is_own else None)
             if is_own:
                 self._contended = contended or lost_races > 0
                 return Committed(entry, lost_races, exposed_s)

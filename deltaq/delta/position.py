@@ -325,14 +325,27 @@ class LogPosition(Generic[V]):
         )
         self.at = LogState(table, self.known.fold.restored(table))
 
-    def _apply(self, entry: Entry, own: V | None = None) -> None:
-        """Move to the next entry. `own` is the view after it, if this position has made both."""
+    def _apply(self, entry: Entry, after: Callable[[Entry], V] | None = None) -> None:
+        """Move to the next entry. `after` makes the view after it, if this position wrote it."""
+        newest = None if self._is_partial else self.known.newest
+        if newest is not None and self._leads_to(entry, newest.state):
+            self.at = newest.state
+            return
         at, path = self.at, self.entries.key(entry.version)
         at.table.check(entry, path)
-        view = self.known.fold.following(at, entry, path) if own is None else own
+        view = after(entry) if after else self.known.fold.following(at, entry, path)
         self.at = LogState(at.table.after(entry), view)
-        if not self._is_partial:
+        is_ahead = newest is None or newest.state.table.version < entry.version
+        if is_ahead and not self._is_partial:
             self._publish()
+
+    def _leads_to(self, entry: Entry, state: LogState[V]) -> bool:
+        """Whether another position has made the state after the next entry already. A reader and
+        the writer of a process meet at each entry.
+        """
+        table = state.table
+        is_it = table.version == entry.version and table.txn_id == entry.txn_id is not None
+        return is_it and self.known.fold.may_skip_to(state.view)
 
     def _pause(self, attempt: int) -> None:
         self.clock.sleep(error_pause_s(attempt, self.clock.random()))

@@ -14,7 +14,8 @@ import re
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from deltaq.delta.actions import Add, Entry
 from deltaq.delta.persistent_map import PersistentMap
@@ -202,8 +203,7 @@ def _unpacked(data: bytes) -> list[int]:
 # --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WriterSeen:
+class WriterSeen(NamedTuple):
     """A writer in the log: the version of its newest entry, the greatest number of its shared files
     that are in the log, and how many of its entries append records.
     """
@@ -242,7 +242,8 @@ class WriterHistory:
             found = _NAME.fullmatch(add.path.rpartition("/")[2])
             if found is not None:
                 seen = writers.get(found[2], _NOT_SEEN)
-                writers.put(found[2], replace(seen, newest=max(int(found[3]), seen.newest)), owner)
+                newest = max(int(found[3]), seen.newest)
+                writers.put(found[2], seen._replace(newest=newest), owner)
         seen = writers.get(writer, _NOT_SEEN)
         own = WriterSeen(entry.version, seen.newest, seen.appends + appends)
         writers.put(writer, own, owner)

@@ -223,7 +223,7 @@ def commits_revoked_shared_files(patch: pytest.MonkeyPatch) -> None:
     def careless(self, *arguments):
         writers = PersistentMap[WriterSeen]()
         for writer, seen in self.writers.items():
-            writers.put(writer, replace(seen, committed=-1), None)
+            writers.put(writer, seen._replace(committed=-1), None)
         return takable(replace(self, writers=writers), *arguments)
 
     patch.setattr(WriterHistory, "takable", careless)

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from deltaq.delta.actions import Entry
 from deltaq.errors import Corrupt, Unavailable
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore, ObjectEntry, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from deltaq.topics import view
 from deltaq.topics.follower import Polled, topic_reader
 from deltaq.topics.log import TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
@@ -89,6 +91,67 @@ def test_what_a_process_has_read_or_written_none_of_its_positions_reads_again(
         assert store.read[writer.version - 2] == 0, "the own one"
         assert writer.index.files == topic.fresh_log().index.files
         assert reader.version == other.version == writer.version - 1
+
+
+def test_an_entry_is_checked_once_although_writer_and_reader_meet_at_it(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader may find an entry before its create has returned to the writer."""
+
+    class Meeting(FaultyStore):
+        def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+            super().create(key, data, after)
+            if key.startswith(LOG):
+                reader.poll(reader.polls)
+
+    store = Meeting(topic.store)
+    writer, reader = of_process(store, topic), topic_reader(store, "t", topic.clock)
+    writer.load()
+    reader.open()
+    folded = Counter[int]()
+    following = view.following
+
+    def counted(before: view.TopicView, entry: Entry, *more: Any) -> view.TopicView:
+        folded[entry.version] += 1
+        return following(before, entry, *more)
+
+    monkeypatch.setattr(view, "following", counted)
+    for _ in range(3):
+        append(writer, topic)
+    topic.log.catch_up()
+    assert [folded[version] for version in range(1, 4)] == [2, 2, 2], "once for the test's own log"
+    assert writer.view is reader.view
+    assert writer.index.files == topic.fresh_log().index.files
+
+
+def test_one_entry_is_one_step_though_another_position_is_further(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    log, other = of_process(store, topic), of_process(store, topic)
+    log.load()
+    other.load()
+    for _ in range(3):
+        topic.append(Row(b"x"))
+    other.catch_up()
+    assert log.read_next() is not None
+    assert log.version == 1
+    assert log.read_following(2) == 2
+    assert log.view is other.view
+
+
+def test_an_entry_that_another_position_knows_does_not_hide_a_shared_file(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    """The other one was loaded behind the file; this one reads each entry itself."""
+    writer = of_process(store, topic)
+    writer.load()
+    shared = replace(topic.upload(Row(b"on its way")), as_of=writer.version)
+    writer.pending_shared.expect(shared.path, shared.as_of)
+    topic.append(Row(b"x"))
+    write_checkpoint(store, LOG, topic.log.state)
+    of_process(store, topic).load()
+    assert writer.read_next() is not None
+    assert writer.committed_by_peer([shared]) is None, "else it would be called unknown"
 
 
 def test_a_value_that_a_position_holds_never_changes(store: Counted, topic: WrittenTopic) -> None:

@@ -343,8 +343,7 @@ class LogPosition(Generic[V]):
         """Whether another position has made the state after the next entry already. A reader and
         the writer of a process meet at each entry.
         """
-        table = state.table
-        is_it = table.version == entry.version and table.txn_id == entry.txn_id is not None
+        is_it = state.table.txn_id == entry.txn_id is not None
         return is_it and self.known.fold.may_skip_to(state.view)
 
     def _pause(self, attempt: int) -> None:

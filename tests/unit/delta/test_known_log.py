@@ -139,6 +139,23 @@ def test_one_entry_is_one_step_though_another_position_is_further(
     assert log.view is other.view
 
 
+def test_another_entry_of_the_same_version_is_not_mistaken_for_the_next_one(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    """As of a log that was there before."""
+    log, other = of_process(store, topic), of_process(store, topic)
+    log.load()
+    topic.append(Row(b"x"))
+    other.load()
+    newest = log.known.newest
+    assert newest is not None
+    table = replace(newest.state.table, txn_id="another")
+    log.known.newest = replace(newest, state=replace(newest.state, table=table))
+    assert log.read_next() is not None
+    assert log.state.txn_id == other.state.txn_id
+    assert log.view is not newest.state.view
+
+
 def test_an_entry_that_another_position_knows_does_not_hide_a_shared_file(
     store: Counted, topic: WrittenTopic
 ) -> None:

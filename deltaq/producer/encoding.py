@@ -348,17 +348,20 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 def in_segments(columns: Columns, bytes_max: int) -> Iterator[Columns]:
     """Cut columns into pieces of at most about `bytes_max` bytes (a single row may exceed it)."""
-    size = columns.values.nbytes + columns.keys.nbytes + columns.headers.nbytes + 12 * len(columns)
-    pieces = max(1, -(-size // bytes_max))
-    rows = -(-len(columns) // pieces)
-    if pieces == 1 or rows == len(columns):
-        yield columns
-        return
-    for first in range(0, len(columns), rows):
-        piece = slice_columns(columns, first, min(rows, len(columns) - first))
-        # Uneven rows may leave a piece far above the limit.
-        is_large = len(piece) > 1 and piece.values.nbytes + piece.keys.nbytes > 2 * bytes_max
-        yield from in_segments(piece, bytes_max) if is_large else (piece,)
+    left, limit = [columns], bytes_max
+    while left:
+        piece = left.pop()
+        rows = piece.values, piece.keys, piece.headers
+        size = sum(column.nbytes for column in rows) + 12 * len(piece)
+        if size <= limit or len(piece) == 1:
+            yield piece
+            continue
+        step = -(-len(piece) // -(-size // bytes_max))
+        cuts = range(0, len(piece), step)
+        left += [slice_columns(piece, at, min(step, len(piece) - at)) for at in reversed(cuts)]
+        limit = (
+            2 * bytes_max
+        )  # this can happen when rows are uneven: a piece is still far too large
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,7 +288,11 @@ def take_over(harness: Harness) -> None:
         # An entry of the topic is looked up in the log archive, too.
         if not harness.scenario.remote:
             requests += len(harness.network.disk.list_some(names.topic_log(TOPIC)))
-        deadline = machine.clock.monotonic() + OWN_S + requests * 2 * harness.scenario.latency_s
+        # A heartbeat of a member that died may land that late, and shows it as living until then.
+        faults = harness.scenario.faults
+        late_s = faults.late_s if faults.late else 0.0
+        allowed_s = OWN_S + late_s + requests * 2 * harness.scenario.latency_s
+        deadline = machine.clock.monotonic() + allowed_s
         while owned != partitions:
             if machine.clock.monotonic() > deadline:
                 harness.report_unexpected(

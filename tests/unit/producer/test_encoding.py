@@ -6,11 +6,21 @@ import random
 from dataclasses import replace
 from itertools import chain
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deltaq.partitioner import PartitionChoice
 from deltaq.producer.accumulator import RowBlock
-from deltaq.producer.encoding import KERNEL_ROWS_MIN, chosen_partitions, produced_ms, row_columns
+from deltaq.producer.encoding import (
+    KERNEL_ROWS_MIN,
+    chosen_partitions,
+    in_segments,
+    produced_ms,
+    row_columns,
+)
+from deltaq.topics.columns import columns_of_rows
 
 EPOCH_MS = 1_790_000_000_123.456
 
@@ -45,3 +55,29 @@ def test_records_without_partition_go_to_the_only_partition(
     assert chosen_partitions(batch, PartitionChoice("consistent_random", 1, 0)) == expected, (
         "3 may have come to be meanwhile"
     )
+
+
+@given(
+    sizes=st.lists(st.one_of(st.integers(0, 40), st.integers(900, 4000)), min_size=1, max_size=60),
+    bytes_max=st.integers(200, 3000),
+)
+def test_segments_hold_all_rows_in_order_and_only_a_row_by_itself_exceeds_their_size(
+    sizes: list[int], bytes_max: int
+) -> None:
+    values = [bytes([at % 256]) * size for at, size in enumerate(sizes)]
+    rows = len(values)
+    columns = columns_of_rows(
+        [0] * rows, pa.array([0] * rows, pa.int64()), [None] * rows, [None] * rows, values, None
+    )
+    pieces = list(in_segments(columns, bytes_max))
+    found = [value for piece in pieces for value in piece.values.column(0).to_pylist()]
+    assert found == values
+    bytes_of = [
+        piece.values.nbytes + piece.keys.nbytes + piece.headers.nbytes + 12 * len(piece)
+        for piece in [columns, *pieces]
+    ]
+    assert all(
+        size <= 2 * bytes_max or len(piece) == 1
+        for size, piece in zip(bytes_of[1:], pieces, strict=True)
+    )
+    assert (bytes_of[0] <= bytes_max or rows == 1) == (len(pieces) == 1)

@@ -266,7 +266,8 @@ class Consumer(Generic[K, V]):
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message[K, V]]:
         """Up to `num_messages` messages; fewer only if `timeout` seconds pass first (-1 or None: no
-        limit).
+        limit), or where a topic was deleted and created again: a call returns messages of one of
+        the two.
 
         If the call ends early (Ctrl-C, an exception in a callback, a lost membership), the messages
         that it had already taken are not committed, and are returned again later.
@@ -287,7 +288,7 @@ class Consumer(Generic[K, V]):
         def take(accepted: AcceptedBatches) -> bool | None:
             accepted.drop_stale(fetch)
             left = num_messages - fetch.count
-            return False if left <= 0 else accepted.take(left, fetch) or None
+            return False if left <= 0 else accepted.take(left, fetch)
 
         deadline = self._deadline(timeout)
         while self._wait_for(take, deadline):

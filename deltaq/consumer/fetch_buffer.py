@@ -325,6 +325,8 @@ class Fetch:
     drops: int = 0
     # Number of accepted batches, from the first, that this call has taken completely.
     passed: int = 0
+    # The topic ids of the records taken, by partition.
+    topic_ids: dict[Key, str] = field(default_factory=dict)
 
     def messages(self) -> list[Message]:
         """All messages taken, in order."""
@@ -421,11 +423,19 @@ class AcceptedBatches:
             batch.record_returned()
         self._batches = [batch for batch in self._batches if batch.row < batch.count]
 
-    def take(self, count: int, fetch: Fetch) -> bool:
-        """Take the next messages, at most `count`. Returns whether there were any."""
+    def take(self, count: int, fetch: Fetch) -> bool | None:
+        """Take the next messages, at most `count`: True if there were any, None if there are none
+        yet. False if the call must end before them: their topic was created again since the
+        messages that it has taken, and a commit that names a partition and an offset could be of
+        either topic.
+        """
         batch = self._untaken(fetch)
         if batch is None:
-            return False
+            return None
+        if isinstance(batch, RecordBatch):
+            topic_id = batch.records.topic_id
+            if fetch.topic_ids.setdefault(batch.key, topic_id) != topic_id:
+                return False
         first = batch.rows_gone(fetch)
         end = min(batch.count, first + count)
         fetch.parts.append((batch, batch.messages(first, end)))
@@ -475,4 +485,9 @@ class AcceptedBatches:
             fetch.parts = [(batch, part) for batch, part in fetch.parts if id(batch) in accepted]
             fetch.count = sum(len(part) for _, part in fetch.parts)
             fetch.passed = 0
+            fetch.topic_ids = {
+                batch.key: batch.records.topic_id
+                for batch, _ in fetch.parts
+                if isinstance(batch, RecordBatch)
+            }
             fetch.drops = self._drops

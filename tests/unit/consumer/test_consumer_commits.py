@@ -485,6 +485,30 @@ def test_a_late_stored_message_of_a_deleted_topic_is_not_committed_for_its_succe
     assert committed(root) == OFFSET_INVALID, "not 3: that would skip records of the new topic"
 
 
+@pytest.mark.fault("R8")
+def test_a_call_returns_records_of_one_of_two_topics_of_a_name(root):
+    """Else an offset that the application commits by name could be of either."""
+    handle = topic(root)
+    fill(root, 3)
+    with consumer(root) as reader:
+        reader.assign([tp(0, 0)])
+        assert next_message(reader).offset() == 0  # the others are fetched with it
+        handle.delete()
+        topic(root)
+        fill(root, 5, start=10)
+        eventually(lambda: reader.get_watermark_offsets(tp(), cached=True) == (0, 5))
+        first = reader.consume(10, 2)
+        assert [m.value() for m in first] == [b"v1", b"v2"]
+        reader.commit(offsets=[tp(0, 3)], asynchronous=False)
+        assert committed(root) == OFFSET_INVALID, "not 3: that would skip records of the new topic"
+        found = []
+        while len(found) < 5:
+            found += [m for m in reader.consume(5, 1) if m.error() is None]
+        assert [m.value() for m in found] == [b"v%d" % number for number in range(10, 15)]
+        reader.commit(offsets=[tp(0, 5)], asynchronous=False)
+    assert committed(root) == 5
+
+
 def test_a_topic_replaced_between_two_polls_is_read_from_its_start(root):
     handle = topic(root)
     fill(root, 3)

@@ -501,7 +501,7 @@ def test_a_call_returns_records_of_one_of_two_topics_of_a_name(root):
         assert [m.value() for m in first] == [b"v1", b"v2"]
         reader.commit(offsets=[tp(0, 3)], asynchronous=False)
         assert committed(root) == OFFSET_INVALID, "not 3: that would skip records of the new topic"
-        found = []
+        found: list[Message] = []
         while len(found) < 5:
             found += [m for m in reader.consume(5, 1) if m.error() is None]
         assert [m.value() for m in found] == [b"v%d" % number for number in range(10, 15)]

@@ -70,7 +70,8 @@ class NoView:
 class KnownLog(Generic[V]):
     """The newest state of a log that a position of this process has read; None before the first.
 
-    `newest` is replaced, never changed, and is read and set without a lock. A writer that may race
+    `newest` is replaced, never changed, and is read and set without a lock. `life` counts how often
+    the log was found removed or replaced. A writer that may race
     with another one of the process commits inside `with turn`. `turn` is the lock itself: a context
     manager written in Python would leave it locked if a signal handler raised between the lock and
     the block.
@@ -80,6 +81,14 @@ class KnownLog(Generic[V]):
         self.fold = fold
         self.newest: KnownState[V] | None = None
         self.turn = clock.lock()
+        self.life = 0
+
+    def was_replaced(self) -> None:
+        """The folder was removed or replaced. What positions have read before does not count any
+        more, and each of them loads the log that is there now.
+        """
+        self.life += 1
+        self.newest = None
 
 
 class KnownLogs:

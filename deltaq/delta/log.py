@@ -506,7 +506,7 @@ class DeltaLog(LogPosition[V]):
             path = self.entries.key(version)
             self._is_partial = True  # the next operation loads the log that is there now, if any
             self._restore(None)
-            self.known.newest = None
+            self.known.was_replaced()
             _log.warning("log removed or replaced log=%r version=%d", self.folder, version)
             if maybe:
                 raise OutcomeUnknown(_REPLACED, token=token)

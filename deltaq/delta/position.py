@@ -51,6 +51,7 @@ class LogPosition(Generic[V]):
         self._is_loaded = False
         self._is_partial = False  # a load began and did not succeed: `at` is incomplete
         self._is_end_open = False
+        self._life = known.life  # in which `at` was loaded
 
     @property
     def state(self) -> TableState:
@@ -78,6 +79,7 @@ class LogPosition(Generic[V]):
         verified; False if it is no newer. To begin from, it must have been read lately, because a
         checkpoint may be nearer to the end.
         """
+        self._notice_replacement()
         newest = self.known.newest
         if newest is None or self._is_partial or newest.state is self.at:
             return False
@@ -87,8 +89,19 @@ class LogPosition(Generic[V]):
             return False
         if not self.known.fold.may_skip_to(newest.state.view):
             return False
-        self.begin_at(newest)
+        if not self._is_loaded:
+            self.begin_at(newest)
+            return True
+        # It keeps what it has seen of the log itself: entries that follow each other do not prove
+        # that those before them are still there.
+        self.at, self._is_end_open = newest.state, newest.is_end_open
+        self._proof.extend(newest.proven_at)
         return True
+
+    def _notice_replacement(self) -> None:
+        """Load the log anew at the next occasion if another position found it replaced."""
+        if self._life != self.known.life:
+            self._is_partial = True
 
     def begin_at(self, known: KnownState[V]) -> None:
         """Move to a position that was read before, of the same log."""
@@ -98,7 +111,8 @@ class LogPosition(Generic[V]):
 
     def _publish(self) -> None:
         """Let other positions of this process take over what this one has read."""
-        self.known.newest = KnownState(self.at, self._proof.proven_at, self._is_end_open)
+        if self._life == self.known.life:
+            self.known.newest = KnownState(self.at, self._proof.proven_at, self._is_end_open)
 
     def is_in_place(self) -> bool:
         """Whether the log that `state` was read from is still there: the folder may have been
@@ -118,6 +132,7 @@ class LogPosition(Generic[V]):
         listing for a reader that needs only old entries. Raises Corrupt, Incompatible, Unavailable.
         """
         self._is_partial = True
+        self._life = self.known.life
         exists = self._load(to_end)
         self._is_loaded, self._is_partial = True, False
         self._publish()
@@ -261,6 +276,7 @@ class LogPosition(Generic[V]):
 
         Raises LogCleaned, also if the last `load` failed; Corrupt, Incompatible, Unavailable.
         """
+        self._notice_replacement()
         if self._is_partial:
             raise LogCleaned(self.folder)
         version = self.state.version + 1
@@ -276,6 +292,7 @@ class LogPosition(Generic[V]):
         A read of an entry that is being written at that moment can block on some stores, so `count`
         should not exceed the number of entries that are likely to exist.
         """
+        self._notice_replacement()
         if self._is_partial:
             raise LogCleaned(self.folder)
         first = self.state.version + 1

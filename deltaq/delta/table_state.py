@@ -100,7 +100,7 @@ class TableState:
         for action in entry.actions:
             change.apply(action, entry.version)
             if isinstance(action, Txn):
-                change.map("txn_slots").put(action.app_id, entry.version, change)
+                change.map("txn_slots").put(action.app_id, entry.version, change.owner)
         return change.state(entry.version, entry.txn_id, self.restored_version)
 
 
@@ -113,12 +113,12 @@ def restored_state(version: int, actions: Iterable[Action]) -> TableState:
 
 
 class _Change:
-    """The state after some actions, while they are applied. It owns the parts of maps that it
-    makes.
-    """
+    """The state after some actions, while they are applied."""
 
     def __init__(self, before: TableState) -> None:
         self._before = before
+        # Of the parts of maps that it makes, which must not keep the state before alive.
+        self.owner = object()
         self._protocol = before.protocol
         self._metadata = before.metadata
         self._maps: dict[str, PersistentMap[Any]] = {}  # those that an action changes
@@ -147,17 +147,17 @@ class _Change:
     def apply(self, action: Action, version: int) -> None:
         match action:
             case Add():
-                self.map("files").put(action.path, action, self)
+                self.map("files").put(action.path, action, self.owner)
             case Remove():
-                self.map("files").pop(action.path, self)
+                self.map("files").pop(action.path, self.owner)
             case Txn(version=committed) if committed == FORGOTTEN_VERSION:
-                self.map("txns").pop(action.app_id, self)
+                self.map("txns").pop(action.app_id, self.owner)
             case Txn():
-                self.map("txns").put(action.app_id, action, self)
+                self.map("txns").put(action.app_id, action, self.owner)
             case DomainMetadata(removed=True):
-                self.map("domains").pop(action.domain, self)
+                self.map("domains").pop(action.domain, self.owner)
             case DomainMetadata():
-                self.map("domains").put(action.domain, action.configuration, self)
+                self.map("domains").put(action.domain, action.configuration, self.owner)
             case Metadata():
                 self._metadata = action
             case Protocol():

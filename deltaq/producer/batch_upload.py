@@ -181,6 +181,11 @@ class BatchUpload:
             if path is not None:
                 # Before other processes can see the file.
                 log.pending_shared.expect(path, place.as_of)
+                if place.as_of < log.view.history.followed:
+                    # This can happen when a checkpoint was taken over since the batch was taken:
+                    # what becomes of the file could not be told from entries that were skipped.
+                    log.pending_shared.forget(path)
+                    return None
                 if not self._batches.share(batch, replace(segment, path=path)):
                     log.pending_shared.forget(path)
                     raise NothingSent("these messages have been reported as failed")

@@ -117,7 +117,8 @@ class TopicFollower:
                 return progress, Polled.END if progress.end_poll > after else Polled.SHARED
             if progress.end_poll > after:
                 return progress, Polled.END
-            if self._log.take_over():
+            # Only where the log was loaded here, which checks the name of the topic.
+            if self._log.delta_log.is_whole and self._log.take_over():
                 self._publish(0)
                 return self.progress, Polled.SHARED
             progress = self._move(lambda: self._read(count))

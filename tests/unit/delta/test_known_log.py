@@ -4,18 +4,21 @@ nothing of what it must know.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deltaq.delta.actions import Entry
-from deltaq.errors import Corrupt, Unavailable
+from deltaq.delta.table_state import TableState
+from deltaq.errors import Corrupt, KafkaException, Unavailable
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.names import log_entry, topic_log
-from deltaq.store import MemoryStore, ObjectEntry, Store
+from deltaq.store import LocalStore, MemoryStore, ObjectEntry, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics import view
 from deltaq.topics.follower import Polled, topic_reader
@@ -335,6 +338,56 @@ def test_a_shared_file_does_not_keep_its_writer_from_entries_read_since_one_by_o
     topic.append(Row(b"y"))
     other.catch_up()
     assert writer.take_over()
+
+
+def test_entries_that_were_taken_over_do_not_vouch_for_those_before_them(tmp_path: Path) -> None:
+    """`rm -rf` removes what it has listed; an entry that was created meanwhile survives."""
+    clock = ManualClock(auto_advance=True)
+    topic = WrittenTopic(LocalStore(str(tmp_path)), clock)
+    store = Counted(topic.store)
+    writer, reader = of_process(store, topic), of_process(store, topic)
+    writer.load()
+    reader.load()
+    append(writer, topic)
+    listed = list((tmp_path / "topics/t/_delta_log").glob("*.json"))
+    topic.append(Row(b"of another process"))
+    for path in listed:
+        path.unlink()
+    reader.catch_up()
+    with pytest.raises(KafkaException, match="removed or replaced"):
+        append(writer, topic)
+
+
+def test_all_positions_load_a_log_that_one_of_them_found_replaced(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    writer, reader = of_process(store, topic), of_process(store, topic)
+    for _ in range(4):
+        topic.append(Row(b"x"))
+    writer.load()
+    reader.load()
+    segments = [topic.upload(Row(b"y"))]
+    for version in range(2, 5):  # an older copy of the log takes its place
+        topic.store.delete(log_entry(LOG, version))
+    with pytest.raises(Corrupt):
+        writer.append(segments.copy, writer.live_head.topic_id, FOREVER)
+    writer.load()
+    topic.log.load()
+    for _ in range(4):
+        topic.append(Row(b"z"))
+    reader.catch_up()
+    writer.catch_up()
+    assert reader.index.files == writer.index.files == topic.fresh_log().index.files
+
+
+def test_a_state_does_not_keep_those_before_it_alive(store: Counted, topic: WrittenTopic) -> None:
+    log = of_process(store, topic)
+    log.load()
+    for _ in range(50):
+        append(log, topic)
+    gc.collect()
+    count = sum(isinstance(found, TableState) for found in gc.get_objects())
+    assert count < 20
 
 
 def test_maintenance_commits_only_in_its_turn(topic: WrittenTopic) -> None:

@@ -209,6 +209,9 @@ class DeltaLog(LogPosition[V]):
         """
         self._prove_store()
         self.take_over()
+        if self._was_replaced:
+            self._was_replaced = False
+            raise Corrupt(_REPLACED, path=self.entries.folder, version=self.state.version)
         if self._is_partial:
             self.load()
         lost_races = 0
@@ -507,6 +510,7 @@ class DeltaLog(LogPosition[V]):
             self._is_partial = True  # the next operation loads the log that is there now, if any
             self._restore(None)
             self.known.was_replaced()
+            self._life = self.known.life
             _log.warning("log removed or replaced log=%r version=%d", self.folder, version)
             if maybe:
                 raise OutcomeUnknown(_REPLACED, token=token)

@@ -52,6 +52,7 @@ class LogPosition(Generic[V]):
         self._is_partial = False  # a load began and did not succeed: `at` is incomplete
         self._is_end_open = False
         self._life = known.life  # in which `at` was loaded
+        self._was_replaced = False  # as another position found; the next commit reports it
 
     @property
     def state(self) -> TableState:
@@ -101,7 +102,9 @@ class LogPosition(Generic[V]):
     def _notice_replacement(self) -> None:
         """Load the log anew at the next occasion if another position found it replaced."""
         if self._life != self.known.life:
+            self._life = self.known.life
             self._is_partial = True
+            self._was_replaced = self._is_loaded
 
     def begin_at(self, known: KnownState[V]) -> None:
         """Move to a position that was read before, of the same log."""
@@ -131,8 +134,8 @@ class LogPosition(Generic[V]):
         With `to_end=False` the end of the log may stay unchecked (`is_end_open`). That saves a
         listing for a reader that needs only old entries. Raises Corrupt, Incompatible, Unavailable.
         """
+        self._notice_replacement()
         self._is_partial = True
-        self._life = self.known.life
         exists = self._load(to_end)
         self._is_loaded, self._is_partial = True, False
         self._publish()

@@ -378,6 +378,10 @@ def test_all_positions_load_a_log_that_one_of_them_found_replaced(
     reader.catch_up()
     writer.catch_up()
     assert reader.index.files == writer.index.files == topic.fresh_log().index.files
+    with pytest.raises(Corrupt, match="removed or replaced"):  # what it has written is lost, too
+        append(reader, topic)
+    append(reader, topic)
+    append(writer, topic)
 
 
 def test_a_state_does_not_keep_those_before_it_alive(store: Counted, topic: WrittenTopic) -> None:

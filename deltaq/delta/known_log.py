@@ -71,10 +71,9 @@ class KnownLog(Generic[V]):
     """The newest state of a log that a position of this process has read; None before the first.
 
     `newest` is replaced, never changed, and is read and set without a lock. `life` counts how often
-    the log was found removed or replaced. A writer that may race
-    with another one of the process commits inside `with turn`. `turn` is the lock itself: a context
-    manager written in Python would leave it locked if a signal handler raised between the lock and
-    the block.
+    the log was found removed or replaced. A writer that may race with another one of the process
+    commits inside `with turn`. `turn` is the lock itself: a context manager written in Python would
+    leave it locked if a signal handler raised between the lock and the block.
     """
 
     def __init__(self, clock: Clock, fold: Fold[V]) -> None:

@@ -279,9 +279,7 @@ class LogPosition(Generic[V]):
 
         Raises LogCleaned, also if the last `load` failed; Corrupt, Incompatible, Unavailable.
         """
-        self._notice_replacement()
-        if self._is_partial:
-            raise LogCleaned(self.folder)
+        self._check_whole()
         version = self.state.version + 1
         read_at = self.clock.uptime()
         entry = self.entries.read(version)
@@ -295,9 +293,7 @@ class LogPosition(Generic[V]):
         A read of an entry that is being written at that moment can block on some stores, so `count`
         should not exceed the number of entries that are likely to exist.
         """
-        self._notice_replacement()
-        if self._is_partial:
-            raise LogCleaned(self.folder)
+        self._check_whole()
         first = self.state.version + 1
         versions = range(first, first + count)
         read_at = self.clock.uptime()
@@ -308,6 +304,12 @@ class LogPosition(Generic[V]):
             if entry is None:
                 return version - first
         return count
+
+    def _check_whole(self) -> None:
+        """Raises LogCleaned if the log must be loaded before it can be followed."""
+        self._notice_replacement()
+        if self._is_partial:
+            raise LogCleaned(self.folder)
 
     def _accept(self, version: int, entry: Entry | None, read_at: float) -> None:
         """Apply the result of a read of the next slot that began at `read_at` (`Clock.uptime`).

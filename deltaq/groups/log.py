@@ -122,8 +122,7 @@ class GroupLog:
 
     def newest_read(self) -> tuple[TableState, GroupHead] | None:
         """The newest table that this client or a sibling has read, and its head; None before the
-        first read. Does no I/O and takes no lock. Raises Corrupt,
-        Incompatible.
+        first read. Does no I/O and takes no lock. Raises Corrupt, Incompatible.
         """
         newest = self._log.known.newest
         return None if newest is None else (newest.state.table, self._head(newest.state.table))

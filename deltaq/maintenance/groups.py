@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from deltaq import names
 from deltaq.clock import Clock, Thread
 from deltaq.delta.entries import LogEntries
-from deltaq.delta.log import DeltaLog, positioned
+from deltaq.delta.log import positioned
 from deltaq.delta.store_errors import raising_unavailable
 from deltaq.delta.table_state import TableState
 from deltaq.errors import GroupInUse, KafkaException
@@ -120,7 +120,8 @@ class GroupPass:
             if state.version < 0:
                 return
             yield from self._log_maintenance.plan_checkpoint(state.version)
-            yield from self._log_maintenance.plan_clean_up(self._positioned(state))
+            log = positioned(self._store, self._folder, self._clock, state)
+            yield from self._log_maintenance.plan_clean_up(log)
 
     def run(self) -> Counter[str]:
         """Do all that is due. Returns counts by kind of action.
@@ -162,10 +163,8 @@ class GroupPass:
         return self._report.counts
 
     def _clean_log(self) -> None:
-        finish(self._log_maintenance.clean(self._positioned(self._log.state())))
-
-    def _positioned(self, state: TableState) -> DeltaLog[None]:
-        return positioned(self._store, self._folder, self._clock, state)
+        log = positioned(self._store, self._folder, self._clock, self._log.state())
+        finish(self._log_maintenance.clean(log))
 
     def _members(self, state: TableState) -> frozenset[str]:
         """The members by the names of their heartbeat objects, which members of one process may

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from deltaq.delta.actions import Entry
+from deltaq.delta.position import LogCleaned
+from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.delta.table_state import TableState
 from deltaq.errors import Corrupt, KafkaException, Unavailable
 from deltaq.maintenance.checkpoint import write_checkpoint
@@ -25,6 +27,7 @@ from deltaq.topics.follower import Polled, topic_reader
 from deltaq.topics.log import TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.shared_files import WRITERS_MAX
+from deltaq.topics.state import PendingSegment
 from deltaq.topics.view import known_topic
 from tests.doubles.written_topic import Row, WrittenTopic
 
@@ -70,6 +73,23 @@ def append(log: TopicLog, topic: WrittenTopic, value: bytes = b"x") -> None:
     """As the sender: in its turn."""
     with log.known.turn:
         log.append([topic.upload(Row(value))].copy, log.live_head.topic_id, FOREVER)
+
+
+def passed_by_a_checkpoint(
+    store: Store, topic: WrittenTopic, entries: int
+) -> tuple[TopicLog, PendingSegment]:
+    """A writer with a shared file under way, and the file. Others have committed since, and another
+    position of the process was loaded from a checkpoint of their last entry.
+    """
+    writer = of_process(store, topic)
+    writer.load()
+    shared = replace(topic.upload(Row(b"on its way")), as_of=writer.version)
+    writer.pending_shared.expect(shared.path, shared.as_of)
+    for number in range(entries):
+        topic.append(Row(b"%d" % number))
+    write_checkpoint(store, LOG, topic.log.state)
+    of_process(store, topic).load()
+    return writer, shared
 
 
 def test_what_a_process_has_read_or_written_none_of_its_positions_reads_again(
@@ -163,13 +183,7 @@ def test_an_entry_that_another_position_knows_does_not_hide_a_shared_file(
     store: Counted, topic: WrittenTopic
 ) -> None:
     """The other one was loaded behind the file; this one reads each entry itself."""
-    writer = of_process(store, topic)
-    writer.load()
-    shared = replace(topic.upload(Row(b"on its way")), as_of=writer.version)
-    writer.pending_shared.expect(shared.path, shared.as_of)
-    topic.append(Row(b"x"))
-    write_checkpoint(store, LOG, topic.log.state)
-    of_process(store, topic).load()
+    writer, shared = passed_by_a_checkpoint(store, topic, entries=1)
     assert writer.read_next() is not None
     assert writer.committed_by_peer([shared]) is None, "else it would be called unknown"
 
@@ -194,14 +208,7 @@ def test_a_writer_reads_on_by_itself_while_a_shared_file_of_it_is_open(
     store: Counted, topic: WrittenTopic
 ) -> None:
     """A position that was loaded does not know which entry had which file."""
-    writer = of_process(store, topic)
-    writer.load()
-    shared = replace(topic.upload(Row(b"on its way")), as_of=writer.version)
-    writer.pending_shared.expect(shared.path, shared.as_of)
-    for number in range(4):
-        topic.append(Row(b"%d" % number))
-    write_checkpoint(store, LOG, topic.log.state)
-    of_process(store, topic).load()
+    writer, shared = passed_by_a_checkpoint(store, topic, entries=4)
     assert not writer.take_over()
     store.read.clear()
     writer.catch_up()
@@ -322,6 +329,13 @@ def test_a_proof_is_taken_over_with_the_position(store: Counted, topic: WrittenT
     store.listed.clear()
     assert other.read_next() is None
     assert not any("log_start" in prefix for prefix in store.listed)
+    topic.clock.sleep(2 * HEAD_PROOF_S)
+    topic.append(Row(b"x"))
+    log.catch_up()
+    assert other.take_over()
+    store.listed.clear()
+    assert other.read_next() is None
+    assert not any("log_start" in prefix for prefix in store.listed), "as far as it was loaded"
 
 
 def test_a_shared_file_does_not_keep_its_writer_from_entries_read_since_one_by_one(
@@ -361,7 +375,7 @@ def test_entries_that_were_taken_over_do_not_vouch_for_those_before_them(tmp_pat
 def test_all_positions_load_a_log_that_one_of_them_found_replaced(
     store: Counted, topic: WrittenTopic
 ) -> None:
-    writer, reader = of_process(store, topic), of_process(store, topic)
+    writer, reader, idle = (of_process(store, topic) for _ in range(3))
     for _ in range(4):
         topic.append(Row(b"x"))
     writer.load()
@@ -378,10 +392,34 @@ def test_all_positions_load_a_log_that_one_of_them_found_replaced(
     reader.catch_up()
     writer.catch_up()
     assert reader.index.files == writer.index.files == topic.fresh_log().index.files
+    idle.load()
+    append(idle, topic)  # it has lost nothing
     with pytest.raises(Corrupt, match="removed or replaced"):  # what it has written is lost, too
         append(reader, topic)
     append(reader, topic)
     append(writer, topic)
+
+
+def test_a_position_that_reads_while_the_log_is_found_replaced_publishes_nothing(
+    store: Counted, topic: WrittenTopic
+) -> None:
+    reader, other = of_process(store, topic), of_process(store, topic)
+    reader.load()
+    other.load()
+    topic.append(Row(b"x"))
+    read = store.get
+
+    def late(key: str, size_max: int | None = None) -> bytes:
+        found = read(key, size_max)
+        reader.known.was_replaced()  # by another thread, between the read and its use
+        return found
+
+    store.get = late  # type: ignore[method-assign]
+    assert reader.read_next() is not None
+    assert reader.known.newest is None
+    store.get = read  # type: ignore[method-assign]
+    with pytest.raises(LogCleaned):
+        reader.read_next()
 
 
 def test_a_state_does_not_keep_those_before_it_alive(store: Counted, topic: WrittenTopic) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from deltaq import Consumer, Corrupt, Producer, TopicPartition, Unavailable
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.errors import UnknownTopic
+from deltaq.errors import InvalidConfig, UnknownTopic
 from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
@@ -312,3 +312,17 @@ def test_a_forked_process_begins_with_followers_of_its_own(topic):
     follower._forget_followers()
     assert topic_reader(topic.store, "t", topic.clock).version == -1
     assert reader.catch_up()
+
+
+def test_a_topic_of_another_case_is_refused_each_time_and_never_taken_over(topic):
+    """As on a store that folds case, where `T` opens the folder of `t`."""
+    topic.append(Row(b"a"))
+    store = topic.store
+    reader = topic_reader(store, "T", topic.clock)
+    reader.open()
+    for entry in list(store.list("topics/t/")):
+        store.put("topics/T/" + entry.key.removeprefix("topics/t/"), store.get(entry.key))
+    for look in (reader.load, lambda: reader.poll(reader.polls), reader.open):
+        with pytest.raises(InvalidConfig, match="differs only in case"):
+            look()
+        assert reader.version == -1

@@ -16,7 +16,8 @@ import pytest
 from deltaq import Consumer, KafkaError, Producer, Topic, TopicPartition
 from deltaq.clock import SYSTEM_CLOCK, SystemClock
 from deltaq.delta.actions import Entry, parse_entry
-from deltaq.producer import group_commit
+from deltaq.maintenance.checkpoint import write_checkpoint
+from deltaq.producer import batch_upload, group_commit
 from deltaq.producer.batches import UploadFailed
 from deltaq.producer.committer import Committer
 from deltaq.producer.group_commit import GroupCommitPolicy
@@ -24,8 +25,14 @@ from deltaq.producer.sender import Sender
 from deltaq.producer.uploader import BATCHES_AHEAD_MAX
 from deltaq.store import MemoryStore, StoreUnavailable
 from deltaq.testing import Fault, FaultyStore, Rule
+from deltaq.topics.follower import topic_reader
 from deltaq.topics.log import SHARED_FILES_BEHIND, Appended, AppendMode, TopicLog
-from deltaq.topics.shared_files import SharedFile, parse_shared_file, writer_of
+from deltaq.topics.shared_files import (
+    SharedFile,
+    parse_shared_file,
+    shared_file_path,
+    writer_of,
+)
 from tests.doubles.reading import drain, eventually
 
 DATA = "topics/*.parquet"
@@ -181,6 +188,29 @@ class Neighbour:
 
 
 # --- whether ---
+
+
+def test_a_file_is_not_shared_if_entries_since_it_was_taken_were_skipped(monkeypatch):
+    """A consumer of the process may load a checkpoint while the batch is encoded."""
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with contended_producer(store, reports) as producer:
+        log = writer_in(producer).log
+
+        def late(*arguments, **more):
+            neighbour = Neighbour(store)
+            neighbour.commit()
+            write_checkpoint(store.inner, "topics/t/_delta_log/", neighbour.log.state)
+            topic_reader(store, "t", SYSTEM_CLOCK).load()
+            assert log.take_over()
+            return shared_file_path(*arguments, **more)
+
+        monkeypatch.setattr(batch_upload, "shared_file_path", late)
+        producer.produce("t", "second")
+        producer.flush(60)
+        until_done(producer)
+        assert log.pending_shared.paths == {}
+    assert shared_files_in(store) == []
+    assert reports.names == [None] * 2, "else its outcome would be unknown"
 
 
 def test_contended_writers_share_files_and_any_committer_adds_them():

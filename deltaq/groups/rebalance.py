@@ -101,6 +101,7 @@ def _returned(
     if is_same and not needs_rebalance(head, partition_counts) and not head.members.keys() & gone:
         return after
     members = {name: other for name, other in after.members.items() if name not in gone}
+    after = _without_left_out(after, member_id, member.topics)
     return rebalanced(after, members, partition_counts, strategies)
 
 
@@ -158,14 +159,22 @@ def resubscribed(
             if needs_rebalance(head, partition_counts)
             else None
         )
+    members = {**head.members, member_id: replace(member, topics=topics)}
+    after = _without_left_out(head, member_id, topics)
+    return rebalanced(after, members, partition_counts, strategies)
+
+
+def _without_left_out(head: GroupHead, member_id: str, topics: tuple[str, ...]) -> GroupHead:
+    """Take the partitions of topics that its new subscription leaves out from a member, which
+    holds none of them.
+    """
     stays = matching(topics, {topic for topic, _ in head.owned(member_id)})
     owners = {
         key: owner
         for key, owner in head.owners.items()
         if owner.member_id != member_id or key[0] in stays
     }
-    members = {**head.members, member_id: replace(member, topics=topics)}
-    return rebalanced(replace(head, owners=owners), members, partition_counts, strategies)
+    return replace(head, owners=owners)
 
 
 def needs_rebalance(head: GroupHead, partition_counts: Mapping[str, PartitionCount]) -> bool:

@@ -343,6 +343,16 @@ def test_a_static_member_that_returns_with_a_change_makes_a_generation(member, k
     assert after.owned("a-2") >= keys(0, 1, 2, 3) - after.owned("b-1")
 
 
+def test_a_static_member_that_returns_with_another_list_owns_nothing_of_what_it_leaves_out():
+    sizes = partition_counts(t=2, u=2)
+    head = joined(GroupHead(), "a-1", static("a", topics=("t", "u")), sizes, (), COOPERATIVE)
+    head = joined(head, "b-1", static("b", topics=("t", "u")), sizes, (), COOPERATIVE)
+    assert {topic for topic, _ in head.owned("a-1")} == {"t", "u"}
+    after = joined(head, "a-2", static("a", topics=("t",)), sizes, (), COOPERATIVE)
+    assert {topic for topic, _ in after.owned("a-2")} == {"t"}
+    assert after.owned("b-1") == keys(0, 1, topic="u")
+
+
 def test_other_settings_of_a_static_member_change_without_a_generation():
     head = with_static("a")
     after = joined(

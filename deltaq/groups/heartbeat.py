@@ -27,7 +27,7 @@ from deltaq.store.parallel import in_parallel_if_remote
 
 _log = logging.getLogger("deltaq.groups")
 
-HEARTBEAT_BYTES_MAX = PENDING_BYTES_MAX + 30  # a 64-bit number and a checksum come first
+HEARTBEAT_BYTES_MAX = PENDING_BYTES_MAX + 39  # a 64-bit number and two checksums come first
 """Bytes of a heartbeat object that a watcher reads. A member writes fewer; an object of another
 writer may be huge.
 """

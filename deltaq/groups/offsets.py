@@ -190,13 +190,16 @@ class OffsetDelegation(Protocol):
 
 
 def heartbeat_content(beat: int, pending: PendingOffsets | None) -> bytes:
-    """The content of a heartbeat object: a number that differs each time; then pending offsets with
-    their checksum, so that a damaged one is not committed.
+    """The content of a heartbeat object: a number that differs each time and its checksum, so that
+    a damaged read of a new content is not taken for an earlier one; then pending offsets with
+    theirs, so that a damaged one is not committed.
     """
+    number = b"%d" % beat
+    shown = b"%s-%08x" % (number, crc32(number))
     if pending is None:
-        return b"%d" % beat
+        return shown
     text = pending.encoded()
-    return b"%d %08x %s" % (beat, crc32(text), text)
+    return b"%s %08x %s" % (shown, crc32(text), text)
 
 
 def parse_pending(content: bytes | None, member_id: str) -> PendingOffsets | None:

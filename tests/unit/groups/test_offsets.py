@@ -218,6 +218,17 @@ def test_pending_offsets_survive_the_way_through_a_heartbeat(beat, generation, a
     assert parse_pending(content, "third") is None, "an object speaks for its own member only"
 
 
+@pytest.mark.parametrize("shown", [None, PendingOffsets("other", 1, 1, ())])
+def test_a_heartbeat_that_is_read_with_a_wrong_bit_equals_no_other_one(shown):
+    contents = {heartbeat_content(beat, shown) for beat in range(300)}
+    assert len(contents) == 300
+    for content in contents:
+        for bit in range(8 * len(content)):
+            damaged = bytearray(content)
+            damaged[bit // 8] ^= 1 << bit % 8
+            assert bytes(damaged) not in contents
+
+
 def body(
     app_id: str = "t/id/1", entry: str = "[1,null]", generation: str = "1", after: str = "1"
 ) -> bytes:

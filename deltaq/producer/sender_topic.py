@@ -31,7 +31,7 @@ from deltaq.topics.metadata import (
     evolve_topic,
     mark_large_messages,
 )
-from deltaq.topics.schema_evolution import unregistered
+from deltaq.topics.schema_evolution import evolution, unregistered
 from deltaq.topics.upload import pause_before_retry
 
 FIND_TOPIC_S = 5.0
@@ -100,11 +100,9 @@ class SenderTopic:
             definition = self.cached
             if definition is None or not (self._batches.open or self._batches.is_committing):
                 definition = self.read(plan, FIND_TOPIC_S)
-            if (
-                definition is None
-                or schema is None
-                or definition.evolution(self.name, schema) is None
-            ):
+            if definition is None or schema is None:
+                return definition
+            if evolution(self.name, definition.schema, definition.history, schema) is None:
                 return definition
             return self._evolved(schema, deadline) if register else self.read()
         # OutcomeUnknown is that of creating or changing the topic.
@@ -162,7 +160,8 @@ class SenderTopic:
         buffer = part.buffer
         for schema in buffer.schemas.copy():
             try:
-                if definition.evolution(self.name, schema) is not None:
+                held, history = definition.schema, definition.history
+                if evolution(self.name, held, history, schema) is not None:
                     if not buffer.settings.register_schemas:
                         raise unregistered(self.name)
                     definition = self._evolved(schema, deadline)

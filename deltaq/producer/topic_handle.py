@@ -33,7 +33,7 @@ from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.topics.columns import Headers
 from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
-from deltaq.topics.schema_evolution import unregistered
+from deltaq.topics.schema_evolution import evolution, unregistered
 from deltaq.weak import weakly
 
 HeadersInput: TypeAlias = (
@@ -89,10 +89,10 @@ class TopicHandle:
         if self.client_schema is None:
             return None
         try:
-            evolution = definition.evolution(self.name, self.client_schema)
+            change = evolution(self.name, definition.schema, definition.history, self.client_schema)
         except InvalidConfig as error:
             return error
-        if evolution is None or self.buffer.settings.register_schemas:
+        if change is None or self.buffer.settings.register_schemas:
             return None
         return unregistered(self.name)
 

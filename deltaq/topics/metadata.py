@@ -22,7 +22,7 @@ from deltaq.serde.source import schema_of
 from deltaq.topics.columns import VALUE_SCHEMA, table_schema
 from deltaq.topics.log import TopicLog
 from deltaq.topics.readable import ReadableTopic
-from deltaq.topics.schema_evolution import HISTORY_PROPERTY, Evolution, SchemaHistory, evolution
+from deltaq.topics.schema_evolution import HISTORY_PROPERTY, SchemaHistory, evolution
 from deltaq.topics.state import PARTITIONS_PROPERTY, TopicChange, TopicHead
 
 _log = logging.getLogger("deltaq.topics")
@@ -52,14 +52,6 @@ class TopicDefinition:
     def columns(self) -> pa.Schema:
         """The columns of the topic's table."""
         return _columns(self.schema)
-
-    def evolution(self, topic: str, wanted: TopicSchema) -> Evolution | None:
-        """How the schema of the topic must change to take values of the schema `wanted`; None if it
-        takes them.
-
-        Raises InvalidConfig, with the column and the remedy, for a schema that does not fit.
-        """
-        return evolution(topic, self.schema, self.history, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +135,8 @@ def evolve_topic(log: TopicLog, wanted: TopicSchema, deadline: float) -> TopicDe
     """
 
     def decide(head: TopicHead, _: Metadata) -> TopicChange | None:
-        found = definition_of(log).evolution(log.topic, wanted)
+        now = definition_of(log)
+        found = evolution(log.topic, now.schema, now.history, wanted)
         if found is None:
             return None
         columns = table_schema(schema_of(found.columns))
@@ -153,7 +146,7 @@ def evolve_topic(log: TopicLog, wanted: TopicSchema, deadline: float) -> TopicDe
     if not log.delta_log.is_whole:  # after a failed attempt the table may seem to be missing
         log.load()
     before = definition_of(log)
-    if before.evolution(log.topic, wanted) is None:
+    if evolution(log.topic, before.schema, before.history, wanted) is None:
         return before
     log.change(decide, deadline)
     after = definition_of(log)

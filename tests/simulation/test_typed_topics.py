@@ -22,6 +22,7 @@ from deltaq.serde.source import schema_of
 from deltaq.topics.columns import table_schema
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import TopicDefinition, definition_of
+from deltaq.topics.schema_evolution import evolution
 from deltaq.topics.state import TopicChange
 from tests.depth import depth
 from tests.simulation.actors.clients import token_in
@@ -256,7 +257,8 @@ def test_a_schema_that_is_not_judged_again_after_a_lost_race_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def evolve_once(log: TopicLog, wanted: TopicSchema, deadline: float) -> TopicDefinition:
-        found = definition_of(log).evolution(TOPIC, wanted)
+        before = definition_of(log)
+        found = evolution(TOPIC, before.schema, before.history, wanted)
         if found is not None:
             text = delta_schema(table_schema(schema_of(found.columns)))
             log.change(lambda head, _: TopicChange(head.partitions, {}, text), deadline)

@@ -7,19 +7,19 @@ its branch.
 
 from __future__ import annotations
 
-import base64
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, time
-from decimal import Decimal, DecimalException
+from datetime import date, datetime, time
+from decimal import DecimalException
 from typing import Any
 
 from deltaq.schema_registry.work import VALUE_DEPTH_MAX, depth_of
-from deltaq.serde.json_text import decimal_of_float, decimal_of_text
-
-_FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{7}")
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+from deltaq.serde.json_text import (
+    NOT_FINITE,
+    bytes_of_json,
+    check_microseconds,
+    decimal_of_json,
+    parse_time,
+)
 
 
 def from_json(value: Any, schema: Any) -> Any:
@@ -133,52 +133,32 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-def _bytes(value: Any) -> Any:
-    if isinstance(value, dict) and value.keys() == {"base64"}:
-        return base64.b64decode(value["base64"], validate=True)
-    return value.encode() if isinstance(value, str) else value
-
-
 def _float(value: Any) -> Any:
-    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
-
-
-def _decimal(value: Any) -> Any:
-    if isinstance(value, float):
-        return decimal_of_float(value)
-    if isinstance(value, str):
-        return decimal_of_text(value)
-    return Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 def _of_text(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
     def parsed(value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        if _FINER_THAN_MICROSECONDS.search(value):
-            raise ValueError(f"{value:.40} is finer than microseconds")  # Python would cut it
+        check_microseconds(value)
         return parse(value)
 
     return parsed
 
 
-def _time_in_utc(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
-    "bytes": _bytes,
-    "fixed": _bytes,
+    "bytes": bytes_of_json,
+    "fixed": bytes_of_json,
     "float": _float,
     "double": _float,
-    "bytes-decimal": _decimal,
-    "fixed-decimal": _decimal,
+    "bytes-decimal": decimal_of_json,
+    "fixed-decimal": decimal_of_json,
     "int-date": _of_text(date.fromisoformat),
     "int-time-millis": _of_text(time.fromisoformat),
     "long-time-micros": _of_text(time.fromisoformat),
-    "long-timestamp-millis": _of_text(_time_in_utc),
-    "long-timestamp-micros": _of_text(_time_in_utc),
+    "long-timestamp-millis": _of_text(parse_time),
+    "long-timestamp-micros": _of_text(parse_time),
     "long-local-timestamp-millis": _of_text(datetime.fromisoformat),
     "long-local-timestamp-micros": _of_text(datetime.fromisoformat),
 }

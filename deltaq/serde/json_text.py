@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
+from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _LONG_DIGITS_MAX = 20  # those of a 64-bit number and its sign
 
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")
 _NOT_ZERO = re.compile("[^1-9eE]*[1-9]")  # a digit before the exponent
+
+_FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{7}")
+NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""The texts that stand for numbers which JSON does not have."""
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
@@ -27,10 +34,7 @@ def strict_json(text: str | bytes) -> object:
 
     Other programs may read such JSON differently, so deltaq must not act on it.
     """
-    try:
-        return _STRICT.decode(text if isinstance(text, str) else text.decode())
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    return _decoded(text, _STRICT)
 
 
 class JsonNumber(str):
@@ -53,17 +57,17 @@ def typed_json(text: str | bytes, *, finite: bool = False) -> object:
     """As `strict_json`, for values that may be decimals: a float that Python would write in another
     way is a `JsonFloat`. Unless all must be `finite`, it may be infinite or too small.
     """
-    decoder = _FINITE if finite else _TYPED
-    try:
-        return decoder.decode(text if isinstance(text, str) else text.decode())
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    return _decoded(text, _FINITE if finite else _TYPED)
 
 
 def exact_json(text: bytes) -> object:
     """As `strict_json`, but numbers, which may have any size, stay text, a `JsonNumber`."""
+    return _decoded(text, _EXACT)
+
+
+def _decoded(text: str | bytes, decoder: json.JSONDecoder) -> object:
     try:
-        return _EXACT.decode(text.decode())
+        return decoder.decode(text if isinstance(text, str) else text.decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -110,6 +114,41 @@ def decimal_of_float(number: float) -> Decimal:
     return decimal_of_text(repr(number))
 
 
+def decimal_of_json(value: object) -> object:
+    """The decimal that a number or a text of `typed_json` stands for; any other value as it is.
+    Raises ValueError.
+    """
+    if isinstance(value, float):
+        return decimal_of_float(value)
+    if isinstance(value, str):
+        return decimal_of_text(value)
+    return Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def bytes_of_json(value: Any) -> Any:
+    """The bytes that a text or {"base64": text} stands for; any other value as it is. Raises
+    ValueError.
+    """
+    if isinstance(value, dict) and value.keys() == {"base64"}:
+        return base64.b64decode(value["base64"], validate=True)
+    return value.encode() if isinstance(value, str) else value
+
+
+def check_microseconds(text: str) -> None:
+    """Raises ValueError for a time with parts of a microsecond, which Python would cut."""
+    if _FINER_THAN_MICROSECONDS.search(text):
+        raise ValueError(f"{text:.40} is finer than microseconds")
+
+
+def parse_time(text: str) -> datetime:
+    """A time in ISO 8601, in UTC unless it says otherwise. Raises ValueError for other text, and
+    for parts of a microsecond.
+    """
+    check_microseconds(text)
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 def _typed_float(text: str) -> float:
     if repr(number := float(text)) == text:
         return number
@@ -123,27 +162,18 @@ def _finite_typed_float(text: str) -> float:
     return _typed_float(text)
 
 
-_STRICT = json.JSONDecoder(
-    object_pairs_hook=_unique_keys,
-    parse_constant=_no_constant,
-    parse_int=_long,
-    parse_float=finite_float,
-)
-_TYPED = json.JSONDecoder(
-    object_pairs_hook=_unique_keys,
-    parse_constant=_no_constant,
-    parse_int=_long,
-    parse_float=_typed_float,
-)
-_FINITE = json.JSONDecoder(
-    object_pairs_hook=_unique_keys,
-    parse_constant=_no_constant,
-    parse_int=_long,
-    parse_float=_finite_typed_float,
-)
-_EXACT = json.JSONDecoder(
-    object_pairs_hook=_unique_keys,
-    parse_constant=_no_constant,
-    parse_int=JsonNumber,
-    parse_float=JsonNumber,
-)
+def _decoder(
+    parse_int: Callable[[str], Any], parse_float: Callable[[str], Any]
+) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=_unique_keys,
+        parse_constant=_no_constant,
+        parse_int=parse_int,
+        parse_float=parse_float,
+    )
+
+
+_STRICT = _decoder(_long, finite_float)
+_TYPED = _decoder(_long, _typed_float)
+_FINITE = _decoder(_long, _finite_typed_float)
+_EXACT = _decoder(JsonNumber, JsonNumber)

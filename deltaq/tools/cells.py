@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from deltaq.errors import InvalidValue
-from deltaq.serde.json_text import decimal_of_text, finite_float, typed_json
-from deltaq.tools.records import exact_decimal, parse_time, plain, typed_value
+from deltaq.serde.json_text import decimal_of_text, finite_float, parse_time, typed_json
+from deltaq.tools.records import exact_decimal, plain, typed_value
 
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 _LOOKALIKE = re.compile(rb"\\(?=x[0-9a-f]{2})")

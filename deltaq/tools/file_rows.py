@@ -21,10 +21,10 @@ import pyarrow as pa
 from deltaq.config.declare import INT32_MAX
 from deltaq.errors import InvalidValue
 from deltaq.message import TIMESTAMP_MS_MAX
-from deltaq.serde.json_text import JsonNumber, typed_json
+from deltaq.serde.json_text import JsonNumber, parse_time, typed_json
 from deltaq.serde.schema import TopicSchema
 from deltaq.tools.model_rows import ModelRows
-from deltaq.tools.records import headers_from_json, headers_of, message_of, parse_time, plain
+from deltaq.tools.records import headers_from_json, headers_of, message_of, plain
 from deltaq.topics.columns import HEADERS
 
 COLUMNS_MAX = 16_384

@@ -6,9 +6,8 @@ import base64
 import binascii
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -18,10 +17,12 @@ from deltaq.errors import InvalidValue
 from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.serde.column_values import scaled_decimal
 from deltaq.serde.json_text import (
+    NOT_FINITE,
     JsonFloat,
-    decimal_of_float,
-    decimal_of_text,
+    bytes_of_json,
+    decimal_of_json,
     finite_float,
+    parse_time,
     strict_json,
     typed_json,
 )
@@ -39,9 +40,7 @@ _FIELDS = {
     "schema_id",
     "message_type",
 }
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_NAMES = {repr(number): name for name, number in _NOT_FINITE.items()}
-_FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{7}")
+_NAMES = {repr(number): name for name, number in NOT_FINITE.items()}
 _EXACT_DIGITS_MAX = 15  # the decimal digits that every float keeps
 
 
@@ -305,34 +304,14 @@ def typed_value(value: Any, kind: pa.DataType, path: str) -> Any:
 
 def _typed_scalar(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_decimal(kind):
-        found = _decimal(value)
+        found = decimal_of_json(value)
         return scaled_decimal(found, kind) if isinstance(found, Decimal) else found
     if isinstance(value, JsonFloat):
         return finite_float(value.text)
     if pa.types.is_binary(kind):
-        if isinstance(value, dict) and value.keys() == {"base64"}:
-            return base64.b64decode(value["base64"], validate=True)
-        return value.encode() if isinstance(value, str) else value
+        return bytes_of_json(value)
     parse = next((parse for test, parse in _PARSERS if test(kind)), None)
     return value if parse is None or not isinstance(value, str) else parse(value)
-
-
-def parse_time(text: str) -> datetime:
-    """A time in ISO 8601, in UTC unless it says otherwise. Raises ValueError for other text, and
-    for parts of a microsecond.
-    """
-    if _FINER_THAN_MICROSECONDS.search(text):
-        raise ValueError("finer than microseconds")  # Python would cut it
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def _decimal(value: Any) -> Any:
-    if isinstance(value, float):
-        return decimal_of_float(value)
-    if isinstance(value, str):
-        return decimal_of_text(value)
-    return Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def exact_decimal(value: float) -> Decimal:
@@ -346,7 +325,7 @@ def exact_decimal(value: float) -> Decimal:
 
 
 _PARSERS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]]] = (
-    (pa.types.is_floating, lambda text: _NOT_FINITE.get(text, text)),
+    (pa.types.is_floating, lambda text: NOT_FINITE.get(text, text)),
     (pa.types.is_timestamp, parse_time),
     (pa.types.is_date, date.fromisoformat),
 )

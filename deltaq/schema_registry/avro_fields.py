@@ -10,6 +10,20 @@ from typing import Any
 import fastavro
 
 
+def complete(parsed: Any, named: Mapping[str, Any]) -> Any:
+    """A parsed schema with all named types that it refers to. fastavro notes them only in a record,
+    and parses any other schema anew with each message, without them.
+    """
+    if isinstance(parsed, list):
+        return [complete(branch, named) for branch in parsed]
+    schema = named.get(parsed) if isinstance(parsed, str) else parsed
+    return (
+        parsed
+        if schema is None
+        else {**schema, "__fastavro_parsed": True, "__named_schemas": named}
+    )
+
+
 def unwritable_field(parsed: Any, value: Any) -> str | None:
     """The innermost field that the writer refuses, after the name of its record; None if it is the
     value as a whole. `parsed` is a schema that fastavro has parsed.
@@ -86,17 +100,7 @@ def _parts(
 
 def _is_kept(schema: Any, value: Any, named: Mapping[str, Any]) -> bool:
     """Whether a value can be written, and its numbers are finite afterwards if they were before."""
-    branches = schema if isinstance(schema, list) else [schema]
-    branches = [
-        named.get(branch, branch) if isinstance(branch, str) else branch for branch in branches
-    ]
-    complete = [
-        {**branch, "__fastavro_parsed": True, "__named_schemas": named}
-        if isinstance(branch, dict)
-        else branch
-        for branch in branches
-    ]
-    parsed, buffer = complete if isinstance(schema, list) else complete[0], io.BytesIO()
+    parsed, buffer = complete(schema, named), io.BytesIO()
     try:
         fastavro.schemaless_writer(buffer, parsed, value)
         buffer.seek(0)

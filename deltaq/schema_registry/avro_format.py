@@ -18,7 +18,12 @@ from fastavro.schema import SchemaParseException
 from fastavro.validation import ValidationError
 
 from deltaq.schema_registry.avro_bounds import Bounds, TooManyValues, bounds_of, check_payload
-from deltaq.schema_registry.avro_fields import has_overflown, unwritable_field, without_branches
+from deltaq.schema_registry.avro_fields import (
+    complete,
+    has_overflown,
+    unwritable_field,
+    without_branches,
+)
 from deltaq.schema_registry.avro_guards import LOGICAL_READERS as OWN_LOGICAL_READERS
 from deltaq.schema_registry.avro_guards import guarded
 from deltaq.schema_registry.compatibility import avro as rules
@@ -137,10 +142,8 @@ def _prepared(text: str, references: tuple[NamedText, ...]) -> PreparedSchema:
     for field, value in defaults:
         field["default"] = value
     mutable = frozenset(id(value) for _, value in defaults if isinstance(value, list | dict))
-    to_read = _complete(guarded(parsed), {name: guarded(schema) for name, schema in named.items()})
-    return PreparedSchema(
-        _complete(parsed, named), to_read, bounds, mutable, _default_values(named)
-    )
+    to_read = complete(guarded(parsed), {name: guarded(schema) for name, schema in named.items()})
+    return PreparedSchema(complete(parsed, named), to_read, bounds, mutable, _default_values(named))
 
 
 def _default_values(named: Mapping[str, Any]) -> int:
@@ -154,20 +157,6 @@ def _default_values(named: Mapping[str, Any]) -> int:
         for record in named.values()
     )
     return max(counts, default=0)
-
-
-def _complete(parsed: Any, named: Mapping[str, Any]) -> Any:
-    """A parsed schema with all named types that it refers to. fastavro notes them only in a record,
-    and parses any other schema anew with each message, without them.
-    """
-    if isinstance(parsed, list):
-        return [_complete(branch, named) for branch in parsed]
-    schema = named.get(parsed) if isinstance(parsed, str) else parsed
-    return (
-        parsed
-        if schema is None
-        else {**schema, "__fastavro_parsed": True, "__named_schemas": named}
-    )
 
 
 def _python_defaults(named: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from deltaq.serde.errors import SerializationError
@@ -130,17 +130,14 @@ def dual_schema_id_deserializer(
     """
     if ctx is not None and ctx.headers:
         name = _HEADERS.get(ctx.field, _VALUE_HEADER)
-        found = [value for key, value in _pairs(ctx.headers) if key == name and value is not None]
+        headers: Any = ctx.headers.items() if isinstance(ctx.headers, dict) else ctx.headers
+        found = [value for key, value in headers if key == name and value is not None]
         if found:
             schema_id.from_bytes(
                 io.BytesIO(found[0].encode() if isinstance(found[0], str) else found[0])
             )
             return io.BytesIO(payload)
     return schema_id.from_bytes(io.BytesIO(payload))
-
-
-def _pairs(headers: Any) -> Iterable[tuple[str, Any]]:
-    return headers.items() if isinstance(headers, dict) else headers
 
 
 def _guid(found: bytes) -> str:

@@ -7,7 +7,7 @@ ends when they are used up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -80,50 +80,40 @@ def remember(key: Any, make: Callable[[], Any]) -> Any:
     return found
 
 
+def _containers(value: object) -> Iterator[tuple[int, Collection[Any]]]:
+    """The lists, tuples and dicts in a value: how deeply each is nested, 1 for the value itself,
+    and what is in it. Of a value that contains itself, there is no end of them.
+    """
+    waiting = [(value, 1)] if isinstance(value, _CONTAINERS) else []
+    while waiting:
+        part, depth = waiting.pop()
+        children: Collection[Any] = part.values() if isinstance(part, dict) else part
+        yield depth, children
+        waiting += [(child, depth + 1) for child in children if isinstance(child, _CONTAINERS)]
+
+
 def depth_of(value: object, depth_max: int = VALUE_DEPTH_MAX) -> int:
     """How deeply lists, tuples and dicts are nested in a value: 0 for a number. Ends at `depth_max
     + 1`, also in a value that contains itself.
     """
     deepest = 0
-    waiting = [(value, 0)]
-    while waiting:
-        part, depth = waiting.pop()
-        children = (
-            part.values()
-            if isinstance(part, dict)
-            else part
-            if isinstance(part, list | tuple)
-            else None
-        )
-        if children is not None:
-            deepest = max(deepest, depth + 1)
-            if deepest > depth_max:
-                return deepest
-            waiting += [(child, depth + 1) for child in children if isinstance(child, _CONTAINERS)]
+    for depth, _ in _containers(value):
+        deepest = max(deepest, depth)
+        if deepest > depth_max:
+            break
     return deepest
 
 
 def measure(value: object) -> tuple[int, int]:
-    """How deeply lists and dicts are nested in a value without circles, and how many values are in
-    them.
+    """How deeply lists and dicts are nested in a value, and how many values are in them. Ends where
+    they are nested more deeply than values may be.
     """
-    deepest, count, waiting = 0, 1, [(value, 1)]
-    while waiting:
-        part, depth = waiting.pop()
-        children = (
-            part.values()
-            if isinstance(part, dict)
-            else part
-            if isinstance(part, list | tuple)
-            else None
-        )
-        if children is not None:
-            deepest = max(deepest, depth)
-            count += len(children)
-            if depth <= VALUE_DEPTH_MAX:
-                waiting += [
-                    (child, depth + 1) for child in children if isinstance(child, _CONTAINERS)
-                ]
+    deepest, count = 0, 1
+    for depth, children in _containers(value):
+        deepest = max(deepest, depth)
+        count += len(children)
+        if deepest > VALUE_DEPTH_MAX:
+            break
     return deepest, count
 
 
@@ -154,18 +144,13 @@ def check_schema_size(schema: object, array_parts_max: int = SCHEMA_PARTS_MAX) -
     """
     if depth_of(schema, SCHEMA_DEPTH_MAX) > SCHEMA_DEPTH_MAX:
         raise ValueError(f"it is nested more than {SCHEMA_DEPTH_MAX} levels deep")
-    parts, waiting = 0, [schema]
-    while waiting:
-        part = waiting.pop()
-        children = (
-            part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-        )
-        inner = [child for child in children if isinstance(child, _CONTAINERS)]
-        if isinstance(part, list) and len(inner) > array_parts_max:
+    parts = 0
+    for _, children in _containers(schema):
+        inner = sum(isinstance(child, _CONTAINERS) for child in children)
+        if isinstance(children, list) and inner > array_parts_max:
             raise ValueError(
-                f"an array in it has {len(inner)} objects and arrays, more than {array_parts_max}"
+                f"an array in it has {inner} objects and arrays, more than {array_parts_max}"
             )
-        waiting += inner
         parts += 1
     if parts > SCHEMA_PARTS_MAX:
         raise ValueError(f"it has {parts} objects and arrays, more than {SCHEMA_PARTS_MAX}")

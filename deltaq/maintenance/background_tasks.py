@@ -46,9 +46,8 @@ class BackgroundTasks:
             if self.stopped or (latest is not None and latest.is_alive()):
                 return
             threads = task_threads(self._store, self._clock, task)
-            job = Job(
-                f"{task}-{self._name}", self._is_wanted, partial(self._do, task, work), threads
-            )
+            name, run = f"{task}-{self._name}", partial(self._do, task, work)
+            job = Job(name, lambda: not self.stopped, run, threads)
             try:
                 threads.add(job)
             except RuntimeError as error:
@@ -63,9 +62,6 @@ class BackgroundTasks:
         with self._lock:
             self.stopped = True
             return list(self.jobs.values())
-
-    def _is_wanted(self) -> bool:
-        return not self.stopped
 
     def do(self, task: str, work: Callable[[], object]) -> None:
         """Do `work` in the calling thread, unless no more work may begin; log its failure."""

@@ -148,7 +148,10 @@ class GroupPass:
             return
         self._log_maintenance.write_checkpoint(self._log.state())
         if self._log_maintenance.is_clean_up_due():
-            self._forget_deleted_topics()
+            if app_ids := self._of_deleted_topics(self._log.state()):
+                self._report.line(f"forget {len(app_ids)} committed offsets of deleted topics")
+                self._log.forget_over(app_ids, self._clock.monotonic() + FORGET_TIMEOUT_S)
+                self._report.counts["offsets forgotten"] += len(app_ids)
             self._clean_log()
 
     def is_waiting(self) -> bool:
@@ -206,12 +209,6 @@ class GroupPass:
         except (GroupChanged, GroupInUse):
             return  # a member has joined or committed meanwhile
         self._report.counts["offsets forgotten"] += len(state.txns)
-
-    def _forget_deleted_topics(self) -> None:
-        if app_ids := self._of_deleted_topics(self._log.state()):
-            self._report.line(f"forget {len(app_ids)} committed offsets of deleted topics")
-            self._log.forget_over(app_ids, self._clock.monotonic() + FORGET_TIMEOUT_S)
-            self._report.counts["offsets forgotten"] += len(app_ids)
 
     def _of_deleted_topics(self, state: TableState) -> list[str]:
         """The app ids of committed offsets whose topic was deleted, or created again. Reads the

@@ -19,7 +19,7 @@ from deltaq.serde.column_values import scaled_decimal
 from deltaq.serde.columns import Members, is_required, members_of, table_columns
 from deltaq.serde.model_validation import VALIDATOR_ERROR, python_parts, validated
 from deltaq.serde.models import ModelShape, shape_of
-from deltaq.serde.read_back import Place, difference
+from deltaq.serde.read_back import difference
 from deltaq.serde.schema import SchemaSource, TopicSchema, unreadable
 
 _FLOAT32_DIGITS = 24  # binary
@@ -99,7 +99,8 @@ class ValidatedSchema(TopicSchema):
         if self._shape.is_compared_by_fields and read == instance:
             return
         if (found := difference(read, instance)) is not None:
-            raise _refused_at(*found)
+            place, reason = found
+            raise InvalidValue(reason, field=".".join(map(str, place))[:200] or None)
 
     def accept_columns(self, row: Mapping[str, object]) -> dict[str, object]:
         if self.model is None:
@@ -346,7 +347,3 @@ def _first_error(error: pydantic.ValidationError) -> tuple[str, str]:
 def _refusal(error: pydantic.ValidationError) -> InvalidValue:
     where, reason = _first_error(error)
     return InvalidValue(reason, field=where[:200] or None)
-
-
-def _refused_at(place: Place, reason: str) -> InvalidValue:
-    return InvalidValue(reason, field=".".join(map(str, place))[:200] or None)

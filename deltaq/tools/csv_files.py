@@ -112,17 +112,12 @@ def _heading(path: Path) -> list[str]:
     return names
 
 
-def _content(cell: bytes) -> bytes:
-    return cell
-
-
 def _as_json(cells: Mapping[str, Any]) -> str:
-    texts = (f"{json.dumps(name)}: {_json(cell, name)}" for name, cell in cells.items())
+    texts = (
+        f"{json.dumps(name)}: {'null' if cell is None else json_of_text(_text(cell, name))}"
+        for name, cell in cells.items()
+    )
     return "{" + ", ".join(texts) + "}"
-
-
-def _json(cell: bytes | None, name: str) -> str:
-    return "null" if cell is None else json_of_text(_text(cell, name))
 
 
 def _text(cell: bytes, name: str) -> str:
@@ -145,6 +140,6 @@ def _exported(kind: pa.DataType, path: str) -> Callable[[bytes], Any] | None:
     return _typed(kind, path)
 
 
-CSV = Form("row", _typed, _content, _as_json)
+CSV = Form("row", _typed, bytes, _as_json)
 CSV_OF_RECORDS = Form("row", _exported, lambda cell: bytes_of_cell(cell.decode()), _as_json)
 """Files of `to_csv`, whose bytes are escaped."""

@@ -204,7 +204,7 @@ def _as_texts(column: pa.Array) -> pa.Array:
         or pa.types.is_large_binary(column.type)
     )
     texts = [
-        None if value is None else cell_of_bytes(value) if escaped else _text(value)
+        None if value is None else cell_of_bytes(value) if escaped else str(plain(value))
         for value in _cells(column)
     ]
     return pa.array(texts, pa.string())
@@ -228,7 +228,3 @@ def _time_text(us: int) -> str:
     milliseconds, rest = divmod(us, 1000)
     text = as_time(milliseconds)
     return text.replace("Z", f"{rest:03d}Z") if rest else text
-
-
-def _text(value: Any) -> str:
-    return str(plain(value))

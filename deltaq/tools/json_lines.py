@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -110,10 +110,6 @@ def _content(value: Any) -> bytes:
     return (value if isinstance(value, str) else _text(value)).encode()
 
 
-def _as_json(cells: Mapping[str, Any]) -> str:
-    return _text(cells)
-
-
 def _typed(kind: pa.DataType, path: str) -> Callable[[Any], Any] | None:
     if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind):
         return None
@@ -122,4 +118,4 @@ def _typed(kind: pa.DataType, path: str) -> Callable[[Any], Any] | None:
     return lambda value: typed_value(value, kind, path)
 
 
-JSON_LINES = Form("line", _typed, _content, _as_json)
+JSON_LINES = Form("line", _typed, _content, _text)

@@ -6,6 +6,7 @@ import atexit
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
+from enum import Enum
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -30,6 +31,17 @@ dropped.
 
 EXIT_WAIT_S = 2.0
 """How long the exit of the process waits for the unfinished calls of each client."""
+
+
+class OrderedEnum(Enum):
+    """An enumeration whose members are ordered by their numbers, as those of confluent-kafka."""
+
+    def __lt__(self, other: object) -> bool:
+        return (
+            int(self.value) < int(other.value)
+            if isinstance(other, OrderedEnum) and type(other) is type(self)
+            else NotImplemented
+        )
 
 
 class Calls:

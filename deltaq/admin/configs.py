@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import ClassVar
 
+from deltaq.admin.calls import OrderedEnum
 from deltaq.config import TOPIC_SETTINGS, topic_config
 from deltaq.config.setting import unknown_setting
 from deltaq.config.topic import PROPERTY_PREFIX
@@ -18,7 +19,7 @@ from deltaq.topic import checked_properties
 SETTABLE = tuple(name for name in TOPIC_SETTINGS if name != "partitions")
 
 
-class ResourceType(Enum):
+class ResourceType(OrderedEnum):
     """Kafka's resource types. In deltaq only topics have settings."""
 
     UNKNOWN = 0
@@ -27,13 +28,6 @@ class ResourceType(Enum):
     GROUP = 3
     BROKER = 4
     TRANSACTIONAL_ID = 5
-
-    def __lt__(self, other: object) -> bool:
-        return (
-            int(self.value) < int(other.value)
-            if isinstance(other, ResourceType)
-            else NotImplemented
-        )
 
 
 class ConfigSource(IntEnum):

@@ -7,9 +7,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
-from deltaq.admin.calls import check_partition
+from deltaq.admin.calls import OrderedEnum, check_partition
 from deltaq.delta.table_state import TableState
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.groups.state import PROTOCOL_TYPE, GroupHead, Key, Member, is_there
@@ -17,7 +16,7 @@ from deltaq.message import OFFSET_INVALID, TopicPartition
 from deltaq.metadata import BrokerMetadata, Node
 
 
-class ConsumerGroupState(Enum):
+class ConsumerGroupState(OrderedEnum):
     """Kafka's states of a group.
 
     deltaq uses four: STABLE, PREPARING_REBALANCING while a partition waits for its owner to release
@@ -32,15 +31,8 @@ class ConsumerGroupState(Enum):
     DEAD = 4
     EMPTY = 5
 
-    def __lt__(self, other: object) -> bool:
-        return (
-            int(self.value) < int(other.value)
-            if isinstance(other, ConsumerGroupState)
-            else NotImplemented
-        )
 
-
-class ConsumerGroupType(Enum):
+class ConsumerGroupType(OrderedEnum):
     """Kafka's types of a group. A deltaq group is CLASSIC, whatever `group.protocol` its members
     have.
     """
@@ -48,13 +40,6 @@ class ConsumerGroupType(Enum):
     UNKNOWN = 0
     CONSUMER = 1
     CLASSIC = 2
-
-    def __lt__(self, other: object) -> bool:
-        return (
-            int(self.value) < int(other.value)
-            if isinstance(other, ConsumerGroupType)
-            else NotImplemented
-        )
 
 
 @dataclass(slots=True)
@@ -288,7 +273,7 @@ def check_groups(group_ids: object, what: str) -> list[str]:
     return group_ids
 
 
-def check_filter(wanted: object, kind: type[Enum], name: str) -> None:
+def check_filter(wanted: object, kind: type[OrderedEnum], name: str) -> None:
     """Raise TypeError for what is neither None nor a set of `kind`."""
     if wanted is not None and not isinstance(wanted, set):
         raise TypeError(f"'{name}' must be a set")

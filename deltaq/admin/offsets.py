@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
-from deltaq.admin.calls import check_partition
+from deltaq.admin.calls import OrderedEnum, check_partition
 from deltaq.errors import UnknownTopic
 from deltaq.store import Store
 from deltaq.topics.log import TopicLog
@@ -14,20 +13,13 @@ from deltaq.topics.time_lookup import newest_time, offset_for_time, time_of_offs
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 
-class IsolationLevel(Enum):
+class IsolationLevel(OrderedEnum):
     """Kafka's isolation levels. Both have the same effect: a deltaq topic never holds uncommitted
     records.
     """
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
-
-    def __lt__(self, other: object) -> bool:
-        return (
-            int(self.value) < int(other.value)
-            if isinstance(other, IsolationLevel)
-            else NotImplemented
-        )
 
 
 @dataclass(frozen=True, order=True, slots=True)

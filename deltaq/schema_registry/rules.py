@@ -7,8 +7,8 @@ mean to write in clear text what a rule encrypts, or values that a rule forbids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
@@ -74,37 +74,32 @@ class Rule:
     def to_dict(self) -> dict[str, Any]:
         """The rule as JSON has it."""
         found = {
-            "name": self.name,
-            "doc": self.doc,
+            **vars(self),
             "kind": None if self.kind is None else self.kind.value,
             "mode": None if self.mode is None else self.mode.value,
-            "type": self.type,
-            "tags": self.tags,
             "params": None if self.params is None else self.params.to_dict(),
-            "expr": self.expr,
-            "onSuccess": self.on_success,
-            "onFailure": self.on_failure,
-            "disabled": self.disabled,
         }
-        return {name: part for name, part in found.items() if part is not None}
+        return {_in_json(name): part for name, part in found.items() if part is not None}
 
     @classmethod
     def from_dict(cls, src_dict: Mapping[str, Any]) -> Rule:
         """The rule that JSON stands for."""
-        kind, mode, params = (src_dict.get(name) for name in ("kind", "mode", "params"))
-        return cls(
-            src_dict.get("name"),
-            src_dict.get("doc"),
-            None if kind is None else RuleKind(kind),
-            None if mode is None else RuleMode(mode),
-            src_dict.get("type"),
-            src_dict.get("tags"),
-            None if params is None else RuleParams.from_dict(params),
-            src_dict.get("expr"),
-            src_dict.get("onSuccess"),
-            src_dict.get("onFailure"),
-            src_dict.get("disabled"),
-        )
+        found: dict[str, Any] = {
+            part.name: src_dict.get(_in_json(part.name)) for part in fields(cls)
+        }
+        for name, made in (
+            ("kind", RuleKind),
+            ("mode", RuleMode),
+            ("params", RuleParams.from_dict),
+        ):
+            found[name] = None if found[name] is None else made(found[name])
+        return cls(**found)
+
+
+def _in_json(name: str) -> str:
+    """A field as JSON names it: `onSuccess` for `on_success`."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 @dataclass
@@ -118,13 +113,13 @@ class RuleSet:
 
     def to_dict(self) -> dict[str, Any]:
         """The rules as JSON has them."""
-        found = {
-            "migrationRules": _dicts(self.migration_rules),
-            "domainRules": _dicts(self.domain_rules),
-            "encodingRules": _dicts(self.encoding_rules),
-            "enableAt": self.enable_at,
-        }
-        return {name: part for name, part in found.items() if part is not None}
+        found: dict[str, Any] = {}
+        for name, part in vars(self).items():
+            if part is not None:
+                found[_in_json(name)] = (
+                    part if isinstance(part, str) else [rule.to_dict() for rule in part]
+                )
+        return found
 
     @classmethod
     def from_dict(cls, src_dict: Mapping[str, Any]) -> RuleSet:
@@ -141,7 +136,3 @@ def has_rules(rule_set: object) -> bool:
     if isinstance(rule_set, RuleSet):
         return bool(rule_set.migration_rules or rule_set.domain_rules or rule_set.encoding_rules)
     return rule_set is not None
-
-
-def _dicts(rules: Iterable[Rule] | None) -> list[dict[str, Any]] | None:
-    return None if rules is None else [rule.to_dict() for rule in rules]

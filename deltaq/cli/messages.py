@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import Topic, Topics, complete_group, complete_topic
@@ -400,29 +400,10 @@ def stat(
 
     found = stats(session.topic(topic), _ranges(session, topic, start, until, None))
     if session.out.is_json:
-        sizes = {
-            name: _place(size)
-            for name, size in (("smallest", found.smallest), ("largest", found.largest))
-        }
-        numbers = {
-            name: getattr(found, name)
-            for name in ("messages", "bytes", "average_bytes", "tombstones")
-        }
-        times = {name: getattr(found, name) for name in ("first_timestamp", "last_timestamp")}
-        parts = {str(partition): number for partition, number in sorted(found.by_partition.items())}
-        session.out.json(
-            {
-                "topic": topic,
-                **numbers,
-                "without_key": found.without_key,
-                **times,
-                **sizes,
-                "by_schema": {
-                    str(number): count for number, count in sorted(found.by_schema.items())
-                },
-                "by_partition": parts,
-            }
-        )
+        about = {**asdict(found), "average_bytes": found.average_bytes}
+        for name in ("by_schema", "by_partition"):
+            about[name] = dict(sorted(about[name].items()))
+        session.out.json({"topic": topic, **about})
         return
     session.out.fields(
         [
@@ -444,14 +425,6 @@ def stat(
 
 def _counts(found: Mapping[int, int]) -> str:
     return ", ".join(f"{name}: {count:,}" for name, count in sorted(found.items()))
-
-
-def _place(size: MessageSize | None) -> dict[str, int] | None:
-    return (
-        None
-        if size is None
-        else {"bytes": size.bytes, "partition": size.partition, "offset": size.offset}
-    )
 
 
 def _shown(size: MessageSize | None) -> str:
@@ -492,7 +465,7 @@ def diff(
 
     other = session if right_root is None else session.at(right_root)
     ranges = _ranges(session, left, start, until, None), _ranges(other, right, start, until, None)
-    decoders = [_same if raw else of.decoder().record for of in (session, other)]
+    decoders = [None if raw else of.decoder().record for of in (session, other)]
     found = 0
     for found, difference in enumerate(
         differences(session.topic(left), other.topic(right), *ranges), 1
@@ -501,14 +474,13 @@ def diff(
             fail(f"more than {counted(count, 'difference')}: see --count")
         records = zip(decoders, (difference.left, difference.right), strict=True)
         _print_difference(
-            session, left, right, *(record and decode(record) for decode, record in records)
+            session,
+            left,
+            right,
+            *(decode(record) if record and decode else record for decode, record in records),
         )
     if found:
         finish(1)
-
-
-def _same(record: Record) -> Record:
-    return record
 
 
 def _print_difference(

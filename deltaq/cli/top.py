@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 from deltaq.cli.command import Command, Option
@@ -82,15 +82,7 @@ def _rows(
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     from deltaq.tools.rates import topic_rates  # noqa: PLC0415 - `deltaq --help` needs no clients
 
-    topics: list[dict[str, object]] = [
-        {
-            "topic": rate.topic,
-            "messages": rate.messages,
-            "messages_per_s": rate.messages_per_s,
-            "commits_per_s": rate.commits_per_s,
-        }
-        for rate in topic_rates(before, now)
-    ]
+    topics: list[dict[str, object]] = [asdict(rate) for rate in topic_rates(before, now)]
     groups: list[dict[str, object]] = []
     for group, lag in sorted(now.lags.items(), key=lambda item: (-(item[1] or 0), item[0])):
         earlier = None if before is None else before.lags.get(group)

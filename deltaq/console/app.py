@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from importlib.resources import files
 from urllib.parse import parse_qsl
 
@@ -180,14 +180,10 @@ def application(console: Console) -> ASGIApp:
         async def answer(request: Request) -> Response:
             root, session = _root_of(console, request), _session_of(console, request)
             visit = Visit(root, request.path_params, dict(request.query_params))
-            if show in SLOW:
-                async with console.reading():
-                    return await run_in_threadpool(
-                        lambda: _shown(console, root, session, lambda: show(visit))
-                    )
-            return await run_in_threadpool(
-                lambda: _shown(console, root, session, lambda: show(visit))
-            )
+            async with console.reading() if show in SLOW else nullcontext():
+                return await run_in_threadpool(
+                    lambda: _shown(console, root, session, lambda: show(visit))
+                )
 
         return answer
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from deltaq.admin.groups import MemberDescription, PartitionLag, total_lag
 from deltaq.config import TopicSettings
 from deltaq.tools.cost import Cost
-from deltaq.tools.rates import GroupCount, RootSample, TopicCount, topic_rates
+from deltaq.tools.rates import GroupCount, RootSample, topic_rates
 from deltaq.units import as_size, as_span
 
 NO_POINTS: tuple[float, ...] = ()
@@ -157,24 +157,13 @@ def topic_views(before: RootSample | None, now: RootSample) -> dict[str, TopicPa
     for rate in topic_rates(before, now):
         count = now.topics[rate.topic]
         if count.settings is not None:
-            found[rate.topic] = _topic_view(
-                rate.topic, count, rate.messages_per_s, rate.commits_per_s, count.settings
+            size = count.bytes, count.files, count.files_to_compact
+            about = count.ranges, count.settings, count.is_typed
+            rates = rate.messages_per_s, rate.commits_per_s
+            found[rate.topic] = TopicPage(
+                rate.topic, count.messages, *size, count.version, *about, *rates, count.produced
             )
     return dict(sorted(found.items()))
-
-
-def _topic_view(
-    name: str,
-    count: TopicCount,
-    messages: float | None,
-    commits: float | None,
-    settings: TopicSettings,
-) -> TopicPage:
-    size = count.bytes, count.files, count.files_to_compact
-    about = count.ranges, settings, count.is_typed
-    return TopicPage(
-        name, count.messages, *size, count.version, *about, messages, commits, count.produced
-    )
 
 
 def group_views(before: RootSample | None, now: RootSample) -> dict[str, GroupPage]:

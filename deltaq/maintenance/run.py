@@ -115,8 +115,19 @@ class Maintenance:
         return done
 
     def _passes(self) -> Iterator[tuple[str, Pass]]:
-        yield from self._kept(names.TOPICS_FOLDER, self._topics, self._topic_pass)
-        yield from self._kept(names.GROUPS_FOLDER, self._groups, self._group_pass)
+        about = self._clock, self._settings
+        yield from self._kept(
+            names.TOPICS_FOLDER,
+            self._topics,
+            lambda topic: TopicPass(self._store, topic, *about, self._throttle, self._notify),
+        )
+        yield from self._kept(
+            names.GROUPS_FOLDER,
+            self._groups,
+            lambda group: GroupPass(
+                self._store, group, *about, self._offsets_retention_ms, self._notify
+            ),
+        )
         with raising_unavailable():
             has_schemas = bool(self._store.list_folders(names.SCHEMAS_FOLDER))
         if has_schemas and self._schemas is None:
@@ -138,21 +149,6 @@ class Maintenance:
             if name not in passes:
                 passes[name] = begun(name)
             yield name, passes[name]
-
-    def _topic_pass(self, topic: str) -> TopicPass:
-        return TopicPass(
-            self._store, topic, self._clock, self._settings, self._throttle, self._notify
-        )
-
-    def _group_pass(self, group: str) -> GroupPass:
-        return GroupPass(
-            self._store,
-            group,
-            self._clock,
-            self._settings,
-            self._offsets_retention_ms,
-            self._notify,
-        )
 
     def _plan_probe_removal(self) -> Counter[str]:
         with raising_unavailable():

@@ -25,7 +25,7 @@ ENTRY = re.compile(r"^\* ((?:`[a-z0-9_/]+`(?:,\s+)?)+): (.+?)(?=^\* |\Z)", re.MU
 
 
 @dataclass(frozen=True)
-class Entry:
+class MapEntry:
     """A line of the map of `package`, "" for deltaq itself: modules, or a folder with all in it,
     and what they are for.
     """
@@ -57,11 +57,11 @@ def packages() -> list[str]:
     return ["", *(part for parts in reversed(LEVELS) for part in sorted(parts) if part in found)]
 
 
-def entries(package: str) -> list[Entry]:
+def entries(package: str) -> list[MapEntry]:
     """The map in the docstring of a package."""
     text = docstring(package).partition("\nModules:\n\n")[2]
     return [
-        Entry(package, tuple(re.findall(r"`([^`]+)`", names)), " ".join(found.split()))
+        MapEntry(package, tuple(re.findall(r"`([^`]+)`", names)), " ".join(found.split()))
         for names, found in ENTRY.findall(text + "\n")
     ]
 
@@ -77,7 +77,7 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(entry: Entry, *, is_first: bool) -> str:
+def _row(entry: MapEntry, *, is_first: bool) -> str:
     package = f"| `{entry.package or 'deltaq'}/`" if is_first else "|"
     return f"{package} | {', '.join(f'`{path}`' for path in entry.paths)} | {entry.text} |"
 

@@ -210,7 +210,7 @@ def _calls_with_codes() -> set[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Limit:
+class LimitRow:
     """A constant that is a limit: `module.NAME`, its unit, and what it limits."""
 
     where: str
@@ -233,106 +233,114 @@ def _module_of(where: str) -> tuple[str, list[str]]:
 
 LIMITS = {
     "Names and numbers": (
-        Limit(
+        LimitRow(
             "names.NAME_CHARS_MAX", "characters", "Name of a topic, group, client or transaction"
         ),
-        Limit("config.client_table.PARTITIONS_MAX", "", "Partitions of a topic"),
-        Limit(
+        LimitRow("config.client_table.PARTITIONS_MAX", "", "Partitions of a topic"),
+        LimitRow(
             "schema_registry.changes.SUBJECT_CHARS_MAX",
             "characters",
             "Name of a subject of the schema registry",
         ),
-        Limit(
+        LimitRow(
             "schema_registry.changes.SCHEMA_CHARS_MAX",
             "characters",
             "Text of a schema of the schema registry",
         ),
-        Limit("serde.columns.NAME_CHARS_MAX", "characters", "Name of a column of a typed topic"),
-        Limit(
+        LimitRow("serde.columns.NAME_CHARS_MAX", "characters", "Name of a column of a typed topic"),
+        LimitRow(
             "message.TIMESTAMP_MS_MAX", "ms", "Latest timestamp (2262); the earliest is 0 (1970)"
         ),
-        Limit("names.VERSION_MAX", "", "Version of a log"),
-        Limit("store.keys.KEY_LENGTH_MAX", "characters", "Key of an object below the root"),
-        Limit("store.keys.PREFIX_LENGTH_MAX", "characters", "Prefix of a root in a bucket"),
-        Limit("store.keys.PART_LENGTH_MAX", "characters", "Part of a key between two slashes"),
+        LimitRow("names.VERSION_MAX", "", "Version of a log"),
+        LimitRow("store.keys.KEY_LENGTH_MAX", "characters", "Key of an object below the root"),
+        LimitRow("store.keys.PREFIX_LENGTH_MAX", "characters", "Prefix of a root in a bucket"),
+        LimitRow("store.keys.PART_LENGTH_MAX", "characters", "Part of a key between two slashes"),
     ),
     "Schemas, and values with a schema": (
-        Limit(
+        LimitRow(
             "serde.columns.NESTING_MAX", "", "Types within each other in a column of a typed topic"
         ),
-        Limit("schema_registry.work.SCHEMA_DEPTH_MAX", "levels", "Nesting of the JSON of a schema"),
-        Limit(
+        LimitRow(
+            "schema_registry.work.SCHEMA_DEPTH_MAX", "levels", "Nesting of the JSON of a schema"
+        ),
+        LimitRow(
             "schema_registry.work.SCHEMA_PARTS_MAX",
             "",
             "Objects and arrays in the JSON of a schema",
         ),
-        Limit(
+        LimitRow(
             "schema_registry.json_format.ARRAY_PARTS_MAX",
             "",
             "Objects and arrays in one array of a JSON schema",
         ),
-        Limit(
+        LimitRow(
             "schema_registry.json_patterns.PATTERN_CHARS_MAX",
             "characters",
             "A regular expression in a JSON schema",
         ),
-        Limit(
+        LimitRow(
             "schema_registry.json_patterns.PATTERNS_WORK_MAX",
             "",
             "All of these in a schema: 25 for each character, and the code of the last character "
             "of each range, up to 65,536",
         ),
-        Limit("schema_registry.protobuf_text.TOKENS_MAX", "", "Words and signs of a `.proto` file"),
-        Limit("schema_registry.protobuf_text.NESTING_MAX", "levels", "Nesting of a `.proto` file"),
-        Limit(
+        LimitRow(
+            "schema_registry.protobuf_text.TOKENS_MAX", "", "Words and signs of a `.proto` file"
+        ),
+        LimitRow(
+            "schema_registry.protobuf_text.NESTING_MAX", "levels", "Nesting of a `.proto` file"
+        ),
+        LimitRow(
             "schema_registry.state.REFERENCES_MAX",
             "",
             "Schemas that a schema refers to, directly or not",
         ),
-        Limit("schema_registry.state.REFERENCES_CHARS_MAX", "characters", "Text of these schemas"),
-        Limit(
+        LimitRow(
+            "schema_registry.state.REFERENCES_CHARS_MAX", "characters", "Text of these schemas"
+        ),
+        LimitRow(
             "tools.registry_values.UNKNOWN_MAX",
             "",
             "Unknown ids of schemas after which a command takes values for other bytes",
         ),
-        Limit(
+        LimitRow(
             "schema_registry.work.VALUE_DEPTH_MAX",
             "levels",
             "Nesting of a value of Avro or JSON, as of Protobuf",
         ),
-        Limit(
+        LimitRow(
             "schema_registry.avro_bounds.FREE_VALUES_MAX",
             "",
             "Values of an Avro payload that take no byte in it, such as nulls and the reader's "
             "defaults; 64 characters of a default count as one",
         ),
-        Limit(
+        LimitRow(
             "schema_registry.avro_bounds.CHECKED_VALUES_MAX",
             "",
             "Values of an Avro payload that has to be checked first",
         ),
-        Limit("schema_registry.avro_bounds.DECIMAL_DIGITS_MAX", "digits", "A decimal of Avro"),
-        Limit(
+        LimitRow("schema_registry.avro_bounds.DECIMAL_DIGITS_MAX", "digits", "A decimal of Avro"),
+        LimitRow(
             "schema_registry.json_format.CHECK_STEPS_MAX",
             "",
             "Keywords of a JSON schema that are judged for a value",
         ),
-        Limit(
+        LimitRow(
             "schema_registry.json_format.CHECK_STEPS_PER_VALUE",
             "",
             "More of these for each object, array and scalar in the value",
         ),
-        Limit(
+        LimitRow(
             "schema_registry.json_validators.UNEVALUATED_NAME_CHARS_MAX",
             "characters",
             "Name of a property beside `unevaluatedProperties`",
         ),
-        Limit(
+        LimitRow(
             "schema_registry.protobuf_bounds.MESSAGE_BYTES_MAX",
             "bytes",
             "Memory of the messages in a Protobuf payload, approximately",
         ),
-        Limit(
+        LimitRow(
             "schema_registry.protobuf_bounds.CHECKED_FIELDS_MAX",
             "",
             "Fields of a Protobuf payload that is long enough to take so much memory, in messages "
@@ -340,418 +348,426 @@ LIMITS = {
         ),
     ),
     "Writing": (
-        Limit("producer.batches.BATCH_ROWS_MAX", "records", "Records of one produce batch"),
-        Limit(
+        LimitRow("producer.batches.BATCH_ROWS_MAX", "records", "Records of one produce batch"),
+        LimitRow(
             "producer.batches.BATCH_BYTES_MAX", "bytes", "Size of one produce batch, approximately"
         ),
-        Limit(
+        LimitRow(
             "producer.batch_upload.SEGMENT_BYTES_MAX",
             "bytes",
             "Size of a data file before encoding; larger batches are split into several files",
         ),
-        Limit(
+        LimitRow(
             "producer.encoding.PLAIN_BYTES_MAX",
             "bytes",
             "Size up to which untyped batches are encoded without Arrow",
         ),
-        Limit(
+        LimitRow(
             "producer.encoding.LARGE_MESSAGE_BYTES_MAX",
             "bytes",
             "Size of a value that is written in pieces",
         ),
-        Limit(
+        LimitRow(
             "producer.uploader.BATCHES_AHEAD_MAX",
             "",
             "Produce batches of a topic that are being uploaded or wait for a commit",
         ),
-        Limit(
+        LimitRow(
             "producer.uploader.UPLOADS_MAX",
             "",
             "Concurrent uploads of full produce batches of a topic by one process",
         ),
-        Limit("names.SHARED_FILE_BYTES_MAX", "bytes", "Name of a shared file"),
-        Limit("topics.log.SHARED_FILES_MAX", "", "Shared files of other processes in one commit"),
-        Limit(
+        LimitRow("names.SHARED_FILE_BYTES_MAX", "bytes", "Name of a shared file"),
+        LimitRow(
+            "topics.log.SHARED_FILES_MAX", "", "Shared files of other processes in one commit"
+        ),
+        LimitRow(
             "topics.shared_files.WRITERS_MAX",
             "",
             "Other processes whose shared files a process keeps track of",
         ),
-        Limit(
+        LimitRow(
             "producer.committer.GIVE_WAY_MAX",
             "",
             "Lost races after which a process still waits for the group-commit leader",
         ),
-        Limit(
+        LimitRow(
             "producer.committer.RESHARE_BYTES_MAX",
             "bytes",
             "Size up to which a file is uploaded again as a shared file",
         ),
-        Limit(
+        LimitRow(
             "producer.committer.REVOKE_S",
             "s",
             "Time to revoke a shared file before its outcome is reported as unknown",
         ),
-        Limit("parquet.segment.ROW_GROUP_ROWS_MAX", "records", "Records of a row group"),
-        Limit(
+        LimitRow("parquet.segment.ROW_GROUP_ROWS_MAX", "records", "Records of a row group"),
+        LimitRow(
             "parquet.file_statistics.INDEXED_COLUMNS_MAX",
             "",
             "Columns with statistics, by which other engines skip files",
         ),
-        Limit(
+        LimitRow(
             "parquet.file_statistics.TEXT_CHARS_MAX",
             "characters",
             "Length of a string in the statistics",
         ),
-        Limit(
+        LimitRow(
             "parquet.segment.COMPACTED_ROW_GROUP_BYTES",
             "bytes",
             "Decoded size of a row group in a compacted file, approximately",
         ),
-        Limit(
+        LimitRow(
             "parquet.segment.ROW_GROUP_PARTITION_BYTES",
             "bytes",
             "Size from which the rows of a partition in a file have separate row groups",
         ),
-        Limit(
+        LimitRow(
             "producer.linger.COMMITS_MAX",
             "times",
             "Commits on local disk, relative to one per `linger.ms`",
         ),
-        Limit(
+        LimitRow(
             "producer.linger.EXTRA_S_MAX",
             "s",
             "Extension of `linger.ms` while a process loses races for the log",
         ),
-        Limit(
+        LimitRow(
             "delta.slot_proof.HEAD_PROOF_S",
             "s",
             "Time for which a client relies on its head without checking for log-start markers",
         ),
-        Limit("groups.offset_commits.COMMIT_TIMEOUT_S", "s", "Time for one offset commit"),
+        LimitRow("groups.offset_commits.COMMIT_TIMEOUT_S", "s", "Time for one offset commit"),
     ),
     "Reading": (
-        Limit(
+        LimitRow(
             "parquet.segment_file.WHOLE_FILE_BYTES",
             "bytes",
             "Size up to which a data file is fetched in one request",
         ),
-        Limit("parquet.segment_file.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
-        Limit(
+        LimitRow("parquet.segment_file.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
+        LimitRow(
             "consumer.offset_reset.FIRST_READ_BYTES",
             "bytes",
             "First read of a large file; each further read doubles it",
         ),
-        Limit("delta.entries.ENTRY_BYTES_MAX", "bytes", "A log entry, also one that is written"),
-        Limit(
+        LimitRow("delta.entries.ENTRY_BYTES_MAX", "bytes", "A log entry, also one that is written"),
+        LimitRow(
             "delta.checkpoint.CHECKPOINT_BYTES_MAX",
             "bytes",
             "A checkpoint; larger ones are passed over",
         ),
-        Limit(
+        LimitRow(
             "delta.checkpoint.POINTER_BYTES_MAX",
             "bytes",
             "`_last_checkpoint`; a larger one is ignored",
         ),
-        Limit(
+        LimitRow(
             "delta.position.READ_AHEAD_MAX",
             "entries",
             "Concurrent requests for log entries while catching up",
         ),
-        Limit(
+        LimitRow(
             "consumer.tail.ENTRIES_AT_ONCE",
             "entries",
             "Log entries read before records are fetched again",
         ),
-        Limit("groups.offsets.PENDING_BYTES_MAX", "bytes", "Offsets in one heartbeat object"),
-        Limit(
+        LimitRow("groups.offsets.PENDING_BYTES_MAX", "bytes", "Offsets in one heartbeat object"),
+        LimitRow(
             "groups.heartbeat.HEARTBEAT_BYTES_MAX",
             "bytes",
             "Part of a heartbeat object that is read",
         ),
     ),
     "Stores": (
-        Limit(
+        LimitRow(
             "store.parallel.REQUESTS_MAX",
             "",
             "Concurrent requests of one call that reads many topics",
         ),
-        Limit(
+        LimitRow(
             "store.objects.PART_BYTES", "bytes", "Size from which an object is uploaded in parts"
         ),
-        Limit("store.objects.PARTS_IN_FLIGHT", "", "Concurrent uploads of parts"),
-        Limit(
+        LimitRow("store.objects.PARTS_IN_FLIGHT", "", "Concurrent uploads of parts"),
+        LimitRow(
             "store.object_options.RETRIES",
             "",
             "Retries of a failed request (none for a conditional create)",
         ),
-        Limit(
+        LimitRow(
             "store.object_options.RETRY_TIMEOUT_MS",
             "ms",
             "Time for a request including its retries",
         ),
-        Limit(
+        LimitRow(
             "store.probe.PROBE_ATTEMPTS",
             "",
             "Attempts to verify that a store honours create-if-absent",
         ),
-        Limit(
+        LimitRow(
             "store.folders.UNFINISHED_AGE_MS",
             "ms",
             "Age at which maintenance removes the temporary file of a killed process",
         ),
     ),
     "Maintenance": (
-        Limit(
+        LimitRow(
             "tools.doctor.RECORDS_BYTES_MAX",
             "bytes",
             "Data files whose records `deltaq doctor` reads, the newest of each topic",
         ),
-        Limit(
+        LimitRow(
             "maintenance.settings.DEFAULT_SETTINGS.checkpoint_interval",
             "commits",
             "Commits between two checkpoints",
         ),
-        Limit(
+        LimitRow(
             "maintenance.settings.DEFAULT_SETTINGS.keep_entries_min",
             "entries",
             "Newest log entries that are always kept",
         ),
-        Limit(
+        LimitRow(
             "maintenance.settings.DEFAULT_SETTINGS.keep_entries_max",
             "entries",
             "Log entries that are kept at most, approximately",
         ),
-        Limit(
+        LimitRow(
             "maintenance.settings.DEFAULT_SETTINGS.merge_files",
             "files",
             "Adjacent small files that start a merge",
         ),
-        Limit(
+        LimitRow(
             "maintenance.file_compaction.MERGED_TARGETS_MAX",
             "files",
             "Output of one merge, in files of `segment.bytes`",
         ),
-        Limit("maintenance.file_compaction.MERGED_FILES_MAX", "files", "Input files of one merge"),
-        Limit(
+        LimitRow(
+            "maintenance.file_compaction.MERGED_FILES_MAX", "files", "Input files of one merge"
+        ),
+        LimitRow(
             "maintenance.excluded_files.UNREAD_MAX",
             "files",
             "Unreadable files of a topic in one round of maintenance, beyond which the store counts"
             " as unavailable",
         ),
-        Limit(
+        LimitRow(
             "maintenance.retention.EXPIRED_FILES_MAX",
             "files",
             "Files that one log entry of retention removes, approximately",
         ),
-        Limit(
+        LimitRow(
             "maintenance.row_cache.BYTES_MAX",
             "bytes",
             "Row cache of a topic, used by the next merge",
         ),
-        Limit(
+        LimitRow(
             "maintenance.row_cache.FILE_BYTES_MAX",
             "bytes",
             "Size of a file whose rows are kept in the row cache",
         ),
-        Limit(
+        LimitRow(
             "topics.maintenance_log.LOCK_HOLD_MAX_S",
             "s",
             "Time for which maintenance can block the producer of the same process",
         ),
-        Limit(
+        LimitRow(
             "maintenance.settings.DEFAULT_SETTINGS.checkpoint_rest_s",
             "s",
             "Minimum time between two checkpoints by one writer",
         ),
-        Limit(
+        LimitRow(
             "maintenance.settings.DEFAULT_SETTINGS.listed_bytes_max",
             "bytes",
             "Names in the `_delta_log` of a topic on local disk, beyond which its oldest entries "
             "are archived",
         ),
-        Limit(
+        LimitRow(
             "maintenance.settings.DEFAULT_SETTINGS.listed_bytes_limit",
             "bytes",
             "The same, from which a producer archives before its next commit",
         ),
-        Limit(
+        LimitRow(
             "maintenance.settings.DEFAULT_SETTINGS.archive_interval",
             "commits",
             "Commits between two looks at the size of `_delta_log`",
         ),
-        Limit(
+        LimitRow(
             "maintenance.settings.DEFAULT_SETTINGS.dirty_bytes_max",
             "bytes",
             "Uncompacted files in one round of key compaction",
         ),
-        Limit(
+        LimitRow(
             "maintenance.settings.DEFAULT_SETTINGS.clean_up_grace_s",
             "s",
             "Time from a log-start marker to the clean-up",
         ),
-        Limit(
+        LimitRow(
             "maintenance.settings.DEFAULT_SETTINGS.scan_interval_ms",
             "ms",
             "Time between two scans for orphan files",
         ),
-        Limit(
+        LimitRow(
             "maintenance.orphan_files.NAMES_OF_NOTE_MAX",
             "files",
             "Files in one list of files to be removed",
         ),
-        Limit(
+        LimitRow(
             "maintenance.orphan_files.NOTE_BYTES_MAX",
             "bytes",
             "Such a list; a larger one is dropped",
         ),
-        Limit(
+        LimitRow(
             "maintenance.groups.REMOVALS_MAX",
             "objects",
             "Log objects that the background maintenance of a consumer removes in one step",
         ),
-        Limit(
+        LimitRow(
             "maintenance.clock_check.CLOCK_TOLERANCE_S",
             "s",
             "Difference between the machine's clock and the store's clock beyond which nothing is "
             "removed for its age",
         ),
-        Limit(
+        LimitRow(
             "maintenance.topic_pass.STALE_PLANS_MAX",
             "",
             "Plans of one round that may conflict with other writers",
         ),
-        Limit(
+        LimitRow(
             "maintenance.throttle.PAUSE_S_MAX",
             "s",
             "Pause of background maintenance between two steps",
         ),
     ),
     "Administration": (
-        Limit("admin.calls.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),
-        Limit(
+        LimitRow("admin.calls.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),
+        LimitRow(
             "admin.calls.ERRORS_MAX",
             "",
             "Errors that wait for `AdminClient.poll`; older ones are dropped",
         ),
     ),
     "Tools": (
-        Limit("tools.workbook_limits.ROWS_MAX", "", "Rows of a spreadsheet, with its heading"),
-        Limit(
+        LimitRow("tools.workbook_limits.ROWS_MAX", "", "Rows of a spreadsheet, with its heading"),
+        LimitRow(
             "tools.spreadsheets.CELL_CHARS_MAX",
             "characters",
             "A cell of a spreadsheet that is written",
         ),
-        Limit(
+        LimitRow(
             "tools.workbook_limits.UNPACKED_BYTES_MAX",
             "bytes",
             "All parts of a spreadsheet that is loaded, unpacked",
         ),
-        Limit(
+        LimitRow(
             "tools.workbook_limits.ROW_CHARS_MAX",
             "characters",
             "A row of a spreadsheet that is loaded, or all of a part of it that is no row and no "
             "text",
         ),
-        Limit(
+        LimitRow(
             "tools.workbook_limits.ELEMENTS_MAX",
             "",
             "XML elements of a row of a spreadsheet that is loaded, or of a part without its rows "
             "and texts",
         ),
-        Limit(
+        LimitRow(
             "tools.workbook_limits.TEXTS_MAX",
             "",
             "Texts that the cells of a spreadsheet that is loaded share",
         ),
-        Limit(
+        LimitRow(
             "tools.workbook_limits.DEPTH_MAX",
             "levels",
             "Nesting of the XML of a spreadsheet that is loaded",
         ),
-        Limit(
+        LimitRow(
             "tools.workbook_limits.TOKEN_BYTES_MAX",
             "bytes",
             "A tag in a spreadsheet that is loaded",
         ),
-        Limit(
+        LimitRow(
             "tools.workbook_limits.DIRECTORY_BYTES_MAX",
             "bytes",
             "The list of the parts of a spreadsheet that is loaded",
         ),
-        Limit(
+        LimitRow(
             "tools.file_rows.COLUMNS_MAX",
             "columns",
             "Columns of a file that is loaded, or names of a line of JSON",
         ),
-        Limit(
+        LimitRow(
             "tools.files.ROW_BYTES_MAX",
             "bytes",
             "A row of a CSV file, or a line of JSON, that is loaded",
         ),
-        Limit(
+        LimitRow(
             "tools.csv_files.HEADING_BYTES_MAX",
             "bytes",
             "The first row of a CSV file that is loaded",
         ),
-        Limit(
+        LimitRow(
             "parquet.segment_file.DECODED_BYTES_MAX",
             "bytes",
             "Decoded size of a row group of a Parquet file that is loaded",
         ),
-        Limit("tools.speed.MESSAGES_MAX", "", "Messages that `deltaq bench` writes at full speed"),
+        LimitRow(
+            "tools.speed.MESSAGES_MAX", "", "Messages that `deltaq bench` writes at full speed"
+        ),
     ),
     "The console": (
-        Limit("console.messages.MESSAGES_MAX", "", "Messages on one page"),
-        Limit("console.messages.SEARCHED_MAX", "", "Messages that one search reads"),
-        Limit(
+        LimitRow("console.messages.MESSAGES_MAX", "", "Messages on one page"),
+        LimitRow("console.messages.SEARCHED_MAX", "", "Messages that one search reads"),
+        LimitRow(
             "console.messages.PIECE_BYTES_MAX",
             "bytes",
             "Decoded size of a row group that a page reads; the records of larger ones are passed "
             "over",
         ),
-        Limit(
+        LimitRow(
             "console.messages.VALUE_BYTES_MAX",
             "bytes",
             "A value that is decoded, or a row that is shown",
         ),
-        Limit("console.messages.READ_S", "s", "Time after which a page shows what it has found"),
-        Limit("console.app.READING_MAX", "", "Pages of messages that are read at the same time"),
-        Limit("console.app.WAITING_MAX", "", "Pages of messages that are read, or wait for that"),
-        Limit("console.decoding.VALUE_S", "s", "Time to decode one value with a schema"),
-        Limit(
+        LimitRow("console.messages.READ_S", "s", "Time after which a page shows what it has found"),
+        LimitRow("console.app.READING_MAX", "", "Pages of messages that are read at the same time"),
+        LimitRow(
+            "console.app.WAITING_MAX", "", "Pages of messages that are read, or wait for that"
+        ),
+        LimitRow("console.decoding.VALUE_S", "s", "Time to decode one value with a schema"),
+        LimitRow(
             "console.decoding.FAILURES_MAX",
             "",
             "Values of a page that may end the process that decodes them",
         ),
-        Limit(
+        LimitRow(
             "console.decoding.SCHEMA_CHARS_MAX", "characters", "A schema with all that it refers to"
         ),
-        Limit(
+        LimitRow(
             "console.decoder_process.MEMORY_BYTES",
             "bytes",
             "Memory of the process that decodes values",
         ),
-        Limit(
+        LimitRow(
             "console.decoder_process.CPU_S",
             "s",
             "Processor time of that process, which serves one page",
         ),
-        Limit("console.app.STREAMS_MAX", "", "Live pages that are open at the same time"),
-        Limit(
+        LimitRow("console.app.STREAMS_MAX", "", "Live pages that are open at the same time"),
+        LimitRow(
             "console.connections.CONNECTIONS_MAX",
             "",
             "Connections at the same time; fewer where the process may open fewer than twice as "
             "many files",
         ),
-        Limit(
+        LimitRow(
             "console.connections.REQUEST_S", "s", "Time in which a connection sends a whole request"
         ),
-        Limit(
+        LimitRow(
             "console.connections.ANSWER_S", "s", "Time in which a client takes what was sent to it"
         ),
-        Limit("console.security.BODY_MAX", "bytes", "A form"),
-        Limit("console.security.QUERY_MAX", "bytes", "The query of an address"),
-        Limit("console.security.SESSIONS_MAX", "", "Browsers that are signed in"),
+        LimitRow("console.security.BODY_MAX", "bytes", "A form"),
+        LimitRow("console.security.QUERY_MAX", "bytes", "The query of an address"),
+        LimitRow("console.security.SESSIONS_MAX", "", "Browsers that are signed in"),
     ),
 }
 

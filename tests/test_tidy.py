@@ -437,6 +437,27 @@ def test_no_two_classes_have_one_name() -> None:
     assert {name for name, times in found.items() if times > 1} == TWICE.keys()
 
 
+DOUBLES = {"tests/doubles/doubling.py Consumer", "tests/doubles/doubling.py Producer"}
+"""Classes that a program of the tests imports in place of those of `deltaq`."""
+
+
+def test_no_class_of_the_tests_has_the_name_of_a_public_class() -> None:
+    public = {
+        node.name
+        for path in _modules("deltaq/")
+        if not path.startswith("deltaq/compat/")
+        for node in _tree(path).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+    found = {
+        f"{path} {name}"
+        for path in _modules("tests/")
+        for name in re.findall(r"^class (\w+)", (ROOT / path).read_text(), re.MULTILINE)
+        if name in public
+    }
+    assert found == DOUBLES
+
+
 def test_every_module_and_public_name_has_a_docstring() -> None:
     silent = []
     for path in _modules(*PACKAGES):

@@ -628,7 +628,7 @@ def test_a_comparison_is_of_medians_and_says_what_was_missed():
 
 
 @dataclass(frozen=True)
-class Found:
+class GivenFindings:
     """A measurement with the given findings."""
 
     shown: tuple[Table, ...] = ()
@@ -650,7 +650,7 @@ def test_every_cell_of_every_table_and_every_target_is_in_the_text():
         (("poll", "1,000"), ("produce", "2,000")),
     )
     aims = at_most("p99", 100, 31.4, " ms"), at_least("speed", 3_000_000, 2_500_000, "/s")
-    findings = _report(Found((table,), aims))
+    findings = _report(GivenFindings((table,), aims))
     assert as_text(findings).splitlines()[2:] == [
         "",
         "Speeds of `poll` and others",
@@ -668,7 +668,7 @@ def test_every_cell_of_every_table_and_every_target_is_in_the_text():
 
 
 def test_json_has_each_finding_in_the_list_of_its_suite():
-    content = json.loads(as_json(_report(Found(others_cores=(0.5,)), Found())))
+    content = json.loads(as_json(_report(GivenFindings(others_cores=(0.5,)), GivenFindings())))
     assert list(content) == ["started", "machine", "part", "targets"]
     assert [one["others_cores"] for one in content["part"]] == [[0.5], []]
 
@@ -678,7 +678,7 @@ def test_a_run_writes_its_figures_and_names_the_file(tmp_path, monkeypatch, caps
 
     def measure(plan, place):
         plans.append((plan, Path(place.root).is_dir()))
-        return [Found(is_clean=plan == "quick")]
+        return [GivenFindings(is_clean=plan == "quick")]
 
     monkeypatch.setitem(SUITES, "new", Suite("full", "quick", measure))
     assert main(["--only", "new", "--quick", "--results", str(tmp_path)]) == 0

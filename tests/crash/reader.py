@@ -29,7 +29,7 @@ def _stop(*_: object) -> None:
     _stopping = True
 
 
-class Reader:
+class ProcessReader:
     """The consumer of this process."""
 
     def __init__(self, root: str, topic: str, group: str, name: str, history: History) -> None:
@@ -128,7 +128,7 @@ def main() -> None:
     root, topic, group, name, path = sys.argv[1:]
     signal.signal(signal.SIGTERM, _stop)
     with Path(path).open("a") as file:
-        Reader(root, topic, group, name, History(file=file)).run()
+        ProcessReader(root, topic, group, name, History(file=file)).run()
 
 
 if __name__ == "__main__":

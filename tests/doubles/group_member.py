@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 from deltaq import Consumer, KafkaException, TopicPartition
 from tests.doubles.reading import eventually
 
-__all__ = ["Event", "GroupMember"]
+__all__ = ["GroupMemberProcess", "MemberEvent"]
 
 _ROOT_FOLDER = Path(__file__).resolve().parents[2]
 
 _stopping = False
 
 
-class Event(NamedTuple):
+class MemberEvent(NamedTuple):
     """What a member has reported. Kinds: `owns` (a list of partitions), `lost` (the same), `read`
     (partition, offset), `holds`, `committed`, `refused` (the exception of a commit) and `error` (of
     a poll).
@@ -40,7 +40,7 @@ class Event(NamedTuple):
     details: tuple[Any, ...]
 
 
-class GroupMember:
+class GroupMemberProcess:
     """The process of a member. `events` grows while it runs. A context manager that kills it."""
 
     def __init__(self, root: str, name: str = "child", **settings: Any) -> None:
@@ -52,7 +52,7 @@ class GroupMember:
         }
         command = [sys.executable, "-m", __name__, json.dumps({**conf, **settings})]
         self.name = name
-        self.events: list[Event] = []
+        self.events: list[MemberEvent] = []
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT_FOLDER
         )
@@ -63,9 +63,9 @@ class GroupMember:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             at, kind, *details = json.loads(line)
-            self.events.append(Event(at, kind, tuple(details)))
+            self.events.append(MemberEvent(at, kind, tuple(details)))
 
-    def __enter__(self) -> GroupMember:
+    def __enter__(self) -> GroupMemberProcess:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interrupted", "Outcome", "interrupted"]
+__all__ = ["Interrupted", "InterruptedCall", "interrupted"]
 
 _SILENT = re.compile(
     r"CACHE|COPY|DUP_TOP|ROT_\w+|SWAP|NOP|PRECALL|PUSH_NULL|KW_NAMES|POP_BLOCK|EXTENDED_ARG|MAKE_CELL|RETURN_(CONST|VALUE)"
@@ -37,7 +37,7 @@ class Interrupted(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class InterruptedCall:
     """What became of an interrupted call. One that is not `reached` ended before the handler ran.
 
     `place` is where the handler ran, `raised` what came out of the call, `result` what it returned.
@@ -59,7 +59,7 @@ def interrupted(
     error: type[BaseException] | BaseException = Interrupted,
     modules: tuple[str, ...] = ("deltaq", "threading"),
     instead: Callable[[], object] | None = None,
-) -> Outcome:
+) -> InterruptedCall:
     """Run `call` on this thread, the main one, with a signal before its operation number `point`,
     whose handler raises `error`, or does something else `instead`.
 
@@ -107,7 +107,7 @@ def interrupted(
     is_over = True
     sys.settrace(traced)
     signal.signal(signal.SIGINT, handled)
-    return Outcome(place != "", place, raised, result)
+    return InterruptedCall(place != "", place, raised, result)
 
 
 def _ignore_above(frame: FrameType | None) -> None:

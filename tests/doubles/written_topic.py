@@ -27,7 +27,7 @@ from deltaq.topics.metadata import NewTopicPlan, create_topic
 from deltaq.topics.state import DataFile, PendingSegment, TopicChange
 from deltaq.topics.upload import upload_segment
 
-__all__ = ["SMALL", "Row", "WrittenTopic", "seen_by_consumers"]
+__all__ = ["SMALL", "RowToWrite", "WrittenTopic", "seen_by_consumers"]
 
 TOPIC = "t"
 
@@ -44,7 +44,7 @@ SMALL = MaintenanceSettings(
 
 
 @dataclass(frozen=True)
-class Row:
+class RowToWrite:
     """A record to be written. `timestamp_ms` None: now."""
 
     value: Any
@@ -84,7 +84,7 @@ class WrittenTopic:
 
     # --- writing ---
 
-    def columns(self, rows: Sequence[Row]) -> Columns:
+    def columns(self, rows: Sequence[RowToWrite]) -> Columns:
         now = self.clock.time_ms()
         times = [now if row.timestamp_ms is None else row.timestamp_ms for row in rows]
         return columns_of_rows(
@@ -96,7 +96,7 @@ class WrittenTopic:
             self.schema,
         )
 
-    def upload(self, *rows: Row, codec: str = "none") -> PendingSegment:
+    def upload(self, *rows: RowToWrite, codec: str = "none") -> PendingSegment:
         """What a producer has done before it commits."""
         self.log.catch_up()
         segment, written = upload_segment(
@@ -120,7 +120,7 @@ class WrittenTopic:
     def try_commit(self, *segments: PendingSegment) -> AppendOutcome:
         return self.log.append(lambda: segments, self.log.live_head.topic_id, self._deadline())
 
-    def append(self, *rows: Row, codec: str = "none") -> tuple[DataFile, ...]:
+    def append(self, *rows: RowToWrite, codec: str = "none") -> tuple[DataFile, ...]:
         return self.commit(self.upload(*rows, codec=codec))
 
     def configure(self, **config: object) -> None:

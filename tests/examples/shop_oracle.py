@@ -14,7 +14,7 @@ WINDOW, SLIDE, LATENESS = timedelta(minutes=10), timedelta(minutes=5), timedelta
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Message(NamedTuple):
+class OracleMessage(NamedTuple):
     """A message of a till."""
 
     sent_ms: int
@@ -64,7 +64,7 @@ def reason(value: bytes) -> str | None:
     return None if rounded == Decimal(fields["total_purchase"]) else "wrong total"
 
 
-def purchases(messages: Iterable[Message]) -> list[Purchase]:
+def purchases(messages: Iterable[OracleMessage]) -> list[Purchase]:
     """The valid purchases among messages."""
     valid = (message for message in messages if reason(message.value) is None)
     found = []

@@ -38,7 +38,7 @@ from examples.shop.queries import QUERIES, DuckDb, Engine, SparkSql, newest
 from examples.shop.sales import Habits, products, sales
 from tests.examples.shop_oracle import (
     EPOCH,
-    Message,
+    OracleMessage,
     Purchase,
     Sums,
     purchases,
@@ -52,7 +52,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 OPENED = datetime(2026, 1, 5, 9, tzinfo=UTC)
 HABITS = Habits(transactions=400, late=0.1, bad=0.05)
 MESSAGES = [
-    Message(int(m.at.timestamp() * 1000), m.key, m.value) for m in sales(Random(7), OPENED, HABITS)
+    OracleMessage(int(m.at.timestamp() * 1000), m.key, m.value)
+    for m in sales(Random(7), OPENED, HABITS)
 ]
 HALF = len(MESSAGES) // 2
 SOLD = purchases(MESSAGES)
@@ -75,7 +76,7 @@ class Shop:
         return list({row["_key"]: row for row in self.table(topic)}.values())
 
 
-def produce(root: str, messages: list[Message]) -> None:
+def produce(root: str, messages: list[OracleMessage]) -> None:
     """Write messages in one commit."""
     sent, keys, values = zip(*messages, strict=True)
     columns = {

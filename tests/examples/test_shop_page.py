@@ -31,7 +31,7 @@ from examples.shop.server import ShopPage
 from tests.children import NEED_NUMPY
 from tests.examples.browser import open_tab
 from tests.examples.replica_harness import REPOSITORY, until
-from tests.examples.shop_oracle import Message, purchases
+from tests.examples.shop_oracle import OracleMessage, purchases
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</script><b>"
 NOW = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
@@ -243,7 +243,7 @@ def assert_nothing_is_doubled_or_made_up(root: str) -> None:
     found = topics(root)
     rows = found[PURCHASES].to_arrow().to_pylist()
     sent = [
-        Message(int(row["_timestamp"].timestamp() * 1000), row["_key"].decode(), row["value"])
+        OracleMessage(int(row["_timestamp"].timestamp() * 1000), row["_key"].decode(), row["value"])
         for row in rows
     ]
     sold = {(p.fields["transaction_id"], p.fields["product_id"]): p for p in purchases(sent)}

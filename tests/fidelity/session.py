@@ -17,10 +17,10 @@ from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.fidelity.answers import Answer, normalised
 
-__all__ = ["READ_S", "T0", "Session", "Target", "attempt", "deltaq_at", "kafka_at", "play"]
+__all__ = ["READ_S", "T0", "ProgramRun", "Target", "attempt", "deltaq_at", "kafka_at", "play"]
 
 T0 = 1_700_000_000_000
-"""The timestamp, in milliseconds since 1970 UTC, of the first message that `Session.fill`
+"""The timestamp, in milliseconds since 1970 UTC, of the first message that `ProgramRun.fill`
 writes.
 """
 
@@ -69,7 +69,7 @@ def attempt(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
 
 
 @dataclass
-class Session:
+class ProgramRun:
     """The run of one program."""
 
     target: Target
@@ -222,9 +222,9 @@ def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def play(program: Callable[[Session], Any], target: Target) -> Answer:
+def play(program: Callable[[ProgramRun], Any], target: Target) -> Answer:
     """What a program finds."""
-    session = Session(target)
+    session = ProgramRun(target)
     try:
         return normalised(program(session), session.prefix)
     finally:

@@ -23,7 +23,7 @@ from deltaq import (
 from deltaq.groups.log import GroupLog
 from deltaq.groups.session import POLL_S
 from deltaq.store import open_store
-from tests.doubles.group_member import GroupMember
+from tests.doubles.group_member import GroupMemberProcess
 from tests.doubles.groups import leave
 from tests.doubles.reading import drain, eventually
 
@@ -51,11 +51,11 @@ def fill(root: str, count: int, partitions: int = PARTITIONS) -> None:
 
 
 @pytest.fixture
-def start(root: str) -> Iterator[Callable[..., GroupMember]]:
+def start(root: str) -> Iterator[Callable[..., GroupMemberProcess]]:
     """Starts members, which end with the test."""
     with ExitStack() as stack:
         yield lambda name="child", **settings: stack.enter_context(
-            GroupMember(root, name, **settings)
+            GroupMemberProcess(root, name, **settings)
         )
 
 
@@ -86,7 +86,7 @@ def take(consumer: Consumer, count: int) -> dict[int, list[int]]:
     return found
 
 
-def shares(members: Sequence[GroupMember]) -> list[int]:
+def shares(members: Sequence[GroupMemberProcess]) -> list[int]:
     """The numbers of partitions of all members, or nothing while two of them have the same one, or
     one has none.
     """

@@ -25,7 +25,7 @@ from deltaq.names import checkpoint_version, entry_version, topic_log
 from deltaq.testing import ManualClock
 from tests.depth import depth
 from tests.doubles.reading import eventually
-from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic, seen_by_consumers
 
 PARTITIONS = 2
 HOUR_MS = 3600 * 1000
@@ -39,7 +39,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Record:
+class ModelRecord:
     """A record as it was written; `appended_ms` is when."""
 
     timestamp_ms: int
@@ -65,8 +65,8 @@ class Model(RuleBasedStateMachine):
         self.clock = ManualClock(auto_advance=True)
         self.store = BackdatedStore(self.root, self.clock)
         self.sent = 0
-        self.ever: dict[Place, Record] = {}
-        self.live: dict[Place, Record] = {}
+        self.ever: dict[Place, ModelRecord] = {}
+        self.live: dict[Place, ModelRecord] = {}
         self.expired: set[Place] = set()
         self.starts = [0] * PARTITIONS
         self.ends = [0] * PARTITIONS
@@ -132,7 +132,7 @@ class Model(RuleBasedStateMachine):
                     key = b"d"  # producers refuse a record without one
                 self.sent += 1
                 value = None if choice == 0 else b"%d-" % self.sent * 40
-                row = Row(
+                row = RowToWrite(
                     value, key, partition, self.clock.time_ms() if timestamp is None else timestamp
                 )
                 written.append(row)
@@ -140,7 +140,7 @@ class Model(RuleBasedStateMachine):
             for row in written:
                 place = row.partition, self.ends[row.partition]
                 self.ends[row.partition] += 1
-                self.ever[place] = Record(
+                self.ever[place] = ModelRecord(
                     row.timestamp_ms or 0, row.key, row.value, self.clock.time_ms()
                 )
                 self.live[place] = self.ever[place]
@@ -192,7 +192,7 @@ class Model(RuleBasedStateMachine):
             del self.live[place]
         self.check_progress()
 
-    def may_expire(self, record: Record) -> bool:
+    def may_expire(self, record: ModelRecord) -> bool:
         if "delete" not in self.policy:
             return False
         return self.retention_bytes >= 0 or record.age_from_ms < self.clock.time_ms() - RETENTION_MS

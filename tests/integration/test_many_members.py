@@ -144,7 +144,7 @@ def test_a_rolling_restart_of_cooperative_members_moves_what_the_leaver_had_and_
 # --- members that come and go ---
 
 
-class Worker:
+class MemberThread:
     """A member on a thread of its own, which commits what it has read when partitions are
     revoked.
     """
@@ -191,7 +191,7 @@ class Worker:
 @pytest.mark.fault("R7")
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_members_that_come_and_go_in_a_loop_read_each_record_once(topic, strategy):
-    workers = [Worker(topic, f"w{number}", strategy) for number in range(3)]
+    workers = [MemberThread(topic, f"w{number}", strategy) for number in range(3)]
     stop = threading.Event()
 
     def records() -> list[tuple[int, int]]:
@@ -224,7 +224,7 @@ def test_members_that_come_and_go_in_a_loop_read_each_record_once(topic, strateg
 @pytest.mark.fault("R7")
 def test_a_group_that_all_members_have_left_goes_on_where_they_ended(topic):
     fill(topic, 100)
-    workers = [Worker(topic, f"w{number}", "range") for number in range(3)]
+    workers = [MemberThread(topic, f"w{number}", "range") for number in range(3)]
 
     def is_over() -> bool:
         return sum(len(worker.records) for worker in workers) >= 50
@@ -235,7 +235,7 @@ def test_a_group_that_all_members_have_left_goes_on_where_they_ended(topic):
     last = group_entries(topic)[-1]
     assert (last.operation, last.clients, last.owners) == ("LEAVE", (), {})
     read = {record for worker in workers for record in worker.records}
-    late = Worker(topic, "late", "range")
+    late = MemberThread(topic, "late", "range")
     late.stay_until(lambda: len(late.records) + len(read) >= 100)
     assert sorted(late.records) == sorted(
         {(partition, offset) for partition in range(PARTITIONS) for offset in range(5)} - read

@@ -17,10 +17,10 @@ from deltaq import (
     names,
 )
 from tests.checker.history import Operation
-from tests.simulation.actors.clients import Reader, Sender, seen
+from tests.simulation.actors.clients import ReadingActor, SendingActor, seen
 from tests.simulation.actors.injection import ProcessKilled, change_topic, inject_faults, result_of
 from tests.simulation.actors.maintenance import Maintainer, finish_maintenance, instrumented
-from tests.simulation.actors.members import Member, take_over
+from tests.simulation.actors.members import MemberActor, take_over
 from tests.simulation.audit.group import audit_group
 from tests.simulation.audit.hand_over import check_hand_overs, check_once
 from tests.simulation.audit.history import check_run
@@ -101,14 +101,14 @@ def _run_scenario(harness: Harness) -> None:
         ) as admin:
             result_of(harness.director, admin.create_topics([NewTopic(OTHER, 2)])[OTHER])
     senders: list[Actor] = [
-        Sender(harness, f"sender-{number}", scenario.group_commit(number))
+        SendingActor(harness, f"sender-{number}", scenario.group_commit(number))
         for number in range(scenario.producers)
     ]
     others: list[Actor] = [
-        Reader(harness, f"reader-{number}") for number in range(scenario.readers)
+        ReadingActor(harness, f"reader-{number}") for number in range(scenario.readers)
     ]
     others += [
-        Member(harness, f"member-{number}", f"instance-{number % 3}")
+        MemberActor(harness, f"member-{number}", f"instance-{number % 3}")
         for number in range(scenario.members)
     ]
     others += [

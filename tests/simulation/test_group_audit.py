@@ -23,7 +23,7 @@ from tests.simulation.audit.group import (
     audit_group,
 )
 from tests.simulation.audit.hand_over import STOP_S, check_hand_overs, check_once
-from tests.simulation.audit.oracle import Place, Record
+from tests.simulation.audit.oracle import Place, WrittenRecord
 from tests.simulation.audit.topic import Audit, Removal
 from tests.simulator.disk import Disk
 
@@ -199,11 +199,11 @@ A_ALONE = {"a_1": member("a", [0, 1], {0: 1, 1: 3})}
 BREACHES: dict[str, tuple[Change, str]] = {
     "a former owner commits": (
         commit(3, "a-1", 2, p1=8),
-        "commits t/id/1, which Owner(member='b-1', since=2) owns",
+        "commits t/id/1, which OwnerSince(member='b-1', since=2) owns",
     ),
     "an owner commits for a time before it owned": (
         commit(3, "b-1", 1, p1=8),
-        "commits t/id/1, which Owner",
+        "commits t/id/1, which OwnerSince",
     ),
     "an outsider commits beside members": (
         commit(3, "", -1, p1=8),
@@ -226,11 +226,11 @@ BREACHES: dict[str, tuple[Change, str]] = {
     ),
     "a partition is taken from a living member": (
         other(2, head=head(2, a_1=member("a", [0], {0: 1}), b_1=member("b", [1], {1: 2}))),
-        "takes ('t', 1) from Owner(member='a-1', since=1), a member",
+        "takes ('t', 1) from OwnerSince(member='a-1', since=1), a member",
     ),
     "a partition is given with an earlier generation": (
         other(5, head=head(3, a_1=member("a", [0, 1], {0: 1, 1: 2}))),
-        "gives ('t', 1) to Owner(member='a-1', since=2) in generation 3",
+        "gives ('t', 1) to OwnerSince(member='a-1', since=2) in generation 3",
     ),
     "a generation is used twice": (other(5, head=head(2, **A_ALONE)), "has generation 2 after 2"),
     "a generation is left out": (other(5, head=head(5, **A_ALONE)), "has generation 5 after 2"),
@@ -271,7 +271,7 @@ def late(seconds: float) -> list[GroupEntry]:
 def test_a_partition_that_a_living_owner_keeps_for_too_long_is_reported():
     assert audited(late(MOVE_S)) == []
     (problem,) = audited(late(MOVE_S + 0.1))
-    assert "takes ('t', 1) from Owner(member='a-1', since=1) after 20.100 s" in problem
+    assert "takes ('t', 1) from OwnerSince(member='a-1', since=1) after 20.100 s" in problem
 
 
 def test_a_member_that_is_heard_after_a_silence_of_its_session_is_reported():
@@ -404,7 +404,7 @@ def judged(
     for partition in range(2):
         for offset in range(10):
             place = Place("id", partition, offset)
-            topic.records[place] = Record(
+            topic.records[place] = WrittenRecord(
                 place, f"v{partition}.{offset}", None, 0, is_tombstone=False
             )
     topic.removals = [Removal(0.0, removed)]

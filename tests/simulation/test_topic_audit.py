@@ -14,7 +14,7 @@ from deltaq.testing import ManualClock
 from tests.checker.history import Operation
 from tests.checker.history import SeenRecord as Seen
 from tests.simulation.audit.history import check_run
-from tests.simulation.audit.oracle import FOLDER, LogEntry, LoggedFile, Place, Record
+from tests.simulation.audit.oracle import FOLDER, LogEntry, LoggedFile, Place, WrittenRecord
 from tests.simulation.audit.topic import Audit
 from tests.simulator.disk import Disk
 
@@ -26,9 +26,9 @@ TOMBSTONE = 4
 """The offset of a tombstone: it is the newest record of its key."""
 
 
-def record(offset: int, value: str = "") -> Record:
+def record(offset: int, value: str = "") -> WrittenRecord:
     place = Place("id", 0, offset)
-    return Record(
+    return WrittenRecord(
         place, value or f"v{offset}", KEYS[offset], offset, is_tombstone=offset == TOMBSTONE
     )
 
@@ -188,7 +188,7 @@ BREACHES: dict[str, tuple[Callable[[], list[LogEntry]], str]] = {
         lambda: last(merged(), removes=("a", "b", "x")),
         "removes what is not there: ['x']",
     ),
-    "a rewrite changes a record": (lambda: last(merged(), adds=(FORGED,)), "changes Record"),
+    "a rewrite changes a record": (lambda: last(merged(), adds=(FORGED,)), "changes WrittenRecord"),
     "a rewrite has a record from nowhere": (
         lambda: last(merged(), removes=("a",)),
         "has Place(topic_id='id', partition=0, offset=3) from nowhere",

@@ -44,7 +44,7 @@ def killing_its_executor(marker: Path, fatal: bytes) -> Any:
     return pass_on
 
 
-class Job:
+class ClusterJob:
     """The steps of the program."""
 
     def __init__(self, spark: SparkSession, given: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ def main(text: str) -> None:
     """Run all steps."""
     given = json.loads(text)
     spark = spark_session("cluster", conf=given["conf"])
-    job = Job(spark, given)
+    job = ClusterJob(spark, given)
     job.write()
     read = job.read()
     answer = {"read": read, "micro-batches": [job.copy(), job.total()]}

@@ -23,7 +23,7 @@ from tests.doubles.produced_tables import Produce
 pytestmark = pytest.mark.spark
 
 
-class Record(NamedTuple):
+class KeyedRecord(NamedTuple):
     partition: int
     offset: int
     timestamp: int
@@ -31,15 +31,15 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-def newest_of(records: list[Record]) -> dict[bytes, Record]:
+def newest_of(records: list[KeyedRecord]) -> dict[bytes, KeyedRecord]:
     """Played in the order of offsets, each partition has a newest record of a key; of those the
     latest counts.
     """
-    of_partitions: dict[int, dict[bytes, Record]] = {}
+    of_partitions: dict[int, dict[bytes, KeyedRecord]] = {}
     for record in sorted(records, key=lambda record: record.offset):
         if record.key is not None:
             of_partitions.setdefault(record.partition, {})[record.key] = record
-    newest: dict[bytes, Record] = {}
+    newest: dict[bytes, KeyedRecord] = {}
     for _, table in sorted(of_partitions.items()):
         for key, record in table.items():
             if key not in newest or record.timestamp >= newest[key].timestamp:
@@ -47,12 +47,12 @@ def newest_of(records: list[Record]) -> dict[bytes, Record]:
     return {key: record for key, record in newest.items() if record.value is not None}
 
 
-def found(spark: SparkSession, root: str) -> dict[bytes, Record]:
+def found(spark: SparkSession, root: str) -> dict[bytes, KeyedRecord]:
     rows = latest_by_key(spark, "stock", root).selectExpr(
         "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value"
     )
     records = [
-        Record(row.partition, row.offset, row.timestamp, bytes(row.key), bytes(row.value))
+        KeyedRecord(row.partition, row.offset, row.timestamp, bytes(row.key), bytes(row.value))
         for row in rows.collect()
     ]
     table = {record.key: record for record in records if record.key is not None}
@@ -67,7 +67,7 @@ def test_it_is_the_newest_record_of_each_key_before_and_after_compaction(
     between.
     """
     chance = random.Random(5)
-    written: list[Record] = []
+    written: list[KeyedRecord] = []
     ends = [0, 0, 0]
     for _ in range(8):
         commit = []
@@ -75,7 +75,9 @@ def test_it_is_the_newest_record_of_each_key_before_and_after_compaction(
             partition = chance.randrange(3)
             key = chance.choice([b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h", None])
             value = chance.choice([b"1", b"2", None])
-            commit.append(Record(partition, ends[partition], chance.randrange(1, 40), key, value))
+            commit.append(
+                KeyedRecord(partition, ends[partition], chance.randrange(1, 40), key, value)
+            )
             ends[partition] += 1
         _, _, timestamps, keys, values = zip(*commit, strict=True)
         to = [record.partition for record in commit]

@@ -18,7 +18,7 @@ import pytest
 from benchmarks.ageing import BackdatedStore
 from deltaq import AdminClient, TopicPartition
 from deltaq.testing import ManualClock
-from tests.doubles.written_topic import SMALL, Row, WrittenTopic
+from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic
 from tests.integration.test_maintenance_model import (
     HOUR_MS,
     PARTITIONS,
@@ -150,7 +150,7 @@ def test_a_native_stream_takes_each_record_once_across_maintenance(
     for number in range(3):
         for commit in range(7):
             rows = [
-                Row(
+                RowToWrite(
                     None if chance.random() < 0.2 else b"%d.%d.%d" % (number, commit, n),
                     b"%d" % chance.randrange(5),
                     chance.randrange(2),

@@ -23,7 +23,7 @@ from tests.doubles.produced_tables import Produce
 pytestmark = pytest.mark.spark
 
 
-class Ended(StreamingQueryListener):
+class QueryEnd(StreamingQueryListener):
     """Hears of the end of a query after all listeners that were added before."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def test_only_what_the_checkpoint_has_recorded_is_committed(
         def process(frame: DataFrame, batch_id: int) -> None:
             assert batch_id < last
 
-        ended = Ended()
+        ended = QueryEnd()
         spark.streams.addListener(ended)
         query = (
             frame.writeStream.foreachBatch(process).queryName("billing").trigger(availableNow=True)

@@ -26,7 +26,7 @@ from deltaq.testing import ManualClock
 from tests.doubles.compaction import compact
 from tests.doubles.produced_tables import Produce, producing_to
 from tests.doubles.unsound import append_unsound, text_of
-from tests.doubles.written_topic import SMALL, Row, WrittenTopic
+from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic
 from tests.integration.test_maintenance_model import PARTITIONS, Model
 
 pytestmark = pytest.mark.spark
@@ -159,7 +159,8 @@ def test_log_append_time_and_headers_are_those_of_the_log(spark: SparkSession, r
     def append(offset: int, kind: int) -> None:
         clock.advance(10)
         written = [
-            Row(b"%d" % p, b"k", p, 5, [("h", b"1"), ("h", None)] if p else None) for p in range(2)
+            RowToWrite(b"%d" % p, b"k", p, 5, [("h", b"1"), ("h", None)] if p else None)
+            for p in range(2)
         ]
         topic.append(*written)
         for row in written:

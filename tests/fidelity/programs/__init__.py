@@ -18,14 +18,14 @@ from tests.fidelity.programs import (
     topics,
     values_page,
 )
-from tests.fidelity.session import Session
+from tests.fidelity.session import ProgramRun
 
 __all__ = ["DOCUMENTED", "PROGRAMS"]
 
 _PAGES = (producer_page, consumer_page, admin_page, values_page)
 _MODULES = (consuming, groups, offsets, partitioning, positions, producing, topics, *_PAGES)
 
-PROGRAMS: dict[str, Callable[[Session], Any]] = {
+PROGRAMS: dict[str, Callable[[ProgramRun], Any]] = {
     program.__name__: program for module in _MODULES for program in module.PROGRAMS
 }
 """All programs by the name of what was observed."""

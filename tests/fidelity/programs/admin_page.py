@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.fidelity.session import READ_S, T0, Session, attempt
+from tests.fidelity.session import READ_S, T0, ProgramRun, attempt
 
 
-def _topic_resource(session: Session, topic: str) -> Any:
+def _topic_resource(session: ProgramRun, topic: str) -> Any:
     return session.admin_names.ConfigResource(session.admin_names.ResourceType.TOPIC, topic)
 
 
-def _alter(session: Session, topic: str, *entries: tuple[str, str | None, str]) -> Any:
+def _alter(session: ProgramRun, topic: str, *entries: tuple[str, str | None, str]) -> Any:
     names, resource = session.admin_names, _topic_resource(session, topic)
     for key, value, how in entries:
         operation = names.AlterConfigOpType[how]
@@ -22,7 +22,7 @@ def _alter(session: Session, topic: str, *entries: tuple[str, str | None, str]) 
     return session.result(session.admin.incremental_alter_configs([resource]))
 
 
-def _value(session: Session, topic: str, key: str) -> Any:
+def _value(session: ProgramRun, topic: str, key: str) -> Any:
     session.exists(topic)  # lets a change become visible
     return session.result(session.admin.describe_configs([_topic_resource(session, topic)]))[
         key
@@ -33,7 +33,7 @@ def _kind(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> str:
     return type(attempt(call, *arguments, **keywords)).__name__
 
 
-def admin_calls_check_their_arguments(session: Session) -> Any:
+def admin_calls_check_their_arguments(session: ProgramRun) -> Any:
     admin = session.admin
     return {
         "create_nothing": _kind(admin.create_topics, []),
@@ -55,7 +55,7 @@ def admin_calls_check_their_arguments(session: Session) -> Any:
     }
 
 
-def admin_calls_check_their_timeouts(session: Session) -> Any:
+def admin_calls_check_their_timeouts(session: ProgramRun) -> Any:
     admin, topic = session.admin, session.admin_names.NewTopic(session.name("t"), 1, 1)
     return {
         "negative": _kind(admin.create_topics, [topic], request_timeout=-1),
@@ -65,7 +65,7 @@ def admin_calls_check_their_timeouts(session: Session) -> Any:
     }
 
 
-def admin_results_are_futures_by_what_was_asked(session: Session) -> Any:
+def admin_results_are_futures_by_what_was_asked(session: ProgramRun) -> Any:
     first, second = session.name("one"), session.name("two")
     new_topic = session.admin_names.NewTopic
     made = session.admin.create_topics([new_topic(first, 1, 1), new_topic(second, 0, 1)])
@@ -80,7 +80,7 @@ def _ended(futures: Any) -> list[bool]:
     return [future.done() for future in futures.values()]
 
 
-def admin_creates_with_an_assignment_of_replicas(session: Session) -> Any:
+def admin_creates_with_an_assignment_of_replicas(session: ProgramRun) -> Any:
     new_topic, topic = session.admin_names.NewTopic, session.name("t")
     broker = next(iter(session.admin.list_topics(timeout=READ_S).brokers))
     made = attempt(lambda: new_topic(topic, replica_assignment=[[broker], [broker]]))
@@ -98,7 +98,7 @@ def admin_creates_with_an_assignment_of_replicas(session: Session) -> Any:
     }
 
 
-def admin_creates_with_settings(session: Session) -> Any:
+def admin_creates_with_settings(session: ProgramRun) -> Any:
     topic = session.topic(
         retention_ms=5000, cleanup_policy="compact,delete", file_delete_delay_ms=60_000
     )
@@ -106,7 +106,7 @@ def admin_creates_with_settings(session: Session) -> Any:
     return {name: _value(session, topic, name) for name in names}
 
 
-def admin_sets_each_default_of_kafka(session: Session) -> Any:
+def admin_sets_each_default_of_kafka(session: ProgramRun) -> Any:
     topic = session.topic()
     defaults = {
         "cleanup.policy": "delete",
@@ -125,7 +125,7 @@ def admin_sets_each_default_of_kafka(session: Session) -> Any:
     return {key: _alter(session, topic, (key, value, "SET")) for key, value in defaults.items()}
 
 
-def admin_describes_the_defaults_of_topics(session: Session) -> Any:
+def admin_describes_the_defaults_of_topics(session: ProgramRun) -> Any:
     keys = (
         *(
             "cleanup.policy",
@@ -146,7 +146,7 @@ def admin_describes_the_defaults_of_topics(session: Session) -> Any:
     return {key: entries[key].value for key in keys}
 
 
-def admin_appends_and_subtracts(session: Session) -> Any:
+def admin_appends_and_subtracts(session: ProgramRun) -> Any:
     topic = session.topic(cleanup_policy="delete")
     steps = {
         "append": ("cleanup.policy", "compact", "APPEND"),
@@ -161,13 +161,13 @@ def admin_appends_and_subtracts(session: Session) -> Any:
     }
 
 
-def admin_subtracts_to_nothing(session: Session) -> Any:
+def admin_subtracts_to_nothing(session: ProgramRun) -> Any:
     topic = session.topic(cleanup_policy="delete")
     answer = _alter(session, topic, ("cleanup.policy", "delete", "SUBTRACT"))
     return {"answer": answer, "value": _value(session, topic, "cleanup.policy")}
 
 
-def admin_changes_all_entries_or_none(session: Session) -> Any:
+def admin_changes_all_entries_or_none(session: ProgramRun) -> Any:
     topic = session.topic()
     entries = (("retention.bytes", "77", "SET"), ("retention.ms", "soon", "SET"))
     return {
@@ -176,21 +176,21 @@ def admin_changes_all_entries_or_none(session: Session) -> Any:
     }
 
 
-def admin_changes_one_key_twice(session: Session) -> Any:
+def admin_changes_one_key_twice(session: ProgramRun) -> Any:
     topic = session.topic()
     return attempt(
         _alter, session, topic, ("retention.ms", "1", "SET"), ("retention.ms", "2", "SET")
     )
 
 
-def admin_deletes_settings(session: Session) -> Any:
+def admin_deletes_settings(session: ProgramRun) -> Any:
     topic = session.topic(retention_bytes=5)
     found = {"unset": _alter(session, topic, ("segment.ms", None, "DELETE"))}
     found["set"] = _alter(session, topic, ("retention.bytes", None, "DELETE"))
     return found | {"value": _value(session, topic, "retention.bytes")}
 
 
-def admin_describes_settings(session: Session) -> Any:
+def admin_describes_settings(session: ProgramRun) -> Any:
     topic = session.topic(retention_ms=5000)
     entries = session.result(session.admin.describe_configs([_topic_resource(session, topic)]))
     entry = entries["retention.ms"]
@@ -209,7 +209,7 @@ def admin_describes_settings(session: Session) -> Any:
     }
 
 
-def admin_deletes_records(session: Session) -> Any:
+def admin_deletes_records(session: ProgramRun) -> Any:
     topic = session.topic(partitions=2)
     session.fill(topic, 5)
 
@@ -229,7 +229,7 @@ def admin_deletes_records(session: Session) -> Any:
     }
 
 
-def admin_sees_its_own_deletions(session: Session) -> Any:
+def admin_sees_its_own_deletions(session: ProgramRun) -> Any:
     topic, spec = session.topic(), session.admin_names.OffsetSpec
     session.fill(topic, 20)
     seen = []
@@ -240,7 +240,7 @@ def admin_sees_its_own_deletions(session: Session) -> Any:
     return seen
 
 
-def admin_lists_offsets_of_what_is_not_there(session: Session) -> Any:
+def admin_lists_offsets_of_what_is_not_there(session: ProgramRun) -> Any:
     topic, spec = session.topic(), session.admin_names.OffsetSpec
 
     def listed(place: Any) -> Any:
@@ -253,7 +253,7 @@ def admin_lists_offsets_of_what_is_not_there(session: Session) -> Any:
     }
 
 
-def admin_lists_groups_by_state(session: Session) -> Any:
+def admin_lists_groups_by_state(session: ProgramRun) -> Any:
     group, topic = session.name("g"), session.topic()
     session.consumer(group).commit(offsets=[session.place(topic, 0, 0)], asynchronous=False)
     states = session.kafka.ConsumerGroupState
@@ -275,7 +275,7 @@ def admin_lists_groups_by_state(session: Session) -> Any:
     }
 
 
-def admin_offsets_of_groups_check_their_arguments(session: Session) -> Any:
+def admin_offsets_of_groups_check_their_arguments(session: ProgramRun) -> Any:
     request, admin, place = session.kafka.ConsumerGroupTopicPartitions, session.admin, session.place
     return {
         "list_nothing": _kind(admin.list_consumer_group_offsets, []),
@@ -297,7 +297,7 @@ def admin_offsets_of_groups_check_their_arguments(session: Session) -> Any:
     }
 
 
-def admin_offsets_keep_their_metadata(session: Session) -> Any:
+def admin_offsets_keep_their_metadata(session: ProgramRun) -> Any:
     topic, group, request = (
         session.topic(),
         session.name("g"),
@@ -313,7 +313,7 @@ def admin_offsets_keep_their_metadata(session: Session) -> Any:
     }
 
 
-def admin_deletes_groups(session: Session) -> Any:
+def admin_deletes_groups(session: ProgramRun) -> Any:
     topic, group = session.topic(), session.name("g")
     session.consumer(group).commit(offsets=[session.place(topic, 0, 0)], asynchronous=False)
     unknown = session.name("nope")
@@ -321,7 +321,7 @@ def admin_deletes_groups(session: Session) -> Any:
     return {name: attempt(future.result, READ_S) for name, future in found.items()}
 
 
-def admin_describes_several_topics(session: Session) -> Any:
+def admin_describes_several_topics(session: ProgramRun) -> Any:
     topic, unknown = session.topic(partitions=2), session.name("nope")
     found = session.admin.describe_topics(session.kafka.TopicCollection([topic, unknown]))
     described = attempt(found[topic].result, READ_S)
@@ -333,7 +333,7 @@ def admin_describes_several_topics(session: Session) -> Any:
     }
 
 
-def admin_lists_topics(session: Session) -> Any:
+def admin_lists_topics(session: ProgramRun) -> Any:
     topic = session.topic(partitions=3)
     found = session.admin.list_topics(timeout=READ_S)
     return {
@@ -344,7 +344,7 @@ def admin_lists_topics(session: Session) -> Any:
     }
 
 
-def admin_configurations(session: Session) -> Any:
+def admin_configurations(session: ProgramRun) -> Any:
     address = {"bootstrap.servers": session.target.address}
     made = session.admin_names.AdminClient
     return {
@@ -356,7 +356,7 @@ def admin_configurations(session: Session) -> Any:
     }
 
 
-def admin_in_a_with_block(session: Session) -> Any:
+def admin_in_a_with_block(session: ProgramRun) -> Any:
     admin = session.admin_names.AdminClient({"bootstrap.servers": session.target.address})
     if not hasattr(admin, "__enter__"):
         return "no context manager"
@@ -374,13 +374,13 @@ def admin_in_a_with_block(session: Session) -> Any:
     return found | {name: attempt(call) for name, call in calls.items()}
 
 
-def admin_deletes_one_topic_twice(session: Session) -> Any:
+def admin_deletes_one_topic_twice(session: ProgramRun) -> Any:
     topic = session.topic()
     found = session.admin.delete_topics([topic, topic])
     return [attempt(future.result, READ_S) for future in found.values()]
 
 
-def admin_lists_offsets_by_time(session: Session) -> Any:
+def admin_lists_offsets_by_time(session: ProgramRun) -> Any:
     topic, spec = session.topic(), session.admin_names.OffsetSpec
     session.fill(topic, 3)
     found = {}

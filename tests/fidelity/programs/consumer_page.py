@@ -10,7 +10,7 @@ from typing import Any
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.fidelity.programs.messages import offsets, places
-from tests.fidelity.session import READ_S, Session, attempt
+from tests.fidelity.session import READ_S, ProgramRun, attempt
 
 
 def _until(consumer: Any, condition: Callable[[], object]) -> bool:
@@ -25,7 +25,7 @@ def _partitions(found: Any) -> list[tuple[str, int]]:
     return sorted((place.topic, place.partition) for place in found)
 
 
-def consumer_poll_arguments(session: Session) -> Any:
+def consumer_poll_arguments(session: ProgramRun) -> Any:
     consumer = session.consumer()
     return {
         "zero": consumer.poll(0),
@@ -35,7 +35,7 @@ def consumer_poll_arguments(session: Session) -> Any:
     }
 
 
-def consumer_consume_arguments(session: Session) -> Any:
+def consumer_consume_arguments(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 3)
     consumer.assign([session.place(topic, 0, 0)])
@@ -47,7 +47,7 @@ def consumer_consume_arguments(session: Session) -> Any:
     }
 
 
-def consumer_assign_takes_a_list_of_places(session: Session) -> Any:
+def consumer_assign_takes_a_list_of_places(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     given: dict[str, Any] = {
         "text": topic,
@@ -60,7 +60,7 @@ def consumer_assign_takes_a_list_of_places(session: Session) -> Any:
     return {name: type(attempt(consumer.assign, places)).__name__ for name, places in given.items()}
 
 
-def consumer_assign_replaces_the_assignment(session: Session) -> Any:
+def consumer_assign_replaces_the_assignment(session: ProgramRun) -> Any:
     topic, consumer = session.topic(partitions=3), session.consumer()
     consumer.assign([session.place(topic, 0), session.place(topic, 1)])
     first = _partitions(consumer.assignment())
@@ -72,13 +72,13 @@ def consumer_assign_replaces_the_assignment(session: Session) -> Any:
     }
 
 
-def consumer_assign_of_one_partition_twice(session: Session) -> Any:
+def consumer_assign_of_one_partition_twice(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     answer = attempt(consumer.assign, [session.place(topic, 0), session.place(topic, 0)])
     return {"answer": answer, "assignment": _partitions(consumer.assignment())}
 
 
-def consumer_subscribe_arguments(session: Session) -> Any:
+def consumer_subscribe_arguments(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     given: dict[str, Any] = {
         "tuple": (topic,),
@@ -94,7 +94,7 @@ def consumer_subscribe_arguments(session: Session) -> Any:
     }
 
 
-def consumer_subscribe_replaces_the_subscription(session: Session) -> Any:
+def consumer_subscribe_replaces_the_subscription(session: ProgramRun) -> Any:
     one, two, consumer = session.topic("one"), session.topic("two"), session.consumer()
     session.fill(one, 1)
     session.fill(two, 1)
@@ -105,7 +105,7 @@ def consumer_subscribe_replaces_the_subscription(session: Session) -> Any:
     return found | {"assignment": _partitions(consumer.assignment())}
 
 
-def consumer_joins_its_group_without_poll(session: Session) -> Any:
+def consumer_joins_its_group_without_poll(session: ProgramRun) -> Any:
     topic, group = session.topic(partitions=2), session.name("g")
     consumer = session.consumer(group)
     consumer.subscribe([topic])
@@ -116,7 +116,7 @@ def consumer_joins_its_group_without_poll(session: Session) -> Any:
     return {"members": members, "assignment_before_poll": _partitions(consumer.assignment())}
 
 
-def consumer_tells_what_it_is_assigned(session: Session) -> Any:
+def consumer_tells_what_it_is_assigned(session: ProgramRun) -> Any:
     topic, calls = session.topic(partitions=2), []
     consumer = session.consumer()
 
@@ -134,7 +134,7 @@ def consumer_tells_what_it_is_assigned(session: Session) -> Any:
     return [(event, same, sorted(found)) for event, same, found in calls]
 
 
-def consumer_callbacks_that_raise(session: Session) -> Any:
+def consumer_callbacks_that_raise(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
 
     def fail(who: Any, found: Any) -> None:
@@ -147,7 +147,7 @@ def consumer_callbacks_that_raise(session: Session) -> Any:
     return found
 
 
-def consumer_keeps_what_stays_of_a_cooperative_subscription(session: Session) -> Any:
+def consumer_keeps_what_stays_of_a_cooperative_subscription(session: ProgramRun) -> Any:
     one, two, calls = session.topic("one"), session.topic("two"), []
     consumer = session.consumer(partition_assignment_strategy="cooperative-sticky")
 
@@ -176,7 +176,7 @@ def consumer_keeps_what_stays_of_a_cooperative_subscription(session: Session) ->
     }
 
 
-def consumer_changes_its_subscription(session: Session) -> Any:
+def consumer_changes_its_subscription(session: ProgramRun) -> Any:
     """What the callbacks of the second `subscribe` get, after a first one to topics a and b."""
     names = {letter: session.topic(letter) for letter in "abc"}
     second = {"more": "abc", "fewer": "b", "others": "bc", "none of them": "c", "the same": "ba"}
@@ -189,7 +189,7 @@ def consumer_changes_its_subscription(session: Session) -> Any:
     }
 
 
-def consumer_changes_its_patterns(session: Session) -> Any:
+def consumer_changes_its_patterns(session: ProgramRun) -> Any:
     names = {letter: session.topic(letter) for letter in "abc"}
     return {
         strategy: {
@@ -201,7 +201,7 @@ def consumer_changes_its_patterns(session: Session) -> Any:
 
 
 def _changed(
-    session: Session, names: dict[str, str], strategy: str, first: list[str], second: list[str]
+    session: ProgramRun, names: dict[str, str], strategy: str, first: list[str], second: list[str]
 ) -> Any:
     """What two calls of `subscribe` do. There is no `on_lost`, which Kafka's client calls for
     topics that others replace if it does not know those yet. Then it may also call `on_assign`
@@ -238,7 +238,7 @@ def _changed(
     return found | {"same member": consumer.memberid() == member_id}
 
 
-def consumer_subscribes_twice_before_it_polls(session: Session) -> Any:
+def consumer_subscribes_twice_before_it_polls(session: ProgramRun) -> Any:
     one, two, calls = session.topic("one"), session.topic("two"), []
     consumer = session.consumer()
     consumer.subscribe(
@@ -251,7 +251,7 @@ def consumer_subscribes_twice_before_it_polls(session: Session) -> Any:
     return calls
 
 
-def consumer_subscribes_in_on_assign(session: Session) -> Any:
+def consumer_subscribes_in_on_assign(session: ProgramRun) -> Any:
     one, two, calls = session.topic("one"), session.topic("two"), []
     consumer = session.consumer()
 
@@ -267,7 +267,7 @@ def consumer_subscribes_in_on_assign(session: Session) -> Any:
     return calls
 
 
-def consumer_commit_arguments(session: Session) -> Any:
+def consumer_commit_arguments(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 2)
     consumer.subscribe([topic])
@@ -283,7 +283,7 @@ def consumer_commit_arguments(session: Session) -> Any:
     }
 
 
-def consumer_on_commit_of_the_configuration(session: Session) -> Any:
+def consumer_on_commit_of_the_configuration(session: ProgramRun) -> Any:
     topic, calls = session.topic(), []
     consumer = session.consumer(on_commit=lambda error, found: calls.append((error, found)))
     session.fill(topic, 2)
@@ -296,7 +296,7 @@ def consumer_on_commit_of_the_configuration(session: Session) -> Any:
     return found | {"calls": [(error, places) for error, places in calls]}
 
 
-def consumer_committed_arguments(session: Session) -> Any:
+def consumer_committed_arguments(session: ProgramRun) -> Any:
     topic, consumer = session.topic(partitions=3), session.consumer()
     consumer.commit(
         offsets=[session.place(topic, 2, 5), session.place(topic, 0, 3)], asynchronous=False
@@ -311,7 +311,7 @@ def consumer_committed_arguments(session: Session) -> Any:
     }
 
 
-def consumer_metadata_of_offsets(session: Session) -> Any:
+def consumer_metadata_of_offsets(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
 
     def kept(metadata: Any) -> Any:
@@ -335,7 +335,7 @@ def consumer_metadata_of_offsets(session: Session) -> Any:
     }
 
 
-def consumer_store_offsets_arguments(session: Session) -> Any:
+def consumer_store_offsets_arguments(session: ProgramRun) -> Any:
     topic, other = session.topic(), session.topic("other")
     consumer = session.consumer(enable_auto_offset_store=False)
     session.fill(topic, 2)
@@ -356,7 +356,7 @@ def consumer_store_offsets_arguments(session: Session) -> Any:
     }
 
 
-def consumer_position_arguments(session: Session) -> Any:
+def consumer_position_arguments(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     return {
         "empty": attempt(consumer.position, []),
@@ -366,7 +366,7 @@ def consumer_position_arguments(session: Session) -> Any:
     }
 
 
-def consumer_seek_arguments(session: Session) -> Any:
+def consumer_seek_arguments(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 3)
     consumer.assign([session.place(topic, 0, 0)])
@@ -380,7 +380,7 @@ def consumer_seek_arguments(session: Session) -> Any:
     }
 
 
-def consumer_pause_and_resume_arguments(session: Session) -> Any:
+def consumer_pause_and_resume_arguments(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     consumer.assign([session.place(topic, 0, 0)])
     return {
@@ -392,7 +392,7 @@ def consumer_pause_and_resume_arguments(session: Session) -> Any:
     }
 
 
-def consumer_pauses_end_with_the_assignment(session: Session) -> Any:
+def consumer_pauses_end_with_the_assignment(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 2)
     consumer.assign([session.place(topic, 0, 0)])
@@ -403,7 +403,7 @@ def consumer_pauses_end_with_the_assignment(session: Session) -> Any:
     return {"paused": paused, "assigned_again": places(session.read_all(consumer))}
 
 
-def consumer_times_and_watermarks_arguments(session: Session) -> Any:
+def consumer_times_and_watermarks_arguments(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     return {
         "no_times": type(attempt(consumer.offsets_for_times, [], 1)).__name__,
@@ -416,7 +416,7 @@ def consumer_times_and_watermarks_arguments(session: Session) -> Any:
     }
 
 
-def consumer_member_ids(session: Session) -> Any:
+def consumer_member_ids(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer(client_id="cl")
     found: dict[str, Any] = {"before": consumer.memberid()}
     consumer.subscribe([topic])
@@ -429,14 +429,14 @@ def consumer_member_ids(session: Session) -> Any:
     return found | {"closed": attempt(consumer.memberid)}
 
 
-def consumer_group_metadata_is_opaque(session: Session) -> Any:
+def consumer_group_metadata_is_opaque(session: ProgramRun) -> Any:
     consumer = session.consumer()
     found = consumer.consumer_group_metadata()
     consumer.close()
     return {"is_something": found is not None, "closed": attempt(consumer.consumer_group_metadata)}
 
 
-def consumer_in_a_with_block(session: Session) -> Any:
+def consumer_in_a_with_block(session: ProgramRun) -> Any:
     topic, calls = session.topic(), []
     with session.consumer() as consumer:
         consumer.subscribe([topic], on_revoke=lambda _, found: calls.append(_partitions(found)))
@@ -449,7 +449,7 @@ def consumer_in_a_with_block(session: Session) -> Any:
     }
 
 
-def consumer_after_close(session: Session) -> Any:
+def consumer_after_close(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     place = session.place(topic)
     consumer.close()
@@ -470,7 +470,7 @@ def consumer_after_close(session: Session) -> Any:
     return {name: attempt(call) for name, call in calls.items()}
 
 
-def consumer_configurations(session: Session) -> Any:
+def consumer_configurations(session: ProgramRun) -> Any:
     address = {"bootstrap.servers": session.target.address, "group.id": "g"}
 
     def made(**settings: Any) -> Any:
@@ -503,7 +503,7 @@ def consumer_configurations(session: Session) -> Any:
     }
 
 
-def consumer_statistics(session: Session) -> Any:
+def consumer_statistics(session: ProgramRun) -> Any:
     seen: list[str] = []
     topic = session.topic()
     consumer = session.consumer(stats_cb=seen.append, statistics_interval_ms=100, client_id="cl")
@@ -517,12 +517,12 @@ def consumer_statistics(session: Session) -> Any:
     }
 
 
-def consumer_unsubscribes_without_a_subscription(session: Session) -> Any:
+def consumer_unsubscribes_without_a_subscription(session: ProgramRun) -> Any:
     consumer = session.consumer()
     return [attempt(consumer.unsubscribe), attempt(consumer.unassign), attempt(consumer.close)]
 
 
-def consumer_subscription_gives_way_to_an_assignment(session: Session) -> Any:
+def consumer_subscription_gives_way_to_an_assignment(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 2)
     consumer.assign([session.place(topic, 0, 1)])
@@ -531,7 +531,7 @@ def consumer_subscription_gives_way_to_an_assignment(session: Session) -> Any:
     return found | {"subscribed": offsets(session.read(consumer, 2))}
 
 
-def consumer_errors_of_the_connection(session: Session) -> Any:
+def consumer_errors_of_the_connection(session: ProgramRun) -> Any:
     if session.kafka.__name__ == "confluent_kafka":
         consumer = session.consumer(bootstrap_servers="127.0.0.1:1")
         return {
@@ -541,7 +541,7 @@ def consumer_errors_of_the_connection(session: Session) -> Any:
     return _without_a_store(session)
 
 
-def _without_a_store(session: Session) -> Any:
+def _without_a_store(session: ProgramRun) -> Any:
     store = FaultyStore(MemoryStore(session.prefix))
     consumer = session.kafka.Consumer(
         {"bootstrap.servers": session.target.address, "group.id": "g"}, store=store

@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 from tests.fidelity.programs.messages import in_full, offsets
-from tests.fidelity.session import READ_S, Session, attempt
+from tests.fidelity.session import READ_S, ProgramRun, attempt
 
 
-def consume_batch(session: Session) -> Any:
+def consume_batch(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 7)
     consumer.assign([session.place(topic, 0, 0)])
@@ -28,7 +28,7 @@ def consume_batch(session: Session) -> Any:
     return found | {"timeout_none_returns": type(consumer.consume(4, 0.5)).__name__}
 
 
-def partition_eof(session: Session) -> Any:
+def partition_eof(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer(enable_partition_eof=True)
     session.fill(topic, 2)
     consumer.assign([session.place(topic, 0, 0)])
@@ -53,7 +53,7 @@ def partition_eof(session: Session) -> Any:
     return found
 
 
-def closed_and_misuse(session: Session) -> Any:
+def closed_and_misuse(session: ProgramRun) -> Any:
     topic, closed, other = session.topic(), session.consumer(), session.consumer()
     closed.close()
     found = {
@@ -84,7 +84,7 @@ def closed_and_misuse(session: Session) -> Any:
     }
 
 
-def subscribe_patterns(session: Session) -> Any:
+def subscribe_patterns(session: ProgramRun) -> Any:
     base = session.name("pat")
     session.create(f"{base}-one")
     reader = session.consumer(topic_metadata_refresh_interval_ms=300)

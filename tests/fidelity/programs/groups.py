@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.fidelity.programs.messages import offsets
-from tests.fidelity.session import READ_S, Session
+from tests.fidelity.session import READ_S, ProgramRun
 
 
-def group_description(session: Session) -> Any:
+def group_description(session: ProgramRun) -> Any:
     topic, group = session.topic(partitions=2), session.name("g")
     session.fill(topic, 3)
     consumer = session.consumer(group, client_id="cl")
@@ -55,7 +55,7 @@ def group_description(session: Session) -> Any:
     return found | {"unknown": (unknown.state, unknown.members)}
 
 
-def group_offsets(session: Session) -> Any:
+def group_offsets(session: ProgramRun) -> Any:
     topic, group, other = session.topic(partitions=2), session.name("g"), session.name("g2")
     session.fill(topic, 5)
     consumer = session.consumer(group)
@@ -99,7 +99,7 @@ def group_offsets(session: Session) -> Any:
     }
 
 
-def unsubscribe_and_resubscribe(session: Session) -> Any:
+def unsubscribe_and_resubscribe(session: ProgramRun) -> Any:
     one, two, calls = session.topic("one"), session.topic("two"), []
     session.fill(one, 3)
     session.fill(two, 3)
@@ -128,7 +128,7 @@ def unsubscribe_and_resubscribe(session: Session) -> Any:
     return found | {"back_on_one_no_commit": offsets(session.read(consumer, 1))}
 
 
-def seek_in_on_assign_and_offset_override(session: Session) -> Any:
+def seek_in_on_assign_and_offset_override(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 6)
 

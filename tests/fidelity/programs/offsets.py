@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tests.fidelity.programs.messages import offsets
-from tests.fidelity.session import READ_S, T0, Session, attempt
+from tests.fidelity.session import READ_S, T0, ProgramRun, attempt
 
 
-def watermark_empty(session: Session) -> Any:
+def watermark_empty(session: ProgramRun) -> Any:
     consumer, place = session.consumer(), session.place(session.topic())
     query = consumer.get_watermark_offsets(place, timeout=READ_S)
     return {"query": query, "cached": consumer.get_watermark_offsets(place, cached=True)}
 
 
-def watermark_filled(session: Session) -> Any:
+def watermark_filled(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 10)
     place = session.place(topic)
@@ -27,7 +27,7 @@ def watermark_filled(session: Session) -> Any:
     return found | {"cached_after_fetch": consumer.get_watermark_offsets(place, cached=True)}
 
 
-def watermark_unknown(session: Session) -> Any:
+def watermark_unknown(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer(allow_auto_create_topics=False)
     return {
         "topic": attempt(
@@ -37,19 +37,19 @@ def watermark_unknown(session: Session) -> Any:
     }
 
 
-def committed_before_any(session: Session) -> Any:
+def committed_before_any(session: ProgramRun) -> Any:
     topic = session.topic(partitions=2)
     return session.consumer().committed(
         [session.place(topic, 0), session.place(topic, 1)], timeout=READ_S
     )
 
 
-def committed_unknown_topic(session: Session) -> Any:
+def committed_unknown_topic(session: ProgramRun) -> Any:
     session.topic()
     return session.consumer().committed([session.place(session.name("nope"))], timeout=READ_S)
 
 
-def commit_forms(session: Session) -> Any:
+def commit_forms(session: ProgramRun) -> Any:
     topic, consumer = session.topic(partitions=2), session.consumer()
     session.fill(topic, 5)
     consumer.subscribe([topic])
@@ -80,7 +80,7 @@ def commit_forms(session: Session) -> Any:
     }
 
 
-def commit_assign_only_then_resume(session: Session) -> Any:
+def commit_assign_only_then_resume(session: ProgramRun) -> Any:
     topic, group = session.topic(), session.name("g")
     session.fill(topic, 6)
     first, second = session.consumer(group), session.consumer(group)
@@ -94,7 +94,7 @@ def commit_assign_only_then_resume(session: Session) -> Any:
     return found | {"group_state": described.state}
 
 
-def auto_commit_on_close(session: Session) -> Any:
+def auto_commit_on_close(session: ProgramRun) -> Any:
     topic, group = session.topic(), session.name("g")
     session.fill(topic, 6)
     first = session.consumer(group, enable_auto_commit=True)
@@ -104,7 +104,7 @@ def auto_commit_on_close(session: Session) -> Any:
     return session.consumer(group).committed([session.place(topic)], timeout=READ_S)
 
 
-def store_offsets(session: Session) -> Any:
+def store_offsets(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 6)
     consumer.subscribe([topic])
@@ -121,7 +121,7 @@ def store_offsets(session: Session) -> Any:
     }
 
 
-def offsets_for_times(session: Session) -> Any:
+def offsets_for_times(session: ProgramRun) -> Any:
     topic, empty, consumer = session.topic(), session.topic(), session.consumer()
     session.fill(topic, 5)
 
@@ -144,7 +144,7 @@ def offsets_for_times(session: Session) -> Any:
     return found | {f"ts_{time_ms}": at(time_ms) for time_ms in (0, -1, -2)}
 
 
-def offsets_for_times_out_of_order(session: Session) -> Any:
+def offsets_for_times_out_of_order(session: ProgramRun) -> Any:
     topic, producer, consumer = session.topic(), session.producer(), session.consumer()
     for number, ms in enumerate([5000, 1000, 9000, 2000]):
         producer.produce(topic, value=f"{number}", timestamp=T0 + ms)
@@ -156,7 +156,7 @@ def offsets_for_times_out_of_order(session: Session) -> Any:
     }
 
 
-def admin_list_offsets(session: Session) -> Any:
+def admin_list_offsets(session: ProgramRun) -> Any:
     topic, spec = session.topic(), session.admin_names.OffsetSpec
     session.fill(topic, 5)
     asked = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from tests.fidelity.session import READ_S, Session
+from tests.fidelity.session import READ_S, ProgramRun
 
 _KEYS = [
     *(f"key-{number}" for number in range(40)),
@@ -43,7 +43,7 @@ def _partitions(
     return [found[number] for number in range(len(keys))]
 
 
-def partitioner_50_keys(session: Session) -> Any:
+def partitioner_50_keys(session: ProgramRun) -> Any:
     topic = session.topic(partitions=7)
     found: dict[str, Any] = {"keys": _KEYS}
     for partitioner in (
@@ -66,7 +66,7 @@ def partitioner_50_keys(session: Session) -> Any:
     return found
 
 
-def null_key_sticky(session: Session) -> Any:
+def null_key_sticky(session: ProgramRun) -> Any:
     topic, found = session.topic(partitions=12), {}
     for partitioner in ("consistent_random", "murmur2_random", "consistent", "murmur2", "random"):
         for linger_ms in (0, 10, 5000):

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.fidelity.programs.messages import in_full, offsets, places
-from tests.fidelity.session import Session, attempt
+from tests.fidelity.session import ProgramRun, attempt
 
 
-def assignment_after_assign(session: Session) -> Any:
+def assignment_after_assign(session: ProgramRun) -> Any:
     topic, consumer = session.topic(partitions=2), session.consumer()
     found = {"none": consumer.assignment()}
     consumer.assign([session.place(topic, 0, 3), session.place(topic, 1)])
@@ -19,7 +19,7 @@ def assignment_after_assign(session: Session) -> Any:
     return found | {"unassigned": consumer.assignment()}
 
 
-def incremental_assign(session: Session) -> Any:
+def incremental_assign(session: ProgramRun) -> Any:
     consumer, topic = session.consumer(), session.topic(partitions=3)
 
     def change(how: Any, partition: int) -> Any:
@@ -36,7 +36,7 @@ def incremental_assign(session: Session) -> Any:
     return found | {"then": [place.partition for place in consumer.assignment()]}
 
 
-def position(session: Session) -> Any:
+def position(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 5)
 
@@ -54,7 +54,7 @@ def position(session: Session) -> Any:
     return found | {"after_poll": now()}
 
 
-def seek(session: Session) -> Any:
+def seek(session: ProgramRun) -> Any:
     topic, consumer = session.topic(partitions=2), session.consumer()
     session.fill(topic, 8)
 
@@ -77,7 +77,7 @@ def seek(session: Session) -> Any:
     return found | {"negative": to(-77)}
 
 
-def pause_resume(session: Session) -> Any:
+def pause_resume(session: ProgramRun) -> Any:
     topic, consumer = session.topic(partitions=2), session.consumer()
     first, second = session.place(topic, 0), session.place(topic, 1)
     for partition in (0, 1):
@@ -104,7 +104,7 @@ def pause_resume(session: Session) -> Any:
     return found | {"after_resume": offsets(session.read(consumer, 1))}
 
 
-def reset_no_commit(session: Session) -> Any:
+def reset_no_commit(session: ProgramRun) -> Any:
     found: dict[str, Any] = {}
     for policy, records in (("earliest", 5), ("latest", 0), ("error", 1)):
         topic, consumer = session.topic(), session.consumer(auto_offset_reset=policy)
@@ -116,7 +116,7 @@ def reset_no_commit(session: Session) -> Any:
     return found
 
 
-def reset_out_of_range(session: Session) -> Any:
+def reset_out_of_range(session: ProgramRun) -> Any:
     found: dict[str, Any] = {}
     for policy, records in (("earliest", 5), ("latest", 0), ("error", 1)):
         topic, consumer = session.topic(), session.consumer(auto_offset_reset=policy)
@@ -128,7 +128,7 @@ def reset_out_of_range(session: Session) -> Any:
     return found
 
 
-def reset_logical_offsets(session: Session) -> Any:
+def reset_logical_offsets(session: ProgramRun) -> Any:
     topic, kafka = session.topic(), session.kafka
     found: dict[str, Any] = {}
     session.fill(topic, 5)

@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 from tests.fidelity.programs.producing import Reports
-from tests.fidelity.session import READ_S, T0, Session, attempt
+from tests.fidelity.session import READ_S, T0, ProgramRun, attempt
 
 
-def producer_is_true_and_counts_its_queue(session: Session) -> Any:
+def producer_is_true_and_counts_its_queue(session: ProgramRun) -> Any:
     topic, producer = session.topic(), session.producer(linger_ms=60_000)
     found = {"empty": (bool(producer), len(producer))}
     for _ in range(3):
@@ -19,7 +19,7 @@ def producer_is_true_and_counts_its_queue(session: Session) -> Any:
     return found | {"left": producer.flush(READ_S), "after": len(producer)}
 
 
-def producer_flush_arguments(session: Session) -> Any:
+def producer_flush_arguments(session: ProgramRun) -> Any:
     producer = session.producer_cut_off("t")
     found = {
         "nothing": producer.flush(),
@@ -31,7 +31,7 @@ def producer_flush_arguments(session: Session) -> Any:
     return found | {"text": attempt(producer.flush, "1"), "two": attempt(producer.flush, 1, 2)}
 
 
-def producer_poll_arguments(session: Session) -> Any:
+def producer_poll_arguments(session: ProgramRun) -> Any:
     producer = session.producer()
     return {
         "zero": producer.poll(0),
@@ -41,7 +41,7 @@ def producer_poll_arguments(session: Session) -> Any:
     }
 
 
-def producer_poll_serves_callbacks(session: Session) -> Any:
+def producer_poll_serves_callbacks(session: ProgramRun) -> Any:
     topic, producer, reports = session.topic(), session.producer(linger_ms=300), Reports()
     for number in range(4):
         producer.produce(topic, str(number), on_delivery=reports)
@@ -55,7 +55,7 @@ def producer_poll_serves_callbacks(session: Session) -> Any:
     }
 
 
-def producer_poll_ends_with_deliveries_without_callbacks(session: Session) -> Any:
+def producer_poll_ends_with_deliveries_without_callbacks(session: ProgramRun) -> Any:
     topic, producer = session.topic(), session.producer()
     producer.produce(topic, b"warm")
     producer.flush(READ_S)
@@ -67,7 +67,7 @@ def producer_poll_ends_with_deliveries_without_callbacks(session: Session) -> An
     return {"left": len(producer), "early": time.monotonic() - began < READ_S / 2}
 
 
-def producer_waits_for_room_as_the_documentation_shows(session: Session) -> Any:
+def producer_waits_for_room_as_the_documentation_shows(session: ProgramRun) -> Any:
     topic, producer = session.topic(), session.producer(queue_buffering_max_messages=10)
     began, full = time.monotonic(), 0
     for number in range(200):
@@ -88,7 +88,7 @@ def producer_waits_for_room_as_the_documentation_shows(session: Session) -> Any:
     }
 
 
-def producer_positional_arguments(session: Session) -> Any:
+def producer_positional_arguments(session: ProgramRun) -> Any:
     topic, producer, reports = session.topic(partitions=2), session.producer(), Reports()
     producer.produce(topic, "v", "k", 1, reports, reports, T0, [("h", b"1")])
     producer.flush(READ_S)
@@ -98,7 +98,7 @@ def producer_positional_arguments(session: Session) -> Any:
     ]
 
 
-def producer_callback_is_an_alias_of_on_delivery(session: Session) -> Any:
+def producer_callback_is_an_alias_of_on_delivery(session: ProgramRun) -> Any:
     topic, producer, one, two = session.topic(), session.producer(), Reports(), Reports()
     producer.produce(topic, b"a", callback=one)
     producer.produce(topic, b"b", on_delivery=two)
@@ -110,7 +110,7 @@ def producer_callback_is_an_alias_of_on_delivery(session: Session) -> Any:
     }
 
 
-def producer_on_delivery_of_the_configuration(session: Session) -> Any:
+def producer_on_delivery_of_the_configuration(session: ProgramRun) -> Any:
     usual, own = Reports(), Reports()
     topic = session.topic()
     found: dict[str, Any] = {"none": type(attempt(session.producer, on_delivery=None)).__name__}
@@ -122,7 +122,7 @@ def producer_on_delivery_of_the_configuration(session: Session) -> Any:
     return found | {"own": [message.value() for _, message in own]}
 
 
-def producer_callbacks_that_raise(session: Session) -> Any:
+def producer_callbacks_that_raise(session: ProgramRun) -> Any:
     topic, producer, reports = session.topic(), session.producer(), Reports()
 
     def fail(error: Any, message: Any) -> None:
@@ -134,7 +134,7 @@ def producer_callbacks_that_raise(session: Session) -> Any:
     return found | {"flush_again": producer.flush(READ_S), "reports": reports.offsets}
 
 
-def producer_callbacks_may_produce(session: Session) -> Any:
+def producer_callbacks_may_produce(session: ProgramRun) -> Any:
     topic, producer, reports = session.topic(), session.producer(), Reports()
 
     def again(error: Any, message: Any) -> None:
@@ -146,7 +146,7 @@ def producer_callbacks_may_produce(session: Session) -> Any:
     return reports.offsets
 
 
-def producer_callbacks_are_callable(session: Session) -> Any:
+def producer_callbacks_are_callable(session: ProgramRun) -> Any:
     address = {"bootstrap.servers": session.target.address}
     return {
         name: attempt(session.kafka.Producer, address | {name: "no"})
@@ -154,7 +154,7 @@ def producer_callbacks_are_callable(session: Session) -> Any:
     }
 
 
-def producer_values_of_other_types(session: Session) -> Any:
+def producer_values_of_other_types(session: ProgramRun) -> Any:
     topic, producer, consumer = session.topic(), session.producer(), session.consumer()
     given: dict[str, Any] = {
         "bytes": b"\xff\x00",
@@ -175,7 +175,7 @@ def producer_values_of_other_types(session: Session) -> Any:
     return {"answers": found, "written": written}
 
 
-def producer_keys_of_other_types(session: Session) -> Any:
+def producer_keys_of_other_types(session: ProgramRun) -> Any:
     topic, producer = session.topic(), session.producer()
     given: dict[str, Any] = {
         "bytearray": bytearray(b"ab"),
@@ -188,7 +188,7 @@ def producer_keys_of_other_types(session: Session) -> Any:
     return found
 
 
-def producer_topics_of_other_types(session: Session) -> Any:
+def producer_topics_of_other_types(session: ProgramRun) -> Any:
     producer = session.producer()
     given: dict[str, Any] = {"bytes": b"t", "int": 5, "none": None, "list": ["t"]}
     found = {name: attempt(producer.produce, topic, b"x") for name, topic in given.items()}
@@ -200,7 +200,7 @@ def producer_topics_of_other_types(session: Session) -> Any:
     }
 
 
-def producer_partitions_and_timestamps_of_other_types(session: Session) -> Any:
+def producer_partitions_and_timestamps_of_other_types(session: ProgramRun) -> Any:
     topic, producer = session.topic(), session.producer()
     found = {
         "partition_text": attempt(producer.produce, topic, b"x", partition="0"),
@@ -214,7 +214,7 @@ def producer_partitions_and_timestamps_of_other_types(session: Session) -> Any:
     return found
 
 
-def producer_partitions_that_do_not_exist(session: Session) -> Any:
+def producer_partitions_that_do_not_exist(session: ProgramRun) -> Any:
     topic, producer, reports = session.topic(partitions=2), session.producer(), Reports()
     producer.produce(topic, b"known", partition=1, on_delivery=reports)
     producer.flush(READ_S)
@@ -223,14 +223,14 @@ def producer_partitions_that_do_not_exist(session: Session) -> Any:
     return found | {"reports": reports.errors}
 
 
-def producer_first_message_to_an_unknown_partition(session: Session) -> Any:
+def producer_first_message_to_an_unknown_partition(session: ProgramRun) -> Any:
     topic, producer, reports = session.topic(), session.producer(), Reports()
     found = {"call": attempt(producer.produce, topic, b"x", partition=7, on_delivery=reports)}
     producer.flush(READ_S)
     return found | {"reports": reports.errors}
 
 
-def producer_batches(session: Session) -> Any:
+def producer_batches(session: ProgramRun) -> Any:
     topic, producer, usual, own = session.topic(), session.producer(), Reports(), Reports()
     messages: list[dict[str, Any]] = [
         {"value": b"a", "key": b"k"},
@@ -250,7 +250,7 @@ def producer_batches(session: Session) -> Any:
     return found
 
 
-def producer_batches_with_their_own_partition(session: Session) -> Any:
+def producer_batches_with_their_own_partition(session: ProgramRun) -> Any:
     topic, producer, reports = session.topic(partitions=3), session.producer(), Reports()
     messages: list[dict[str, Any]] = [{"value": b"a"}, {"value": b"b", "partition": 2}]
     count = producer.produce_batch(topic, messages, partition=1, on_delivery=reports)
@@ -261,7 +261,7 @@ def producer_batches_with_their_own_partition(session: Session) -> Any:
     }
 
 
-def producer_batches_with_headers_and_timestamps(session: Session) -> Any:
+def producer_batches_with_headers_and_timestamps(session: ProgramRun) -> Any:
     topic, producer, consumer = session.topic(), session.producer(), session.consumer()
     found: dict[str, Any] = {
         "headers": attempt(
@@ -276,7 +276,7 @@ def producer_batches_with_headers_and_timestamps(session: Session) -> Any:
     }
 
 
-def producer_batches_that_are_queued_again(session: Session) -> Any:
+def producer_batches_that_are_queued_again(session: ProgramRun) -> Any:
     topic, producer = session.topic(), session.producer(message_max_bytes=2000)
     messages: list[dict[str, Any]] = [{"value": b"x" * 3000}]
     producer.produce_batch(topic, messages)
@@ -286,7 +286,7 @@ def producer_batches_that_are_queued_again(session: Session) -> Any:
     return found
 
 
-def producer_batches_with_text_that_is_no_utf_8(session: Session) -> Any:
+def producer_batches_with_text_that_is_no_utf_8(session: ProgramRun) -> Any:
     topic, producer = session.topic(), session.producer()
     messages: list[dict[str, Any]] = [{"value": b"a"}, {"value": "\ud800"}, {"value": b"c"}]
     answer = attempt(producer.produce_batch, topic, messages)
@@ -294,7 +294,7 @@ def producer_batches_with_text_that_is_no_utf_8(session: Session) -> Any:
     return {"answer": answer, "errors": [message.get("_error") for message in messages]}
 
 
-def producer_of_a_misspelt_server(session: Session) -> Any:
+def producer_of_a_misspelt_server(session: ProgramRun) -> Any:
     client = attempt(
         session.kafka.Producer, {"bootstrap.servers": "bad_address:9092", "log_level": 0}
     )
@@ -304,7 +304,7 @@ def producer_of_a_misspelt_server(session: Session) -> Any:
     return "made"
 
 
-def producer_batches_of_other_types(session: Session) -> Any:
+def producer_batches_of_other_types(session: ProgramRun) -> Any:
     topic, producer = session.topic(), session.producer()
     given: dict[str, Any] = {
         "tuple": ({"value": b"x"},),
@@ -325,7 +325,7 @@ def producer_batches_of_other_types(session: Session) -> Any:
     return found
 
 
-def producer_batches_with_wrong_messages_among_others(session: Session) -> Any:
+def producer_batches_with_wrong_messages_among_others(session: ProgramRun) -> Any:
     topic, producer, consumer = session.topic(), session.producer(), session.consumer()
     messages: list[dict[str, Any]] = [{"value": b"a"}, {"value": 5}, {"value": b"c"}]
     found: dict[str, Any] = {"answer": attempt(producer.produce_batch, topic, messages)}
@@ -335,7 +335,7 @@ def producer_batches_with_wrong_messages_among_others(session: Session) -> Any:
     return found | {"errors": [message.get("_error") for message in messages]}
 
 
-def producer_batches_into_a_full_queue(session: Session) -> Any:
+def producer_batches_into_a_full_queue(session: ProgramRun) -> Any:
     producer = session.producer_cut_off("t", queue_buffering_max_messages=3, linger_ms=60_000)
     messages: list[dict[str, Any]] = [{"value": str(number)} for number in range(5)]
     found: dict[str, Any] = {"answer": attempt(producer.produce_batch, "t", messages)}
@@ -345,7 +345,7 @@ def producer_batches_into_a_full_queue(session: Session) -> Any:
     return found
 
 
-def producer_batches_with_messages_that_are_too_large(session: Session) -> Any:
+def producer_batches_with_messages_that_are_too_large(session: ProgramRun) -> Any:
     topic, producer, reports = session.topic(), session.producer(message_max_bytes=2000), Reports()
     messages: list[dict[str, Any]] = [{"value": b"a"}, {"value": b"x" * 3000}, {"value": b"c"}]
     found: dict[str, Any] = {
@@ -356,7 +356,7 @@ def producer_batches_with_messages_that_are_too_large(session: Session) -> Any:
     return found | {"errors": errors, "written": [message.value() for _, message in reports]}
 
 
-def producer_purges_nothing(session: Session) -> Any:
+def producer_purges_nothing(session: ProgramRun) -> Any:
     producer = session.producer()
     return {
         "usual": producer.purge(),
@@ -365,7 +365,7 @@ def producer_purges_nothing(session: Session) -> Any:
     }
 
 
-def producer_purges_its_queue(session: Session) -> Any:
+def producer_purges_its_queue(session: ProgramRun) -> Any:
     producer, reports = session.producer_cut_off("t", linger_ms=60_000), Reports()
     producer.produce("t", b"x", on_delivery=reports)
     found: dict[str, Any] = {"in_flight_only": (producer.purge(in_queue=False), len(producer) > 0)}
@@ -376,7 +376,7 @@ def producer_purges_its_queue(session: Session) -> Any:
     }
 
 
-def producer_in_a_with_block(session: Session) -> Any:
+def producer_in_a_with_block(session: ProgramRun) -> Any:
     topic, reports = session.topic(), Reports()
     with session.producer(linger_ms=60_000) as producer:
         found = {"same": isinstance(producer, session.kafka.Producer)}
@@ -389,7 +389,7 @@ def producer_in_a_with_block(session: Session) -> Any:
     }
 
 
-def producer_after_close(session: Session) -> Any:
+def producer_after_close(session: ProgramRun) -> Any:
     topic, producer = session.topic(), session.producer()
     found = {"close": attempt(producer.close), "again": attempt(producer.close)}
     calls: dict[str, Any] = {
@@ -404,7 +404,7 @@ def producer_after_close(session: Session) -> Any:
     return found | {name: attempt(call) for name, call in calls.items()}
 
 
-def producer_errors_of_the_connection(session: Session) -> Any:
+def producer_errors_of_the_connection(session: ProgramRun) -> Any:
     seen: list[Any] = []
     producer = session.producer_cut_off("t", error_cb=seen.append)
     producer.produce("t", b"x")
@@ -418,7 +418,7 @@ def producer_errors_of_the_connection(session: Session) -> Any:
     return sorted({error.name() for error in seen} & {"_ALL_BROKERS_DOWN", "_TRANSPORT"})
 
 
-def producer_error_callbacks_that_raise(session: Session) -> Any:
+def producer_error_callbacks_that_raise(session: ProgramRun) -> Any:
     def fail(error: Any) -> None:
         raise LookupError("from error_cb")
 
@@ -434,7 +434,7 @@ def producer_error_callbacks_that_raise(session: Session) -> Any:
     return found
 
 
-def producer_statistics(session: Session) -> Any:
+def producer_statistics(session: ProgramRun) -> Any:
     seen: list[str] = []
     producer = session.producer(stats_cb=seen.append, statistics_interval_ms=100, client_id="cl")
     deadline = time.monotonic() + READ_S
@@ -448,7 +448,7 @@ def producer_statistics(session: Session) -> Any:
     return {"type": found["type"], "client_id": found["client_id"], "kinds": kinds}
 
 
-def producer_configurations(session: Session) -> Any:
+def producer_configurations(session: ProgramRun) -> Any:
     address = {"bootstrap.servers": session.target.address}
 
     def made(*arguments: Any, **keywords: Any) -> Any:
@@ -482,7 +482,7 @@ def producer_configurations(session: Session) -> Any:
     }
 
 
-def producer_metadata(session: Session) -> Any:
+def producer_metadata(session: ProgramRun) -> Any:
     topic, producer = session.topic(partitions=2), session.producer()
     found = producer.list_topics(topic, timeout=READ_S)
     (metadata,) = found.topics.values()
@@ -497,7 +497,7 @@ def producer_metadata(session: Session) -> Any:
     }
 
 
-def producer_writes_to_a_topic_that_was_deleted(session: Session) -> Any:
+def producer_writes_to_a_topic_that_was_deleted(session: ProgramRun) -> Any:
     topic, reports = session.topic(), Reports()
     producer = session.producer(
         allow_auto_create_topics=False, topic_metadata_propagation_max_ms=1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.fidelity.session import READ_S, T0, Session, attempt
+from tests.fidelity.session import READ_S, T0, ProgramRun, attempt
 
 _HOUR_MS = 3_600_000
 
@@ -27,7 +27,7 @@ class Reports(list[Any]):
         return [error for error, _ in self]
 
 
-def produce_reports(session: Session) -> Any:
+def produce_reports(session: ProgramRun) -> Any:
     topic, producer, reports, refused = (
         session.topic(partitions=2),
         session.producer(),
@@ -65,7 +65,7 @@ def produce_reports(session: Session) -> Any:
     }
 
 
-def produce_none_and_empty(session: Session) -> Any:
+def produce_none_and_empty(session: ProgramRun) -> Any:
     topic, producer, consumer = session.topic(), session.producer(), session.consumer()
     for key, value in ((None, None), (b"", b""), (None, b"v"), (b"k", None), ("é", "ü")):
         producer.produce(topic, key=key, value=value)
@@ -86,7 +86,7 @@ def _numbers(data: bytes | None) -> list[int] | None:
     return None if data is None else list(data)
 
 
-def produce_unknown_topic(session: Session) -> Any:
+def produce_unknown_topic(session: ProgramRun) -> Any:
     producer, made, refused, invalid = session.producer(), Reports(), Reports(), Reports()
     topic, other = session.name("auto"), session.name("auto2")
     producer.produce(topic, value="x", on_delivery=made)
@@ -108,7 +108,7 @@ def produce_unknown_topic(session: Session) -> Any:
     return found | {"invalid_name": invalid.errors}
 
 
-def too_large(session: Session) -> Any:
+def too_large(session: ProgramRun) -> Any:
     topic, usual = session.topic(max_message_bytes=5000), session.topic()
 
     def report(to: str, size: int, **settings: Any) -> Any:
@@ -132,7 +132,7 @@ def too_large(session: Session) -> Any:
     }
 
 
-def queue_full_and_purge(session: Session) -> Any:
+def queue_full_and_purge(session: ProgramRun) -> Any:
     # `flush` ends the long linger, so that all messages begin their way together.
     producer = session.producer_cut_off("t", queue_buffering_max_messages=3, linger_ms=60_000)
     reports = Reports()
@@ -148,7 +148,7 @@ def queue_full_and_purge(session: Session) -> Any:
     return found | {"message_timeout": late.errors}
 
 
-def timestamps(session: Session) -> Any:
+def timestamps(session: ProgramRun) -> Any:
     found: dict[str, Any] = {}
     for kind in ("CreateTime", "LogAppendTime"):
         topic = session.topic(message_timestamp_type=kind)
@@ -185,7 +185,7 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def headers(session: Session) -> Any:
+def headers(session: ProgramRun) -> Any:
     topic, producer, consumer = session.topic(), session.producer(), session.consumer()
     accepted: list[Any] = [
         None,
@@ -220,7 +220,7 @@ def headers(session: Session) -> Any:
     return {"errors": errors, "read": read}
 
 
-def compacted(session: Session) -> Any:
+def compacted(session: ProgramRun) -> Any:
     topic, producer, consumer, reports = (
         session.topic(cleanup_policy="compact"),
         session.producer(),
@@ -251,7 +251,7 @@ def compacted(session: Session) -> Any:
     }
 
 
-def idempotent_producer(session: Session) -> Any:
+def idempotent_producer(session: ProgramRun) -> Any:
     topic, producer, reports = session.topic(), session.producer(enable_idempotence=True), Reports()
     for number in range(100):
         producer.produce(topic, value=str(number), on_delivery=reports)
@@ -261,7 +261,7 @@ def idempotent_producer(session: Session) -> Any:
     return {"in_order": in_order, "watermarks": watermarks}
 
 
-def acks_0(session: Session) -> Any:
+def acks_0(session: ProgramRun) -> Any:
     topic, producer, reports = session.topic(), session.producer(acks=0), Reports()
     producer.produce(topic, value="x", on_delivery=reports)
     producer.flush(READ_S)

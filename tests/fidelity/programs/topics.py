@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.fidelity.programs.messages import in_full, offsets
-from tests.fidelity.session import READ_S, T0, Session, attempt
+from tests.fidelity.session import READ_S, T0, ProgramRun, attempt
 
 
-def list_topics(session: Session) -> Any:
+def list_topics(session: ProgramRun) -> Any:
     topic = session.topic(partitions=3)
     # Kafka makes a topic for committed offsets.
     session.consumer().committed([session.place(topic)], timeout=READ_S)
@@ -34,7 +34,7 @@ def list_topics(session: Session) -> Any:
     }
 
 
-def list_topics_unknown(session: Session) -> Any:
+def list_topics_unknown(session: ProgramRun) -> Any:
     nope, by_producer, by_consumer = (
         session.name("nope"),
         session.name("nope2"),
@@ -56,7 +56,7 @@ def list_topics_unknown(session: Session) -> Any:
     return found | {"created_by_consumer_list": session.exists(by_consumer)}
 
 
-def create_topics(session: Session) -> Any:
+def create_topics(session: ProgramRun) -> Any:
     new_topic, admin = session.admin_names.NewTopic, session.admin
 
     def create(*arguments: Any, validate_only: bool = False, **settings: Any) -> Any:
@@ -103,7 +103,7 @@ def create_topics(session: Session) -> Any:
     return found
 
 
-def create_partitions(session: Session) -> Any:
+def create_partitions(session: ProgramRun) -> Any:
     topic = session.topic(partitions=3)
 
     def grow(name: str, to: int, **settings: Any) -> Any:
@@ -128,7 +128,7 @@ def create_partitions(session: Session) -> Any:
     }
 
 
-def delete_topics(session: Session) -> Any:
+def delete_topics(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer(allow_auto_create_topics=False)
 
     def delete(name: str) -> Any:
@@ -147,7 +147,7 @@ def delete_topics(session: Session) -> Any:
     }
 
 
-def delete_topic_under_consumer_and_recreate(session: Session) -> Any:
+def delete_topic_under_consumer_and_recreate(session: ProgramRun) -> Any:
     topic = session.topic()
     session.fill(topic, 3)
     consumer = session.consumer(
@@ -168,7 +168,7 @@ def delete_topic_under_consumer_and_recreate(session: Session) -> Any:
     return found | {"committed_after": consumer.committed([session.place(topic)], timeout=READ_S)}
 
 
-def delete_records(session: Session) -> Any:
+def delete_records(session: ProgramRun) -> Any:
     topic, consumer = session.topic(), session.consumer()
     session.fill(topic, 10)
 
@@ -214,7 +214,7 @@ _CONFIGS = (
 )
 
 
-def topic_configs(session: Session) -> Any:
+def topic_configs(session: ProgramRun) -> Any:
     topic, names = session.topic(cleanup_policy="compact"), session.admin_names
     change = names.AlterConfigOpType
 
@@ -249,7 +249,7 @@ def topic_configs(session: Session) -> Any:
     }
 
 
-def describe_topics_cluster(session: Session) -> Any:
+def describe_topics_cluster(session: ProgramRun) -> Any:
     topic = session.topic(partitions=2)
 
     def describe(name: str) -> Any:

@@ -7,10 +7,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tests.fidelity.session import READ_S, T0, Session, attempt
+from tests.fidelity.session import READ_S, T0, ProgramRun, attempt
 
 
-def topic_partition_compares_topic_and_partition(session: Session) -> Any:
+def topic_partition_compares_topic_and_partition(session: ProgramRun) -> Any:
     place = session.kafka.TopicPartition
     return {
         "equal": place("t", 1) == place("t", 1, 5),
@@ -29,7 +29,7 @@ def topic_partition_compares_topic_and_partition(session: Session) -> Any:
     }
 
 
-def topic_partition_has_defaults(session: Session) -> Any:
+def topic_partition_has_defaults(session: ProgramRun) -> Any:
     place = session.kafka.TopicPartition("t")
     return [
         place.topic,
@@ -41,7 +41,7 @@ def topic_partition_has_defaults(session: Session) -> Any:
     ]
 
 
-def topic_partition_arguments(session: Session) -> Any:
+def topic_partition_arguments(session: ProgramRun) -> Any:
     place = session.kafka.TopicPartition
     everything = place("t", 1, 5, metadata="m", leader_epoch=3)
     return {
@@ -60,7 +60,7 @@ def _changed(place: Any) -> Any:
     return [place.offset, attempt(setattr, place, "topic", "u")]
 
 
-def constants_have_the_documented_numbers(session: Session) -> Any:
+def constants_have_the_documented_numbers(session: ProgramRun) -> Any:
     names = (
         *("OFFSET_BEGINNING", "OFFSET_END", "OFFSET_STORED", "OFFSET_INVALID"),
         *("TIMESTAMP_NOT_AVAILABLE", "TIMESTAMP_CREATE_TIME", "TIMESTAMP_LOG_APPEND_TIME"),
@@ -68,7 +68,7 @@ def constants_have_the_documented_numbers(session: Session) -> Any:
     return {name: getattr(session.kafka, name) for name in names}
 
 
-def versions_are_text_and_number(session: Session) -> Any:
+def versions_are_text_and_number(session: ProgramRun) -> Any:
     library = session.kafka
     return [
         [type(part).__name__ for part in _pair(found)]
@@ -80,7 +80,7 @@ def _pair(found: Any) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def errors_are_made_of_codes(session: Session) -> Any:
+def errors_are_made_of_codes(session: ProgramRun) -> Any:
     error = session.kafka.KafkaError
     made = error(error._TIMED_OUT, "late", True, True, True)
     plain = error(error.UNKNOWN_TOPIC_OR_PART)
@@ -100,7 +100,7 @@ def errors_are_made_of_codes(session: Session) -> Any:
     }
 
 
-def errors_compare_with_codes(session: Session) -> Any:
+def errors_compare_with_codes(session: ProgramRun) -> Any:
     error = session.kafka.KafkaError
     return {
         "equal": error(3) == error(3, "another reason"),
@@ -112,7 +112,7 @@ def errors_compare_with_codes(session: Session) -> Any:
     }
 
 
-def errors_have_the_codes_of_the_protocol(session: Session) -> Any:
+def errors_have_the_codes_of_the_protocol(session: ProgramRun) -> Any:
     error = session.kafka.KafkaError
     names = (
         *(
@@ -164,7 +164,7 @@ def errors_have_the_codes_of_the_protocol(session: Session) -> Any:
     return {name: getattr(error, name) for name in names}
 
 
-def exceptions_carry_their_error(session: Session) -> Any:
+def exceptions_carry_their_error(session: ProgramRun) -> Any:
     exception = session.kafka.KafkaException(session.kafka.KafkaError(3, "why"))
     return {
         "error": exception.args[0],
@@ -174,7 +174,7 @@ def exceptions_carry_their_error(session: Session) -> Any:
     }
 
 
-def messages_can_be_made(session: Session) -> Any:
+def messages_can_be_made(session: ProgramRun) -> Any:
     message = attempt(session.kafka.Message, topic="t", partition=1, offset=5, key=b"k", value=b"v")
     if isinstance(message, Exception):
         return message
@@ -188,7 +188,7 @@ def messages_can_be_made(session: Session) -> Any:
     ]
 
 
-def messages_can_be_changed(session: Session) -> Any:
+def messages_can_be_changed(session: ProgramRun) -> Any:
     message = _message(session, b"v", b"k", [("h", b"1")])
     before = [message.key(), message.value(), message.headers(), len(message)]
     message.set_key(5)
@@ -197,7 +197,7 @@ def messages_can_be_changed(session: Session) -> Any:
     return {"before": before, "after": [message.key(), message.value(), message.headers()]}
 
 
-def _message(session: Session, value: Any, key: Any = None, headers: Any = None) -> Any:
+def _message(session: ProgramRun, value: Any, key: Any = None, headers: Any = None) -> Any:
     topic, producer, consumer = session.topic(), session.producer(), session.consumer()
     producer.produce(topic, value, key, headers=headers, timestamp=T0)
     producer.flush(READ_S)
@@ -206,7 +206,7 @@ def _message(session: Session, value: Any, key: Any = None, headers: Any = None)
     return message
 
 
-def messages_say_when_and_where(session: Session) -> Any:
+def messages_say_when_and_where(session: ProgramRun) -> Any:
     message = _message(session, b"v")
     return {
         "place": [message.topic(), message.partition(), message.offset()],
@@ -221,12 +221,12 @@ def messages_say_when_and_where(session: Session) -> Any:
     }
 
 
-def messages_without_a_value(session: Session) -> Any:
+def messages_without_a_value(session: ProgramRun) -> Any:
     message = _message(session, None, b"k")
     return [message.value(), message.key(), len(message)]
 
 
-def strings_are_serialized(session: Session) -> Any:
+def strings_are_serialized(session: ProgramRun) -> Any:
     serialization = _serialization(session)
     field = serialization.SerializationContext("t", serialization.MessageField.VALUE)
     write, read = serialization.StringSerializer("utf_8"), serialization.StringDeserializer("utf_8")
@@ -248,11 +248,11 @@ def _kind(call: Any, *arguments: Any) -> str:
     return type(attempt(call, *arguments)).__name__
 
 
-def _serialization(session: Session) -> Any:
+def _serialization(session: ProgramRun) -> Any:
     return importlib.import_module(f"{session.kafka.__name__}.serialization")
 
 
-def numbers_are_serialized(session: Session) -> Any:
+def numbers_are_serialized(session: ProgramRun) -> Any:
     names = _serialization(session)
     whole, broken = names.IntegerSerializer(), names.DoubleSerializer()
     return {
@@ -270,7 +270,7 @@ def numbers_are_serialized(session: Session) -> Any:
     }
 
 
-def serializing_clients_name_the_part_that_fails(session: Session) -> Any:
+def serializing_clients_name_the_part_that_fails(session: ProgramRun) -> Any:
     names, topic = _serialization(session), session.topic()
     address = {"bootstrap.servers": session.target.address}
     whole = names.IntegerSerializer()
@@ -293,7 +293,7 @@ def serializing_clients_name_the_part_that_fails(session: Session) -> Any:
     return found
 
 
-def serializing_consumers_do_not_consume(session: Session) -> Any:
+def serializing_consumers_do_not_consume(session: ProgramRun) -> Any:
     address = {"bootstrap.servers": session.target.address, "group.id": session.name("g")}
     reading = session.kafka.DeserializingConsumer(address)
     found = attempt(reading.consume, 1, 0.1)
@@ -301,7 +301,7 @@ def serializing_consumers_do_not_consume(session: Session) -> Any:
     return type(found).__name__
 
 
-def new_topics_are_values(session: Session) -> Any:
+def new_topics_are_values(session: ProgramRun) -> Any:
     new_topic = session.admin_names.NewTopic
     topic = new_topic("t", 3, 1, config={"retention.ms": "1"})
     return {
@@ -322,7 +322,7 @@ def new_topics_are_values(session: Session) -> Any:
     }
 
 
-def new_partitions_are_values(session: Session) -> Any:
+def new_partitions_are_values(session: ProgramRun) -> Any:
     new_partitions = session.admin_names.NewPartitions
     more = new_partitions("t", 5)
     return {
@@ -333,7 +333,7 @@ def new_partitions_are_values(session: Session) -> Any:
     }
 
 
-def config_resources_are_values(session: Session) -> Any:
+def config_resources_are_values(session: ProgramRun) -> Any:
     names = session.admin_names
     resource = names.ConfigResource
     topic = resource(names.ResourceType.TOPIC, "t")
@@ -349,7 +349,7 @@ def config_resources_are_values(session: Session) -> Any:
     }
 
 
-def offset_specs_are_values(session: Session) -> Any:
+def offset_specs_are_values(session: ProgramRun) -> Any:
     spec = session.admin_names.OffsetSpec
     return {
         "same": spec.latest() == spec.latest(),
@@ -359,7 +359,7 @@ def offset_specs_are_values(session: Session) -> Any:
     }
 
 
-def requests_for_groups_are_values(session: Session) -> Any:
+def requests_for_groups_are_values(session: ProgramRun) -> Any:
     request, place = session.kafka.ConsumerGroupTopicPartitions, session.kafka.TopicPartition
     return {
         "equal": request("g", [place("t", 0)]) == request("g", [place("t", 0)]),

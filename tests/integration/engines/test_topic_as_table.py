@@ -16,7 +16,7 @@ from deltaq.store import open_store
 from tests.doubles.compaction import compact
 
 
-class Line(BaseModel):
+class OrderLine(BaseModel):
     sku: str
     count: int
 
@@ -25,7 +25,7 @@ class Order(BaseModel):
     id: int
     price: Decimal = Field(max_digits=10, decimal_places=2)
     at: AwareDatetime
-    lines: list[Line]
+    lines: list[OrderLine]
     labels: dict[str, str] | None = None
 
 
@@ -63,7 +63,7 @@ def test_another_reader_sees_the_columns_of_a_typed_topic(tmp_path):
     at = datetime.fromisoformat("2024-05-06T07:08:09.123456+02:00")
     with Producer(bootstrap_servers=str(tmp_path)) as producer:
         for number in range(20):
-            lines = [Line(sku=f"s{n}", count=n) for n in range(number % 3)]
+            lines = [OrderLine(sku=f"s{n}", count=n) for n in range(number % 3)]
             labels = {"a": "b"} if number % 2 else None
             order = Order(id=number, price=Decimal("1.50"), at=at, lines=lines, labels=labels)
             producer.produce(topic, order, key=str(number))

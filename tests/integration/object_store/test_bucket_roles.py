@@ -114,7 +114,7 @@ def in_order(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Root:
+class BucketRoot:
     """A root, set up, with one user for each role."""
 
     url: str
@@ -130,12 +130,12 @@ class Root:
 
 
 @pytest.fixture
-def root(server: Server) -> Iterator[Root]:
+def root(server: Server) -> Iterator[BucketRoot]:
     bucket = f"roles-{uuid.uuid4().hex[:12]}"
     url = f"s3://{bucket}/prod/a"
     done = deltaq.setup(url, server.conf)
     users: dict[str, dict[str, str]] = {role: server.user(done.policy(role).name) for role in ROLES}
-    yield Root(url, done, {**users, "root": server.conf})
+    yield BucketRoot(url, done, {**users, "root": server.conf})
     for user in users.values():
         server.admin.user_remove(user["store.access_key_id"])
     for policy in done.policies:
@@ -145,7 +145,7 @@ def root(server: Server) -> Iterator[Root]:
     server.s3.remove_bucket(bucket)
 
 
-def produce(root: Root, role: str, *values: bytes, **more: Any) -> list[KafkaError | None]:
+def produce(root: BucketRoot, role: str, *values: bytes, **more: Any) -> list[KafkaError | None]:
     reports: list[KafkaError | None] = []
     with Producer(root.client(role, **{"linger.ms": 0, **more})) as producer:
         for value in values:
@@ -179,7 +179,9 @@ def refused(store: Store, key: str) -> set[str]:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_the_first_setup_makes_the_bucket_and_the_policies(root: Root, server: Server) -> None:
+def test_the_first_setup_makes_the_bucket_and_the_policies(
+    root: BucketRoot, server: Server
+) -> None:
     assert (root.done.bucket, root.done.abort_rule) == ("made", "not needed")
     assert [(policy.role, policy.outcome) for policy in root.done.policies] == [
         (role, "made") for role in ROLES
@@ -188,7 +190,7 @@ def test_the_first_setup_makes_the_bucket_and_the_policies(root: Root, server: S
     assert {policy.name for policy in root.done.policies} <= server.policies().keys()
 
 
-def test_a_second_setup_changes_nothing(root: Root, server: Server) -> None:
+def test_a_second_setup_changes_nothing(root: BucketRoot, server: Server) -> None:
     def ours(policies: dict[str, Any]) -> dict[str, Any]:
         # Other tests that run beside this one make policies too.
         return {policy.name: policies[policy.name] for policy in root.done.policies}
@@ -205,7 +207,9 @@ def test_a_second_setup_changes_nothing(root: Root, server: Server) -> None:
     assert list(root.store("root").list("")) == [], "the probe's object is gone"
 
 
-def test_a_differing_policy_of_ours_is_replaced_and_reported(root: Root, server: Server) -> None:
+def test_a_differing_policy_of_ours_is_replaced_and_reported(
+    root: BucketRoot, server: Server
+) -> None:
     theirs = json.loads(root.done.policy("producer").document)
     server.admin.policy_add(root.done.policy("reader").name, policy=theirs)
     again = deltaq.setup(root.url, server.conf)
@@ -213,7 +217,7 @@ def test_a_differing_policy_of_ours_is_replaced_and_reported(root: Root, server:
     assert refused(root.store("reader"), "topics/t/x.parquet") == {"put", "create", "delete"}
 
 
-def test_setup_names_the_step_that_was_refused(root: Root, server: Server) -> None:
+def test_setup_names_the_step_that_was_refused(root: BucketRoot, server: Server) -> None:
     fresh = f"s3://roles-{uuid.uuid4().hex[:12]}"
     with pytest.raises(
         Unavailable, match=r"could not check whether the bucket exists: .*administrator"
@@ -233,7 +237,7 @@ def test_setup_names_the_step_that_was_refused(root: Root, server: Server) -> No
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_reads_commits_and_resumes(root: Root) -> None:
+def test_a_reader_reads_commits_and_resumes(root: BucketRoot) -> None:
     assert produce(root, "root", b"one", b"two") == [None, None]
     conf = root.client("reader", **{"group.id": "billing", "auto.offset.reset": "earliest"})
     for value in (b"one", b"two"):
@@ -249,7 +253,7 @@ def test_a_reader_reads_commits_and_resumes(root: Root) -> None:
     assert table.column("value").to_pylist() == [b"one", b"two"]
 
 
-def test_a_reader_cannot_write_to_a_topic(root: Root) -> None:
+def test_a_reader_cannot_write_to_a_topic(root: BucketRoot) -> None:
     assert produce(root, "root", b"one") == [None]
     (error,) = produce(root, "reader", b"two")
     assert error is not None
@@ -276,7 +280,7 @@ def test_a_reader_cannot_write_to_a_topic(root: Root) -> None:
 
 
 def test_a_reader_without_write_statements_still_reads_by_assignment(
-    root: Root, server: Server
+    root: BucketRoot, server: Server
 ) -> None:
     assert produce(root, "root", b"one", b"two") == [None, None]
     document = json.loads(root.done.policy("reader").document)
@@ -303,7 +307,7 @@ def test_a_reader_without_write_statements_still_reads_by_assignment(
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_producer_makes_its_topic_and_writes_to_it(root: Root) -> None:
+def test_a_producer_makes_its_topic_and_writes_to_it(root: BucketRoot) -> None:
     assert produce(root, "producer", b"one", b"two", **{"maintenance.enable": False}) == [
         None,
         None,
@@ -315,13 +319,15 @@ def test_a_producer_makes_its_topic_and_writes_to_it(root: Root) -> None:
         assert [message.value() for message in drain(consumer, 2)] == [b"one", b"two"]
 
 
-def test_a_producer_uploads_a_file_in_parts(root: Root) -> None:
+def test_a_producer_uploads_a_file_in_parts(root: BucketRoot) -> None:
     large = os.urandom(LARGE)
     root.store("producer").put("topics/t/large.parquet", large)
     assert root.store("reader").get("topics/t/large.parquet") == large
 
 
-def test_a_producer_cannot_delete_data_or_write_group_and_maintenance_objects(root: Root) -> None:
+def test_a_producer_cannot_delete_data_or_write_group_and_maintenance_objects(
+    root: BucketRoot,
+) -> None:
     assert produce(root, "producer", b"one", **{"maintenance.enable": False}) == [None]
     data, *_ = (
         entry.key
@@ -350,7 +356,7 @@ def test_a_producer_cannot_delete_data_or_write_group_and_maintenance_objects(ro
 
 
 def test_refused_maintenance_in_a_producer_is_logged_once_and_messages_go_on(
-    root: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    root: BucketRoot, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     care = background.BackgroundTopicMaintenance
     monkeypatch.setattr(
@@ -392,7 +398,9 @@ def test_refused_maintenance_in_a_producer_is_logged_once_and_messages_go_on(
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_maintainer_merges_and_removes_the_files_of_producers_and_readers(root: Root) -> None:
+def test_a_maintainer_merges_and_removes_the_files_of_producers_and_readers(
+    root: BucketRoot,
+) -> None:
     values = [b"%d" % number for number in range(40)]
     assert set(produce(root, "producer", *values, **{"maintenance.enable": False})) == {None}
     conf = root.client("reader", **{"group.id": "g", "auto.offset.reset": "earliest"})
@@ -417,7 +425,7 @@ def test_a_maintainer_merges_and_removes_the_files_of_producers_and_readers(root
 
 
 def test_a_maintainer_administers_topics_and_touches_nothing_outside_of_the_root(
-    root: Root, server: Server
+    root: BucketRoot, server: Server
 ) -> None:
     admin = AdminClient(root.client("maintainer"))
     (made,) = admin.create_topics([NewTopic("new", 2)]).values()

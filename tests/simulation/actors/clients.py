@@ -25,7 +25,7 @@ from tests.simulation.harness import ROOT, Harness
 from tests.simulation.scenario import TOPIC
 from tests.simulator.world import Machine
 
-__all__ = ["Reader", "Seen", "Sender", "end", "poll_and_record", "seen", "token_in"]
+__all__ = ["ReadingActor", "Seen", "SendingActor", "end", "poll_and_record", "seen", "token_in"]
 
 GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
 
@@ -36,7 +36,7 @@ def token_in(error: KafkaError) -> str | None:
     return rest.rstrip(")") if mark else None
 
 
-class Sender:
+class SendingActor:
     """Produces its messages one after another, across restarts after kills; never sends a message
     twice.
     """
@@ -115,7 +115,7 @@ class Sender:
             sending.fail(error)
 
 
-class Reader:
+class ReadingActor:
     """Reads all partitions from their beginning, and occasionally seeks back."""
 
     def __init__(self, harness: Harness, name: str) -> None:

@@ -18,7 +18,7 @@ from tests.simulation.harness import ROOT, Harness
 from tests.simulation.scenario import GROUP, OTHER, TOPIC
 from tests.simulator.world import Machine
 
-__all__ = ["Member", "take_over"]
+__all__ = ["MemberActor", "take_over"]
 
 SESSION_S = 6.0
 HEARTBEAT_S = 1.0
@@ -32,7 +32,7 @@ READ_S = 30.0
 """Simulated seconds within which it has then read them."""
 
 
-class Member:
+class MemberActor:
     """Reads as a member of a group, and commits what it has read."""
 
     def __init__(self, harness: Harness, name: str, instance: str) -> None:

@@ -35,7 +35,7 @@ Partition = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Owner:
+class OwnerSince:
     """A member, and the generation since which it owns a partition."""
 
     member: str
@@ -80,7 +80,7 @@ class GroupAudit:
     happened: Counter[str] = field(default_factory=Counter)
     generation: int = 0
     members: dict[str, Any] = field(default_factory=dict)
-    owners: dict[Partition, Owner] = field(default_factory=dict)
+    owners: dict[Partition, OwnerSince] = field(default_factory=dict)
     assigned: dict[Partition, str] = field(default_factory=dict)
     clients: dict[str, str] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class GroupAudit:
         for member in members.keys() - self.members.keys():
             self.sessions[member] = entry.landed, members[member]["session"] / 1000
         owned = [
-            ((topic, partition), Owner(member, since))
+            ((topic, partition), OwnerSince(member, since))
             for member, body in members.items()
             for topic, numbers in body["owned"].items()
             for partition, since in numbers
@@ -297,7 +297,7 @@ class GroupAudit:
     # --- time ---
 
     def _note_moves(
-        self, entry: GroupEntry, owners: dict[Partition, Owner], assigned: dict[Partition, str]
+        self, entry: GroupEntry, owners: dict[Partition, OwnerSince], assigned: dict[Partition, str]
     ) -> None:
         for partition in self.owners.keys() | owners.keys():
             before, after = self.owners.get(partition), owners.get(partition)

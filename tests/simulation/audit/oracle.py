@@ -24,7 +24,7 @@ __all__ = [
     "LogEntry",
     "LoggedFile",
     "Place",
-    "Record",
+    "WrittenRecord",
     "data_files",
     "read_log",
     "shared_file_of",
@@ -47,7 +47,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Record:
+class WrittenRecord:
     """A record, with its time in microseconds. `value` is like no other's, also that of a
     tombstone.
     """
@@ -72,7 +72,7 @@ class LoggedFile:
     path: str
     size: int
     batches: tuple[tuple[int, int, int], ...]
-    records: Mapping[Place, Record]
+    records: Mapping[Place, WrittenRecord]
     is_rewrite: bool
     time_ms: int
     clean_ms: int | None
@@ -199,7 +199,9 @@ def _file(disk: Disk, topic_id: str, add: dict[str, Any], uploaded_ms: int) -> L
                 if about.get("append_time") is None
                 else about["append_time"] * 1000
             )
-            records[place] = Record(place, _value(row), row["_key"], time_us, row["value"] is None)
+            records[place] = WrittenRecord(
+                place, _value(row), row["_key"], time_us, row["value"] is None
+            )
     return LoggedFile(
         add["path"],
         add["size"],

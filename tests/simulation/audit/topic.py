@@ -13,7 +13,7 @@ from tests.simulation.audit.oracle import (
     LogEntry,
     LoggedFile,
     Place,
-    Record,
+    WrittenRecord,
     data_files,
     read_log,
     shared_file_of,
@@ -46,7 +46,7 @@ class Audit:
     problems: list[str] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
-    records: dict[Place, Record] = field(default_factory=dict)
+    records: dict[Place, WrittenRecord] = field(default_factory=dict)
     came: dict[Place, float] = field(default_factory=dict)
     of_key: dict[tuple[str, int, bytes], list[Place]] = field(
         default_factory=lambda: defaultdict(list)

@@ -21,7 +21,7 @@ from deltaq.store.parallel import REQUESTS_MAX
 from deltaq.testing import ManualClock
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import Trimmed
-from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import RowToWrite, WrittenTopic, seen_by_consumers
 
 T0 = 1_700_000_000_000
 
@@ -214,7 +214,7 @@ def test_delete_records_keeps_the_progress_of_key_compaction():
     """Its tombstones would stay for longer, and it would be cleaned again."""
     clock = ManualClock(auto_advance=True)
     topic = WrittenTopic(MemoryStore("test", clock), clock, cleanup_policy="compact,delete")
-    topic.append(Row(b"a", b"1"), Row(b"b", b"2"), Row(None, b"3"))
+    topic.append(RowToWrite(b"a", b"1"), RowToWrite(b"b", b"2"), RowToWrite(None, b"3"))
     topic.maintain()
     (cleaned,) = topic.files
     assert cleaned.clean

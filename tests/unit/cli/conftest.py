@@ -21,7 +21,7 @@ ROOT = "memory://cli"
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandEnd:
     """A command that has ended: its exit status and what it printed."""
 
     status: int
@@ -60,7 +60,7 @@ class Shell:
 
     def __call__(
         self, command: str, given: bytes = b"", *, terminal: bool = False, encoding: str = "utf-8"
-    ) -> Ended:
+    ) -> CommandEnd:
         """Run a command with `given` as its standard input; with `terminal`, its output seems to be
         one. `encoding` is that of its output.
         """
@@ -74,7 +74,7 @@ class Shell:
             patch.setattr(text, "isatty", lambda: terminal, raising=False)
             status = run(shlex.split(command), self.clock)
             text.flush()
-        return Ended(status, out.getvalue(), errors.getvalue())
+        return CommandEnd(status, out.getvalue(), errors.getvalue())
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from deltaq import AdminClient, Producer, Topic
 from deltaq.tools.spreadsheets import write_sheet
 from tests.doubles.unsound import append_unsound, text_of
-from tests.unit.cli.conftest import ROOT, Ended, Shell
+from tests.unit.cli.conftest import ROOT, CommandEnd, Shell
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 WRONG_MESSAGES = (
@@ -51,7 +51,7 @@ def orders(deltaq: Shell) -> Shell:
     return deltaq
 
 
-def _lines(ended: Ended) -> list[str]:
+def _lines(ended: CommandEnd) -> list[str]:
     assert (ended.status, ended.errors) == (0, "")
     return ended.output.splitlines()
 

@@ -32,7 +32,7 @@ from deltaq.consumer.reconciliation import Unassigned
 from deltaq.groups.log import GroupLog
 from deltaq.store import open_store
 from deltaq.testing import Fault, FaultyStore, Rule
-from tests.doubles.interrupts import Interrupted, Outcome, interrupted
+from tests.doubles.interrupts import Interrupted, InterruptedCall, interrupted
 from tests.doubles.reading import TIMEOUT_S, eventually
 
 COMMITTING = tuple(
@@ -69,7 +69,7 @@ def consumer(root: str, **conf: Any) -> Consumer:
 
 def at_every_place(
     call: Callable[[], Any], before: Callable[[], None], step: int = 1, first: int = 0, **how: Any
-) -> Iterator[Outcome]:
+) -> Iterator[InterruptedCall]:
     """The outcomes of `call`, interrupted at one place after the other; `before` runs ahead of
     each.
     """
@@ -132,7 +132,7 @@ class Rewound:
         self._queue.extend(self._all)
 
 
-def is_of_deltaq(outcome: Outcome) -> bool:
+def is_of_deltaq(outcome: InterruptedCall) -> bool:
     """Whether the handler ran in the call, and not when that had just returned."""
     return __file__ not in outcome.place
 

@@ -68,7 +68,7 @@ class HeldPartitions:
         pass
 
 
-class Committer:
+class CountingCommitter:
     """Counts what would be written to the group's log."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Followed:
     def __init__(
         self, strategy: str, **callbacks: Callable[[Any, list[TopicPartition]], object]
     ) -> None:
-        self.held, self.committer = HeldPartitions(), Committer()
+        self.held, self.committer = HeldPartitions(), CountingCommitter()
         self.membership = SimpleNamespace(
             held=frozenset(), keeps_place=False, begin_to_leave=lambda: None
         )

@@ -20,7 +20,7 @@ from deltaq.topics.log import Appended, StalePlan, TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.state import PendingSegment
 from deltaq.work import finish
-from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import RowToWrite, WrittenTopic, seen_by_consumers
 
 NOTHING_MERGED = 1000
 
@@ -51,7 +51,7 @@ class SleepingStore(FaultyStore):
 @pytest.fixture
 def topic() -> WrittenTopic:
     topic = WrittenTopic(MemoryStore("test"), ManualClock(auto_advance=True), partitions=2)
-    topic.append(Row(b"first"))
+    topic.append(RowToWrite(b"first"))
     return topic
 
 
@@ -60,7 +60,7 @@ def others_go_on(topic: WrittenTopic, merge_files: int) -> None:
     at.
     """
     for number in range(4):
-        topic.append(Row(b"other %d" % number))
+        topic.append(RowToWrite(b"other %d" % number))
     maintenance = topic.maintenance(
         merge_files=merge_files, keep_entries_min=1, keep_entries_max=1, checkpoint_interval=1
     )
@@ -98,7 +98,7 @@ def values(topic: WrittenTopic) -> list[bytes]:
 
 @pytest.mark.fault("M7", "C4")
 def test_a_merged_append_whose_entry_was_cleaned_up_is_not_repeated(topic):
-    mine = topic.upload(Row(b"mine"))
+    mine = topic.upload(RowToWrite(b"mine"))
     with pytest.raises(OutcomeUnknown):
         appended(topic, mine, created=True, meanwhile=lambda: others_go_on(topic, 2))
     assert values(topic).count(b"mine") == 1
@@ -106,7 +106,7 @@ def test_a_merged_append_whose_entry_was_cleaned_up_is_not_repeated(topic):
 
 @pytest.mark.fault("M7", "C4")
 def test_an_append_into_a_reopened_slot_is_repeated_if_others_have_its_offsets(topic):
-    mine = topic.upload(Row(b"mine"))
+    mine = topic.upload(RowToWrite(b"mine"))
     assert appended(
         topic, mine, created=False, meanwhile=lambda: others_go_on(topic, NOTHING_MERGED)
     ) == [5]
@@ -115,14 +115,14 @@ def test_an_append_into_a_reopened_slot_is_repeated_if_others_have_its_offsets(t
 
 @pytest.mark.fault("M7", "C4")
 def test_an_append_into_a_reopened_slot_is_repeated_if_its_offsets_were_unused(topic):
-    mine = topic.upload(Row(b"mine", partition=1))
+    mine = topic.upload(RowToWrite(b"mine", partition=1))
     assert appended(topic, mine, created=False, meanwhile=lambda: others_go_on(topic, 2)) == [0]
     assert values(topic).count(b"mine") == 1
 
 
 @pytest.mark.fault("M7", "C4")
 def test_an_append_whose_offsets_are_in_merged_files_stays_unknown(topic):
-    mine = topic.upload(Row(b"mine"))
+    mine = topic.upload(RowToWrite(b"mine"))
     with pytest.raises(OutcomeUnknown):
         appended(topic, mine, created=False, meanwhile=lambda: others_go_on(topic, 2))
     assert values(topic).count(b"mine") == 0
@@ -130,7 +130,7 @@ def test_an_append_whose_offsets_are_in_merged_files_stays_unknown(topic):
 
 @pytest.mark.fault("M7")
 def test_an_append_with_one_expired_file_is_reported_as_a_whole(topic):
-    mine = [topic.upload(Row(b"expires")), topic.upload(Row(b"stays", partition=1))]
+    mine = [topic.upload(RowToWrite(b"expires")), topic.upload(RowToWrite(b"stays", partition=1))]
 
     def meanwhile() -> None:
         topic.log.catch_up()
@@ -144,7 +144,7 @@ def test_an_append_with_one_expired_file_is_reported_as_a_whole(topic):
 @pytest.mark.fault("M3", "M7")
 @pytest.mark.parametrize("created", [True, False], ids=["was in the topic", "never was"])
 def test_a_possibly_committed_file_of_a_merge_is_left_to_the_orphan_file_remover(topic, created):
-    topic.append(Row(b"second"))
+    topic.append(RowToWrite(b"second"))
     puts = []
 
     def meanwhile() -> None:
@@ -173,7 +173,7 @@ def test_a_possibly_committed_file_of_a_merge_is_left_to_the_orphan_file_remover
 def test_an_orphan_scan_saved_long_after_its_listing_is_ignored(topic):
     clock = topic.clock
     assert isinstance(clock, ManualClock)
-    topic.upload(Row(b"young"))
+    topic.upload(RowToWrite(b"young"))
     key = orphan_scan_key(topic.log.folder, 1)
     asleep = SleepingStore(topic.store, key, created=False, meanwhile=lambda: clock.advance(31))
     log = topic.fresh_log()

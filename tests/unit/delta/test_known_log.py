@@ -29,7 +29,7 @@ from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.shared_files import WRITERS_MAX
 from deltaq.topics.state import PendingSegment
 from deltaq.topics.view import known_topic
-from tests.doubles.written_topic import Row, WrittenTopic
+from tests.doubles.written_topic import RowToWrite, WrittenTopic
 
 FOREVER = 1e9
 LOG = topic_log("t")
@@ -72,7 +72,7 @@ def of_process(store: Store, topic: WrittenTopic) -> TopicLog:
 def append(log: TopicLog, topic: WrittenTopic, value: bytes = b"x") -> None:
     """As the sender: in its turn."""
     with log.known.turn:
-        log.append([topic.upload(Row(value))].copy, log.live_head.topic_id, FOREVER)
+        log.append([topic.upload(RowToWrite(value))].copy, log.live_head.topic_id, FOREVER)
 
 
 def passed_by_a_checkpoint(
@@ -83,10 +83,10 @@ def passed_by_a_checkpoint(
     """
     writer = of_process(store, topic)
     writer.load()
-    shared = replace(topic.upload(Row(b"on its way")), as_of=writer.version)
+    shared = replace(topic.upload(RowToWrite(b"on its way")), as_of=writer.version)
     writer.pending_shared.expect(shared.path, shared.as_of)
     for number in range(entries):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     write_checkpoint(store, LOG, topic.log.state)
     of_process(store, topic).load()
     return writer, shared
@@ -102,7 +102,7 @@ def test_what_a_process_has_read_or_written_none_of_its_positions_reads_again(
     other.load()
     for _ in range(5):
         append(writer, topic)
-        topic.append(Row(b"of another process"))
+        topic.append(RowToWrite(b"of another process"))
         store.read.clear()
         assert reader.poll(reader.polls) is Polled.SHARED
         assert reader.version == writer.version
@@ -154,7 +154,7 @@ def test_one_entry_is_one_step_though_another_position_is_further(
     log.load()
     other.load()
     for _ in range(3):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
     other.catch_up()
     assert log.read_next() is not None
     assert log.version == 1
@@ -168,7 +168,7 @@ def test_another_entry_of_the_same_version_is_not_mistaken_for_the_next_one(
     """As of a log that was there before."""
     log, other = of_process(store, topic), of_process(store, topic)
     log.load()
-    topic.append(Row(b"x"))
+    topic.append(RowToWrite(b"x"))
     other.load()
     newest = log.known.newest
     assert newest is not None
@@ -197,7 +197,7 @@ def test_a_value_that_a_position_holds_never_changes(store: Counted, topic: Writ
     before = dict(view.index.files), view.last_head, dict(table.files), dict(view.history.writers)
     for _ in range(5):
         append(writer, topic)
-        topic.append(Row(b"of another process"))
+        topic.append(RowToWrite(b"of another process"))
     writer.catch_up()
     after = dict(view.index.files), view.last_head, dict(table.files), dict(view.history.writers)
     assert before == after
@@ -215,7 +215,7 @@ def test_a_writer_reads_on_by_itself_while_a_shared_file_of_it_is_open(
     assert [store.read[version] for version in range(1, 5)] == [1, 1, 1, 1]
     assert writer.committed_by_peer([shared]) is None, "else it would be called unknown"
     writer.pending_shared.forget(shared.path)
-    topic.append(Row(b"later"))
+    topic.append(RowToWrite(b"later"))
     of_process(store, topic).load()
     assert writer.take_over()
 
@@ -229,12 +229,12 @@ def test_appends_of_others_are_counted_also_when_another_position_read_them(
     append(writer, topic)
     append(writer, topic)
     for _ in range(3):
-        topic.append(Row(b"of another process"))
+        topic.append(RowToWrite(b"of another process"))
     other.catch_up()
     assert writer.take_over()
     assert writer.others_since() == ({topic.log.writer: 3}, 3)
     assert writer.others_since() == ({}, 0)
-    topic.append(Row(b"one more"))
+    topic.append(RowToWrite(b"one more"))
     writer.catch_up()
     assert writer.others_since() == ({topic.log.writer: 1}, 1)
     write_checkpoint(store, LOG, topic.log.state)
@@ -266,7 +266,7 @@ def test_a_log_that_was_replaced_is_not_taken_over(store: Counted, topic: Writte
     writer, other = of_process(store, topic), of_process(store, topic)
     other.load()
     for _ in range(4):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
     writer.load()
     for version in range(1, 5):
         store.delete(log_entry(LOG, version))
@@ -282,9 +282,9 @@ def test_a_log_that_was_found_replaced_is_not_taken_over(
     writer, other = of_process(store, topic), of_process(store, topic)
     other.load()
     for _ in range(4):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
     writer.load()
-    segments = [topic.upload(Row(b"y"))]
+    segments = [topic.upload(RowToWrite(b"y"))]
     topic_id = writer.live_head.topic_id
     for entry in list(topic.store.list("topics/")):
         topic.store.delete(entry.key)
@@ -297,7 +297,7 @@ def test_what_was_read_of_a_log_half_way_is_not_taken_over(
     store: Counted, topic: WrittenTopic
 ) -> None:
     for _ in range(4):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
     log, other = of_process(store, topic), of_process(store, topic)
     store.add(Rule("get", f"*{3:020d}.json", Fault.error_before(), times=None))
     with pytest.raises(Unavailable):
@@ -330,7 +330,7 @@ def test_a_proof_is_taken_over_with_the_position(store: Counted, topic: WrittenT
     assert other.read_next() is None
     assert not any("log_start" in prefix for prefix in store.listed)
     topic.clock.sleep(2 * HEAD_PROOF_S)
-    topic.append(Row(b"x"))
+    topic.append(RowToWrite(b"x"))
     log.catch_up()
     assert other.take_over()
     store.listed.clear()
@@ -342,14 +342,14 @@ def test_a_shared_file_does_not_keep_its_writer_from_entries_read_since_one_by_o
     store: Counted, topic: WrittenTopic
 ) -> None:
     writer, other = of_process(store, topic), of_process(store, topic)
-    topic.append(Row(b"x"))
+    topic.append(RowToWrite(b"x"))
     write_checkpoint(store, LOG, topic.fresh_log().state)
     writer.load()
     other.load()
     assert writer.view.history.followed == writer.version == 1
-    shared = replace(topic.upload(Row(b"on its way")), as_of=writer.version)
+    shared = replace(topic.upload(RowToWrite(b"on its way")), as_of=writer.version)
     writer.pending_shared.expect(shared.path, shared.as_of)
-    topic.append(Row(b"y"))
+    topic.append(RowToWrite(b"y"))
     other.catch_up()
     assert writer.take_over()
 
@@ -364,7 +364,7 @@ def test_entries_that_were_taken_over_do_not_vouch_for_those_before_them(tmp_pat
     reader.load()
     append(writer, topic)
     listed = list((tmp_path / "topics/t/_delta_log").glob("*.json"))
-    topic.append(Row(b"of another process"))
+    topic.append(RowToWrite(b"of another process"))
     for path in listed:
         path.unlink()
     reader.catch_up()
@@ -377,10 +377,10 @@ def test_all_positions_load_a_log_that_one_of_them_found_replaced(
 ) -> None:
     writer, reader, idle = (of_process(store, topic) for _ in range(3))
     for _ in range(4):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
     writer.load()
     reader.load()
-    segments = [topic.upload(Row(b"y"))]
+    segments = [topic.upload(RowToWrite(b"y"))]
     for version in range(2, 5):  # an older copy of the log takes its place
         topic.store.delete(log_entry(LOG, version))
     with pytest.raises(Corrupt):
@@ -388,7 +388,7 @@ def test_all_positions_load_a_log_that_one_of_them_found_replaced(
     writer.load()
     topic.log.load()
     for _ in range(4):
-        topic.append(Row(b"z"))
+        topic.append(RowToWrite(b"z"))
     reader.catch_up()
     writer.catch_up()
     assert reader.index.files == writer.index.files == topic.fresh_log().index.files
@@ -406,7 +406,7 @@ def test_a_position_that_reads_while_the_log_is_found_replaced_publishes_nothing
     reader, other = of_process(store, topic), of_process(store, topic)
     reader.load()
     other.load()
-    topic.append(Row(b"x"))
+    topic.append(RowToWrite(b"x"))
     read = store.get
 
     def late(key: str, size_max: int | None = None) -> bytes:
@@ -462,7 +462,7 @@ def test_an_interrupt_between_two_steps_leaves_the_position_whole(
 ) -> None:
     log = of_process(store, topic)
     log.load()
-    topic.append(Row(b"x"))
+    topic.append(RowToWrite(b"x"))
     before = log.version, log.state.version
 
     def interrupt(*_: object) -> None:

@@ -24,7 +24,7 @@ from deltaq.topics.log import StalePlan, TopicLog
 from deltaq.topics.maintenance_log import LOCK_HOLD_MAX_S, MaintenanceLog
 from deltaq.topics.state import DataFile
 from deltaq.work import Work, finish
-from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic, seen_by_consumers
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def position(topic: WrittenTopic, *, beside: bool = False) -> MaintenanceLog:
 def test_a_repeatedly_copied_position_equals_a_loaded_one(topic: WrittenTopic) -> None:
     follower = position(topic, beside=True)
     for number in range(12):
-        topic.append(Row(b"%d" % number), Row(b"x"))
+        topic.append(RowToWrite(b"%d" % number), RowToWrite(b"x"))
         if number % 5 == 4:
             topic.maintain(merge_files=3)
         topic.log.catch_up()
@@ -56,7 +56,7 @@ def test_copying_a_position_parses_nothing_again(
     topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     topic.log.catch_up()
     follower = position(topic, beside=True)
     monkeypatch.setattr(
@@ -67,11 +67,11 @@ def test_copying_a_position_parses_nothing_again(
 
 
 def test_a_copied_position_stays_while_the_original_advances(topic: WrittenTopic) -> None:
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     follower = position(topic, beside=True)
     follower.take_over()
     before = dict(follower.index.files), list(follower.index.batches(0)), follower.version
-    topic.append(Row(b"b"))
+    topic.append(RowToWrite(b"b"))
     topic.maintain(merge_files=2)
     topic.log.catch_up()
     assert (dict(follower.index.files), list(follower.index.batches(0)), follower.version) == before
@@ -93,7 +93,7 @@ def test_maintenance_pauses_after_each_entry_that_it_reads_and_can_be_stopped(
     follower = TopicPass(topic.store, "t", topic.clock, SMALL, Noting(topic.clock))._log
     follower.load()
     for number in range(5):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     start = follower.version
     with pytest.raises(TimeoutError):
         follower.catch_up()
@@ -122,7 +122,7 @@ class Growing(FaultyStore):
         if "checkpoint.parquet" in key:
             assert self._listed.wait(20)
             for number in range(3):
-                self._topic.append(Row(b"%d" % number))
+                self._topic.append(RowToWrite(b"%d" % number))
             if self._lost is not None:
                 self._topic.store.delete(log_entry(topic_log("t"), self._lost))
         return super().get(key, size_max)
@@ -136,7 +136,7 @@ def test_a_gap_in_entries_written_during_a_load_is_found(
     topic: WrittenTopic, checkpoint: int, lost: int | None
 ) -> None:
     for number in range(12):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
         if topic.log.version == checkpoint:
             write_checkpoint(topic.store, topic_log("t"), topic.log.state)
     store = Growing(topic, lost)
@@ -158,7 +158,7 @@ def test_entries_after_an_unreadable_checkpoint_do_not_prove_those_after_an_olde
     topic: WrittenTopic,
 ) -> None:
     for number in range(8):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
         if topic.log.version in {4, 8}:
             write_checkpoint(topic.store, topic_log("t"), topic.log.state)
     topic.store.put(checkpoint_file(topic_log("t"), 8), b"damaged")
@@ -173,7 +173,7 @@ def test_a_remote_log_without_its_first_entries_is_read_from_any_checkpoint(
     topic: WrittenTopic, damaged: str
 ) -> None:
     for number in range(8):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
         if topic.log.version in {4, 8}:
             write_checkpoint(topic.store, topic_log("t"), topic.log.state)
     for version in range(4):
@@ -190,7 +190,7 @@ def test_a_remote_log_without_its_first_entries_is_read_from_any_checkpoint(
 
 def test_an_entry_that_is_listed_but_not_found_is_read_again(topic: WrittenTopic) -> None:
     for number in range(6):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
         if topic.log.version == 4:
             write_checkpoint(topic.store, topic_log("t"), topic.log.state)
     store = Remote(topic.store, Rule("get", log_entry(topic_log("t"), 5), Fault.missing(), times=1))
@@ -239,7 +239,7 @@ def test_entries_known_to_the_writer_are_not_read_again(
 ) -> None:
     log = beside(topic, store)
     for number in range(10):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
         if number % 3 == 0:
             assert log.catch_up()
             assert log.version == topic.log.version
@@ -256,7 +256,7 @@ def test_a_rewrite_beside_a_writer_causes_no_lost_race(topic: WrittenTopic, stor
     log = beside(topic, store)
     for round_ in range(5):
         for number in range(4):
-            topic.append(Row(b"%d" % (4 * round_ + number)))
+            topic.append(RowToWrite(b"%d" % (4 * round_ + number)))
         log.catch_up()
         store.read.clear()
         work = Rewriter(store, log, topic.clock)
@@ -278,7 +278,7 @@ def test_a_rewrite_beside_a_writer_causes_no_lost_race(topic: WrittenTopic, stor
 
 def test_an_unanswering_store_blocks_the_writer_for_seconds_only(topic: WrittenTopic) -> None:
     for number in range(4):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     faulty = FaultyStore(topic.store, Rule("create", "*.json", Fault.error_before(), times=None))
     topic.log = MaintenanceLog(faulty, "t", topic.clock)
     topic.log.load()
@@ -292,7 +292,7 @@ def test_an_unanswering_store_blocks_the_writer_for_seconds_only(topic: WrittenT
 
 def test_a_stale_plan_is_refused_and_leaves_nothing(topic: WrittenTopic) -> None:
     for number in range(4):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     log = beside(topic, topic.store)
     log.catch_up()
     plan = FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30))
@@ -308,7 +308,7 @@ def test_maintenance_beside_an_idle_writer_covers_the_entries_of_others(
     resting = MaintenanceLog(store, "t", topic.clock)
     resting.load()
     for number in range(8):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     shared = resting.known
     work = TopicPass(store, "t", topic.clock, SMALL, Throttle(topic.clock), beside=shared)
     assert work.run()["files merged"] == 8
@@ -318,7 +318,7 @@ def test_maintenance_beside_an_idle_writer_covers_the_entries_of_others(
     )
     topic.log.catch_up()
     topic.log = resting
-    topic.append(Row(b"from the one that rested"))
+    topic.append(RowToWrite(b"from the one that rested"))
     assert [value for *_, value, _ in seen_by_consumers(topic.store)][
         -1
     ] == b"from the one that rested"
@@ -334,7 +334,7 @@ def test_an_unloaded_writer_is_loaded_by_its_maintenance(topic: WrittenTopic, wh
             writer.load()
         faulty.clear()
     for number in range(8):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     shared = writer.known
     work = TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), beside=shared)
     assert work.run()["files merged"] == 8
@@ -350,10 +350,10 @@ def test_shared_files_of_a_writer_stay_known_after_a_commit_of_lagging_maintenan
     """
     resting = TopicLog(topic.store, "t", topic.clock, indexed=True)
     resting.load()
-    shared = replace(topic.upload(Row(b"on its way")), as_of=resting.version)
+    shared = replace(topic.upload(RowToWrite(b"on its way")), as_of=resting.version)
     resting.pending_shared.expect(shared.path, shared.as_of)
     for number in range(4):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     write_checkpoint(topic.store, topic_log("t"), topic.log.state)
     log = MaintenanceLog(topic.store, "t", topic.clock, beside=resting.known)
     log.load()
@@ -377,7 +377,7 @@ class Writing(Throttle):
         if self.rounds:
             self.rounds -= 1
             for _ in range(self._commits):
-                self._topic.append(Row(b"new"))
+                self._topic.append(RowToWrite(b"new"))
 
 
 def merges(topic: WrittenTopic) -> list[int]:
@@ -394,7 +394,7 @@ def merges(topic: WrittenTopic) -> list[int]:
 
 def test_files_added_during_a_large_merge_are_merged_before_it_ends(topic: WrittenTopic) -> None:
     for number in range(8):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     shared = topic.log.known
     work = TopicPass(
         topic.store, "t", topic.clock, SMALL, Writing(topic, NEW_VERSIONS, 1), beside=shared
@@ -414,7 +414,7 @@ def test_a_busy_writer_does_not_starve_a_merge(
 ) -> None:
     monkeypatch.setattr("deltaq.maintenance.work_queue.NEW_VERSIONS", 8)
     for number in range(8):
-        topic.append(Row(b"%d" % number, partition=0))
+        topic.append(RowToWrite(b"%d" % number, partition=0))
     shared = topic.log.known
     throttle = Writing(topic, 8, 40)
     work = TopicPass(topic.store, "t", topic.clock, SMALL, throttle, beside=shared)
@@ -431,7 +431,7 @@ def test_a_long_merge_is_interrupted_repeatedly_but_has_half_of_the_time(
     monkeypatch.setattr("deltaq.maintenance.work_queue.NEW_VERSIONS", 4)
     caplog.set_level("INFO", "deltaq.maintenance")
     for number in range(60):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     shared = topic.log.known
     TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, 1, 150), beside=shared).run()
     small = merges(topic)[: merges(topic).index(60)]
@@ -472,7 +472,7 @@ def test_a_failed_small_merge_does_not_end_the_interrupted_large_one(
 ) -> None:
     store = FaultyStore(topic.store)
     for number in range(8):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     shared = topic.log.known
     throttle = Writing(topic, NEW_VERSIONS, 1)
     work = TopicPass(store, "t", topic.clock, SMALL, throttle, beside=shared)
@@ -510,7 +510,7 @@ def test_a_small_merge_with_stale_plan_does_not_end_the_interrupted_large_one(
 ) -> None:
     store = FaultyStore(topic.store)
     for number in range(8):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
 
     def make_stale(files: list[DataFile]) -> None:
         log = topic.fresh_log()
@@ -533,7 +533,7 @@ def test_a_small_merge_with_stale_plan_does_not_end_the_interrupted_large_one(
 
 def test_stopping_during_a_small_merge_stops_the_large_one_too(topic: WrittenTopic) -> None:
     for number in range(8):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     before = topic.stored()
 
     def stop(_: list[DataFile]) -> None:
@@ -560,7 +560,7 @@ def test_only_maintenance_that_shares_the_time_with_a_client_writes_files_in_pie
 
     topic = WrittenTopic(NotedStore(str(tmp_path)))
     for number in range(8):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     done = TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock, share)).run()
     assert done["files merged"] == 8
     assert len(in_pieces) == (share < 1)
@@ -568,18 +568,18 @@ def test_only_maintenance_that_shares_the_time_with_a_client_writes_files_in_pie
 
 def test_a_merge_without_a_writer_beside_it_is_not_interrupted(topic: WrittenTopic) -> None:
     for number in range(8):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, NEW_VERSIONS, 1)).run()
     assert merges(topic)[0] == 8
 
 
 def test_rows_of_expired_or_merged_files_leave_the_row_cache(topic: WrittenTopic) -> None:
-    topic.append(Row(b"old", timestamp_ms=1), Row(b"old", timestamp_ms=1))
+    topic.append(RowToWrite(b"old", timestamp_ms=1), RowToWrite(b"old", timestamp_ms=1))
     for number in range(6):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     files = topic.files
     topic.maintain(merge_files=3)
-    (newest,) = topic.append(Row(b"newest"))
+    (newest,) = topic.append(RowToWrite(b"newest"))
     shared = topic.log.known
     kept = topic.row_cache
     assert all(kept.rows(file.path) is not None for file in [*files, newest])

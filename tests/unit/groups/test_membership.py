@@ -68,7 +68,7 @@ def consumer(root: str, **conf: object) -> Consumer:
     return Consumer(base | QUICK | {key.replace("__", "."): value for key, value in conf.items()})
 
 
-class Calls(list[tuple[str, list[tuple[str, int]]]]):
+class RecordedCallbacks(list[tuple[str, list[tuple[str, int]]]]):
     """Records rebalance callbacks as (name, [(topic, partition), ...])."""
 
     def callbacks(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def await_assignment(reader: Consumer, expected: list[tuple[str, int]]) -> None:
 
 def test_a_member_gets_all_partitions_and_returns_them(root):
     topic(root, partitions=2)
-    calls = Calls()
+    calls = RecordedCallbacks()
     reader = consumer(root)
     reader.subscribe(["t"], **calls.callbacks())
     assert calls == [], "callbacks run inside poll"
@@ -116,7 +116,7 @@ def test_a_member_gets_all_partitions_and_returns_them(root):
 @pytest.mark.parametrize("wanted", ["t", "^t"])
 def test_a_subscribed_consumer_is_a_member_before_it_polls(root, wanted):
     topic(root, partitions=2)
-    calls = Calls()
+    calls = RecordedCallbacks()
     with consumer(root) as reader, AdminClient({"bootstrap.servers": root}) as admin:
         reader.subscribe([wanted], **calls.callbacks())
 
@@ -136,7 +136,7 @@ def test_a_subscribed_consumer_is_a_member_before_it_polls(root, wanted):
 
 def test_a_consumer_that_never_polled_leaves_its_group_as_it_closes(root):
     topic(root, partitions=2)
-    calls = Calls()
+    calls = RecordedCallbacks()
     reader = consumer(root)
     reader.subscribe(["t"], **calls.callbacks())
     eventually(reader.memberid, "the join")
@@ -149,7 +149,7 @@ def test_another_subscription_replaces_the_first(root):
     for name, count in (("one", 3), ("two", 3)):
         topic(root, name)
         fill(root, count, name)
-    calls = Calls()
+    calls = RecordedCallbacks()
     with consumer(root, enable__auto__commit=False) as reader:
         reader.subscribe(["one"], **calls.callbacks())
         assert [m.offset() for m in drain(reader, 2)] == [0, 1]
@@ -398,7 +398,7 @@ def test_eager_members_use_assign_and_cooperative_ones_incremental_assign(root):
 def test_partitions_that_are_added_are_read_from_their_start(root, strategy, expected):
     topic(root)
     fill(root, 2)
-    calls = Calls()
+    calls = RecordedCallbacks()
     with consumer(
         root, partition__assignment__strategy=strategy, auto__offset__reset="latest"
     ) as reader:
@@ -601,7 +601,7 @@ def test_a_member_without_heartbeats_is_replaced_and_fenced(root):
     topic(root)
     fill(root, 10)
     store = FaultyStore(open_store(root))
-    calls = Calls()
+    calls = RecordedCallbacks()
     conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"} | SHORT
     stopped = Consumer(conf, store=store, client_id="b", enable_auto_commit=False)
     stopped.subscribe(["t"], **calls.callbacks())
@@ -656,7 +656,7 @@ def test_a_removed_member_cannot_commit_records_it_had_read(root):
 def test_a_rejoined_member_has_a_new_identity(root):
     topic(root)
     fill(root, 5)
-    calls = Calls()
+    calls = RecordedCallbacks()
     with consumer(root, enable__auto__commit=False) as reader:
         reader.subscribe(["t"], **calls.callbacks())
         drain(reader, 3)
@@ -679,7 +679,7 @@ def test_a_removed_consumer_loses_its_partitions_although_it_has_rejoined(root):
     """
     topic(root)
     fill(root, 3)
-    calls = Calls()
+    calls = RecordedCallbacks()
     with consumer(root) as reader:
         reader.subscribe(["t"], **calls.callbacks())
         assert next_message(reader).offset() == 0
@@ -697,7 +697,7 @@ def test_a_removed_consumer_loses_its_partitions_although_it_has_rejoined(root):
 def test_a_member_removed_during_silence_loses_its_partitions_and_rejoins(root):
     topic(root)
     store = FaultyStore(open_store(root))
-    calls = Calls()
+    calls = RecordedCallbacks()
     with Consumer({"bootstrap.servers": root, "group.id": "g"} | SHORT, store=store) as reader:
         reader.subscribe(["t"], **calls.callbacks())
         await_assignment(reader, [("t", 0)])
@@ -713,7 +713,7 @@ def test_a_member_removed_during_silence_loses_its_partitions_and_rejoins(root):
 
 def test_on_revoke_is_called_if_there_is_no_on_lost(root):
     topic(root)
-    calls = Calls()
+    calls = RecordedCallbacks()
     with consumer(root) as reader:
         callbacks = calls.callbacks()
         del callbacks["on_lost"]
@@ -727,7 +727,7 @@ def test_on_revoke_is_called_if_there_is_no_on_lost(root):
 def test_an_application_that_does_not_poll_loses_its_membership(root):
     topic(root)
     fill(root, 3)
-    calls = Calls()
+    calls = RecordedCallbacks()
     conf = {
         "session__timeout__ms": 2000,
         "max__poll__interval__ms": 2000,

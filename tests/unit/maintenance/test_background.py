@@ -37,7 +37,7 @@ from deltaq.topics.log import TopicLog
 from deltaq.topics.view import KnownTopic
 from tests.children import environment_of_child
 from tests.doubles.reading import eventually
-from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic, seen_by_consumers
 
 CONF = {"bootstrap.servers": "memory://test", "linger.ms": 0}
 NO_PAUSES = replace(SMALL, background_fraction=1.0, checkpoint_interval=10, checkpoint_rest_s=0.0)
@@ -127,7 +127,7 @@ def test_a_writer_keeps_the_folder_of_its_log_small_on_a_local_store(
     care = background_of(topic, held, archive_interval=3, listed_bytes_max=20 * 48)
     most = 0
     for _ in range(100):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
         care.committed(state_of(topic))
         held.run()
         most = max(most, len(log_entries(topic)))
@@ -146,7 +146,7 @@ def test_the_folder_of_a_log_has_a_bound_though_no_thread_of_maintenance_gets_th
     ]
     most = 0
     for number in range(200):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
         # Each writer has made its commit before any of them goes on.
         keys = [entry.key for entry in topic.store.list(topic_log("t"))]
         most = max(most, sum((20 + len(key.rpartition("/")[2]) + 7) // 8 * 8 for key in keys))
@@ -165,7 +165,7 @@ def test_a_checkpoint_is_never_far_behind_though_no_thread_of_maintenance_gets_t
     cares = [background_of(topic, held, checkpoint_interval=10) for _ in range(writers)]
     furthest = checkpoints = 0
     for number in range(150):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
         cares[number % writers].committed(state_of(topic))
         listed = [
             entry.key
@@ -182,7 +182,7 @@ def test_a_writer_that_ends_after_its_commit_archives_what_its_checkpoint_replac
 ) -> None:
     settings = replace(NO_PAUSES, listed_bytes_max=20 * 48)
     for _ in range(50):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
         background.checkpoint_if_due(topic.store, topic.log, settings)
         assert len(log_entries(topic)) < 30
 
@@ -193,7 +193,7 @@ def test_maintenance_begins_at_a_multiple_of_the_checkpoint_interval(
     care = background_of(topic, held)
     begun = []
     for _ in range(30):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
         care.committed(state_of(topic))
         if held.held:
             assert sorted(held.held) == ["deltaq-checkpoint-t", "deltaq-maintenance-t"]
@@ -209,7 +209,7 @@ def test_maintenance_begins_at_a_multiple_of_the_checkpoint_interval(
 
 
 def test_at_most_one_of_each_kind_works_at_a_time(topic: WrittenTopic, held: HeldThreads) -> None:
-    topic.append(Row(b"x"))
+    topic.append(RowToWrite(b"x"))
     care = background_of(topic, held)
     care.committed(state_of(topic, 10))
     first = dict(held.held)
@@ -395,7 +395,7 @@ def test_forbidden_maintenance_is_logged_once_and_retried(
     with caplog.at_level(logging.INFO, "deltaq.maintenance"):
         for _ in range(4):
             for _ in range(20):
-                topic.append(Row(b"x"))
+                topic.append(RowToWrite(b"x"))
             care.start_due()
             held.run()
     assert faulty.struck["refused"] >= 2
@@ -454,7 +454,7 @@ def test_unfinished_maintenance_at_exit_is_left_and_none_begins(
     topic: WrittenTopic, held: HeldThreads
 ) -> None:
     for _ in range(12):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
     care = background_of(topic, held)
     care.committed(state_of(topic, 10))
     del held.held["deltaq-checkpoint-t"]
@@ -473,7 +473,7 @@ def test_stopping_waits_for_the_step_under_way() -> None:
     store = MemoryStore("test")
     topic = WrittenTopic(store, SYSTEM_CLOCK)
     for _ in range(12):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
     slow = FaultyStore(store, Rule("put", "*.parquet", Fault.slow(), times=None))
     care = BackgroundTopicMaintenance(slow, "t", SYSTEM_CLOCK, settings=NO_PAUSES)
     care.start_due()

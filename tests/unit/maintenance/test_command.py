@@ -36,7 +36,7 @@ from deltaq.store.probe import PROBE_FOLDER
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
 from tests.children import environment_of_child
 from tests.doubles.groups import commit, join
-from tests.doubles.written_topic import SMALL, Row, WrittenTopic
+from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def root(tmp_path: Path) -> Path:
     """A root with a topic of forty small files, one with nothing to do, and a group."""
     written = WrittenTopic(LocalStore(str(tmp_path), SYSTEM_CLOCK), SYSTEM_CLOCK)
     for number in range(40):
-        written.append(Row(b"%d" % number))
+        written.append(RowToWrite(b"%d" % number))
     Topic("idle", bootstrap_servers=str(tmp_path)).create()
     with Consumer({"bootstrap.servers": str(tmp_path), "group.id": "g"}) as reader:
         reader.commit(offsets=[TopicPartition("t", 0, 7)], asynchronous=False)
@@ -141,7 +141,7 @@ def test_a_dry_run_reports_every_kind_of_work_with_the_actual_numbers() -> None:
     store = MemoryStore("test", clock)
     written = WrittenTopic(store, clock, retention_ms=5 * 24 * 3600 * 1000)
     for number in range(30):
-        written.append(Row(b"x", timestamp_ms=clock.time_ms() + (number < 20) * 10**10))
+        written.append(RowToWrite(b"x", timestamp_ms=clock.time_ms() + (number < 20) * 10**10))
     clock.advance(120)
     run("memory://test", once=True, store=store, clock=clock, settings=SMALL)
     log = GroupLog(store, "g", clock)
@@ -152,7 +152,7 @@ def test_a_dry_run_reports_every_kind_of_work_with_the_actual_numbers() -> None:
     store.put(PROBE_FOLDER + "left", b"x")
     clock.advance(8 * 24 * 3600)
     for _ in range(6):
-        written.append(Row(b"y"))
+        written.append(RowToWrite(b"y"))
     for number in range(5):
         store.put(f"topics/t/orphan-{number}.parquet", b"x")
     damaged = "topics/t/_deltaq/unreferenced/00000000000000000003"
@@ -177,7 +177,7 @@ def test_a_dry_run_reports_the_objects_of_a_deleted_topic() -> None:
     store = MemoryStore("test", clock)
     written = WrittenTopic(store, clock)
     for _ in range(2):
-        written.append(Row(b"x"))
+        written.append(RowToWrite(b"x"))
     written.log.delete(float("inf"))
     clock.advance(3600)
     assert lines_of_a_dry_run(store, clock) == [
@@ -196,7 +196,7 @@ def test_a_dry_run_reports_the_objects_of_a_deleted_topic() -> None:
 def test_a_dry_run_without_due_work_reports_nothing() -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("test", clock)
-    WrittenTopic(store, clock).append(Row(b"x"))
+    WrittenTopic(store, clock).append(RowToWrite(b"x"))
     store.put(PROBE_FOLDER + "under-way", b"x")
     log = GroupLog(store, "g", clock)
     store.put(member_key("g", "a"), b"1")
@@ -420,7 +420,7 @@ def test_a_store_failure_for_one_topic_is_retried_in_the_next_round() -> None:
     store = MemoryStore("test", clock)
     written = WrittenTopic(store, clock)
     for _ in range(8):
-        written.append(Row(b"x"))
+        written.append(RowToWrite(b"x"))
     faulty = FaultyStore(store, Rule("put", "*.parquet", Fault.error_before()), clock=clock)
     lines: list[str] = []
     maintenance = Maintenance(faulty, clock, SMALL, notify=lines.append)
@@ -439,7 +439,7 @@ def test_an_unexpected_error_of_one_topic_is_reported_and_the_others_are_maintai
     Topic("a-strange-one", store=store, clock=clock).create()
     written = WrittenTopic(store, clock)
     for _ in range(8):
-        written.append(Row(b"x"))
+        written.append(RowToWrite(b"x"))
     works = TopicPass.run
 
     def run_or_fail(self: TopicPass) -> Counter[str]:
@@ -464,7 +464,7 @@ def test_a_stopped_run_does_not_begin_the_next_topic() -> None:
     store = MemoryStore("test", clock)
     written = WrittenTopic(store, clock)
     for _ in range(8):
-        written.append(Row(b"x"))
+        written.append(RowToWrite(b"x"))
     throttle = Throttle(clock)
     throttle.stop()
     with pytest.raises(Stopped):
@@ -505,7 +505,7 @@ def test_a_service_survives_a_store_outage() -> None:
     store = MemoryStore("test", clock)
     written = WrittenTopic(store, clock)
     for _ in range(8):
-        written.append(Row(b"x"))
+        written.append(RowToWrite(b"x"))
     faulty = FaultyStore(
         store, Rule("list_folders", "*", Fault.error_before(), times=1), clock=clock
     )
@@ -525,11 +525,11 @@ def test_log_entries_go_after_a_wait_once_a_day_is_over() -> None:
     store = MemoryStore("test", clock)
     written = WrittenTopic(store, clock)
     for _ in range(30):
-        written.append(Row(b"x"))
+        written.append(RowToWrite(b"x"))
     run("memory://test", once=True, store=store, clock=clock, settings=SMALL)
     clock.advance(2 * 24 * 3600)
     for _ in range(3):
-        written.append(Row(b"y"))
+        written.append(RowToWrite(b"y"))
     lines: list[str] = []
     before = clock.monotonic()
     done = run(

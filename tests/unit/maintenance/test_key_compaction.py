@@ -29,7 +29,7 @@ from deltaq.topics.state import DataFile
 from deltaq.work import finish
 from tests.depth import depth
 from tests.doubles.data_files import index_of, made_file
-from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic, seen_by_consumers
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3600 * 1000
@@ -191,9 +191,9 @@ def test_a_plan_is_a_clean_prefix_and_the_dirty_files_after_it(
 class Model:
     """What was ever written, by partition."""
 
-    log: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    log: dict[int, list[RowToWrite]] = field(default_factory=lambda: defaultdict(list))
 
-    def append(self, rows: Sequence[Row]) -> None:
+    def append(self, rows: Sequence[RowToWrite]) -> None:
         for row in rows:
             self.log[row.partition].append(row)
 
@@ -228,7 +228,7 @@ def without_tombstones(
 
 
 KEYED = st.builds(
-    Row,
+    RowToWrite,
     st.one_of(st.none(), st.just(b""), st.binary(min_size=1, max_size=3)),
     st.sampled_from([None, b"", b"a", b"b", b"c"]),
     st.integers(0, 1),
@@ -245,7 +245,7 @@ KEYED = st.builds(
     )
 )
 def test_after_each_cleaning_only_the_newest_of_each_key_is_there(
-    steps: list[tuple[list[Row], bool, bool]],
+    steps: list[tuple[list[RowToWrite], bool, bool]],
 ) -> None:
     clock = ManualClock(auto_advance=True)
     written = WrittenTopic(
@@ -297,7 +297,7 @@ def test_keys_beyond_the_memory_limit_are_cleaned_in_parts(
     )
     keys = [b"%04d" % n for n in range(10)]
     for number in range(4):
-        written.append(*(Row(b"%d" % number, key) for key in keys))
+        written.append(*(RowToWrite(b"%d" % number, key) for key in keys))
     monkeypatch.setattr(key_compaction, "KEYS_BYTES_AT_ONCE", 1)
     log = MaintenanceLog(written.store, "t", clock)
     log.load()
@@ -320,7 +320,7 @@ def test_no_entry_of_a_cleaning_names_very_many_files(monkeypatch: pytest.Monkey
     clock = ManualClock(auto_advance=True)
     topic = WrittenTopic(MemoryStore("test", clock), clock, cleanup_policy="compact")
     for number in range(11):
-        topic.append(Row(b"%d" % number, key=b"k" if number % 2 else b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number, key=b"k" if number % 2 else b"%d" % number))
     newest = {key: value for *_, key, value, _ in seen_by_consumers(topic.store)}
     removed = []
     rewrite = MaintenanceLog.rewrite
@@ -350,8 +350,8 @@ def test_a_tombstone_stays_until_its_delay_is_over_from_the_cleaning_on() -> Non
     written = WrittenTopic(
         MemoryStore("test", clock), clock, cleanup_policy="compact", delete_retention_ms=HOUR_MS
     )
-    written.append(Row(b"v", b"k"), Row(b"w", b"other"))
-    written.append(Row(None, b"k"))
+    written.append(RowToWrite(b"v", b"k"), RowToWrite(b"w", b"other"))
+    written.append(RowToWrite(None, b"k"))
     clock.advance(
         10 * 3600
     )  # its age before the cleaning does not count: a reader may have seen the old value till now
@@ -363,7 +363,7 @@ def test_a_tombstone_stays_until_its_delay_is_over_from_the_cleaning_on() -> Non
     clock.advance(2)
     written.maintain()
     assert seen(written) == {(0, 1): (b"other", b"w")}
-    written.append(Row(b"again", b"k"))
+    written.append(RowToWrite(b"again", b"k"))
     written.maintain()
     assert seen(written) == {(0, 1): (b"other", b"w"), (0, 3): (b"k", b"again")}
 
@@ -379,8 +379,8 @@ def test_no_older_value_comes_to_light_when_a_tombstone_goes() -> None:
         min_cleanable_dirty_ratio=0,
     )
     for step in range(6):
-        written.append(Row(b"%d" % step, b"k"), Row(b"x", b"%d" % step))
-        written.append(Row(None, b"k"))
+        written.append(RowToWrite(b"%d" % step, b"k"), RowToWrite(b"x", b"%d" % step))
+        written.append(RowToWrite(None, b"k"))
         written.maintain()
         clock.advance(1)
         written.maintain()
@@ -390,13 +390,13 @@ def test_no_older_value_comes_to_light_when_a_tombstone_goes() -> None:
 @pytest.mark.fault("M2")
 def test_a_record_that_comes_during_a_cleaning_stays_and_so_does_the_one_that_it_replaces() -> None:
     written = WrittenTopic(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
-    written.append(Row(b"1", b"k"), Row(b"1", b"j"))
-    written.append(Row(b"2", b"k"))
+    written.append(RowToWrite(b"1", b"k"), RowToWrite(b"1", b"j"))
+    written.append(RowToWrite(b"2", b"k"))
     log = MaintenanceLog(written.store, "t", written.clock)
     log.load()
     plan = plan_cleaning(log.index, log.settings, SMALL, written.clock.time_ms())
     assert plan is not None
-    written.append(Row(b"3", b"k"), Row(None, b"j"))
+    written.append(RowToWrite(b"3", b"k"), RowToWrite(None, b"j"))
     finish(
         KeyCleaner(
             written.store, log, written.clock, Rewriter(written.store, log, written.clock)
@@ -420,7 +420,11 @@ def crashing_cleaning(crash: int) -> bool:
     model = Model()
     for number in range(6):
         big = b"%d" % number * 4000
-        rows = [Row(big, b"k"), Row(big, b"%d" % (number % 3)), Row(None, b"t")]
+        rows = [
+            RowToWrite(big, b"k"),
+            RowToWrite(big, b"%d" % (number % 3)),
+            RowToWrite(None, b"t"),
+        ]
         written.append(*rows)
         model.append(rows)
         if number == 2:
@@ -465,16 +469,16 @@ def test_retention_of_a_compacted_topic_keeps_the_rest_clean() -> None:
         retention_ms=HOUR_MS,
         min_cleanable_dirty_ratio=0,
     )
-    written.append(Row(b"old", b"a"), Row(b"old", b"b"))
+    written.append(RowToWrite(b"old", b"a"), RowToWrite(b"old", b"b"))
     clock.advance(3000)
-    written.append(Row(b"new", b"b"), Row(b"new", b"c"))
+    written.append(RowToWrite(b"new", b"b"), RowToWrite(b"new", b"c"))
     written.maintain(NEVER_MERGE)
     assert seen(written) == {(0, 0): (b"a", b"old"), (0, 2): (b"b", b"new"), (0, 3): (b"c", b"new")}
     clock.advance(3000)
     written.maintain(NEVER_MERGE)
     assert written.starts[0] in (0, 2)
     clock.advance(3000)
-    written.append(Row(b"newest", b"c"))
+    written.append(RowToWrite(b"newest", b"c"))
     written.maintain(NEVER_MERGE)
     assert seen(written) == {(0, 4): (b"c", b"newest")}
     assert written.starts == (4,)
@@ -482,7 +486,13 @@ def test_retention_of_a_compacted_topic_keeps_the_rest_clean() -> None:
 
 def test_a_topic_with_keyless_records_from_before_keeps_them() -> None:
     written = WrittenTopic()
-    written.append(Row(b"1"), Row(b"2", b"k"), Row(None), Row(b"3", b"k"), Row(b"1"))
+    written.append(
+        RowToWrite(b"1"),
+        RowToWrite(b"2", b"k"),
+        RowToWrite(None),
+        RowToWrite(b"3", b"k"),
+        RowToWrite(b"1"),
+    )
     written.configure(cleanup_policy="compact")
     written.maintain()
     assert seen(written) == {
@@ -495,7 +505,7 @@ def test_a_topic_with_keyless_records_from_before_keeps_them() -> None:
 
 def test_a_key_is_of_its_partition() -> None:
     written = WrittenTopic(partitions=2, cleanup_policy="compact")
-    written.append(Row(b"0", b"k"), Row(b"1", b"k", partition=1))
+    written.append(RowToWrite(b"0", b"k"), RowToWrite(b"1", b"k", partition=1))
     written.maintain()
     assert len(seen(written)) == 2
 
@@ -507,8 +517,8 @@ def test_in_a_typed_topic_a_tombstone_has_no_column() -> None:
         )
     )
     written = WrittenTopic(schema=schema, cleanup_policy="compact", delete_retention_ms=0)
-    written.append(Row({"a": 1, "b": "x"}, b"k"), Row({"a": None, "b": "y"}, b"j"))
-    written.append(Row(None, b"k"))
+    written.append(RowToWrite({"a": 1, "b": "x"}, b"k"), RowToWrite({"a": None, "b": "y"}, b"j"))
+    written.append(RowToWrite(None, b"k"))
     written.maintain()
     written.clock.sleep(1)
     written.maintain()
@@ -519,17 +529,19 @@ def test_in_a_typed_topic_a_tombstone_has_no_column() -> None:
 def test_an_entry_with_both_kinds_of_times_is_cleaned_file_by_file() -> None:
     """The topic's rule has changed between two uploads of one commit."""
     written = WrittenTopic(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
-    timed = written.upload(Row(b"1", b"k", timestamp_ms=5), Row(b"1", b"j", timestamp_ms=6))
+    timed = written.upload(
+        RowToWrite(b"1", b"k", timestamp_ms=5), RowToWrite(b"1", b"j", timestamp_ms=6)
+    )
     written.configure(
         message_timestamp_type="LogAppendTime",
         cleanup_policy="compact",
         min_cleanable_dirty_ratio=0,
     )
-    untimed = written.upload(Row(b"2", b"k"))
+    untimed = written.upload(RowToWrite(b"2", b"k"))
     written.configure(
         message_timestamp_type="CreateTime", cleanup_policy="compact", min_cleanable_dirty_ratio=0
     )
-    again = written.upload(Row(b"3", b"i", timestamp_ms=7))
+    again = written.upload(RowToWrite(b"3", b"i", timestamp_ms=7))
     written.commit(timed, untimed, again)
     before = {found[:2]: found for found in seen_by_consumers(written.store)}
     assert [found[2][0] for found in before.values()] == [1, 1, 2, 1]
@@ -538,7 +550,7 @@ def test_an_entry_with_both_kinds_of_times_is_cleaned_file_by_file() -> None:
         assert seen_by_consumers(written.store) == [
             found for place, found in before.items() if place != (0, 0)
         ]
-        written.append(Row(b"x", b"x"))
+        written.append(RowToWrite(b"x", b"x"))
         before |= {found[:2]: found for found in seen_by_consumers(written.store)[-1:]}
         before = {
             place: found
@@ -551,16 +563,18 @@ def test_an_entry_with_both_time_types_is_cleaned_after_a_partial_rewrite() -> N
     """That one comes last of them then, as far as versions tell, though its offsets come first."""
     config: dict[str, Any] = {"cleanup_policy": "compact,delete", "retention_ms": -1}
     written = WrittenTopic(partitions=2, **config)
-    written.append(Row(b"old", b"k", partition=1))
+    written.append(RowToWrite(b"old", b"k", partition=1))
     uploads: list[Any] = []
     for kind in ["LogAppendTime", "CreateTime"] * 2:
         written.configure(**config, message_timestamp_type=kind)
         keys = [b"%d-%d" % (len(uploads), number) for number in range(3)]
         uploads.append(
-            written.upload(*(Row(b"v", key, partition) for partition in range(2) for key in keys))
+            written.upload(
+                *(RowToWrite(b"v", key, partition) for partition in range(2) for key in keys)
+            )
         )
     written.commit(*uploads)
-    written.append(Row(b"new", b"k", partition=1))
+    written.append(RowToWrite(b"new", b"k", partition=1))
     before = seen_by_consumers(written.store)
     log = written.fresh_log()
     log.retain(lambda head: plan_deletion(log.index, head, {0: 2}), written.clock.monotonic() + 60)
@@ -575,7 +589,7 @@ def test_an_entry_with_both_time_types_is_cleaned_after_a_partial_rewrite() -> N
 
 def test_a_round_ends_when_nothing_is_left_to_clean() -> None:
     written = WrittenTopic(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
-    written.append(Row(b"1", b"k"))
+    written.append(RowToWrite(b"1", b"k"))
     written.maintain()
     version = written.fresh_log().version
     assert written.maintain()["records superseded"] == 0

@@ -27,7 +27,7 @@ from deltaq.names import (
 from deltaq.store import LocalStore, MemoryStore, Store
 from deltaq.testing import Crash, Fault, FaultyStore, ManualClock, Rule
 from deltaq.work import finish
-from tests.doubles.written_topic import Row, WrittenTopic
+from tests.doubles.written_topic import RowToWrite, WrittenTopic
 
 FOLDER = "topics/t/"
 LOG = "topics/t/_delta_log/"
@@ -59,7 +59,7 @@ def topic() -> WrittenTopic:
 
 def grown(topic: WrittenTopic, count: int) -> WrittenTopic:
     for _ in range(count):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
         if topic.log.version % 10 == 0:
             write_checkpoint(topic.store, LOG, topic.log.state)
     return topic
@@ -161,7 +161,7 @@ def test_the_oldest_entries_are_archived_and_every_reader_finds_the_same(
 def test_a_folder_that_is_small_enough_or_has_no_checkpoint_stays_as_it_is() -> None:
     topic = WrittenTopic(MemoryStore("test"), ManualClock(auto_advance=True))
     for _ in range(40):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
     assert finish(LogArchive(topic.store, FOLDER, SMALL).move()) == 0, "no checkpoint"
     write_checkpoint(topic.store, LOG, topic.log.state)
     assert finish(LogArchive(topic.store, FOLDER, DEFAULT_SETTINGS).move()) == 0, "small"

@@ -29,7 +29,7 @@ from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule,
 from deltaq.topics.log import TopicLog, UploadsExpired
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.work import finish
-from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic, seen_by_consumers
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -45,7 +45,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def topic(clock: ManualClock) -> WrittenTopic:
     written = WrittenTopic(MemoryStore("test", clock), clock)
-    written.append(Row(b"0"))
+    written.append(RowToWrite(b"0"))
     return written
 
 
@@ -87,7 +87,7 @@ def test_files_committed_during_a_scan_are_not_saved(
 ) -> None:
     """Of very many files one note is written as the others are still being listed."""
     monkeypatch.setattr("deltaq.maintenance.orphan_files.NAMES_OF_NOTE_MAX", 1)
-    late = topic.upload(Row(b"late"))
+    late = topic.upload(RowToWrite(b"late"))
     for number in range(2):
         topic.store.put(f"topics/t/-{number}.parquet", b"x")  # before all others
     whole = topic.store.list
@@ -249,7 +249,7 @@ def test_a_scan_of_a_missing_version_stops_no_writer(
     topic.maintain()
     assert list(topic.store.list(orphan_scans_folder("topics/t/"))) == []
     assert topic.log.live_head.min_upload_version == 0
-    topic.append(Row(b"1"))
+    topic.append(RowToWrite(b"1"))
     assert len(seen_by_consumers(topic.store)) == 2
 
 
@@ -275,7 +275,7 @@ def test_unreferenced_files_are_removed_after_the_grace_period_only(
 ) -> None:
     for name in FOREIGN:
         topic.store.put(f"topics/t/{name}", b"x")
-    topic.upload(Row(b"never committed"))
+    topic.upload(RowToWrite(b"never committed"))
     before = topic.stored() | set(FOREIGN)
     ours = {e.key for e in topic.store.list("") if "/_delta" in e.key}
     clock.advance(HOUR_S)
@@ -301,7 +301,7 @@ def test_an_upload_of_a_process_killed_before_its_commit_is_removed(clock: Manua
     )
     dying = TopicLog(faulty, "t", clock)
     dying.load()
-    orphan = topic.upload(Row(b"x"))
+    orphan = topic.upload(RowToWrite(b"x"))
     with pytest.raises(Crash):
         dying.append(lambda: [orphan], topic.log.live_head.topic_id, clock.monotonic() + 60)
     assert faulty.effects[Effect.CRASHED_BEFORE] == 1
@@ -317,7 +317,7 @@ def test_replaced_files_are_removed_after_the_grace_period(
     topic: WrittenTopic, clock: ManualClock
 ) -> None:
     for number in range(1, 6):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     clock.advance(HOUR_S)
     assert topic.maintain()["files merged"] == 6
     assert len(topic.stored()) == 7
@@ -358,7 +358,7 @@ def test_the_grace_period_is_a_topic_setting(clock: ManualClock) -> None:
     topic = WrittenTopic(
         MemoryStore("test", clock), clock, file_delete_delay_ms=int(3 * DAY_S * 1000)
     )
-    topic.upload(Row(b"x"))
+    topic.upload(RowToWrite(b"x"))
     clock.advance(HOUR_S)
     topic.maintain()
     assert swept_after(topic, clock, 2 * DAY_S) == 0
@@ -373,9 +373,9 @@ def test_a_file_committed_after_its_scan_gets_a_new_grace_period(
 ) -> None:
     """It stays for its readers, as any other file."""
     topic = WrittenTopic(MemoryStore("test", clock), clock, retention_ms=-1)
-    topic.append(Row(b"0"))
+    topic.append(RowToWrite(b"0"))
     topic.store.put("topics/t/orphan.parquet", b"x")
-    pending = topic.upload(Row(b"1"))
+    pending = topic.upload(RowToWrite(b"1"))
     work = topic.maintenance()
 
     def noted(seconds: float) -> Counter[str]:
@@ -386,7 +386,7 @@ def test_a_file_committed_after_its_scan_gets_a_new_grace_period(
     topic.commit(pending)
     clock.advance(merged_after_s - 1)
     for number in range(2, 4):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     done = noted(1)
     assert done["files merged"] == 4
     assert done["files deleted"] == (merged_after_s >= DAY_S), "the orphan goes in its time"
@@ -400,7 +400,7 @@ def test_a_file_committed_after_its_scan_gets_a_new_grace_period(
 
 
 def test_a_dry_run_counts_newly_found_files(topic: WrittenTopic, clock: ManualClock) -> None:
-    late = topic.upload(Row(b"late"))
+    late = topic.upload(RowToWrite(b"late"))
     topic.store.put("topics/t/old.parquet", b"x")
     clock.advance(120)
     topic.store.put("topics/t/young.parquet", b"x")
@@ -455,7 +455,7 @@ def test_a_repeated_scan_keeps_old_files_that_were_not_live_since(
 def test_a_commit_that_comes_days_after_its_upload_is_refused_once_the_file_may_be_gone(
     topic: WrittenTopic, clock: ManualClock, after: str
 ) -> None:
-    waiting = topic.upload(Row(b"late"))
+    waiting = topic.upload(RowToWrite(b"late"))
     clock.advance(HOUR_S)
     topic.maintain()
     if after == "the scan":
@@ -464,7 +464,7 @@ def test_a_commit_that_comes_days_after_its_upload_is_refused_once_the_file_may_
     else:
         assert swept_after(topic, clock, 2 * DAY_S) == 1
         assert topic.try_commit(waiting) == UploadsExpired(frozenset({waiting.path}))
-        topic.append(Row(b"late"))
+        topic.append(RowToWrite(b"late"))
     assert topic.stored() >= topic.live()
     assert [seen[4] for seen in seen_by_consumers(topic.store)] == [b"0", b"late"]
 
@@ -474,7 +474,7 @@ def test_a_commit_during_the_removal_keeps_the_file(
     topic: WrittenTopic, clock: ManualClock
 ) -> None:
     """The commit comes between the remover's reading of the log and its entry."""
-    waiting = topic.upload(Row(b"late"))
+    waiting = topic.upload(RowToWrite(b"late"))
     clock.advance(HOUR_S)
     topic.maintain()
     clock.advance(DAY_S)
@@ -543,8 +543,8 @@ def test_a_store_that_lists_late_loses_no_file(topic: WrittenTopic, clock: Manua
     """The newest keys are not shown: then they are noted later."""
     faulty = FaultyStore(topic.store, clock=clock)
     for number in range(1, 5):
-        topic.append(Row(b"%d" % number))
-    topic.upload(Row(b"x"))
+        topic.append(RowToWrite(b"%d" % number))
+    topic.upload(RowToWrite(b"x"))
     clock.advance(HOUR_S)
     faulty.add(Rule("list", "topics/t/", Fault.stale_list(3)))
     log = MaintenanceLog(faulty, "t", clock)

@@ -23,7 +23,7 @@ from deltaq.testing import ManualClock
 from deltaq.topics.rewrites import Trimmed, check_covered, check_rewrite
 from deltaq.topics.state import TopicHead
 from tests.doubles.data_files import Log, appended_logs, index_of, made_file, offsets_of
-from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import RowToWrite, WrittenTopic, seen_by_consumers
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3600 * 1000
@@ -456,7 +456,7 @@ def test_records_expire_and_offsets_stay_unchanged() -> None:
     clock = ManualClock(auto_advance=True)
     written = WrittenTopic(MemoryStore("test", clock), clock, partitions=2, retention_ms=HOUR_MS)
     for number in range(6):
-        written.append(Row(b"%d" % number, partition=number % 2))
+        written.append(RowToWrite(b"%d" % number, partition=number % 2))
         clock.advance(1200)
     everything = seen_by_consumers(written.store)
     assert written.maintain()["files expired"] == 3
@@ -467,7 +467,7 @@ def test_records_expire_and_offsets_stay_unchanged() -> None:
     clock.advance(2 * 3600)
     assert written.maintain()["files expired"] == 3
     assert seen_by_consumers(written.store) == []
-    written.append(Row(b"new", partition=1))
+    written.append(RowToWrite(b"new", partition=1))
     assert [seen[:2] for seen in seen_by_consumers(written.store)] == [(1, 3)]
 
 
@@ -478,7 +478,7 @@ def test_starts_only_rise_and_a_commit_of_retention_adds_nothing() -> None:
     )
     starts = []
     for number in range(12):
-        written.append(Row(b"%d" % number))
+        written.append(RowToWrite(b"%d" % number))
         written.maintain(merge_files=1000)
         starts.append(written.starts[0])
         assert written.starts == written.fresh_log().live_head.start_offsets
@@ -491,9 +491,9 @@ def test_starts_only_rise_and_a_commit_of_retention_adds_nothing() -> None:
 def test_expired_records_of_a_kept_file_are_trimmed() -> None:
     """Other readers of the table know nothing of starts."""
     written = WrittenTopic(partitions=2, retention_bytes=4000, segment_bytes=2**20)
-    written.append(Row(b"quiet", partition=1), Row(b"loud"))
+    written.append(RowToWrite(b"quiet", partition=1), RowToWrite(b"loud"))
     for number in range(12):
-        written.append(Row(b"%d" % number))
+        written.append(RowToWrite(b"%d" % number))
     written.maintain(merge_files=1000)
     assert [(seen[0], seen[4]) for seen in seen_by_consumers(written.store) if seen[0] == 1] == [
         (1, b"quiet")

@@ -33,11 +33,11 @@ from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.scan import FileGone
 from deltaq.work import finish
 from tests.depth import depth
-from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import RowToWrite, WrittenTopic, seen_by_consumers
 
 YEAR_2262_MS = 9_223_372_036_854
 ROWS = st.builds(
-    Row,
+    RowToWrite,
     st.one_of(st.none(), st.binary(max_size=5)),
     st.one_of(st.none(), st.just(b""), st.binary(max_size=5)),
     st.integers(0, 2),
@@ -91,7 +91,7 @@ def add_of(topic: WrittenTopic, path: str) -> Add:
     target=st.sampled_from([1, 2**30]),
 )
 def test_a_consumer_sees_the_same_after_a_rewrite(
-    kind: str, commits: list[list[Row]], target: int
+    kind: str, commits: list[list[RowToWrite]], target: int
 ) -> None:
     clock = ManualClock(auto_advance=True)
     topic = WrittenTopic(MemoryStore("test"), clock, partitions=3, message_timestamp_type=kind)
@@ -130,7 +130,7 @@ class Unread(FaultyStore):
     forgotten=st.sets(st.integers(0, 4)),
 )
 def test_cached_rows_of_own_writes_are_rewritten_without_being_read(
-    kind: str, commits: list[list[Row]], target: int, forgotten: set[int]
+    kind: str, commits: list[list[RowToWrite]], target: int, forgotten: set[int]
 ) -> None:
     clock = ManualClock(auto_advance=True)
     topic = WrittenTopic(MemoryStore("test"), clock, partitions=3, message_timestamp_type=kind)
@@ -157,7 +157,9 @@ def test_records_that_decode_to_much_more_than_their_files_become_several_new_on
     monkeypatch.setattr("deltaq.maintenance.rewrite.DECODED_BYTES_AT_ONCE", limit)
     topic = WrittenTopic(MemoryStore("test"), partitions=3)
     for number in range(20):
-        topic.append(*(Row(b"%d" % number * 500, partition=p) for p in range(3)), codec="zstd")
+        topic.append(
+            *(RowToWrite(b"%d" % number * 500, partition=p) for p in range(3)), codec="zstd"
+        )
     before = seen_by_consumers(topic.store)
     compact(topic)
     assert seen_by_consumers(topic.store) == before
@@ -173,7 +175,7 @@ def test_beside_others_a_merge_makes_files_that_take_little_memory(
     monkeypatch.setattr("deltaq.maintenance.rewrite.GENTLE_BYTES_AT_ONCE", 20_000)
     topic = WrittenTopic(MemoryStore("test"), partitions=3)
     for number in range(20):
-        topic.append(*(Row(b"%06d" % number * 100, partition=p) for p in range(3)))
+        topic.append(*(RowToWrite(b"%06d" % number * 100, partition=p) for p in range(3)))
     before = seen_by_consumers(topic.store)
     log = topic.fresh_log()
     store = FaultyStore(topic.store)
@@ -190,7 +192,7 @@ def test_beside_others_a_merge_makes_files_that_take_little_memory(
         assert len(sizes) == 1
 
 
-class Line(BaseModel):
+class OrderLine(BaseModel):
     sku: str
     count: int | None = None
 
@@ -199,7 +201,7 @@ class Order(BaseModel):
     id: int
     price: Decimal = Field(max_digits=10, decimal_places=2)
     at: datetime
-    lines: list[Line]
+    lines: list[OrderLine]
     labels: dict[str, str] | None = None
 
 
@@ -211,7 +213,7 @@ def test_a_typed_topic_keeps_its_objects_and_its_tombstones(kept: int) -> None:
             id=n,
             price=Decimal(n) / 4,
             at=at,
-            lines=[Line(sku=f"{n}")] * (n % 3),
+            lines=[OrderLine(sku=f"{n}")] * (n % 3),
             labels={"a": "b"} if n % 2 else None,
         )
         for n in range(8)
@@ -220,7 +222,8 @@ def test_a_typed_topic_keeps_its_objects_and_its_tombstones(kept: int) -> None:
     topic = WrittenTopic(MemoryStore("test"), partitions=2, schema=schema)
     for order in orders:
         topic.append(
-            Row(schema.accept(order), b"%d" % order.id, order.id % 2), Row(None, b"%d" % order.id)
+            RowToWrite(schema.accept(order), b"%d" % order.id, order.id % 2),
+            RowToWrite(None, b"%d" % order.id),
         )
     handle = Topic("t", Order, store=topic.store, bootstrap_servers="memory://test")
     before = seen_by_consumers(topic.store, handle)
@@ -235,8 +238,8 @@ def test_the_codec_is_what_producers_chose_last_unless_the_topic_says(
     codec: str, tmp_path: Path
 ) -> None:
     topic = WrittenTopic(LocalStore(str(tmp_path), SYSTEM_CLOCK))
-    topic.append(Row(b"a" * 100), codec="none")
-    topic.append(Row(b"b" * 100), codec=codec)
+    topic.append(RowToWrite(b"a" * 100), codec="none")
+    topic.append(RowToWrite(b"b" * 100), codec=codec)
     compact(topic)
     parquets = {"none": "UNCOMPRESSED", "lz4": "LZ4_RAW"}
     (file,) = topic.files
@@ -261,7 +264,7 @@ def test_the_codec_is_what_producers_chose_last_unless_the_topic_says(
 @pytest.mark.slow
 @settings(max_examples=depth(12, 25))
 def test_the_statistics_of_a_new_file_are_true_and_its_times_those_of_its_records(
-    commits: list[list[Row]], target: int
+    commits: list[list[RowToWrite]], target: int
 ) -> None:
     """Other engines skip files by them."""
     clock = ManualClock(auto_advance=True)
@@ -300,7 +303,7 @@ def test_the_statistics_of_a_new_file_are_true_and_its_times_those_of_its_record
 def test_gaps_stay_and_records_below_a_raised_start_are_removed() -> None:
     topic = WrittenTopic(MemoryStore("test"))
     for number in range(6):
-        topic.append(Row(b"%d" % number), Row(b"x%d" % number))
+        topic.append(RowToWrite(b"%d" % number), RowToWrite(b"x%d" % number))
     log, work = rewriter(topic)
     odd = everything(log)
     finish(
@@ -325,8 +328,8 @@ def test_gaps_stay_and_records_below_a_raised_start_are_removed() -> None:
 
 def test_a_file_without_remaining_records_keeps_its_offsets() -> None:
     topic = WrittenTopic(MemoryStore("test"), partitions=2)
-    topic.append(Row(b"a"), Row(b"b", partition=1))
-    topic.append(Row(b"c"))
+    topic.append(RowToWrite(b"a"), RowToWrite(b"b", partition=1))
+    topic.append(RowToWrite(b"c"))
     first = topic.files[0]
     log, work = rewriter(topic)
     finish(
@@ -354,7 +357,7 @@ def test_a_file_without_remaining_records_keeps_its_offsets() -> None:
 def test_a_compaction_with_a_stale_plan_changes_nothing_and_leaves_no_file() -> None:
     topic = WrittenTopic(MemoryStore("test"))
     for number in range(4):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     before = seen_by_consumers(topic.store)
     log, slow = rewriter(topic)
     plan = everything(log, 1)
@@ -371,7 +374,7 @@ def test_a_compaction_with_a_stale_plan_changes_nothing_and_leaves_no_file() -> 
 def test_a_compaction_whose_inputs_are_deleted_leaves_no_file() -> None:
     topic = WrittenTopic(MemoryStore("test"))
     for number in range(4):
-        topic.append(Row(b"%d" % number * 100_000))
+        topic.append(RowToWrite(b"%d" % number * 100_000))
     log, slow = rewriter(topic)
     plan = everything(log, 100_000)
     assert len(plan.outputs) > 2
@@ -387,18 +390,18 @@ def test_a_compaction_whose_inputs_are_deleted_leaves_no_file() -> None:
 def test_appends_during_a_rewrite_are_kept_and_stand_behind_it() -> None:
     topic = WrittenTopic(MemoryStore("test"))
     for number in range(4):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     log, work = rewriter(topic)
     plan = everything(log)
     for number in range(4, 7):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     finish(work.rewrite(plan))
     assert [(seen[1], seen[4]) for seen in seen_by_consumers(topic.store)] == [
         (n, b"%d" % n) for n in range(7)
     ]
     assert [file.segment.version for file in topic.files] == [4, 5, 6, 7]
     assert [file.segment.rows for file in topic.files] == [4, 1, 1, 1]
-    topic.append(Row(b"7"))
+    topic.append(RowToWrite(b"7"))
     assert seen_by_consumers(topic.store)[-1][1:5:3] == (7, b"7")
 
 
@@ -409,7 +412,7 @@ def test_files_of_an_unknown_outcome_are_left_alone(lands: bool) -> None:
     clock = ManualClock(auto_advance=True)
     topic = WrittenTopic(MemoryStore("test"), clock)
     for number in range(4):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     before = seen_by_consumers(topic.store)
     entries = "topics/t/_delta_log/*.json"
     faulty = FaultyStore(topic.store, clock=clock)
@@ -432,7 +435,7 @@ def test_files_of_an_unknown_outcome_are_left_alone(lands: bool) -> None:
 
 def test_a_rewrite_that_fails_at_its_second_file_leaves_no_file() -> None:
     topic = WrittenTopic(MemoryStore("test"), partitions=2)
-    topic.append(Row(b"a" * 1000), Row(b"b" * 1000, partition=1))
+    topic.append(RowToWrite(b"a" * 1000), RowToWrite(b"b" * 1000, partition=1))
     stored = topic.stored()
     faulty = FaultyStore(
         topic.store, Rule("put", "*.parquet", Fault.refused(), nth=2), clock=topic.clock
@@ -452,10 +455,10 @@ def test_outputs_that_waited_too_long_are_given_up() -> None:
     """They may have been removed as orphans before their commit."""
     topic = WrittenTopic(MemoryStore("test"))
     for number in range(4):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     log, work = rewriter(topic)
     version = log.version
-    topic.append(Row(b"x"))
+    topic.append(RowToWrite(b"x"))
     topic.log.raise_min_upload_version(version + 1, topic.clock.monotonic() + 60)
     assert finish(work.rewrite(everything(log))) == StalePlan()
     assert topic.stored() == topic.live()

@@ -49,7 +49,7 @@ from deltaq.topics.state import PendingSegment, TopicChange, TopicHead
 from deltaq.work import Work, finish
 from tests.doubles.data_files import index_of, made_file
 from tests.doubles.reading import drain, next_message
-from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic, seen_by_consumers
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -66,7 +66,7 @@ def topic(clock: ManualClock) -> WrittenTopic:
     """Twenty records, one in each file."""
     written = WrittenTopic(MemoryStore("test", clock), clock, retention_ms=HOUR_MS)
     for number in range(20):
-        written.append(Row(b"%d" % number))
+        written.append(RowToWrite(b"%d" % number))
     return written
 
 
@@ -131,9 +131,9 @@ def test_a_dry_run_reports_its_plan_and_changes_nothing(topic: WrittenTopic) -> 
 def test_a_reader_below_the_start_gets_an_error_or_is_reset(
     topic: WrittenTopic, clock: ManualClock, reset: str
 ) -> None:
-    topic.append(Row(b"late", timestamp_ms=clock.time_ms() + 2 * HOUR_MS))
+    topic.append(RowToWrite(b"late", timestamp_ms=clock.time_ms() + 2 * HOUR_MS))
     clock.advance(HOUR_S + 1)
-    topic.append(Row(b"20"), Row(b"21"))
+    topic.append(RowToWrite(b"20"), RowToWrite(b"21"))
     assert topic.maintain()["files expired"] == 21
     with consumer(topic.store, reset, position=5, enable_partition_eof=True) as reader:
         if reset == "error":
@@ -145,7 +145,7 @@ def test_a_reader_below_the_start_gets_an_error_or_is_reset(
             read = drain(reader, 2) if reset == "earliest" else []
             assert values(read) == [b"20", b"21"][: len(read)]
             assert next_message(reader).error() == KafkaError._PARTITION_EOF
-            topic.append(Row(b"22"))
+            topic.append(RowToWrite(b"22"))
             assert next_message(reader).offset() == 23
 
 
@@ -154,7 +154,7 @@ def test_a_table_of_removed_offsets_raises_with_the_available_range(
     topic: WrittenTopic, clock: ManualClock
 ) -> None:
     clock.advance(HOUR_S + 1)
-    topic.append(Row(b"20"))
+    topic.append(RowToWrite(b"20"))
     topic.maintain()
     handle = Topic("t", bootstrap_servers="memory://test", store=topic.store)
     assert handle.to_arrow()["value"].to_pylist() == [b"20"]
@@ -208,7 +208,7 @@ def test_a_reader_whose_files_expire_gets_an_error(topic: WrittenTopic, clock: M
         assert topic.maintain()["files expired"] == 20
         clock.advance(DAY_S)
         assert topic.maintain()["files deleted"] == 20
-        topic.append(Row(b"new"))
+        topic.append(RowToWrite(b"new"))
         reads.release()
         assert next_error(reader).code() == KafkaError._AUTO_OFFSET_RESET
         reader.seek(TopicPartition("t", 0, OFFSET_BEGINNING))
@@ -303,7 +303,7 @@ def test_files_that_decode_to_too_much_are_merged_once(
     )
     topic = WrittenTopic(MemoryStore("test", clock), clock)
     for number in range(20):
-        topic.append(*(Row(b"%06d" % number * 100) for _ in range(20)), codec="zstd")
+        topic.append(*(RowToWrite(b"%06d" % number * 100) for _ in range(20)), codec="zstd")
     before = seen_by_consumers(topic.store)
 
     def round_by_a_newcomer() -> int:
@@ -321,7 +321,7 @@ def test_files_that_decode_to_too_much_are_merged_once(
         assert payload <= file.decoded_bytes < 2 * payload, "as the log says"
     assert round_by_a_newcomer() == 0
     for number in range(8):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     assert round_by_a_newcomer() == 8, "others are merged as ever"
     assert len(merges) == 2
     assert seen_by_consumers(topic.store)[:400] == before
@@ -348,10 +348,10 @@ def test_files_that_a_merge_has_not_made_fewer_are_not_merged_again(
 
 
 def test_a_file_that_was_trimmed_is_merged_with_others(topic: WrittenTopic) -> None:
-    topic.append(Row(b"20"), Row(b"21"))
+    topic.append(RowToWrite(b"20"), RowToWrite(b"21"))
     topic.log.retain(lambda head: Trimmed((21,), ()), topic.clock.monotonic() + 60)
     for number in range(22, 26):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     assert topic.maintain()["files merged"] == 1 + 5
     assert [seen[4] for seen in seen_by_consumers(topic.store)] == [
         b"%d" % number for number in range(21, 26)
@@ -371,7 +371,7 @@ def test_retention_planned_for_a_topic_does_not_touch_its_successor(
     topic.log.delete(clock.monotonic() + 60)
     create_topic(topic.log, NewTopicPlan(1), clock.monotonic() + 60, exist_ok=False)
     for number in range(20):
-        topic.append(Row(b"new %d" % number))
+        topic.append(RowToWrite(b"new %d" % number))
     assert work._retain(trimmed, topic_id) == StalePlan()
     assert len(seen_by_consumers(topic.store)) == 20
     assert topic.starts == (0,)
@@ -402,7 +402,9 @@ def test_a_plan_made_under_other_settings_removes_nothing(
     topic = WrittenTopic(MemoryStore("test", clock), clock, **before)
     for number in range(20):
         topic.append(
-            Row(b"%d" % number, key=b"%d" % (number % 4 if "cleanup_policy" in before else number))
+            RowToWrite(
+                b"%d" % number, key=b"%d" % (number % 4 if "cleanup_policy" in before else number)
+            )
         )
     clock.advance(2 * HOUR_S)
     changed: list[int] = []
@@ -433,9 +435,9 @@ def test_a_plan_made_under_other_settings_removes_nothing(
 def test_merging_with_older_records_does_not_expire_records_earlier(clock: ManualClock) -> None:
     topic = WrittenTopic(MemoryStore("test", clock), clock, retention_ms=5 * HOUR_MS)
     for _ in range(3):
-        topic.append(Row(b"old"))
+        topic.append(RowToWrite(b"old"))
     clock.advance(4 * HOUR_S)
-    topic.append(Row(b"young"))
+    topic.append(RowToWrite(b"young"))
     assert topic.maintain()["files merged"] == 4
     clock.advance(5 * HOUR_S - 1)
     topic.maintain()
@@ -483,7 +485,7 @@ def test_a_damaged_file_is_reported_and_skipped(
     assert [file.segment.rows for file in topic.files] == [1, 1, 1, 1, 5, *[1] * 6, 5]
     reads.add(*(Rule("read", key, Fault.error_before(), times=None) for key in damaged))
     for number in range(4):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     clock.advance(DAY_S)
     done = work.run()
     assert (done["failures"], done["files merged"], done["files deleted"]) == (0, 1 + 4, 11)
@@ -533,7 +535,7 @@ def test_a_damaged_file_does_not_keep_those_before_it_from_being_compacted_by_ke
 ) -> None:
     topic.configure(cleanup_policy="compact")
     for number in range(8):
-        topic.append(Row(b"%d" % number, b"key"))
+        topic.append(RowToWrite(b"%d" % number, b"key"))
     key = damage(topic, 26, "flipped")
     done = topic.maintain()
     assert (done["failures"], done["records superseded"]) == (1, 5)
@@ -546,7 +548,7 @@ def test_a_damaged_file_that_new_files_are_merged_beside_is_known_then() -> None
     clock = ManualClock(auto_advance=True)
     topic = WrittenTopic(MemoryStore("test", clock), clock)
     for _ in range(4):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
     key = damage(topic, 1, "flipped")
     work = topic.maintenance()
     work._log.load()
@@ -630,7 +632,7 @@ def test_orphan_files_are_removed_although_merging_never_ends(
             if len(notes) < 200:
                 notes.append(len(list(topic.store.list(orphan_scans_folder("topics/t/")))))
                 for _ in range(SMALL.merge_files):
-                    topic.append(Row(b"new"))
+                    topic.append(RowToWrite(b"new"))
 
     topic.store.put("topics/t/orphan.parquet", b"x")
     beside = topic.log.known
@@ -662,7 +664,7 @@ def test_a_round_ends_although_others_write_as_fast_as_it_works(
             if self.steps > 500:
                 raise TooOften
             for _ in range(SMALL.merge_files):
-                topic.append(Row(b"new", key=b"k"))
+                topic.append(RowToWrite(b"new", key=b"k"))
 
     topic.configure(**config)
     before = {file.path for file in topic.files}
@@ -682,7 +684,7 @@ def test_larger_files_are_merged_while_small_ones_keep_coming(
 
     def slowly(self: Rewriter, *arguments: Any, **more: Any) -> Work[tuple[str, ...] | StalePlan]:
         for _ in range(SMALL.merge_files):
-            topic.append(Row(value))
+            topic.append(RowToWrite(value))
         return rewrite(self, *arguments, **more)
 
     monkeypatch.setattr(Rewriter, "rewrite", slowly)
@@ -690,7 +692,7 @@ def test_larger_files_are_merged_while_small_ones_keep_coming(
     merged = []
     for _ in range(8):
         for _ in range(40):
-            topic.append(Row(value))
+            topic.append(RowToWrite(value))
         work.run()
         merged.append(sum(file.segment.rows > 1 for file in topic.files))
     assert max(merged) < 20
@@ -717,11 +719,11 @@ def test_work_due_at_every_commit_does_not_starve_merges(
             super().step()
             self.steps += 1
             if len(counts) < 150 and self.steps % 6 == 0:
-                topic.append(Row(b"new", key=b"%d" % (len(counts) % 5)))
+                topic.append(RowToWrite(b"new", key=b"%d" % (len(counts) % 5)))
                 counts.append(len(topic.files))
 
     for number in range(40):
-        topic.append(Row(b"old", key=b"%d" % number))
+        topic.append(RowToWrite(b"old", key=b"%d" % number))
     topic.configure(**config)
     beside = topic.log.known
     work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside)
@@ -739,7 +741,7 @@ def test_a_topic_that_ends_while_its_keys_are_compacted_ends_that_and_nothing_el
     monkeypatch.setattr(work_queue, "NEW_VERSIONS", 1)
     topic = WrittenTopic(MemoryStore("test", clock), clock, partitions=3, cleanup_policy="compact")
     for number in range(12):
-        topic.append(Row(b"v", key=b"%d" % number, partition=number % 3))
+        topic.append(RowToWrite(b"v", key=b"%d" % number, partition=number % 3))
 
     class Ending(Throttle):
         steps = 0
@@ -778,7 +780,7 @@ def test_beside_a_fast_writer_the_clocks_are_compared_again_once_an_hour_is_over
             written_at.update(entry.modified_ms for entry in topic.store.list(clock_key()))
             if self.steps < 100:
                 for _ in range(SMALL.merge_files):
-                    topic.append(Row(b"new"))
+                    topic.append(RowToWrite(b"new"))
 
     beside = topic.log.known
     topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(
@@ -802,11 +804,11 @@ def test_small_files_are_merged_while_a_compacted_topic_is_cleaned_again_and_aga
             super().step()
             self.steps += 1
             if self.steps < 1500 and self.steps % 2 == 0:
-                topic.append(Row(b"new", key=b"k"))
+                topic.append(RowToWrite(b"new", key=b"k"))
                 files.append(len(topic.files))
 
     for _ in range(40):
-        topic.append(Row(b"old", key=b"k"))
+        topic.append(RowToWrite(b"old", key=b"k"))
     topic.configure(cleanup_policy="compact")
     beside = topic.log.known
     done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(
@@ -824,7 +826,7 @@ def test_maintenance_beside_a_producer_speeds_up_only_while_small_files_accumula
     settings, throttle = replace(SMALL, merge_files=4), Noted(clock)
     work = topic_pass.TopicPass(topic.store, "t", clock, settings, throttle)
     for number in range(2 * topic_pass.BACKLOG_MERGES * settings.merge_files):
-        topic.append(*(Row(b"%04d" % number * 50) for _ in range(8)), codec="zstd")
+        topic.append(*(RowToWrite(b"%04d" % number * 50) for _ in range(8)), codec="zstd")
     work.run()
     assert max(throttle.boosts) == 2, "twice as many as may wait"
     assert throttle.boost == 1, "when it is done"
@@ -833,7 +835,7 @@ def test_maintenance_beside_a_producer_speeds_up_only_while_small_files_accumula
     )
     throttle.boosts.clear()
     for _ in range(4):
-        topic.append(Row(b"x"))
+        topic.append(RowToWrite(b"x"))
     assert work.run()["files merged"] == 4
     assert throttle.boosts == {1}, "though there are many files"
 
@@ -918,7 +920,7 @@ def test_a_round_killed_at_any_write_is_harmless_and_repeated(
     for crash in range(1, 100):
         topic = WrittenTopic(MemoryStore("test", clock), clock, retention_bytes=9000)
         for number in range(12):
-            topic.append(Row(b"%d" % number))
+            topic.append(RowToWrite(b"%d" % number))
         faulty = FaultyStore(topic.store, Rule("write", "*", fault, nth=crash), clock=clock)
         work = topic_pass.TopicPass(faulty, "t", clock, SMALL, Throttle(clock))
         with contextlib.suppress(Crash):

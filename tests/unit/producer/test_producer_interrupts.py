@@ -15,7 +15,7 @@ import pytest
 from deltaq import Producer
 from deltaq.producer.sender import Sender
 from deltaq.store import MemoryStore
-from tests.doubles.interrupts import Interrupted, Outcome, interrupted
+from tests.doubles.interrupts import Interrupted, InterruptedCall, interrupted
 from tests.doubles.reading import eventually
 
 
@@ -46,7 +46,7 @@ class Scenario:
         assert error is None
         self.ended[value] += 1
 
-    def check(self, outcome: Outcome, excused: Callable[[Outcome], bool]) -> None:
+    def check(self, outcome: InterruptedCall, excused: Callable[[InterruptedCall], bool]) -> None:
         """After a flush every message was told once, but for one, if the interruption excuses
         that.
         """
@@ -60,7 +60,7 @@ class Scenario:
         self.begun.clear()
 
 
-def callback_was_entered(outcome: Outcome) -> bool:
+def callback_was_entered(outcome: InterruptedCall) -> bool:
     """Whether the call of a callback was interrupted before its first step: it counts as called."""
     return outcome.place.endswith(" in tell")
 
@@ -69,7 +69,7 @@ def interrupt_everywhere(
     prepare: Callable[[Scenario], object],
     call: Callable[[Scenario], object],
     error: type[BaseException] | BaseException = Interrupted,
-    excused: Callable[[Outcome], bool] = callback_was_entered,
+    excused: Callable[[InterruptedCall], bool] = callback_was_entered,
 ) -> set[str]:
     """Interrupt the call at every place; the places."""
     scenario, places = Scenario(), set()
@@ -138,7 +138,9 @@ def test_an_interrupted_first_produce_leaves_the_topic_and_its_threads_usable():
         "deltaq.shared_threads",
         "contextlib",
     )
-    outcomes: list[Outcome] = []  # kept, since what is on the stack of an exception must not matter
+    outcomes: list[
+        InterruptedCall
+    ] = []  # kept, since what is on the stack of an exception must not matter
     while not outcomes or outcomes[-1].reached:
         delivered: list[bytes] = []
         conf = {

@@ -26,19 +26,19 @@ from deltaq.serde.source import schema_of
 T = TypeVar("T")
 
 
-class Part(BaseModel):
+class MachinePart(BaseModel):
     name: str
 
 
-class Screw(Part):
+class Screw(MachinePart):
     length: int
 
 
-class Nail(Part):
+class Nail(MachinePart):
     """A part without more fields."""
 
 
-class Loose(Part):
+class Loose(MachinePart):
     model_config = ConfigDict(extra="allow")
 
 
@@ -50,7 +50,7 @@ class ByName(BaseModel):
     """A model whose own comparison passes over a field."""
 
     name: str
-    part: Part | None = None
+    part: MachinePart | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ByName) and self.name == other.name
@@ -81,21 +81,21 @@ def read_back(model: type[BaseModel], value: object) -> Any:
 @pytest.mark.parametrize(
     ("annotation", "wrap", "place"),
     [
-        (Part, lambda part: part, "a.length"),
-        (Part | None, lambda part: part, "a.length"),
-        (list[Part], lambda part: [Part(name="x"), part], "a.1.length"),
-        (dict[str, Part], lambda part: {"k": part}, "a.k.length"),
-        (dict[str, list[Part | None]], lambda part: {"k": [None, part]}, "a.k.1.length"),
+        (MachinePart, lambda part: part, "a.length"),
+        (MachinePart | None, lambda part: part, "a.length"),
+        (list[MachinePart], lambda part: [MachinePart(name="x"), part], "a.1.length"),
+        (dict[str, MachinePart], lambda part: {"k": part}, "a.k.length"),
+        (dict[str, list[MachinePart | None]], lambda part: {"k": [None, part]}, "a.k.1.length"),
         (ByName, lambda part: ByName(name="x", part=part), "a.part.length"),
     ],
     ids=["field", "optional", "list", "dict", "dict of lists", "own comparison"],
 )
 def test_a_field_of_a_subclass_is_refused_where_it_stands(
-    annotation: Any, wrap: Callable[[Part], Any], place: str
+    annotation: Any, wrap: Callable[[MachinePart], Any], place: str
 ) -> None:
     model = model_of(annotation)
     with pytest.raises(
-        InvalidValue, match="Screw has the field 'length', which Part does not have"
+        InvalidValue, match="Screw has the field 'length', which MachinePart does not have"
     ) as caught:
         schema_of(model).accept(model(a=wrap(SCREW)))
     assert caught.value.field == place
@@ -103,16 +103,18 @@ def test_a_field_of_a_subclass_is_refused_where_it_stands(
         schema_of(model).accept({"a": wrap(SCREW)})
     with pytest.raises(InvalidValue, match="'more'"):
         schema_of(model).accept(model(a=wrap(Loose.model_validate({"name": "x", "more": 1}))))
-    for part in (Part(name="x"), Nail(name="x"), Loose(name="x")):
+    for part in (MachinePart(name="x"), Nail(name="x"), Loose(name="x")):
         assert (
             read_back(model, model(a=wrap(part))).model_dump() == model(a=wrap(part)).model_dump()
         )
 
 
 def test_a_model_that_only_looks_alike_is_refused() -> None:
-    model = model_of(Part)
-    with pytest.raises(InvalidValue, match="no instance of Part") as caught:
-        schema_of(model).accept(model(a=Part(name="x")).model_copy(update={"a": Twin(name="x")}))
+    model = model_of(MachinePart)
+    with pytest.raises(InvalidValue, match="no instance of MachinePart") as caught:
+        schema_of(model).accept(
+            model(a=MachinePart(name="x")).model_copy(update={"a": Twin(name="x")})
+        )
     assert caught.value.field == "a"
 
 
@@ -343,10 +345,10 @@ def test_aliases_serializers_and_computed_fields_have_no_effect_on_columns() -> 
 
 
 def test_instances_of_generic_models_hold() -> None:
-    pair = Pair[Part](left=Part(name="a"), right=Part(name="b"))
-    assert read_back(Pair[Part], pair) == pair
+    pair = Pair[MachinePart](left=MachinePart(name="a"), right=MachinePart(name="b"))
+    assert read_back(Pair[MachinePart], pair) == pair
     with pytest.raises(InvalidValue, match="length"):
-        schema_of(Pair[Part]).accept(Pair[Part](left=SCREW, right=SCREW))
+        schema_of(Pair[MachinePart]).accept(Pair[MachinePart](left=SCREW, right=SCREW))
 
 
 def test_the_default_of_an_enum_is_read_as_its_value_where_the_model_holds_values() -> None:

@@ -42,7 +42,7 @@ class Level(enum.IntEnum):
 Sku = NewType("Sku", str)
 
 
-class Line(BaseModel):
+class OrderLine(BaseModel):
     sku: Sku
     count: int = Field(ge=1)
     colour: Colour | None = None
@@ -62,9 +62,9 @@ class Order(BaseModel):
     colour: Colour = Colour.RED
     level: Level = Level.LOW
     kind: Literal["new", "used"] = "new"
-    lines: list[Line] = []
+    lines: list[OrderLine] = []
     tags: dict[str, Optional[int]] = {}  # noqa: UP045 - the older spelling is under test
-    first: Line | None = None
+    first: OrderLine | None = None
     discounts: list[Annotated[Decimal, Field(max_digits=4, decimal_places=1)]] | None = None
 
 
@@ -145,8 +145,8 @@ def test_a_schema_survives_the_log_of_a_table() -> None:
         again.accept({name: value for name, value in row.items() if name != "customer"})
 
 
-class Node(BaseModel):
-    next: Optional[Node] = None  # noqa: UP045 - the older spelling is under test
+class TreeNode(BaseModel):
+    next: Optional[TreeNode] = None  # noqa: UP045 - the older spelling is under test
 
 
 class Open(BaseModel):
@@ -174,10 +174,10 @@ def model_of(annotation: Any) -> type[BaseModel]:
         (tuple[int, str], "nested model"),
         (set, r"set\[\.\.\.\]"),
         (set[tuple[int]], "nested model"),
-        (frozenset[Line], "use list"),
+        (frozenset[OrderLine], "use list"),
         (dict[int, str], r"dict\[str"),
         (pydantic.SecretStr, "such as str"),
-        (Node, "fixed depth"),
+        (TreeNode, "fixed depth"),
         (Open, "forbid"),
         (pydantic.RootModel[list[int]], "BaseModel"),
         (list[list[Any]], "which type"),
@@ -311,7 +311,7 @@ def test_an_instance_becomes_a_row_of_plain_values() -> None:
             weight=2,
             colour=Colour.BLUE,
             level=Level.HIGH,
-            lines=[Line(sku=Sku("x"), count=1, colour=Colour.RED)],
+            lines=[OrderLine(sku=Sku("x"), count=1, colour=Colour.RED)],
             tags={"a": None},
             discounts=[Decimal("1.5")],
         )
@@ -340,7 +340,7 @@ def test_an_instance_becomes_a_row_of_plain_values() -> None:
 
 def test_an_instance_comes_back_equal() -> None:
     original = order(
-        lines=[Line(sku=Sku("x"), count=3, colour=Colour.BLUE)],
+        lines=[OrderLine(sku=Sku("x"), count=3, colour=Colour.BLUE)],
         tags={"a": 1, "b": None},
         raw=b"\x00\xff",
     )
@@ -355,10 +355,10 @@ def test_a_dict_is_validated_by_the_model_and_takes_its_defaults() -> None:
     assert ORDERS.accept(plain | {"colour": "blue", "level": 2})["colour"] == "blue"
     assert ORDERS.accept(
         plain | {"lines": [{"sku": "x", "count": 1, "colour": "red"}]}
-    ) == ORDERS.accept(order(lines=[Line(sku=Sku("x"), count=1, colour=Colour.RED)]))
+    ) == ORDERS.accept(order(lines=[OrderLine(sku=Sku("x"), count=1, colour=Colour.RED)]))
 
 
-class Visit(BaseModel):
+class PageVisit(BaseModel):
     model_config = ConfigDict(strict=True)
 
     id: uuid.UUID
@@ -371,7 +371,7 @@ class Visit(BaseModel):
 
 def test_types_unknown_to_delta_are_stored_as_text_and_lists_and_come_back_equal() -> None:
     first, second = uuid.UUID(int=1), uuid.UUID(int=2)
-    visit = Visit(
+    visit = PageVisit(
         id=first,
         page=pydantic.HttpUrl("https://example.org/a?b=ü"),
         at=dt.time(7, 5, tzinfo=UTC),
@@ -379,7 +379,7 @@ def test_types_unknown_to_delta_are_stored_as_text_and_lists_and_come_back_equal
         friends=frozenset([second, None, first]),
         links={"home": pydantic.AnyUrl("ftp://example.org")},
     )
-    schema = schema_of(Visit)
+    schema = schema_of(PageVisit)
     row = schema.accept(visit)
     assert row == {
         "id": "00000000-0000-0000-0000-000000000001",
@@ -401,7 +401,7 @@ def test_types_unknown_to_delta_are_stored_as_text_and_lists_and_come_back_equal
 
 
 def test_a_row_that_was_read_can_be_produced_again() -> None:
-    (row,) = through_arrow(ORDERS, ORDERS.accept(order(first=Line(sku=Sku("x"), count=1))))
+    (row,) = through_arrow(ORDERS, ORDERS.accept(order(first=OrderLine(sku=Sku("x"), count=1))))
     assert ORDERS.accept(row) == row
 
 
@@ -474,7 +474,7 @@ class Renamed(Order):
 
 @pytest.mark.parametrize(
     "value",
-    [b"bytes", "text", 5, None, [1], Line(sku=Sku("x"), count=1), object()],
+    [b"bytes", "text", 5, None, [1], OrderLine(sku=Sku("x"), count=1), object()],
     ids=lambda value: type(value).__name__,
 )
 def test_a_value_of_another_kind_is_refused(value: object) -> None:

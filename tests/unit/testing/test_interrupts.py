@@ -9,10 +9,10 @@ from itertools import count, takewhile
 
 import pytest
 
-from tests.doubles.interrupts import Interrupted, Outcome, interrupted
+from tests.doubles.interrupts import Interrupted, InterruptedCall, interrupted
 
 
-def outcomes(call, **how) -> Iterator[Outcome]:
+def outcomes(call, **how) -> Iterator[InterruptedCall]:
     return takewhile(
         lambda outcome: outcome.reached, (interrupted(call, at, **how) for at in count())
     )
@@ -43,8 +43,10 @@ def test_the_exception_of_the_handler_is_what_the_test_wants(error):
 
 def test_a_call_that_ends_before_the_point_returns_its_result():
     handled, traced = signal.getsignal(signal.SIGINT), sys.gettrace()
-    assert interrupted(lambda: 7, 1000, modules=(__name__,)) == Outcome(False, "", None, 7)
-    assert interrupted(lambda: 7, 1000, modules=("elsewhere",)) == Outcome(False, "", None, 7)
+    assert interrupted(lambda: 7, 1000, modules=(__name__,)) == InterruptedCall(False, "", None, 7)
+    assert interrupted(lambda: 7, 1000, modules=("elsewhere",)) == InterruptedCall(
+        False, "", None, 7
+    )
     assert (signal.getsignal(signal.SIGINT), sys.gettrace()) == (handled, traced)
 
 

@@ -114,7 +114,7 @@ def test_a_topic_goes_to_each_library_and_back(trades: Topic, memory_root: str) 
     assert [record.key for record in messages(back)][4:] == [b"k1", b"k2", b"1", b"2"]
 
 
-class Line(BaseModel):
+class OrderLine(BaseModel):
     sku: str = Field(max_length=3)
 
 
@@ -126,7 +126,7 @@ class Sale(BaseModel):
     tags: set[Annotated[str, Field(max_length=3)]] = set()
     ident: UUID | None = None
     price: Decimal | None = Field(default=None, max_digits=10, decimal_places=2)
-    lines: list[Line] = []
+    lines: list[OrderLine] = []
     name: Annotated[str, StringConstraints(strip_whitespace=True)] = "-"
 
 
@@ -190,7 +190,7 @@ def test_rows_are_written_as_the_model_of_the_handle_writes_its_instances(
         tags={"a", "b"},
         ident=IDENT,
         price=Decimal("1.50"),
-        lines=[Line(sku="abc")],
+        lines=[OrderLine(sku="abc")],
         name="anna",
     )
     assert instances(sales) == [expected]

@@ -495,7 +495,7 @@ def test_a_row_of_nulls_is_refused_because_it_would_be_a_tombstone():
 Colour = Literal["red", "blue"]
 
 
-class Line(BaseModel):
+class OrderLine(BaseModel):
     colour: Colour
     size: Literal[1, 2] | None = None
 
@@ -504,7 +504,7 @@ class Basket(BaseModel):
     colour: Colour = "red"
     maybe: Colour | None = None
     size: Literal[1, 2] = 1
-    lines: list[Line] | None = None
+    lines: list[OrderLine] | None = None
     counts: dict[str, list[Colour | None]] | None = None
 
 

@@ -21,7 +21,7 @@ from deltaq.topics import follower
 from deltaq.topics.follower import RECENT_S, Polled, TopicReader, topic_reader
 from deltaq.topics.log import TopicLog
 from tests.doubles.reading import eventually
-from tests.doubles.written_topic import Row, WrittenTopic
+from tests.doubles.written_topic import RowToWrite, WrittenTopic
 from tests.simulator.world import World
 
 LOG = topic_log("t")
@@ -110,7 +110,7 @@ def two_readers(topic: WrittenTopic, store: Store | None = None) -> tuple[TopicR
 
 
 def test_readers_of_one_process_hold_the_same_index(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     first, second = two_readers(topic)
     assert first.index is second.index
     assert topic_reader(topic.store, "u", topic.clock).index is not first.index
@@ -119,7 +119,7 @@ def test_readers_of_one_process_hold_the_same_index(topic):
 
 
 def test_a_follower_ends_with_its_last_reader(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     reader = topic_reader(topic.store, "t", topic.clock)
     reader.open()
     del reader
@@ -127,11 +127,11 @@ def test_a_follower_ends_with_its_last_reader(topic):
 
 
 def test_a_snapshot_stays_as_it_is_while_its_follower_goes_on(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     first, second = two_readers(topic)
     before = first.view
     files = dict(before.index.files)
-    topic.append(Row(b"b"))
+    topic.append(RowToWrite(b"b"))
     topic.maintain(merge_files=2)
     assert second.catch_up()
     assert second.view is not before
@@ -140,7 +140,7 @@ def test_a_snapshot_stays_as_it_is_while_its_follower_goes_on(topic):
 
 
 def test_the_end_that_another_reader_found_counts_only_since_the_wait_began(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     store = CountedStore(topic.store)
     first, second = two_readers(topic, store)
     began = second.polls
@@ -153,10 +153,10 @@ def test_the_end_that_another_reader_found_counts_only_since_the_wait_began(topi
 
 
 def test_entries_that_another_reader_found_are_taken_over_without_a_request(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     store = CountedStore(topic.store)
     first, second = two_readers(topic, store)
-    topic.append(Row(b"b"))
+    topic.append(RowToWrite(b"b"))
     assert first.poll(first.polls) is Polled.FULL
     store.requests.clear()
     assert second.poll(second.polls) is Polled.SHARED
@@ -164,11 +164,11 @@ def test_entries_that_another_reader_found_are_taken_over_without_a_request(topi
 
 
 def test_a_reader_takes_over_what_was_read_while_a_request_of_another_hangs(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     faulty = FaultyStore(topic.store)
     first, _, late = (topic_reader(faulty, "t", SYSTEM_CLOCK) for _ in range(3))
     first.open()
-    topic.append(Row(b"b"))
+    topic.append(RowToWrite(b"b"))
     first.poll(first.polls)
     faulty.add(Rule("get", f"{LOG}*", Fault.hang(), times=1))
 
@@ -189,11 +189,11 @@ def test_a_reader_takes_over_what_was_read_while_a_request_of_another_hangs(topi
 
 
 def test_a_commit_that_hangs_keeps_no_reader_of_the_process_from_reading(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     faulty = FaultyStore(topic.store)
     reader, writer = topic_reader(faulty, "t", SYSTEM_CLOCK), TopicLog(faulty, "t", SYSTEM_CLOCK)
     reader.open()
-    segment = topic.upload(Row(b"late"))
+    segment = topic.upload(RowToWrite(b"late"))
     writer.load()
     faulty.add(Rule("create", f"{LOG}*", Fault.hang(), times=1))
     topic_id = writer.live_head.topic_id
@@ -204,7 +204,7 @@ def test_a_commit_that_hangs_keeps_no_reader_of_the_process_from_reading(topic):
     try:
         eventually(lambda: faulty.blocked == 1)
         before = reader.version
-        topic.append(Row(b"of another process"))
+        topic.append(RowToWrite(b"of another process"))
         assert reader.catch_up()
         assert reader.version == before + 1
     finally:
@@ -213,12 +213,12 @@ def test_a_commit_that_hangs_keeps_no_reader_of_the_process_from_reading(topic):
 
 
 def test_what_was_read_before_an_error_is_published_and_nothing_else(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     faulty = FaultyStore(topic.store)
     first, second = two_readers(topic, faulty)
     before = first.version
-    topic.append(Row(b"b"))
-    topic.append(Row(b"c"))
+    topic.append(RowToWrite(b"b"))
+    topic.append(RowToWrite(b"c"))
     faulty.add(Rule("get", log_entry(LOG, before + 2), Fault.error_before(), times=1))
     with pytest.raises(Unavailable):
         first.catch_up()
@@ -229,7 +229,7 @@ def test_what_was_read_before_an_error_is_published_and_nothing_else(topic):
 
 
 def test_a_load_that_failed_half_way_leaves_the_last_snapshot_to_all(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     faulty = FaultyStore(topic.store)
     first, second = two_readers(topic, faulty)
     before = first.view
@@ -237,13 +237,13 @@ def test_a_load_that_failed_half_way_leaves_the_last_snapshot_to_all(topic):
     with pytest.raises(Unavailable):
         first.load()
     assert topic_reader(faulty, "t", topic.clock).view is before
-    topic.append(Row(b"b"))
+    topic.append(RowToWrite(b"b"))
     assert second.catch_up()
     assert second.index.files == topic.fresh_log().index.files
 
 
 def test_a_topic_that_is_created_again_is_read_by_all(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     first, second = two_readers(topic)
     old = first.live_head.topic_id
     topic.log.delete(topic.clock.monotonic() + 60)
@@ -263,7 +263,7 @@ def test_a_reader_loads_the_log_unless_the_process_has_read_it_just_now():
     store = CountedStore(topic.store)
     first = topic_reader(store, "t", clock)
     first.open()
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     for seconds, loads in ((RECENT_S, False), (0.001, True)):
         clock.advance(seconds)
         store.requests.clear()
@@ -275,13 +275,13 @@ def test_a_reader_loads_the_log_unless_the_process_has_read_it_just_now():
 def test_a_new_reader_reads_a_log_that_replaced_the_one_read_just_now():
     store, clock = MemoryStore("test"), ManualClock(auto_advance=True)
     before = WrittenTopic(store, clock)
-    before.append(Row(b"gone"))
-    before.append(Row(b"gone too"))
+    before.append(RowToWrite(b"gone"))
+    before.append(RowToWrite(b"gone too"))
     earlier = topic_reader(store, "t", clock)
     earlier.open()
     for entry in list(store.list("")):
         store.delete(entry.key)
-    WrittenTopic(store, clock).append(Row(b"new"))
+    WrittenTopic(store, clock).append(RowToWrite(b"new"))
     later = topic_reader(store, "t", clock)
     later.open()
     assert later.live_head.topic_id != earlier.live_head.topic_id
@@ -289,11 +289,11 @@ def test_a_new_reader_reads_a_log_that_replaced_the_one_read_just_now():
 
 
 def test_a_quiet_log_is_listed_once_for_all_readers_and_a_gap_is_reported(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     store = CountedStore(topic.store)
     first, second = two_readers(topic, store)
-    topic.append(Row(b"lost"))
-    topic.append(Row(b"c"))
+    topic.append(RowToWrite(b"lost"))
+    topic.append(RowToWrite(b"c"))
     topic.store.delete(log_entry(LOG, first.version + 1))
     topic.clock.advance(1.0)
     for reader in (first, second):
@@ -306,7 +306,7 @@ def test_a_quiet_log_is_listed_once_for_all_readers_and_a_gap_is_reported(topic)
 
 
 def test_a_forked_process_begins_with_followers_of_its_own(topic):
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     reader = topic_reader(topic.store, "t", topic.clock)
     reader.open()
     follower._forget_followers()
@@ -316,7 +316,7 @@ def test_a_forked_process_begins_with_followers_of_its_own(topic):
 
 def test_a_topic_of_another_case_is_refused_each_time_and_never_taken_over(topic):
     """As on a store that folds case, where `T` opens the folder of `t`."""
-    topic.append(Row(b"a"))
+    topic.append(RowToWrite(b"a"))
     store = topic.store
     reader = topic_reader(store, "T", topic.clock)
     reader.open()

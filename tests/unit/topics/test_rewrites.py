@@ -29,7 +29,7 @@ from deltaq.topics.rewrites import (
 )
 from deltaq.topics.state import Batch, PendingSegment, RewrittenRecords, TopicHead, data_file
 from tests.doubles.data_files import Log, appended_logs, index_of, made_file
-from tests.doubles.written_topic import Row, WrittenTopic
+from tests.doubles.written_topic import RowToWrite, WrittenTopic
 
 NUMBERS = count()
 
@@ -53,10 +53,10 @@ def topic() -> WrittenTopic:
     the last two.
     """
     written = WrittenTopic(MemoryStore("test"), partitions=2)
-    written.append(Row(b"a"), Row(b"b"))
-    written.append(Row(b"c"), Row(b"d"))
-    written.append(Row(b"e"), Row(b"f"), Row(b"g", partition=1))
-    written.append(Row(b"h", partition=1), Row(b"i", partition=1))
+    written.append(RowToWrite(b"a"), RowToWrite(b"b"))
+    written.append(RowToWrite(b"c"), RowToWrite(b"d"))
+    written.append(RowToWrite(b"e"), RowToWrite(b"f"), RowToWrite(b"g", partition=1))
+    written.append(RowToWrite(b"h", partition=1), RowToWrite(b"i", partition=1))
     return written
 
 

@@ -400,25 +400,25 @@ same kind in Python and not above that type's own largest value.
 
 
 @dataclass(frozen=True)
-class Column:
+class ChangedColumn:
     kind: str
     is_required: bool
 
 
 MODELS = st.dictionaries(
     st.sampled_from("abcd"),
-    st.builds(Column, st.sampled_from(sorted(TYPES)), st.booleans()),
+    st.builds(ChangedColumn, st.sampled_from(sorted(TYPES)), st.booleans()),
     min_size=1,
 )
 
 
-def schema(of: dict[str, Column]) -> TopicSchema:
+def schema(of: dict[str, ChangedColumn]) -> TopicSchema:
     return columns(
         **{n: (TYPES[c.kind][0],) if c.is_required else TYPES[c.kind][0] for n, c in of.items()}
     )
 
 
-def can_read(new: dict[str, Column], old: dict[str, Column]) -> bool:
+def can_read(new: dict[str, ChangedColumn], old: dict[str, ChangedColumn]) -> bool:
     """Whether each record that a program with the model `old` may have written is one of the model
     `new`.
     """
@@ -436,7 +436,7 @@ def can_read(new: dict[str, Column], old: dict[str, Column]) -> bool:
 
 @given(old=MODELS, new=MODELS)
 def test_a_schema_is_taken_exactly_if_its_programs_can_read_all_records_before(
-    old: dict[str, Column], new: dict[str, Column]
+    old: dict[str, ChangedColumn], new: dict[str, ChangedColumn]
 ) -> None:
     try:
         found = evolution("t", schema(old), NONE, schema(new))
@@ -458,7 +458,9 @@ def test_a_schema_is_taken_exactly_if_its_programs_can_read_all_records_before(
 
 
 @given(models=st.lists(MODELS, min_size=2, max_size=5))
-def test_every_schema_that_a_topic_took_is_taken_for_ever(models: list[dict[str, Column]]) -> None:
+def test_every_schema_that_a_topic_took_is_taken_for_ever(
+    models: list[dict[str, ChangedColumn]],
+) -> None:
     now, history, taken = schema(models[0]), NONE, [models[0]]
     for each in models[1:]:
         try:

@@ -15,7 +15,7 @@ ROOT = {"bootstrap.servers": "memory://unused"}
 SOURCE = logging.getLogger("deltaq")
 
 
-class Records(logging.Handler):
+class KeptRecords(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[str] = []
@@ -25,9 +25,9 @@ class Records(logging.Handler):
 
 
 @pytest.fixture
-def application(nothing_left: None) -> Iterator[tuple[logging.Logger, Records]]:
+def application(nothing_left: None) -> Iterator[tuple[logging.Logger, KeptRecords]]:
     """A logger of the application with a handler of its own, while deltaq logs at INFO."""
-    logger, records = logging.getLogger("application.kafka"), Records()
+    logger, records = logging.getLogger("application.kafka"), KeptRecords()
     logger.addHandler(records)
     logger.setLevel(logging.INFO)
     level = SOURCE.level
@@ -67,7 +67,7 @@ def test_a_dropped_client_no_longer_forwards(application):
 
 def test_a_handler_that_both_loggers_have_gets_each_record_once(application):
     logger, _ = application
-    shared = Records()
+    shared = KeptRecords()
     logging.getLogger().addHandler(shared)
     logger.addHandler(shared)
     try:
@@ -101,7 +101,7 @@ def test_the_record_that_a_filter_puts_in_place_of_another_is_logged(application
 
 
 def test_warnings_are_not_lost_if_no_logger_has_a_handler(monkeypatch):
-    last = Records()
+    last = KeptRecords()
     monkeypatch.setattr(logging, "lastResort", last)
     monkeypatch.setattr(SOURCE, "propagate", False)
     monkeypatch.setattr(SOURCE, "handlers", [])

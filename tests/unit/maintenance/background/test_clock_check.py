@@ -29,7 +29,7 @@ from deltaq.store import MemoryStore, Store
 from deltaq.store.probe import PROBE_FOLDER
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.groups import commit, join
-from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic, seen_by_consumers
 
 DAY_S = 24 * 3600
 YEAR_S = 365 * DAY_S
@@ -192,7 +192,7 @@ def topic(store: MemoryStore, right: ManualClock) -> WrittenTopic:
     """A topic, a group and leftovers in a root of which nothing is older than an hour."""
     topic = WrittenTopic(store, right, retention_ms=MONTH_MS)
     for number in range(10):
-        topic.append(Row(b"%d" % number))
+        topic.append(RowToWrite(b"%d" % number))
     log = GroupLog(store, "g", right)
     store.put(member_key("g", "dead"), b"1")
     join(log, "dead")
@@ -277,8 +277,8 @@ def test_a_deleted_topic_keeps_its_files_and_its_log_from_a_machine_a_year_ahead
 @pytest.mark.parametrize("ahead_s", [YEAR_S, -YEAR_S])
 def test_removal_by_a_producers_maintenance_requires_a_right_clock(store, right, ahead_s):
     topic = WrittenTopic(store, right, retention_ms=MONTH_MS)
-    topic.append(Row(b"0"))
-    topic.upload(Row(b"never committed"))
+    topic.append(RowToWrite(b"0"))
+    topic.upload(RowToWrite(b"never committed"))
     right.advance(3600)
     clock = SkewedClock(right, ahead_s)
     topic.clock = clock
@@ -299,7 +299,7 @@ def test_removal_by_a_producers_maintenance_requires_a_right_clock(store, right,
 def test_a_wrong_clock_does_not_expire_tombstones(store, right, ahead_s):
     topic = WrittenTopic(store, right, cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     for value in (b"1", b"2", None):
-        topic.append(Row(value, key=b"k"))
+        topic.append(RowToWrite(value, key=b"k"))
     clock = SkewedClock(right, ahead_s)
     topic.clock = clock
     assert topic.maintain()["records superseded"] == 0
@@ -359,7 +359,7 @@ def test_the_stores_clock_is_read_once_an_hour_for_all_topics_and_rounds(store, 
         GroupLog(store, f"g{number}", right).commit(
             None, [CommittedOffset("t", "id", 0, 5)], float("inf")
         )
-    WrittenTopic(store, right).append(Row(b"x"))
+    WrittenTopic(store, right).append(RowToWrite(b"x"))
     counting = FaultyStore(store, clock=right, trace=True)
     for _ in range(3):  # several in one process, as its producers are
         maintenance = Maintenance(counting, right, SMALL)

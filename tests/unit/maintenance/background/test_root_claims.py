@@ -108,10 +108,10 @@ class OneThread(ManualClock):
 
     def start_thread(self, target: Callable[[], None], name: str) -> Thread:
         target()
-        return Ended()
+        return EndedThread()
 
 
-class Ended:
+class EndedThread:
     """A thread that is over."""
 
     def join(self, timeout: float | None = None) -> None:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import CoroutineType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.message import Message
@@ -23,6 +23,8 @@ from deltaq.serde.serializers import (
     SerializerFunction,
 )
 
+F = TypeVar("F")
+
 
 class SerializedMessage(NamedTuple):
     """A message as bytes. `headers` includes those that the serializers have added."""
@@ -33,18 +35,24 @@ class SerializedMessage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class MessageSerializers:
-    """The serializers of a message. A part without one stays as it is."""
+class _PartFunctions(Generic[F]):
+    """The functions of both parts of a message."""
 
-    key: SerializerFunction | None = None
-    value: SerializerFunction | None = None
+    key: F | None = None
+    value: F | None = None
 
     def __bool__(self) -> bool:
         return self.key is not None or self.value is not None
 
-    def over(self, other: MessageSerializers) -> MessageSerializers:
+    def over(self, other: Self) -> Self:
         """These, and those of `other` for parts that have none here."""
-        return MessageSerializers(self.key or other.key, self.value or other.value)
+        return type(self)(self.key or other.key, self.value or other.value)
+
+
+class MessageSerializers(_PartFunctions[SerializerFunction]):
+    """The serializers of a message. A part without one stays as it is."""
+
+    __slots__ = ()
 
     def serialize(self, topic: str, key: Any, value: Any, headers: Any) -> SerializedMessage:
         """The message as bytes. Raises KeySerializationError, ValueSerializationError."""
@@ -108,19 +116,10 @@ async def _made(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-@dataclass(frozen=True, slots=True)
-class MessageDeserializers:
+class MessageDeserializers(_PartFunctions[DeserializerFunction]):
     """The deserializers of a message. A part without one stays bytes."""
 
-    key: DeserializerFunction | None = None
-    value: DeserializerFunction | None = None
-
-    def __bool__(self) -> bool:
-        return self.key is not None or self.value is not None
-
-    def over(self, other: MessageDeserializers) -> MessageDeserializers:
-        """These, and those of `other` for parts that have none here."""
-        return MessageDeserializers(self.key or other.key, self.value or other.value)
+    __slots__ = ()
 
     def deserialize(self, message: Message) -> None:
         """Replace key and value of a record by what they stand for. If one of them fails, neither

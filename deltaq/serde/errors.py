@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from deltaq.errors import KafkaError, KafkaException
 
@@ -67,54 +67,55 @@ class ConsumeError(ClientError):
     """`DeserializingConsumer.poll` met an error or an event. The next call continues after it."""
 
 
-class KeySerializationError(ProduceError, SerializationError):
+class _NotSerialized(ProduceError, SerializationError):
+    _code: ClassVar[int]
+
+    def __init__(self, exception: BaseException | None = None) -> None:
+        super().__init__(KafkaError(self._code, _text(exception)), exception)
+        self.field = _field(exception)
+
+
+class KeySerializationError(_NotSerialized):
     """The key could not be serialized, and the message was not queued. Correct the field that
     `field` names.
     """
 
-    def __init__(self, exception: BaseException | None = None) -> None:
-        super().__init__(KafkaError(KafkaError._KEY_SERIALIZATION, _text(exception)), exception)
-        self.field = _field(exception)
+    _code = KafkaError._KEY_SERIALIZATION
 
 
-class ValueSerializationError(ProduceError, SerializationError):
+class ValueSerializationError(_NotSerialized):
     """The value could not be serialized, and the message was not queued. Correct the field that
     `field` names.
     """
 
-    def __init__(self, exception: BaseException | None = None) -> None:
-        super().__init__(KafkaError(KafkaError._VALUE_SERIALIZATION, _text(exception)), exception)
+    _code = KafkaError._VALUE_SERIALIZATION
+
+
+class _NotDeserialized(ConsumeError, SerializationError):
+    _code: ClassVar[int]
+
+    def __init__(
+        self, exception: BaseException | None = None, kafka_message: Message | None = None
+    ) -> None:
+        reason = _text(exception) + _place(kafka_message)
+        super().__init__(KafkaError(self._code, reason), exception, kafka_message)
         self.field = _field(exception)
 
 
-class KeyDeserializationError(ConsumeError, SerializationError):
+class KeyDeserializationError(_NotDeserialized):
     """The key could not be deserialized. `kafka_message` has the bytes and the place; the next call
     continues after.
     """
 
-    def __init__(
-        self, exception: BaseException | None = None, kafka_message: Message | None = None
-    ) -> None:
-        reason = _text(exception) + _place(kafka_message)
-        super().__init__(
-            KafkaError(KafkaError._KEY_DESERIALIZATION, reason), exception, kafka_message
-        )
-        self.field = _field(exception)
+    _code = KafkaError._KEY_DESERIALIZATION
 
 
-class ValueDeserializationError(ConsumeError, SerializationError):
+class ValueDeserializationError(_NotDeserialized):
     """The value could not be deserialized. `kafka_message` has the bytes and the place; the next
     call continues after it.
     """
 
-    def __init__(
-        self, exception: BaseException | None = None, kafka_message: Message | None = None
-    ) -> None:
-        reason = _text(exception) + _place(kafka_message)
-        super().__init__(
-            KafkaError(KafkaError._VALUE_DESERIALIZATION, reason), exception, kafka_message
-        )
-        self.field = _field(exception)
+    _code = KafkaError._VALUE_DESERIALIZATION
 
 
 def _text(exception: BaseException | None) -> str:

@@ -143,43 +143,28 @@ class ValidatedSchema(TopicSchema):
 
 def validated_schema(source: SchemaSource) -> ValidatedSchema:
     """As `deltaq.serde.source.schema_of`."""
+    shape, model, defaults = None, None, frozenset[str]()
     if isinstance(source, pa.Schema):
         columns = table_columns(source)
-        names = frozenset(columns.names)
-        return ValidatedSchema(
-            columns,
-            None,
-            _required(columns),
-            frozenset(),
-            _members(columns),
-            _validator(columns),
-            None,
-            names,
-        )
-    if isinstance(source, type) and issubclass(source, pydantic.BaseModel):
-        shape = shape_of(source)
+    elif isinstance(source, type) and issubclass(source, pydantic.BaseModel):
+        shape, model = shape_of(source), source
         columns = shape.columns
         defaults = frozenset(
             name for name, field in source.model_fields.items() if not field.is_required()
         )
-        names = frozenset(columns.names)
-        return ValidatedSchema(
-            columns,
-            source,
-            _required(columns),
-            defaults,
-            _members(columns),
-            _validator(columns),
-            shape,
-            names,
+    else:
+        given = (
+            f"the class {source.__name__}"
+            if isinstance(source, type)
+            else f"an object of {type(source).__name__}"
         )
-    given = (
-        f"the class {source.__name__}"
-        if isinstance(source, type)
-        else f"an object of {type(source).__name__}"
-    )
-    raise TypeError(
-        f"a schema is a pyarrow.Schema or a class derived from pydantic.BaseModel, not {given}"
+        raise TypeError(
+            f"a schema is a pyarrow.Schema or a class derived from pydantic.BaseModel, not {given}"
+        )
+    required, members = _required(columns), _members(columns)
+    names = frozenset(columns.names)
+    return ValidatedSchema(
+        columns, model, required, defaults, members, _validator(columns), shape, names
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config.client import STORE_PREFIX, store_option
@@ -27,6 +27,8 @@ from deltaq.schema_registry.schemas import (
 )
 from deltaq.schema_registry.state import Registry, StoredSchema
 from deltaq.store import Store, open_store
+
+T = TypeVar("T")
 
 VersionNumber: TypeAlias = "int | Literal['latest'] | str"
 
@@ -139,11 +141,15 @@ class SchemaRegistryClient(RefusedAssociations):
         self, subject_name: str, schema: Schema, normalize_schemas: bool = False
     ) -> RegisteredSchema:
         """Like `register_schema`, with the whole answer."""
+        return self._change(
+            "REGISTER SCHEMA",
+            lambda registry: changes.register(
+                registry, subject_name, schema, normalize=normalize_schemas
+            ),
+        )
 
-        def plan(registry: Registry) -> changes.Change[RegisteredSchema]:
-            return changes.register(registry, subject_name, schema, normalize=normalize_schemas)
-
-        return self._log.change("REGISTER SCHEMA", plan, self._timeout_s)
+    def _change(self, operation: str, plan: Callable[[Registry], changes.Change[T]]) -> T:
+        return self._log.change(operation, plan, self._timeout_s)
 
     def get_schema(
         self,
@@ -342,21 +348,21 @@ class SchemaRegistryClient(RefusedAssociations):
         Messages with a softly deleted schema can still be read. Returns the numbers of the
         versions.
         """
-
-        def plan(registry: Registry) -> changes.Change[list[int]]:
-            return changes.delete_subject(registry, subject_name, permanent=permanent)
-
-        return self._log.change("DELETE SUBJECT", plan, self._timeout_s)
+        return self._change(
+            "DELETE SUBJECT",
+            lambda registry: changes.delete_subject(registry, subject_name, permanent=permanent),
+        )
 
     def delete_version(
         self, subject_name: str, version: VersionNumber, permanent: bool = False
     ) -> int:
         """Delete a version: softly first, then, with `permanent`, for good. Returns its number."""
-
-        def plan(registry: Registry) -> changes.Change[int]:
-            return changes.delete_version(registry, subject_name, version, permanent=permanent)
-
-        return self._log.change("DELETE VERSION", plan, self._timeout_s)
+        return self._change(
+            "DELETE VERSION",
+            lambda registry: changes.delete_version(
+                registry, subject_name, version, permanent=permanent
+            ),
+        )
 
     # --- compatibility ---
 
@@ -367,10 +373,9 @@ class SchemaRegistryClient(RefusedAssociations):
         if level is None:
             raise ValueError("level must be set")
         chosen = compatibility_level(level)
-        self._log.change(
+        self._change(
             "SET COMPATIBILITY",
             lambda registry: changes.set_compatibility(registry, subject_name, chosen),
-            self._timeout_s,
         )
         return {"compatibility": chosen.value}
 
@@ -452,10 +457,9 @@ class SchemaRegistryClient(RefusedAssociations):
         """Remove the settings of a subject, or reset those of the registry. Returns the old
         ones.
         """
-        level = self._log.change(
+        level = self._change(
             "SET COMPATIBILITY",
             lambda registry: changes.delete_compatibility(registry, subject_name),
-            self._timeout_s,
         )
         return ServerConfig(level, level)
 
@@ -474,10 +478,8 @@ class SchemaRegistryClient(RefusedAssociations):
         """Remove the mode of a subject, to which that of the registry then applies. Returns the old
         one.
         """
-        return self._log.change(
-            "SET MODE",
-            lambda registry: changes.delete_mode(registry, subject_name),
-            self._timeout_s,
+        return self._change(
+            "SET MODE", lambda registry: changes.delete_mode(registry, subject_name)
         )
 
     def get_global_mode(self) -> str:
@@ -489,10 +491,8 @@ class SchemaRegistryClient(RefusedAssociations):
         return self._set_mode(None, mode)
 
     def _set_mode(self, subject_name: str | None, mode: str) -> str:
-        return self._log.change(
-            "SET MODE",
-            lambda registry: changes.set_mode(registry, subject_name, mode),
-            self._timeout_s,
+        return self._change(
+            "SET MODE", lambda registry: changes.set_mode(registry, subject_name, mode)
         )
 
     def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from deltaq.admin import call_order
@@ -698,12 +697,7 @@ class AdminClient(UnsupportedCalls):
     def __enter__(self) -> AdminClient:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._calls.close()
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from types import TracebackType
+from typing import Any
 from weakref import WeakSet
 
 from deltaq.clock import SYSTEM_CLOCK, Condition, Lock, Thread
@@ -155,14 +155,8 @@ class _ManualCondition:
     def __enter__(self) -> bool:
         return self._real.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None:
-        self._real.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._real.__exit__(*error)
 
     def notify_all(self) -> None:
         self._notified += 1

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -96,6 +96,14 @@ class Program:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_S)
         self.kill()  # also its children, if it has left some
+
+
+def stop_all(programs: Sequence[Program]) -> None:
+    """End programs at the same time, and wait for their end."""
+    for program in programs:
+        program.begin_to_stop()
+    for program in programs:
+        program.stop()
 
 
 def parser_of(

@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rich.console import Console
 from rich.live import Live
 
-from examples._programs import Program, own_root, parser_of
+from examples._programs import Program, own_root, parser_of, stop_all
 from examples.replicas.database import ReplicaDatabase
 from examples.replicas.keys import Keys
 from examples.replicas.layout import EVENTS, GROUP, create_topic
@@ -87,11 +87,7 @@ class Fleet:
 
     def close(self) -> None:
         """End all programs."""
-        programs = [self.producer, *self.replicas]
-        for program in programs:
-            program.begin_to_stop()
-        for program in programs:
-            program.stop()
+        stop_all([self.producer, *self.replicas])
 
 
 def resident_megabytes(programs: list[Program]) -> dict[int, int]:

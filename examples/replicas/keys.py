@@ -7,7 +7,6 @@ import select
 import sys
 import termios
 import tty
-from types import TracebackType
 
 
 class Keys:
@@ -20,12 +19,7 @@ class Keys:
             tty.setcbreak(self._file)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._file is not None:
             termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
 

@@ -21,7 +21,6 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TypedDict
 
 import psycopg
@@ -115,12 +114,7 @@ class Postgres:
     def __enter__(self) -> Postgres:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 

@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from examples._programs import Program, on_stop, own_root, parser_of
+from examples._programs import Program, on_stop, own_root, parser_of, stop_all
 from examples.shop.board import Board, BoardFollower
 from examples.shop.check import COMPARISONS, BatchCheck, TopicVerdict
 from examples.shop.checkpoint import newest_batch, read_until
@@ -105,7 +106,7 @@ class Shop:
                 (INVENTORIES, (INVENTORIES,)),
             )
         ]
-        stack.callback(self._stop)
+        stack.callback(lambda: stop_all([*self.generators, self.pipeline.program]))
         self._board = Board()
         self.follower = stack.enter_context(closing(BoardFollower(root, self._board)))
         check = stack.enter_context(closing(BatchCheck(root, self._checkpoints)))
@@ -180,13 +181,6 @@ class Shop:
         percentiles = {f"p{percent}_s": freshness.percentile(percent) for percent in (50, 99)}
         return {"engine": engine, **percentiles, "took_ms": took_ms}
 
-    def _stop(self) -> None:
-        programs = [*self.generators, self.pipeline.program]
-        for program in programs:
-            program.begin_to_stop()
-        for program in programs:
-            program.stop()
-
 
 def equals(verdicts: list[TopicVerdict]) -> bool | None:
     """Whether the stream equals the batch; None while a topic is empty."""
@@ -200,15 +194,7 @@ def shown(verdicts: list[TopicVerdict]) -> dict[str, object]:
     return {
         "equal": equals(verdicts),
         "purchases": min((verdict.purchases for verdict in verdicts), default=0),
-        "topics": [
-            {
-                "topic": verdict.topic,
-                "batch": verdict.batch_id,
-                "purchases": verdict.purchases,
-                "differences": verdict.differences,
-            }
-            for verdict in verdicts
-        ],
+        "topics": [asdict(verdict) for verdict in verdicts],
     }
 
 

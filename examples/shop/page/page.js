@@ -129,7 +129,7 @@ function showVerdict(check) {
   byId("checked").replaceChildren(...check.topics.map((topic) => element(
     "tr", {},
     element("td", {}, topic.topic),
-    element("td", {}, whole.format(topic.batch)),
+    element("td", {}, whole.format(topic.batch_id)),
     element("td", {}, whole.format(topic.purchases)),
     element("td", { class: topic.differences === 0 ? "good" : "bad" }, whole.format(topic.differences)),
   )));

@@ -83,20 +83,13 @@ def _heading(path: Path) -> list[str]:
     is_cut = len(start) > HEADING_BYTES_MAX
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(start, final=not is_cut)
-        names = next((row for row in text_csv.reader(io.StringIO(text, newline="")) if row), [])
     except UnicodeDecodeError as error:
-        # The heading is text, and a row is not: its cell is refused by name.
-        if b"\n" in start[: error.start]:
-            names = next(
-                (
-                    r
-                    for r in text_csv.reader(io.StringIO(start[: error.start].decode(), newline=""))
-                    if r
-                ),
-                [],
-            )
-        else:
+        # Else the heading is text, and a row is not: its cell is refused by name.
+        if b"\n" not in start[: error.start]:
             raise InvalidConfig(f"{path}: the heading is no UTF-8", key="file") from None
+        text = start[: error.start].decode()
+    try:
+        names = next((row for row in text_csv.reader(io.StringIO(text, newline="")) if row), [])
     except text_csv.Error as error:
         raise InvalidConfig(f"{path}: the heading: {error}", key="file") from None
     if is_cut and len(",".join(names)) > HEADING_BYTES_MAX // 2:

@@ -197,6 +197,12 @@ def test_a_heading_that_does_not_end_is_refused(
         refused(raw, tmp_path / "a.csv", "the heading has more than 1,000 bytes, the limit")
 
 
+def test_a_heading_with_a_name_that_is_too_long_is_refused(raw: Topic, tmp_path: Path) -> None:
+    for row in (b"text", b"\xff"):
+        (tmp_path / "a.csv").write_bytes(b"x" * 200_000 + b"\n" + row + b"\n")
+        refused(raw, tmp_path / "a.csv", "the heading: field larger than field limit")
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_a_row_that_is_too_long_is_refused(
     raw: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str

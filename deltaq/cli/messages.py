@@ -63,10 +63,8 @@ Raw = Annotated[
 def _ranges(
     session: CliSession, topic: str, start: str, end: str, partitions: Iterable[int] | None
 ) -> Ranges:
-    from deltaq.tools.positions import (  # noqa: PLC0415 - `deltaq --help` needs no clients
-        offset_ranges,
-        parse_place,
-    )
+    # Here, as in other commands: `deltaq --help` needs no clients.
+    from deltaq.tools.positions import offset_ranges, parse_place  # noqa: PLC0415 - as above
 
     now_ms = session.clock.time_ms()
     first, after = parse_place(start, now_ms), parse_place(end, now_ms, end=True)
@@ -88,22 +86,26 @@ def _printer(
 class _Filter:
     """Which of the messages that are read are printed."""
 
-    pattern: str | None
+    pattern: str | None = None
     ignore_case: bool = False
     invert: bool = False
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        from deltaq.tools.reading import (  # noqa: PLC0415 - `deltaq --help` needs no clients
-            matching,
-        )
+        from deltaq.tools.reading import matching  # noqa: PLC0415 - as above
 
         if self.pattern is None:
             return batch
         return matching(batch, self.pattern, ignore_case=self.ignore_case, invert=self.invert)
 
 
+_ALL = _Filter()
+
+
 def _print(
-    printer: MessagePrinter, batches: Iterable[pa.RecordBatch], wanted: _Filter, count: int | None
+    printer: MessagePrinter,
+    batches: Iterable[pa.RecordBatch],
+    wanted: _Filter = _ALL,
+    count: int | None = None,
 ) -> int:
     """Print up to `count` matching messages; how many."""
     printed = 0
@@ -185,14 +187,11 @@ def consume(
     if until or at_end:
         from deltaq.tools.reading import read  # noqa: PLC0415 - `deltaq --help` needs no clients
 
-        _print(printer, read(session.topic(topic), ranges), wanted, count)
+        batches = read(session.topic(topic), ranges)
     else:
-        _print(
-            printer,
-            follow(session, topic, {p: first for p, (first, _) in ranges.items()}, timeout),
-            wanted,
-            count,
-        )
+        starts = {partition: start for partition, (start, _) in ranges.items()}
+        batches = follow(session, topic, starts, timeout)
+    _print(printer, batches, wanted, count)
 
 
 def _consume_as_member(
@@ -262,12 +261,8 @@ def cat(
     from deltaq.tools.reading import read  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     ranges = _ranges(session, topic, start, until, partitions)
-    _print(
-        _printer(session, topic, form, raw=raw, table=table),
-        read(session.topic(topic), ranges),
-        _Filter(None),
-        None,
-    )
+    printer = _printer(session, topic, form, raw=raw, table=table)
+    _print(printer, read(session.topic(topic), ranges))
 
 
 Count = Annotated[int, Option("--count", "-n", min=0, help="How many messages.")]
@@ -285,10 +280,9 @@ def head(
     """Print the first messages of a topic."""
     from deltaq.tools.reading import first  # noqa: PLC0415 - `deltaq --help` needs no clients
 
-    batches = first(
-        session.topic(topic), _ranges(session, topic, "beginning", "end", partitions), count
-    )
-    _print(_printer(session, topic, form, raw=raw, table=table), batches, _Filter(None), count)
+    ranges = _ranges(session, topic, "beginning", "end", partitions)
+    printer = _printer(session, topic, form, raw=raw, table=table)
+    _print(printer, first(session.topic(topic), ranges, count), count=count)
 
 
 def tail(
@@ -312,15 +306,10 @@ def tail(
     ranges = _ranges(session, topic, "beginning", "end", partitions)
     printer = _printer(session, topic, form, raw=raw, table=table)
     found = last(session.topic(topic), ranges, count)
-    _print(printer, found.to_batches(), _Filter(None), None)
+    _print(printer, found.to_batches())
     if go_on:
         after = {partition: end for partition, (_, end) in ranges.items()}
-        _print(
-            _printer(session, topic, form, raw=raw),
-            follow(session, topic, after, timeout),
-            _Filter(None),
-            None,
-        )
+        _print(_printer(session, topic, form, raw=raw), follow(session, topic, after, timeout))
 
 
 def grep(
@@ -358,7 +347,7 @@ def grep(
         found = sum(wanted.rows(batch).num_rows for batch in batches)
         session.out.line(str(found))
     else:
-        found = _print(_printer(session, topic, form, raw=raw, table=table), batches, wanted, None)
+        found = _print(_printer(session, topic, form, raw=raw, table=table), batches, wanted)
     if not found:
         finish(1)
 
@@ -459,9 +448,7 @@ def diff(
 
     A line with < is a message of LEFT, one with > a message of RIGHT.
     """
-    from deltaq.tools.differences import (  # noqa: PLC0415 - `deltaq --help` needs no clients
-        diff as differences,
-    )
+    from deltaq.tools.differences import diff as differences  # noqa: PLC0415 - as above
 
     other = session if right_root is None else session.at(right_root)
     ranges = _ranges(session, left, start, until, None), _ranges(other, right, start, until, None)

@@ -38,9 +38,8 @@ class MessagePrinter:
         table: bool,
         decode: Callable[[Record], Record] | None = None,
     ) -> None:
-        from deltaq.serde.schema import (  # noqa: PLC0415 - `deltaq --help` needs no clients
-            Unreadable,
-        )
+        # Here: `deltaq --help` needs no clients.
+        from deltaq.serde.schema import Unreadable  # noqa: PLC0415 - as above
         from deltaq.tools.records import as_json, plain, records_of  # noqa: PLC0415 - as above
 
         self._out = out

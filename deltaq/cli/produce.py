@@ -79,10 +79,8 @@ def produce(
     In a topic of bytes, a file has a column value, and perhaps key, partition, timestamp and
     headers; the rows of any other file become JSON objects.
     """
-    from deltaq.tools.files import (  # noqa: PLC0415 - `deltaq --help` needs no clients
-        check_file,
-        load_file,
-    )
+    # Here: `deltaq --help` needs no clients.
+    from deltaq.tools.files import check_file, load_file  # noqa: PLC0415 - as above
     from deltaq.tools.writing import Sending  # noqa: PLC0415 - as above
 
     if key is not None and key_delimiter is not None:
@@ -167,9 +165,7 @@ class _Lines:
 
     def message(self, line: bytes) -> dict[str, Any]:
         """The line as arguments of `Producer.produce`. Raises InvalidValue."""
-        from deltaq.tools.records import (  # noqa: PLC0415 - `deltaq --help` needs no clients
-            from_json,
-        )
+        from deltaq.tools.records import from_json  # noqa: PLC0415 - as above
 
         about: dict[str, Any] = {"partition": self.partition}
         if self.headers:

@@ -51,10 +51,8 @@ def list_topics(
     MESSAGES counts offsets; key compaction leaves gaps, so a compacted topic may hold fewer
     messages.
     """
-    from deltaq.topics.listing import (  # noqa: PLC0415 - `deltaq --help` needs no clients
-        topic_listings,
-        topic_names,
-    )
+    # Here, as in other commands: `deltaq --help` needs no clients.
+    from deltaq.topics.listing import topic_listings, topic_names  # noqa: PLC0415 - as above
 
     wanted = [name for name in topic_names(session.store) if fnmatchcase(name, pattern)]
     answers = topic_listings(session.store, session.clock, wanted)
@@ -106,7 +104,7 @@ def describe_topic(session: CliSession, topic: Topic) -> None:
     columns = (
         None
         if found.schema is None
-        else [(field.name, str(field.type)) for field in found.schema.arrow]
+        else [{"name": field.name, "type": str(field.type)} for field in found.schema.arrow]
     )
     partitions = [
         {
@@ -120,29 +118,22 @@ def describe_topic(session: CliSession, topic: Topic) -> None:
     if session.out.is_json:
         about = {"topic": topic, "topic_id": found.topic_id, "version": found.version}
         size = {"files": found.files, "bytes": found.bytes}
-        schema = (
-            None if columns is None else [{"name": name, "type": kind} for name, kind in columns]
-        )
         session.out.json(
-            {**about, **size, "schema": schema, "config": changed, "partitions": partitions}
+            {**about, **size, "schema": columns, "config": changed, "partitions": partitions}
         )
         return
-    fields = [
-        ("Topic", topic),
-        ("Topic id", found.topic_id),
-        ("Version", as_count(found.version)),
-        ("Size", f"{as_size(found.bytes)} in {counted(found.files, 'file')}"),
-        (
-            "Values",
-            "bytes" if columns is None else ", ".join(f"{name}: {kind}" for name, kind in columns),
-        ),
-        (
-            "Settings",
-            ", ".join(f"{name}={value}" for name, value in changed.items())
-            or "all at their defaults",
-        ),
-    ]
-    session.out.fields(fields)
+    names = ", ".join(f"{column['name']}: {column['type']}" for column in columns or ())
+    settings_changed = ", ".join(f"{name}={value}" for name, value in changed.items())
+    session.out.fields(
+        [
+            ("Topic", topic),
+            ("Topic id", found.topic_id),
+            ("Version", as_count(found.version)),
+            ("Size", f"{as_size(found.bytes)} in {counted(found.files, 'file')}"),
+            ("Values", "bytes" if columns is None else names),
+            ("Settings", settings_changed or "all at their defaults"),
+        ]
+    )
     session.out.line()
     numbers = ("start_offset", "next_offset", "messages")
     session.out.rows(

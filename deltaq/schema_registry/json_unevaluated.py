@@ -27,46 +27,28 @@ _Search = Callable[["_Evaluated", Any, Any], None]
 
 
 def unevaluated_items(
-    validator: Any, allowed: Any, instance: Any, schema: Any
+    validator: Any, allowed: Any, instance: Any, schema: Any, *, is_2019: bool
 ) -> Iterator[ValidationError]:
-    """The keyword of the draft 2020-12."""
+    """The keyword of the draft 2020-12 or 2019-09."""
     if validator.is_type(instance, "array"):
-        found = _Evaluated(instance, _items_2020, range(len(instance)))
-        found.search(validator, schema)
-        yield from _refused_items(found.others())
-
-
-def unevaluated_items_2019(
-    validator: Any, allowed: Any, instance: Any, schema: Any
-) -> Iterator[ValidationError]:
-    """The keyword of the draft 2019-09."""
-    if validator.is_type(instance, "array"):
-        found = _Evaluated(instance, _items_2019, range(len(instance)))
+        search = _items_2019 if is_2019 else _items_2020
+        found = _Evaluated(instance, search, range(len(instance)))
         found.search(validator, schema)
         yield from _refused_items(found.others())
 
 
 def unevaluated_properties(
-    validator: Any, allowed: Any, instance: Any, schema: Any
+    validator: Any, allowed: Any, instance: Any, schema: Any, *, is_2019: bool
 ) -> Iterator[ValidationError]:
-    """The keyword of the draft 2020-12. The search goes through `unevaluatedProperties` itself, so
-    a property that it does not find does not conform.
-    """
+    """The keyword of the draft 2020-12 or 2019-09."""
     if validator.is_type(instance, "object"):
-        found = _Evaluated(instance, _keys_2020, instance)
+        found = _Evaluated(instance, _keys_2019 if is_2019 else _keys_2020, instance)
         found.search(validator, schema)
-        yield from _refused_properties(found.others(), allowed)
-
-
-def unevaluated_properties_2019(
-    validator: Any, allowed: Any, instance: Any, schema: Any
-) -> Iterator[ValidationError]:
-    """The keyword of the draft 2019-09."""
-    if validator.is_type(instance, "object"):
-        found = _Evaluated(instance, _keys_2019, instance)
-        found.search(validator, schema)
-        checked = validator.evolve(schema=allowed)
-        refused = [key for key in found.others() if not _is_valid(checked, instance[key])]
+        refused = found.others()
+        # Of the draft 2020-12, the search has gone through `unevaluatedProperties` itself.
+        if is_2019:
+            checked = validator.evolve(schema=allowed)
+            refused = [key for key in refused if not _is_valid(checked, instance[key])]
         yield from _refused_properties(refused, allowed)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from jsonschema.exceptions import ValidationError
@@ -59,13 +59,9 @@ def limited_validator(draft: Any) -> Any:
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "type": _type,
-        "unevaluatedItems": json_unevaluated.unevaluated_items_2019
-        if is_2019
-        else json_unevaluated.unevaluated_items,
+        "unevaluatedItems": partial(json_unevaluated.unevaluated_items, is_2019=is_2019),
         "unevaluatedProperties": _checked_names(
-            json_unevaluated.unevaluated_properties_2019
-            if is_2019
-            else json_unevaluated.unevaluated_properties
+            partial(json_unevaluated.unevaluated_properties, is_2019=is_2019)
         ),
         "uniqueItems": _unique_items,
     }
@@ -307,10 +303,8 @@ def _additional_properties(
         for key in extra:
             yield from validator.descend(instance[key], additional, path=key)
     elif not additional and extra:
-        listed, verb = (
-            ", ".join(map(repr, sorted(extra)[:10])),
-            "was" if len(extra) == 1 else "were",
-        )
+        listed = ", ".join(map(repr, sorted(extra)[:10]))
+        verb = "was" if len(extra) == 1 else "were"
         yield ValidationError(
             f"Additional properties are not allowed ({listed:.300} {verb} unexpected)"
         )

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TypeVar
 
 from deltaq import names
@@ -57,11 +56,6 @@ def without_io() -> Iterator[None]:
         _is_io_refused.reset(token)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What an abandoned commit returns in place of a `Committed`."""
-
-
 def _check_io() -> None:
     if _is_io_refused.get():
         raise NeedsStore
@@ -100,11 +94,11 @@ class RegistryLog:
         txn_id = self._clock.unique_id()
         results: list[T] = []
 
-        def write(state: TableState) -> Draft | Abandoned[_Outcome]:
+        def write(state: TableState) -> Draft | Abandoned[None]:
             change = plan(self._registry(state))
             results[:] = [change.result]
             if not change.actions:
-                return Abandoned(_Outcome())
+                return Abandoned(None)
             now = self._clock.time_ms()
             info = CommitInfo(txn_id, now, operation, "", ENGINE, is_blind_append=False)
             return Draft(info, [*_table(state, now, change), *change.actions])
@@ -112,7 +106,7 @@ class RegistryLog:
         with self._lock:
             self._log.catch_up()
             committed = self._log.commit(write, deadline)
-            if not isinstance(committed, _Outcome):
+            if committed is not None:
                 self._checkpoint(committed.entry.version)
         return results[0]
 

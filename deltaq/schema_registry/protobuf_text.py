@@ -62,8 +62,8 @@ def file_descriptor(text: str) -> dict[str, Any]:
         "syntax": parsed.syntax or "proto2",
         "dependency": [],
         "publicDependency": [],
+        "messageType": [],
     }
-    found["messageType"] = []
     for element in parsed.file_elements:
         match element:
             case ast.Message():
@@ -130,9 +130,10 @@ class _File:
             "oneofDecl": [],
             "reservedRange": [],
             "reservedName": [],
+            "nestedType": [],
+            "extensionRange": [],
+            **self.types(elements),
         }
-        found |= self.types(elements)
-        found |= {"nestedType": [], "extensionRange": []}
         for element in elements:
             match element:
                 case ast.Message():

@@ -36,13 +36,8 @@ _JUDGED = frozenset(
         *("minItems", "maxItems", "uniqueItems", "contains", "minContains", "maxContains"),
         *("items", "prefixItems", "additionalItems"),
         *("required", "properties", "patternProperties", "additionalProperties", "propertyNames"),
-        *(
-            "minProperties",
-            "maxProperties",
-            "dependencies",
-            "dependentRequired",
-            "dependentSchemas",
-        ),
+        *("minProperties", "maxProperties"),
+        *("dependencies", "dependentRequired", "dependentSchemas"),
         *("then", "else"),  # which mean nothing without `if`
     )
 )
@@ -233,10 +228,8 @@ class _Comparison:
             name for fact in both if fact.holds for name in fact.node.keywords.get("required", ())
         }:
             parts = _property(both, name)
-            ours, theirs = (
-                _alternatives(_property(one, name)),
-                _alternatives(_property(other, name)),
-            )
+            ours = _alternatives(_property(one, name))
+            theirs = _alternatives(_property(other, name))
             if any(part.schema is False for part in parts) or all(
                 self._are_disjoint(mine, yours) for mine in ours for yours in theirs
             ):

@@ -102,10 +102,8 @@ class _Comparison:
         if form != old_form:
             yield f"changed from {old_form} to {form}"
         elif form == "map":
-            entry, old_entry = (
-                reader.message_type.fields_by_number,
-                writer.message_type.fields_by_number,
-            )
+            entry = reader.message_type.fields_by_number
+            old_entry = writer.message_type.fields_by_number
             for number in (1, 2):
                 yield from self._fields(entry[number], old_entry[number])
         elif form in ("group", "message"):

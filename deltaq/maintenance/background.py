@@ -255,8 +255,7 @@ class BackgroundTopicMaintenance:
         self._tasks.start(task, work)
 
 
-# --- the end of the process
-# ------------------------------------------------------------------------------------------
+# --- the end of the process ---
 
 
 class _AtWork:

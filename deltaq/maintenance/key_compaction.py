@@ -65,8 +65,7 @@ class KeyCleaning:
         return f"compact by key: {dirty} dirty files and {clean} clean ones"
 
 
-# --- rules
-# --------------------------------------------------------------------------------------------------
+# --- rules ---
 
 
 def plan_cleaning(
@@ -143,8 +142,7 @@ def _bytes(units: Iterable[Sequence[DataFile]]) -> int:
     return sum(file.segment.size for unit in units for file in unit)
 
 
-# --- acting
-# --------------------------------------------------------------------------------------------------
+# --- acting ---
 
 
 class KeyCleaner:

@@ -125,10 +125,8 @@ class LogArchive:
 
     def _link(self, version: int) -> bool:
         """Link an entry into the archive; False if another process has moved it."""
-        entry, archived = (
-            names.log_entry(self._log_folder, version),
-            names.log_entry(self._archive, version),
-        )
+        entry = names.log_entry(self._log_folder, version)
+        archived = names.log_entry(self._archive, version)
         try:
             try:
                 self._store.link(entry, archived)

@@ -65,8 +65,7 @@ class OrphanScan:
     part: int = 0
 
 
-# --- rules
-# --------------------------------------------------------------------------------------------------
+# --- rules ---
 
 
 def parse_orphan_scan(data: bytes, entry: ObjectEntry) -> OrphanScan:
@@ -121,8 +120,7 @@ def is_due(scan: OrphanScan, now_ms: int, grace_ms: int) -> bool:
     return scan.time_ms + grace_ms <= now_ms
 
 
-# --- acting
-# --------------------------------------------------------------------------------------------------
+# --- acting ---
 
 
 class OrphanFileRemover:

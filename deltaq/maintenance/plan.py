@@ -63,12 +63,8 @@ def plan(
     New files decode to at most about `decoded_max` bytes. `yield_point` is called between pieces of
     work. Each action invalidates the others: carry out the first one, then plan again.
     """
-    head, index, topic, damaged = (
-        maintained.head,
-        maintained.index,
-        maintained.topic,
-        maintained.damaged,
-    )
+    head, index = maintained.head, maintained.index
+    topic, damaged = maintained.topic, maintained.damaged
     rules: dict[Kind, Callable[[], DueAction | None]] = {
         Kind.RETENTION: lambda: plan_retention(index, head, topic, now_ms, yield_point),
         Kind.TRIM: lambda: plan_trim(index, head, damaged),

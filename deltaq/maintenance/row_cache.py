@@ -46,10 +46,8 @@ class RowCache:
         `FILE_BYTES_MAX`.
         """
         if isinstance(rows, PlainRows):
-            size, beside = (
-                sum(map(len, (*rows.values, *(rows.keys or ())))),
-                PLAIN_ROW_BYTES * len(rows),
-            )
+            size = sum(map(len, (*rows.values, *(rows.keys or ()))))
+            beside = PLAIN_ROW_BYTES * len(rows)
         else:
             # A slice keeps the whole buffer alive that it is a part of.
             size = rows.get_total_buffer_size()

@@ -162,13 +162,8 @@ class Maintenance:
             if not left_probes(self._store, expiry_ms(self._store, self._clock)):
                 return Counter()
             compare_clocks(self._store, self._clock)
-            return Counter(
-                {
-                    "probes deleted": remove_left_probes(
-                        self._store, expiry_ms(self._store, self._clock)
-                    )
-                }
-            )
+            removed = remove_left_probes(self._store, expiry_ms(self._store, self._clock))
+            return Counter({"probes deleted": removed})
 
     def _remove_unfinished(self) -> Counter[str]:
         now = self._clock.uptime()

@@ -264,21 +264,15 @@ class TopicPass:
 
     def _do(self, action: DueAction) -> StalePlan | None:
         topic_id = self._log.live_head.topic_id
-        done: int | StalePlan
-        match action:
-            case Trimmed():
-                what, done = "files expired", self._retain(action, topic_id)
-            case FileRewrite():
-                what, done = (
-                    "files merged",
-                    self._complete(self._merge(action), action.newest_version, topic_id),
-                )
-            case _:
+        if isinstance(action, Trimmed):
+            what, done = "files expired", self._retain(action, topic_id)
+        else:
+            if isinstance(action, FileRewrite):
+                what, work = "files merged", self._merge(action)
+            else:
+                what = "records superseded"
                 work = self._key_cleaner.clean(action, self._log.settings)
-                what, done = (
-                    "records superseded",
-                    self._complete(work, action.newest_version, topic_id),
-                )
+            done = self._complete(work, action.newest_version, topic_id)
         if isinstance(done, StalePlan):
             return done
         self._report.counts[what] += done

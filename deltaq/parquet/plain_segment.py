@@ -199,8 +199,7 @@ class _Chunk:
         return sum(map(len, self.parts))
 
 
-# --- pages
-# --------------------------------------------------------------------------------------------------
+# --- pages ---
 
 
 def _partition_chunk(partition_rows: Sequence[tuple[int, int]], count: int) -> _Chunk:
@@ -377,8 +376,7 @@ def _struct(step: int, fields: bytes) -> bytes:
     return bytes((step << 4 | _STRUCT,)) + fields + _END
 
 
-# --- footer
-# --------------------------------------------------------------------------------------------------
+# --- footer ---
 
 
 def _null_statistics(count: int) -> bytes:

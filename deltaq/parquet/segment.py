@@ -225,10 +225,8 @@ def _codec(compression: str, level: int | None) -> tuple[str, int | None]:
         )
     if level is None or level < 0 or compression not in ("gzip", "zstd"):
         return COMPRESSIONS[compression], None
-    lowest, highest = (
-        pa.Codec.minimum_compression_level(compression),
-        pa.Codec.maximum_compression_level(compression),
-    )
+    lowest = pa.Codec.minimum_compression_level(compression)
+    highest = pa.Codec.maximum_compression_level(compression)
     if not lowest <= level <= highest:
         raise InvalidConfig(
             f'Invalid value "{level}" for configuration property "compression.level": '

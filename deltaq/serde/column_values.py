@@ -313,8 +313,7 @@ _RULES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], bool]
 )
 
 
-# --- tables of others
-# -------------------------------------------------------------------------------------------------
+# --- tables of others ---
 
 
 def check_layout(table: pa.Table, topic: str | None = None) -> None:

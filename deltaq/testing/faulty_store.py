@@ -292,22 +292,17 @@ class FaultyStore:
 
     def _carry_out(self, fault: Fault | None, operation: str, key: str, work: Callable[[], T]) -> T:
         """Carry out the operation, then lose its answer or crash if the fault says so."""
-        name = "" if fault is None else fault.name
+        if fault is None or fault.name not in ("crash_after", "error_after"):
+            return work()
+        effect = Effect.ANSWER_LOST
         try:
-            result = work()
+            work()
         except StoreError:
-            if name == "crash_after":
-                self._crash(Effect.CRASHED_AFTER)
-            if name == "error_after":
-                self._count(Effect.REFUSAL_LOST)
-                raise StoreUnavailable(operation, key, fault.reason if fault else "") from None
-            raise
-        if name == "crash_after":
+            effect = Effect.REFUSAL_LOST
+        if fault.name == "crash_after":
             self._crash(Effect.CRASHED_AFTER)
-        if name == "error_after":
-            self._count(Effect.ANSWER_LOST)
-            raise StoreUnavailable(operation, key, fault.reason if fault else "")
-        return result
+        self._count(effect)
+        raise StoreUnavailable(operation, key, fault.reason)
 
     def _read(self, operation: str, key: str, read: Callable[[], bytes]) -> bytes:
         fault = self._strike(operation, key)

@@ -653,10 +653,8 @@ class AdminClient(UnsupportedCalls):
         A topic that cannot be read has its `error` set, and so does `topic` if it does not exist.
         Raises Unavailable, KafkaException (_TIMED_OUT).
         """
-        subject, seconds = (
-            ALL_TOPICS if topic is None else call_order.topic(topic),
-            checked_timeout(timeout),
-        )
+        subject = ALL_TOPICS if topic is None else call_order.topic(topic)
+        seconds = checked_timeout(timeout)
         return self._calls.after(
             reads(subject), seconds, lambda: list_topics(self._store, self._clock, topic, timeout)
         )

@@ -103,10 +103,8 @@ def _difference(
     # The record that is read next; where one of the topics does not have it (yet), the one before
     # it.
     for beside in (offset, offset - 1):
-        ours, theirs = (
-            _record(source, original, partition, beside),
-            _record(target, copy, partition, beside),
-        )
+        ours = _record(source, original, partition, beside)
+        theirs = _record(target, copy, partition, beside)
         if ours is not None and theirs is not None:
             return (
                 None

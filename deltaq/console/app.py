@@ -189,11 +189,8 @@ def application(console: Console) -> ASGIApp:
 
     def change(act: Callable[[Visit], Moved]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            root, session, form = (
-                _root_of(console, request),
-                _session_of(console, request),
-                await _form(request),
-            )
+            root, session = _root_of(console, request), _session_of(console, request)
+            form = await _form(request)
             if not console.may_write:
                 raise HTTPException(403, "this console changes nothing: start it with --write")
             if session is None or not security.may_change(session, form.get("csrf", "")):

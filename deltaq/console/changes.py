@@ -36,10 +36,8 @@ def create_topic(visit: Visit) -> Moved:
 def alter_topic(visit: Visit) -> Moved:
     """Set a setting of a topic, return it to its default, or add partitions."""
     name, admin = visit.names["topic"], visit.root.admin
-    setting, partitions = (
-        visit.given.get("setting", "").strip(),
-        visit.given.get("partitions", "").strip(),
-    )
+    setting = visit.given.get("setting", "").strip()
+    partitions = visit.given.get("partitions", "").strip()
     if not setting and not partitions:
         raise InvalidConfig(
             "nothing to change: choose a setting or a number of partitions", key="setting"

@@ -294,10 +294,7 @@ class _Search:
         """
         is_typed = definition_of(self._log).schema is not None
         if is_typed and rows.num_rows == 1 and rows.nbytes > _SEARCHED_BYTES:
-            partition, offset = (
-                rows.column("_partition")[0].as_py(),
-                rows.column("_offset")[0].as_py(),
-            )
+            partition, offset = _place_of(rows)
             self.left_out.append(TooLarge(partition, offset, offset + 1, rows.nbytes))
             return rows.slice(0, 0)
         try:
@@ -331,12 +328,14 @@ class _Search:
             for pair in (headers[at] for at in range(min(len(headers), HEADERS_MAX)))
         ]
         time = one.column("_timestamp").cast(pa.int64())[0].as_py()
-        partition, offset = one.column("_partition")[0].as_py(), one.column("_offset")[0].as_py()
-        key, left_out = (
-            head_of(one.column("_key")[0], 4 * KEY_CHARS),
-            len(headers) - len(shown_headers),
-        )
+        partition, offset = _place_of(one)
+        key = head_of(one.column("_key")[0], 4 * KEY_CHARS)
+        left_out = len(headers) - len(shown_headers)
         return Kept(time, partition, offset, key, value, shown_headers, left_out, one.nbytes)
+
+
+def _place_of(row: pa.RecordBatch) -> tuple[int, int]:
+    return row.column("_partition")[0].as_py(), row.column("_offset")[0].as_py()
 
 
 def halved(rows: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:

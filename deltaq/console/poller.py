@@ -112,18 +112,14 @@ class Poller:
         try:
             now = self._watch.sample()
         except KafkaException as error:
-            self._view = replace(
-                self._view, number=self._view.number + 1, problem=error.error.str()
-            )
+            problem = error.error.str()
         except Exception as error:  # noqa: BLE001 - a defect must not end the thread that all pages wait for
             _log.exception("a look at the root failed")
-            self._view = replace(
-                self._view,
-                number=self._view.number + 1,
-                problem=f"unexpected {type(error).__name__}",
-            )
+            problem = f"unexpected {type(error).__name__}"
         else:
             self._view, self._before = self._seen(now), now
+            return self._view
+        self._view = replace(self._view, number=self._view.number + 1, problem=problem)
         return self._view
 
     def _seen(self, now: RootSample) -> RootView:

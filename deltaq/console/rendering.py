@@ -47,8 +47,8 @@ def _environment() -> Environment:
         "size": as_size,
         "time": as_time,
         "shown": as_text,
+        "dollars": as_dollars,
     }
-    made.filters |= {"dollars": as_dollars}
     made.globals |= {"sparkline": sparkline}
     return made
 

@@ -28,15 +28,9 @@ _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _PRINTED_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _PRINTED_FLOAT = re.compile(r"-?(0|[1-9][0-9]{0,16})\.[0-9]{1,20}")
 _BOOLEANS = {
-    "true": True,
-    "True": True,
-    "TRUE": True,
-    "1": True,
-    "false": False,
-    "False": False,
-    "FALSE": False,
+    **dict.fromkeys(("true", "True", "TRUE", "1"), True),
+    **dict.fromkeys(("false", "False", "FALSE", "0"), False),
 }
-_BOOLEANS |= {"0": False}
 
 EMPTY = '""'
 """A cell of a workbook with empty text, which would otherwise come back as null."""

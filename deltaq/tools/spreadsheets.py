@@ -155,14 +155,14 @@ def write_sheet(path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]])
 
 
 def _cell(openpyxl: Any, sheet: Any, value: Any, name: str, row: int) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, bytes | str):
         text = cell_of_sheet(value if isinstance(value, bytes) else value.encode())
-    elif value is None or isinstance(value, bool) or (number := _exact(value)) is None:
-        if value is None or isinstance(value, bool):
-            return value
-        text = str(plain(value))
-    else:
+    elif (number := _exact(value)) is not None:
         return number
+    else:
+        text = str(plain(value))
     text = _LOOKALIKE.sub("_x005F_", text)
     if len(text) > CELL_CHARS_MAX:
         raise InvalidConfig(

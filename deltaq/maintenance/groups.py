@@ -129,10 +129,6 @@ class GroupPass:
         Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, CheckpointFailed.
         """
         self._report.begin()
-        self._run()
-        return self._report.counts
-
-    def _run(self) -> None:
         state = self._log.state()
         compare_clocks(self._store, self._clock)
         with raising_unavailable():
@@ -145,7 +141,7 @@ class GroupPass:
                 self._beats.pop(member_id, None)
                 self._report.counts["heartbeats deleted"] += 1
         if state.version < 0:
-            return
+            return self._report.counts
         self._log_maintenance.write_checkpoint(self._log.state())
         if self._log_maintenance.is_clean_up_due():
             if app_ids := self._of_deleted_topics(self._log.state()):
@@ -153,6 +149,7 @@ class GroupPass:
                 self._log.forget_over(app_ids, self._clock.monotonic() + FORGET_TIMEOUT_S)
                 self._report.counts["offsets forgotten"] += len(app_ids)
             self._clean_log()
+        return self._report.counts
 
     def is_waiting(self) -> bool:
         """Whether heartbeats or log entries wait for the grace period before they are removed."""
@@ -160,8 +157,7 @@ class GroupPass:
 
     def finish(self) -> Counter[str]:
         """After the grace period: remove what waited for it. Raises what `run` raises."""
-        self._report.begin()
-        self._run()
+        self.run()
         self._clean_log()
         return self._report.counts
 

@@ -37,11 +37,9 @@ class OrderedEnum(Enum):
     """An enumeration whose members are ordered by their numbers, as those of confluent-kafka."""
 
     def __lt__(self, other: object) -> bool:
-        return (
-            int(self.value) < int(other.value)
-            if isinstance(other, OrderedEnum) and type(other) is type(self)
-            else NotImplemented
-        )
+        if isinstance(other, OrderedEnum) and type(other) is type(self):
+            return int(self.value) < int(other.value)
+        return NotImplemented
 
 
 class Calls:

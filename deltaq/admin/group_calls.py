@@ -259,11 +259,9 @@ def _distance(start: int, end: int, committed: int | None) -> int | None:
 
 
 def _result(key: tuple[str, int], offset: CommittedOffset | None) -> TopicPartition:
-    return (
-        TopicPartition(*key)
-        if offset is None
-        else TopicPartition(*key, offset.offset, offset.metadata)
-    )
+    if offset is None:
+        return TopicPartition(*key)
+    return TopicPartition(*key, offset.offset, offset.metadata)
 
 
 def _refuse(partitions: Iterable[TopicPartition], error: KafkaError) -> None:

@@ -34,11 +34,9 @@ class UnsupportedCalls:
         self, users: list[str] | None = None, **_: Any
     ) -> dict[str, Future[Any]] | Future[dict[str, Any]]:
         """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
-        return (
-            unsupported(_NO_USERS)
-            if users is None
-            else {user: unsupported(_NO_USERS) for user in users}
-        )
+        if users is None:
+            return unsupported(_NO_USERS)
+        return {user: unsupported(_NO_USERS) for user in users}
 
     def alter_user_scram_credentials(
         self, alterations: list[Any], **_: Any

@@ -417,11 +417,9 @@ def _counts(found: Mapping[int, int]) -> str:
 
 
 def _shown(size: MessageSize | None) -> str:
-    return (
-        ""
-        if size is None
-        else f"{as_size(size.bytes)} in partition {size.partition} at offset {size.offset}"
-    )
+    if size is None:
+        return ""
+    return f"{as_size(size.bytes)} in partition {size.partition} at offset {size.offset}"
 
 
 def diff(

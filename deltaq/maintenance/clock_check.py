@@ -92,11 +92,9 @@ def expiry_ms(store: Store, clock: Clock) -> int:
     `compare_clocks` found it wrong.
     """
     comparison = _comparison_of(store, clock)
-    return (
-        NOTHING_EXPIRES_MS
-        if comparison is not None and comparison.is_wrong(clock)
-        else clock.time_ms()
-    )
+    if comparison is not None and comparison.is_wrong(clock):
+        return NOTHING_EXPIRES_MS
+    return clock.time_ms()
 
 
 def clock_fault(store: Store, clock: Clock) -> str | None:

@@ -246,11 +246,9 @@ class KeyCleaner:
             for batch in file.batches
             if batch.next_offset > (start := head.start_offsets[batch.partition])
         )
-        return (
-            read_file(self._store, FileRead(file, wanted), definition_of(self._log).columns)
-            if wanted
-            else ()
-        )
+        if wanted:
+            return read_file(self._store, FileRead(file, wanted), definition_of(self._log).columns)
+        return ()
 
 
 class _Keys:
@@ -272,11 +270,9 @@ class _Keys:
             self._tables = [self.newest()]
 
     def newest(self) -> pa.Table:
-        return (
-            self._tables[0]
-            if len(self._tables) == 1
-            else _newest_of_each(pa.concat_tables(self._tables))
-        )
+        if len(self._tables) == 1:
+            return self._tables[0]
+        return _newest_of_each(pa.concat_tables(self._tables))
 
 
 def _kept(part: Fetched, newest: dict[int, pa.Table], *, drop_tombstones: bool) -> pa.RecordBatch:

@@ -32,8 +32,8 @@ _ENCODINGS = {
     3: "RLE",
     5: "DELTA_BINARY_PACKED",
     8: "RLE_DICTIONARY",
+    9: "BYTE_STREAM_SPLIT",
 }
-_ENCODINGS[9] = "BYTE_STREAM_SPLIT"
 """Encodings whose decoded size follows from the headers. DELTA_LENGTH_BYTE_ARRAY and
 DELTA_BYTE_ARRAY are refused: a page of a few hundred bytes can decode to gigabytes.
 """

@@ -241,11 +241,9 @@ def _time_chunk(times_ms: Sequence[int]) -> _Chunk:
 def in_ms(times: Sequence[float], ms_of: Callable[[float], int]) -> list[int]:
     """The milliseconds of `times`; `ms_of` never decreases with its argument."""
     runs = _runs_of_ms(times, ms_of)
-    return (
-        list(map(ms_of, times))
-        if runs is None
-        else list(chain.from_iterable(starmap(repeat, runs)))
-    )
+    if runs is None:
+        return list(map(ms_of, times))
+    return list(chain.from_iterable(starmap(repeat, runs)))
 
 
 def _ms_of_micros(micros: float) -> int:

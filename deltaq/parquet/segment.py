@@ -415,11 +415,9 @@ def _taken(table: pa.Table, wanted: Sequence[RowRange]) -> pa.RecordBatch:
         part.first == end for part, end in zip(wanted, ends, strict=False)
     ):
         return rows.slice(first, count)
-    return (
-        pa.concat_batches([rows.slice(part.first, part.count) for part in wanted])
-        if wanted
-        else rows.slice(0, 0)
-    )
+    if wanted:
+        return pa.concat_batches([rows.slice(part.first, part.count) for part in wanted])
+    return rows.slice(0, 0)
 
 
 def _fetched(

@@ -17,11 +17,9 @@ def complete(parsed: Any, named: Mapping[str, Any]) -> Any:
     if isinstance(parsed, list):
         return [complete(branch, named) for branch in parsed]
     schema = named.get(parsed) if isinstance(parsed, str) else parsed
-    return (
-        parsed
-        if schema is None
-        else {**schema, "__fastavro_parsed": True, "__named_schemas": named}
-    )
+    if schema is None:
+        return parsed
+    return {**schema, "__fastavro_parsed": True, "__named_schemas": named}
 
 
 def unwritable_field(parsed: Any, value: Any) -> str | None:

@@ -167,8 +167,6 @@ class ReaderSchemas:
         if not self._settings.latest or ctx is None or self._client is None:
             return None
         subject = self._settings.subject_name(ctx, record_name)
-        return (
-            None
-            if subject is None
-            else latest_schema(self._client, subject, self._settings.latest).schema
-        )
+        if subject is None:
+            return None
+        return latest_schema(self._client, subject, self._settings.latest).schema

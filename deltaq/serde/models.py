@@ -275,11 +275,9 @@ def _of_set(element: _Shape, kind: type, path: str) -> _Shape:
 def _of_dict(item: _Shape) -> _Shape:
     def over(convert: Convert | None) -> Convert | None:
         each = _unless_none(convert)
-        return (
-            None
-            if each is None
-            else lambda items: {key: each(value) for key, value in items.items()}
-        )
+        if each is None:
+            return None
+        return lambda items: {key: each(value) for key, value in items.items()}
 
     kind = pa.map_(pa.string(), pa.field("value", item.kind, item.nullable))
     return _Shape(
@@ -376,11 +374,9 @@ def _if_type(kind: type, convert: Convert | None) -> Convert | None:
     """`convert` for values of this type. Other values are left to the validation, which reports
     them.
     """
-    return (
-        None
-        if convert is None
-        else lambda value: convert(value) if isinstance(value, kind) else value
-    )
+    if convert is None:
+        return None
+    return lambda value: convert(value) if isinstance(value, kind) else value
 
 
 def _name_of(annotation: object) -> str:

@@ -48,11 +48,9 @@ def open_beneath(folder: int, parts: Sequence[str], flags: int) -> int:
             if walked != folder:
                 os.close(walked)
             walked = child
-        return (
-            child_folder(walked, name)
-            if flags & os.O_DIRECTORY
-            else os.open(name, flags, dir_fd=walked)
-        )
+        if flags & os.O_DIRECTORY:
+            return child_folder(walked, name)
+        return os.open(name, flags, dir_fd=walked)
     finally:
         if walked != folder:
             os.close(walked)

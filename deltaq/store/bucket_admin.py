@@ -226,11 +226,9 @@ def _admin_answer(error: MinioAdminException) -> dict[str, Any]:
 
 
 def _address_of_aws(region: str) -> str:
-    return (
-        f"https://s3.{region}.amazonaws.com.cn"
-        if region.startswith("cn-")
-        else "https://s3.amazonaws.com"
-    )
+    if region.startswith("cn-"):
+        return f"https://s3.{region}.amazonaws.com.cn"
+    return "https://s3.amazonaws.com"
 
 
 def _credentials(config: Mapping[str, object]) -> Provider:

@@ -105,11 +105,9 @@ def shortened(text: str, limit: int) -> str:
     """`text`, or its beginning and a hash of the whole text if it is longer than `limit`
     characters.
     """
-    return (
-        text
-        if len(text) <= limit
-        else f"{text[: limit - 17]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    )
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit - 17]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def same_policy(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

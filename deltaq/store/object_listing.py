@@ -35,11 +35,9 @@ class ObjectListing:
     def entries(self, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
         """See `Store.list`."""
         entries = self._entries(prefix, start_after)
-        return (
-            entries
-            if self._connection.lists_in_order
-            else iter(sorted(entries, key=lambda entry: entry.key))
-        )
+        if self._connection.lists_in_order:
+            return entries
+        return iter(sorted(entries, key=lambda entry: entry.key))
 
     def some(self, prefix: str, start_after: str) -> list[ObjectEntry]:
         """See `Store.list_some`."""

@@ -76,11 +76,9 @@ class _Side:
 
     def before(self, offset: int) -> int:
         """The number of records in `rows` before an offset."""
-        return (
-            0
-            if self.rows is None
-            else pc.sum(pc.less(self.rows.column("_offset"), offset)).as_py() or 0
-        )
+        if self.rows is None:
+            return 0
+        return pc.sum(pc.less(self.rows.column("_offset"), offset)).as_py() or 0
 
 
 def _compared(left: _Side, right: _Side, schema: TopicSchema | None) -> Iterator[Difference]:

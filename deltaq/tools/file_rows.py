@@ -276,11 +276,9 @@ class RowReader:
     def _headers(self, cell: Any) -> list[dict[str, Any]] | None:
         if cell is None:
             return None
-        return (
-            headers_of(cell)
-            if isinstance(cell, list)
-            else headers_from_json(self.form.content(cell).decode())
-        )
+        if isinstance(cell, list):
+            return headers_of(cell)
+        return headers_from_json(self.form.content(cell).decode())
 
 
 def runs_of(

@@ -52,13 +52,10 @@ def probe(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
         try:
             _probe_key(store, key)
             return
-        except (
-            StoreUnavailable,
-            StoreRefused,
-        ) as error:  # the next attempt needs a new key: a lost answer proves nothing
-            if attempt + 1 >= (
-                REFUSED_ATTEMPTS if isinstance(error, StoreRefused) else PROBE_ATTEMPTS
-            ):
+        except (StoreUnavailable, StoreRefused) as error:
+            # The next attempt needs a new key: a lost answer proves nothing.
+            attempts = REFUSED_ATTEMPTS if isinstance(error, StoreRefused) else PROBE_ATTEMPTS
+            if attempt + 1 >= attempts:
                 raise
             clock.sleep(PROBE_BACKOFF_S * 2**attempt * (0.5 + clock.random()))
         finally:

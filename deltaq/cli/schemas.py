@@ -168,10 +168,8 @@ def delete_schema(
 
 def _schema(file: Path, kind: str | None, references: list[str] | None) -> Schema:
     """The schema in a file. Raises UsageError, InvalidConfig."""
-    from deltaq.schema_registry import (  # noqa: PLC0415 - `deltaq --help` needs no clients
-        Schema,
-        SchemaReference,
-    )
+    # Here: `deltaq --help` needs no clients.
+    from deltaq.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - as above
 
     found = _TYPES.get(file.suffix.lower(), "") if kind is None else kind.upper()
     if found not in _TYPES.values():

@@ -200,10 +200,7 @@ class ModelDeserializer(Deserializer, Generic[Model]):
 
 def _read(model: type[Model], text: bytes | str) -> Model:
     """The instance of a model from JSON. Raises ValidationError."""
-    from deltaq.serde.model_validation import (  # noqa: PLC0415 - loaded with the model
-        json_parts,
-        validated,
-    )
+    from deltaq.serde.model_validation import json_parts, validated  # noqa: PLC0415 - as above
 
     return validated(model.model_validate_json, text, json_parts, by_name=True)
 

@@ -161,15 +161,11 @@ def validated_schema(source: SchemaSource) -> ValidatedSchema:
         raise TypeError(
             f"a schema is a pyarrow.Schema or a class derived from pydantic.BaseModel, not {given}"
         )
-    required, members = _required(columns), _members(columns)
+    required = frozenset(column.name for column in columns if is_required(column))
     names = frozenset(columns.names)
     return ValidatedSchema(
-        columns, model, required, defaults, members, _validator(columns), shape, names
+        columns, model, required, defaults, _members(columns), _validator(columns), shape, names
     )
-
-
-def _required(columns: pa.Schema) -> frozenset[str]:
-    return frozenset(column.name for column in columns if is_required(column))
 
 
 def _members(columns: pa.Schema) -> frozenset[tuple[str, frozenset[str | int]]]:

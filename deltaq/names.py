@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from deltaq.errors import InvalidConfig, KafkaError
 
 TOPICS_FOLDER = "topics/"
 GROUPS_FOLDER = "groups/"
+TRANSACTIONS_FOLDER = "transactions/"
 SCHEMAS_FOLDER = "schemas/"
 """The table of the schema registry, which holds all subjects."""
 
@@ -34,9 +36,11 @@ SHARED_FILE_BYTES_MAX = 255
 
 _OURS = "_deltaq/"
 _SHARED = "shared/"
+_STAGED = "staged/"
 _SHARED_FOLDER_VERSIONS = 64
 _LOOK_PARTS = 1_000_000
 _GRAMMAR = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
+_STAGED_NAME = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-[A-Za-z0-9._-]+\.parquet")
 _UNSAFE = re.compile(r"[\x00-\x1f\\:\x7f]")
 # A topic named `_delta_log` would make Delta readers treat the folder of all topics as a table.
 _RESERVED = frozenset({".", "..", "_delta_log"})
@@ -44,6 +48,16 @@ _RULE = (
     f"use 1 to {NAME_CHARS_MAX} of the characters A-Z a-z 0-9 '.' '_' '-', and not '.', '..' or "
     "'_delta_log'"
 )
+
+
+class TransactionKey(NamedTuple):
+    """A transaction: the `number`-th, from 1, of the producer that has this `epoch` of the
+    `transactional.id`. Of one id, later transactions have greater keys.
+    """
+
+    transactional_id: str
+    epoch: int
+    number: int
 
 
 def check_topic(name: object) -> str:
@@ -106,6 +120,11 @@ def topic_log(topic: str) -> str:
 def group_folder(group: str) -> str:
     """`groups/<group>/`, the table of a consumer group."""
     return f"{GROUPS_FOLDER}{check_group(group)}/"
+
+
+def transaction_folder(transactional_id: str) -> str:
+    """`transactions/<transactional id>/`, the table of a `transactional.id`."""
+    return f"{TRANSACTIONS_FOLDER}{check_id(transactional_id, 'transactional.id')}/"
 
 
 def member_folder(group: str) -> str:
@@ -279,6 +298,27 @@ def shared_file(version: int, name: str) -> str:
 def shared_files_after(table_folder: str, version: int) -> str:
     """The `start_after` of a listing that returns the shared files of `version` and later."""
     return table_folder + shared_file(version, _digits(version))
+
+
+def staged_file(transaction: TransactionKey, unique_id: str) -> str:
+    """`staged/<transactional id>/<epoch>-<number>-<unique id>.parquet`, a file of a transaction,
+    relative to the table's folder.
+    """
+    transactional_id, epoch, number = transaction
+    folder = check_id(transactional_id, "transactional.id")
+    return f"{_STAGED}{folder}/{epoch}-{number}-{data_file_name(unique_id)}"
+
+
+def parse_staged_file(path: str) -> TransactionKey | None:
+    """The transaction of a file, from its path relative to the table's folder; None if the file is
+    of none.
+    """
+    folder, _, rest = path.partition("/")
+    transactional_id, _, name = rest.partition("/")
+    found = _STAGED_NAME.fullmatch(name)
+    if f"{folder}/" != _STAGED or found is None or not is_name(transactional_id):
+        return None
+    return TransactionKey(transactional_id, int(found[1]), int(found[2]))
 
 
 def data_key(table_folder: str, add_path: str) -> str:

@@ -233,27 +233,35 @@ class AIOProducer:
         with self._reports.served_elsewhere():
             return await self._run(partial(call, *arguments, **keywords))
 
-    # --- transactions: refused by `Producer` ---
+    # --- transactions ---
 
-    async def init_transactions(self, *arguments: Any) -> None:
-        """Refused."""
-        self._producer.init_transactions(*arguments)
+    async def init_transactions(self, timeout: float | None = -1, /) -> None:
+        """See `Producer.init_transactions`."""
+        await self._serve(self._producer.init_transactions, timeout)
 
     async def begin_transaction(self) -> None:
-        """Refused."""
+        """See `Producer.begin_transaction`."""
         self._producer.begin_transaction()
 
-    async def send_offsets_to_transaction(self, *arguments: Any) -> None:
-        """Refused."""
-        self._producer.send_offsets_to_transaction(*arguments)
+    async def send_offsets_to_transaction(
+        self,
+        positions: list[TopicPartition],
+        group_metadata: object,
+        timeout: float | None = -1,
+        /,
+    ) -> None:
+        """See `Producer.send_offsets_to_transaction`."""
+        await self._run(
+            partial(self._producer.send_offsets_to_transaction, positions, group_metadata, timeout)
+        )
 
-    async def commit_transaction(self, *arguments: Any) -> None:
-        """Refused."""
-        self._producer.commit_transaction(*arguments)
+    async def commit_transaction(self, timeout: float | None = -1, /) -> None:
+        """See `Producer.commit_transaction`."""
+        await self._serve(self._producer.commit_transaction, timeout)
 
-    async def abort_transaction(self, *arguments: Any) -> None:
-        """Refused."""
-        self._producer.abort_transaction(*arguments)
+    async def abort_transaction(self, timeout: float | None = -1, /) -> None:
+        """See `Producer.abort_transaction`."""
+        await self._serve(self._producer.abort_transaction, timeout)
 
     # --- the rest ---
 

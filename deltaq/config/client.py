@@ -89,6 +89,7 @@ class ProducerConfig(ClientConfig):
     kind = "producer"
 
     transactional_id: str | None
+    transaction_timeout_ms: int
     linger_ms: float
     batch_size: int
     batch_num_messages: int

@@ -74,7 +74,12 @@ _OF_PRODUCERS = (
         "No retry within a producer's life writes a message twice.", effect="always"
     ),
     string("transactional.id", "producer", None).means(
-        "Refused: this version has no transactions."
+        "Identity of the producer's transactions, across restarts: a new producer with the same id "
+        "ends those of the one before. Needed for transactions."
+    ),
+    integer("transaction.timeout.ms", "producer", 60_000, 1_000, INT32_MAX).means(
+        "Longest time from the begin of a transaction to its commit, which is refused later. At "
+        "most 900000."
     ),
     number("linger.ms", "producer", 5.0, 0, 900_000, "queue.buffering.max.ms").means(
         "Maximum wait for more messages before a commit. It is extended while other processes write"

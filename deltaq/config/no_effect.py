@@ -137,10 +137,6 @@ NO_EFFECT: tuple[Setting, ...] = (
         boolean("log.connection.close", "both", True),
     ),
     *without_effect(
-        "This version has no transactions.",
-        integer("transaction.timeout.ms", "producer", 60_000, 1_000, INT32_MAX),
-    ),
-    *without_effect(
         "Specific to the implementation of librdkafka.",
         *strings("both", "builtin.features plugin.library.paths"),
         integer("enabled_events", "both", 0, 0, INT32_MAX),

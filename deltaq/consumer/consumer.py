@@ -83,7 +83,9 @@ class Consumer(Generic[K, V]):
         self._group = check_group(config.group_id)
         self._maintenance = group_maintenance(config, self._store, clock)
         group_log = GroupLog(self._store, self._group, clock, config.client_id, self._maintenance)
-        self._queries = OffsetQueries(TopicLookup(self._store, clock), group_log, clock)
+        self._queries = OffsetQueries(
+            self._store, TopicLookup(self._store, clock), group_log, clock
+        )
         self._schemas: dict[str, TopicSchema] = {}
         for topic in topics:
             self._name(topic)

@@ -40,6 +40,7 @@ from deltaq.store.parallel import within
 from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.metadata import NewTopicPlan
 from deltaq.topics.state import TopicHead
+from deltaq.transactions.resolution import resolve_offsets
 from deltaq.weak import weakly
 
 if TYPE_CHECKING:
@@ -258,6 +259,10 @@ def watermarks(head: TopicHead | None, partition: int) -> tuple[int, int]:
     return head.start_offsets[partition], head.next_offsets[partition]
 
 
+RESOLVE_S = 10.0
+"""Seconds for which a consumer tries to end another one's transaction before it tries again."""
+
+
 class OffsetQueries:
     """Answers the offset queries of one consumer; their semantics are those of the methods of
     `Consumer`.
@@ -266,7 +271,10 @@ class OffsetQueries:
     seconds.
     """
 
-    def __init__(self, lookup: TopicLookup, group_log: GroupLog, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, lookup: TopicLookup, group_log: GroupLog, clock: Clock
+    ) -> None:
+        self._store = store
         self.lookup = lookup
         self.group_log = group_log
         self._clock = clock
@@ -279,8 +287,15 @@ class OffsetQueries:
             return None
 
     def stored(self, topic: str, topic_id: str, partitions: Sequence[int]) -> list[int | None]:
-        """The committed offset of each partition; None where there is none."""
-        found = self.group_log.committed([(topic, topic_id, partition) for partition in partitions])
+        """The committed offset of each partition; None where there is none. For a consumer that
+        begins to read them: transactions that had offsets of an earlier owner are ended.
+        """
+        asked = [(topic, topic_id, partition) for partition in partitions]
+        found = self.group_log.committed(asked)
+        while pending := self.group_log.unowned({(topic, number) for number in partitions}):
+            deadline = self._clock.monotonic() + RESOLVE_S
+            resolve_offsets(self._store, self.group_log, pending, self._clock, deadline)
+            found = self.group_log.committed(asked)
         return [None if committed is None else committed.offset for committed in found]
 
     def head_with(self, partition: TopicPartition, timeout: float | None) -> TopicHead:

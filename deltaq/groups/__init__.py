@@ -5,6 +5,7 @@ Modules:
 
 * `state`, `offsets`, `log`: what a group's log says: members and owners, committed offsets and
   those that heartbeats show; which commits are refused; the commits that change it
+* `transaction_offsets`: those that wait for the decision of a transaction
 * `rebalance`, `assignors/`: the next membership, and which member gets which partitions
   (`assignors/` has a module for each kind, and their table), as pure functions
 * `membership`, `session`: staying a member, on a thread, or leaving when `max.poll.interval.ms` is

@@ -27,7 +27,9 @@ from deltaq.groups.offsets import (
     offset_actions,
 )
 from deltaq.groups.state import (
+    NO_MEMBER,
     GroupHead,
+    Key,
     MemberIdentity,
     check_may_commit,
     check_no_members,
@@ -36,6 +38,13 @@ from deltaq.groups.state import (
     group_head,
     subscribed,
 )
+from deltaq.groups.transaction_offsets import (
+    TransactionOffsets,
+    resolved_actions,
+    sent_actions,
+    transaction_offsets,
+)
+from deltaq.names import TransactionKey
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.log import ENGINE
 
@@ -44,6 +53,8 @@ HeadPlan: TypeAlias = "Callable[[GroupHead], GroupHead | None]"
 
 OFFSET_COMMIT = "COMMIT OFFSETS"
 """The operation of an entry that commits offsets and changes no membership."""
+
+_SEND = "SEND OFFSETS TO TRANSACTION"
 
 _POLL_S = 0.004
 """Seconds between two reads of the log while a member leaves the next slot to others."""
@@ -193,21 +204,32 @@ class GroupLog:
             )
 
             def actions(state: TableState, now: int) -> list[Action]:
-                head = self._head(state)
-                if identity is None:
-                    check_no_members(head, self.group, dead)
-                else:
-                    check_may_commit(head, self.group, identity, keys)
-                emptied = _emptied(head) if identity is None else []
-                table = _table(state, self.group, now)
-                return [
-                    *table,
-                    *(emptied or (table and [head.action()])),
-                    *offset_actions(state, offsets, now),
-                ]
+                first = self._admitted(state, identity, keys, dead, now)
+                return [*first, *offset_actions(state, offsets, now)]
 
             self._commit(OFFSET_COMMIT, actions, deadline, identity, rest_ms)
         self.clear_away(dead)
+
+    def _admitted(
+        self,
+        state: TableState,
+        identity: MemberIdentity | None,
+        keys: Collection[Key],
+        dead: Collection[str],
+        now: int,
+    ) -> list[Action]:
+        """Check that offsets of these partitions may be committed. Returns the actions that precede
+        them: those of a new log, or the removal of dead members by a consumer that is none. Raises
+        Fenced.
+        """
+        head = self._head(state)
+        if identity is None:
+            check_no_members(head, self.group, dead)
+        else:
+            check_may_commit(head, self.group, identity, keys)
+        emptied = _emptied(head) if identity is None else []
+        table = _table(state, self.group, now)
+        return [*table, *(emptied or (table and [head.action()]))]
 
     def commit_pending(
         self, identity: MemberIdentity, pending: Sequence[PendingOffsets], deadline: float
@@ -224,6 +246,68 @@ class GroupLog:
                 return offset_actions(state, acceptable(state, self._head(state), pending), now)
 
             self._commit(OFFSET_COMMIT, actions, deadline, identity, rest_ms, {"pending": "true"})
+
+    # --- the offsets of transactions ---
+
+    def send_offsets(self, sent: TransactionOffsets, deadline: float) -> None:
+        """Write offsets of a transaction as pending. Raises Fenced as `commit` does, and for a
+        producer that was replaced; else what `DeltaLog.commit` raises. May be repeated.
+        """
+        self._sync_topics(sent.offsets)
+        with self._lock:
+            dead: frozenset[str] = frozenset()
+            if sent.identity is None:
+                self._log.catch_up()
+                dead = self._dead_members(float("-inf"))
+
+            def actions(state: TableState, now: int) -> list[Action]:
+                first = self._admitted(state, sent.identity, sent.keys, dead, now)
+                changes = sent_actions(self._transaction_offsets(state), sent)
+                return [*first, *changes] if changes else []
+
+            try:
+                self._commit(_SEND, actions, deadline, sent.identity)
+            except Fenced:
+                # This can happen when the member has joined since this client has read the log.
+                self._log.catch_up()
+                self._commit(_SEND, actions, deadline, sent.identity)
+        self.clear_away(dead)
+
+    def resolve(self, transaction: TransactionKey, deadline: float, *, is_committed: bool) -> None:
+        """Commit or drop the pending offsets of a transaction that is decided. Without effect if
+        there are none. Raises what `DeltaLog.commit` raises; may be repeated.
+        """
+        operation = "COMMIT TRANSACTION" if is_committed else "ABORT TRANSACTION"
+        with self._lock:
+            # This client may not have read the entry that has the offsets.
+            before = self._transaction_offsets(self._log.state).get(transaction.transactional_id)
+            if before is None or before.transaction != transaction:
+                self._log.catch_up()
+
+            def actions(state: TableState, now: int) -> list[Action]:
+                pending = self._transaction_offsets(state)
+                return resolved_actions(state, pending, transaction, now, is_committed=is_committed)
+
+            self._commit(operation, actions, deadline)
+
+    def pending(self) -> list[TransactionOffsets]:
+        """Read the pending offsets of transactions. Raises as `head`."""
+        return list(self._transaction_offsets(self.state()).values())
+
+    def unowned(self, partitions: Collection[Key]) -> list[TransactionOffsets]:
+        """The pending offsets of these partitions, as last read, whose sender does not own them any
+        more: the partitions' next owner needs their outcome. Does no I/O. Raises Corrupt,
+        Incompatible.
+        """
+        state = self._log.state
+        head = self._head(state)
+        found = self._transaction_offsets(state).values()
+        return [
+            of for of in found if not of.keys.isdisjoint(partitions) and not _may_commit(head, of)
+        ]
+
+    def _transaction_offsets(self, state: TableState) -> dict[str, TransactionOffsets]:
+        return transaction_offsets(state, self._folder)
 
     def _dead_members(self, wait_until: float) -> frozenset[str]:
         """The dead members. Until `wait_until`, waits while no member is seen to live and not all
@@ -441,6 +525,15 @@ class GroupLog:
 
     def _head(self, state: TableState) -> GroupHead:
         return group_head(state, self._folder)
+
+
+def _may_commit(head: GroupHead, of: TransactionOffsets) -> bool:
+    """Whether a member still owns what it has sent."""
+    try:
+        check_may_commit(head, "", of.identity or NO_MEMBER, of.keys)
+    except Fenced:
+        return False
+    return True
 
 
 def _emptied(head: GroupHead) -> list[Action]:

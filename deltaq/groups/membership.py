@@ -18,10 +18,17 @@ from dataclasses import dataclass, field
 from deltaq import metrics, names
 from deltaq.clock import Thread
 from deltaq.delta.table_state import TableState
-from deltaq.errors import Fenced, KafkaError, KafkaException, OutcomeUnknown, Unavailable
+from deltaq.errors import (
+    Fenced,
+    InvalidConfig,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    Unavailable,
+)
 from deltaq.groups.heartbeat import SessionExpired
 from deltaq.groups.session import GroupView, MemberSettings, MemberTopics
-from deltaq.groups.state import Key
+from deltaq.groups.state import Key, MemberIdentity
 
 _log = logging.getLogger("deltaq.groups")
 
@@ -36,13 +43,37 @@ to join.
 """
 
 
+_METADATA_MARK = b"CGMDv2:"
+
+
 def group_metadata(group: str, view: GroupView | None) -> bytes:
     """Opaque bytes that identify a membership, in librdkafka's layout; `view` is None for a
     non-member.
     """
     generation, member_id = (-1, "") if view is None else (view.generation, view.member_id)
     texts = b"".join(text.encode() + b"\0" for text in (group, member_id))
-    return b"CGMDv2:" + struct.pack("<i", generation) + texts + b"\x01"
+    return _METADATA_MARK + struct.pack("<i", generation) + texts + b"\x01"
+
+
+def parse_group_metadata(metadata: object) -> tuple[str, MemberIdentity | None]:
+    """The group, and on whose behalf a consumer commits, from what `group_metadata` returned; None
+    for a consumer that is no member. Raises TypeError, and InvalidConfig for other bytes.
+    """
+    if not isinstance(metadata, bytes):
+        raise TypeError(
+            f"expected what Consumer.consumer_group_metadata returns, not {type(metadata).__name__}"
+        )
+    head, body = metadata[: len(_METADATA_MARK) + 4], metadata[len(_METADATA_MARK) + 4 :]
+    group, *rest = body.split(b"\0")
+    if not head.startswith(_METADATA_MARK) or len(head) < len(_METADATA_MARK) + 4 or not rest:
+        raise InvalidConfig(
+            "these bytes are not what Consumer.consumer_group_metadata returns",
+            key="group_metadata",
+        )
+    (generation,) = struct.unpack("<i", head[len(_METADATA_MARK) :])
+    member_id = rest[0].decode()
+    identity = MemberIdentity(member_id, generation) if member_id else None
+    return names.check_group(group.decode()), identity
 
 
 @dataclass(slots=True, eq=False)

@@ -225,11 +225,12 @@ def _parsed(member_id: str, body: Mapping[str, object]) -> PendingOffsets:
     offsets = body["offsets"]
     if not isinstance(offsets, dict):
         raise TypeError("the offsets are not an object")
-    found = tuple(_parsed_offset(app_id, *entry) for app_id, entry in offsets.items())
+    found = tuple(parsed_offset(app_id, *entry) for app_id, entry in offsets.items())
     return PendingOffsets(member_id, _number(body["generation"]), _number(body["after"]), found)
 
 
-def _parsed_offset(app_id: str, offset: object, metadata: object) -> CommittedOffset:
+def parsed_offset(app_id: str, offset: object, metadata: object) -> CommittedOffset:
+    """An offset as JSON has it. Raises ValueError, TypeError, InvalidConfig."""
     topic, topic_id, partition = app_id.split("/")
     if metadata is not None and not isinstance(metadata, str):
         raise TypeError("the metadata of an offset is not a text")

@@ -30,6 +30,7 @@ from deltaq.serde.json_text import strict_json
 from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, ObjectTooLarge, Store
 from deltaq.store.parallel import delete_all
 from deltaq.topics.maintenance_log import MaintenanceLog
+from deltaq.transactions.resolution import resolve_files
 from deltaq.work import Work
 
 _log = logging.getLogger("deltaq.maintenance")
@@ -324,6 +325,7 @@ class OrphanFileRemover:
                 return 0
         # Only now is the outcome final: the writers of these files have committed them, or never
         # will.
+        noted -= self._kept_by_transactions(noted - self._live(), scan)
         removable = sorted(noted - self._live())
         with raising_unavailable():
             for first in range(0, len(removable), DELETES_AT_ONCE):
@@ -334,6 +336,19 @@ class OrphanFileRemover:
                 yield
             self._store.delete(key)
         return len(removable)
+
+    def _kept_by_transactions(self, found: AbstractSet[str], scan: OrphanScan) -> frozenset[str]:
+        """Those of the files that a transaction may still commit. The other transactions of these
+        files are ended: published if they are decided, so that their files are live afterwards, or
+        aborted. Raises Unavailable, OutcomeUnknown, Corrupt, Incompatible.
+        """
+        if not any(map(names.parse_staged_file, found)):
+            return frozenset()
+        age_ms = self._clock.time_ms() - scan.time_ms + self._settings.in_flight_ms
+        deadline = self._clock.monotonic() + COMMIT_TIMEOUT_S
+        kept = resolve_files(self._store, found, age_ms, self._clock, deadline)
+        self._log.catch_up()
+        return kept
 
     def _live(self) -> frozenset[str]:
         folder = self._log.folder

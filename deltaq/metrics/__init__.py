@@ -37,6 +37,8 @@ from deltaq.metrics.catalogue import (
     SESSIONS_LOST,
     STALE_REWRITES,
     STORE_REQUESTS,
+    TRANSACTION_LATENCY,
+    TRANSACTIONS,
     UNKNOWN_OUTCOMES,
 )
 from deltaq.metrics.consumers import ObservedConsumer, consumer_samples
@@ -77,6 +79,8 @@ __all__ = [
     "SESSIONS_LOST",
     "STALE_REWRITES",
     "STORE_REQUESTS",
+    "TRANSACTIONS",
+    "TRANSACTION_LATENCY",
     "UNKNOWN_OUTCOMES",
     "Counter",
     "Distribution",

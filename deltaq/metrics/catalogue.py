@@ -96,6 +96,18 @@ REVOCATIONS = Counter(
     "committed one of them before, otherwise `revoked`.",
     labels=("topic", "outcome"),
 )
+TRANSACTIONS = Counter(
+    "deltaq_producer_transactions_total",
+    "transactions",
+    "Transactions end. `outcome` is `committed` or `aborted`.",
+    labels=("outcome",),
+)
+TRANSACTION_LATENCY = Histogram(
+    "deltaq_producer_transaction_commit_latency_seconds",
+    "seconds",
+    "Transactions are committed: from the call to their publication.",
+    labels=(),
+)
 EXPIRED_UPLOADS = Counter(
     "deltaq_producer_expired_uploads_total",
     "files",

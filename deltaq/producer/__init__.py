@@ -15,7 +15,9 @@ Modules:
 * `delivery_reports`, `callbacks`: results, those of `message.timeout.ms` too; the callbacks that
   are due, made inside `poll` and `flush`, with what `stats_cb` gets, and futures, which end without
   them
-* `lifecycle`, `transactions`: how it ends; the methods of transactions, all of which are refused
+* `transaction_calls`, `transactions`, `staging`: the methods of transactions; their states, and
+  the steps of a commit; uploads that wait for its decision
+* `lifecycle`: how it ends
 """
 
 from __future__ import annotations

@@ -61,6 +61,7 @@ class AccumulatorSettings:
         """The settings of a client's configuration. `is_remote`: whether the store is reached over
         a network.
         """
+        is_transactional = config.transactional_id is not None
         return cls(
             linger_s=config.linger_ms / 1000,
             batch_bytes=config.batch_size,
@@ -73,8 +74,10 @@ class AccumulatorSettings:
             partitioner=config.partitioner,
             sticky_s=config.sticky_partitioning_linger_ms / 1000,
             # On a local disk a lost race costs a millisecond, so group commit gains nothing.
-            group_commit={"true": True, "false": False}.get(config.deltaq_group_commit, is_remote),
-            register_schemas=config.auto_register_schemas,
+            group_commit=not is_transactional
+            and {"true": True, "false": False}.get(config.deltaq_group_commit, is_remote),
+            # A transaction that is aborted must leave no trace.
+            register_schemas=config.auto_register_schemas and not is_transactional,
         )
 
 
@@ -161,9 +164,10 @@ class BatchResult:
     """The result of records of one buffer: offsets, or `error`.
 
     `next_offsets[p]` is the offset of the first of these records in partition p; the others follow
-    in the order of `records`. `columns` is what was written, if they were encoded. A row without a
-    timestamp has the time at which it was produced, counted from `epoch_ms`. `append_time_ms` is
-    set where the topic uses log append time.
+    in the order of `records`. It is empty for records of a transaction, which have none yet.
+    `columns` is what was written, if they were encoded. A row without a timestamp has the time at
+    which it was produced, counted from `epoch_ms`. `append_time_ms` is set where the topic uses log
+    append time.
     """
 
     records: Records

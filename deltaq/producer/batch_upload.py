@@ -57,6 +57,8 @@ class BatchUpload:
     _clock: Clock
     _batches: InFlightBatches
     _reports: DeliveryReports
+    _named: Callable[[PendingSegment], str | None] = lambda _: None
+    """Another path for a file that is not shared, as `upload_segment` has it."""
 
     def first(self, batch: ProduceBatch) -> Uploaded | None:
         """Upload a new batch; None if no row can be written. Raises what `put` raises."""
@@ -146,7 +148,7 @@ class BatchUpload:
                 if alone and batch.place is not None:
                     segment, rows = self._put_shared(batch, batch.place, definition, upload)
                 else:
-                    segment, rows = upload(as_of=as_of)
+                    segment, rows = upload(as_of=as_of, named=self._named)
                 segments.append(segment)
                 if self._topic.maintenance is not None:
                     self._topic.maintenance.uploaded(segment.path, rows)

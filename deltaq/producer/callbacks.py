@@ -17,6 +17,7 @@ from deltaq.clock import Clock, this_thread
 from deltaq.config import ProducerConfig
 from deltaq.errors import KafkaError, KafkaException, OutcomeUnknown
 from deltaq.message import (
+    OFFSET_INVALID,
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
@@ -371,8 +372,8 @@ class _Outcome:
 
     @cached_property
     def _offsets(self) -> Sequence[int | None]:
-        """The offset of each record."""
-        if self.error is not None:
+        """The offset of each record; None if it failed or waits for a transaction's decision."""
+        if self.error is not None or not self._next_offsets:
             return [None] * len(self._partitions)
         return _offsets(self._partitions, self._next_offsets)
 
@@ -425,7 +426,7 @@ def _table_result(report: BatchResult, error: KafkaError | None) -> list[TopicPa
         return []
     partitions = sorted(rows_by_partition(report.columns))
     return [
-        TopicPartition(report.topic, partition, report.next_offsets[partition])
+        TopicPartition(report.topic, partition, report.next_offsets.get(partition, OFFSET_INVALID))
         for partition in partitions
     ]
 

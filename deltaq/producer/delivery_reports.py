@@ -79,6 +79,16 @@ class DeliveryReports:
                 for partition, rows in rows_by_partition(part.columns).items():
                     offsets[partition] += rows
 
+    def staged(self, batch: ProduceBatch) -> None:
+        """Report a batch whose files wait for the decision of a transaction. Its offsets are not
+        known.
+        """
+        now = self._clock.monotonic()
+        metrics.REQUEST_LATENCY.observe(now - batch.taken_at, topic=self._topic)
+        for part in batch.parts:
+            if (result := self._result(part, {}, None, None, now)) is not None:
+                part.buffer.on_result(part.buffer, result)
+
     def failed(self, parts: Sequence[BatchPart], error: KafkaException) -> None:
         """Report parts that were not written, or whose outcome is unknown."""
         for buffer, result in self.claim(parts, error):

@@ -40,7 +40,7 @@ from deltaq.producer.callbacks import (
 )
 from deltaq.producer.encoding import LARGE_MESSAGE_BYTES_MAX, LargeBlock, large_block
 from deltaq.producer.lifecycle import EXIT_WAIT_S, close_handle, ends_when_dropped
-from deltaq.producer.sender import topic_sender
+from deltaq.producer.sender import Sender, topic_sender
 from deltaq.producer.topic_handle import (
     HeadersInput,
     ProduceCall,
@@ -51,7 +51,8 @@ from deltaq.producer.topic_handle import (
     check_before_io,
     check_timestamp,
 )
-from deltaq.producer.transactions import RefusedTransactions, refuse_transactional
+from deltaq.producer.transaction_calls import TransactionCalls
+from deltaq.producer.transactions import Outlet, Transactions
 from deltaq.root import open_root
 from deltaq.store import Store
 from deltaq.topic import Topic
@@ -59,13 +60,14 @@ from deltaq.topics.arrow_input import ArrowInput, check_arrow, columns_from_arro
 from deltaq.topics.columns import Headers, prepare_arrow
 from deltaq.topics.lookup import TopicLookup
 from deltaq.version import __version__
+from deltaq.weak import weakly
 
 DeliveryCallback: TypeAlias = Callable[["KafkaError | None", Message], object]
 TableCallback: TypeAlias = "Callable[[KafkaError | None, list[TopicPartition]], object]"
 _log = logging.getLogger("deltaq.producer")
 
 
-class Producer(RefusedTransactions):
+class Producer(TransactionCalls):
     """Writes messages to topics. Thread-safe. Mirrors `confluent_kafka.Producer`;
     `bootstrap.servers` is the root URL.
 
@@ -93,7 +95,6 @@ class Producer(RefusedTransactions):
         self._clock = clock
         self._monotonic = clock.monotonic
         self._store = open_root(config, clock) if store is None else store
-        refuse_transactional(config.transactional_id)
         prepare_arrow()
         if config.maintenance_enable:
             import deltaq.maintenance.background  # noqa: F401, PLC0415 - `import deltaq` does not need it
@@ -109,6 +110,9 @@ class Producer(RefusedTransactions):
             self._store, config, clock, self._callbacks, takes_serializers=self._serializes
         )
         self._handles = self._topics.by_topic
+        # Those that `produce` may use now: all, or inside no transaction none.
+        self._producible: Mapping[str | Topic, TopicHandle] = self._handles
+        self._transactions = self._new_transactions()
         self._closed = False
         self._why_closed = CLOSED
         self._dropped = ends_when_dropped(self, self._handles, clock)
@@ -150,7 +154,7 @@ class Producer(RefusedTransactions):
         answer, TypeError, UnicodeEncodeError for text that UTF-8 cannot hold, RuntimeError after
         `close`.
         """
-        handle = self._handles.get(topic)
+        handle = self._producible.get(topic)
         if handle is None:
             check_before_io(
                 topic, value, key, partition, timestamp, headers, self._message_bytes_max
@@ -160,7 +164,7 @@ class Producer(RefusedTransactions):
                 and notify is not None
             ):
                 raise not_callable(notify)
-            handle = self._topics.open(topic, self._check_open)
+            handle = self._topics.open(topic, self._check_may_produce)
         if type(value) is handle.plain:
             size = len(value)
         else:
@@ -260,7 +264,9 @@ class Producer(RefusedTransactions):
         one.
         """
         with suppress(KafkaException):  # with which each message is refused
-            handle = self._handles.get(topic) or self._topics.open(topic, self._check_open)
+            handle = self._producible.get(topic) or self._topics.open(
+                topic, self._check_may_produce
+            )
             if handle.schema is None:
                 raise TypeError(
                     f"message at index {at}: value must be bytes or str, not {type(value).__name__}"
@@ -283,7 +289,7 @@ class Producer(RefusedTransactions):
         check_arrow(data)
         if on_delivery is not None and not callable(on_delivery):
             raise not_callable(on_delivery)
-        handle = self._handles.get(topic) or self._topics.open(topic, self._check_open)
+        handle = self._producible.get(topic) or self._topics.open(topic, self._check_may_produce)
         handle.check()
         about = handle.name, handle.schema, handle.partitions, handle.size_max
         columns = columns_from_arrow(data, *about, keyed=handle.keyed, now_ms=self._clock.time_ms())
@@ -458,6 +464,8 @@ class Producer(RefusedTransactions):
         RuntimeError.
         """
         failure: Exception | None = None
+        if self._transactions is not None and not self._closed:
+            self._transactions.close()
         while not self._closed:
             try:
                 self.flush()
@@ -478,6 +486,7 @@ class Producer(RefusedTransactions):
             ):
                 return
             self._closed, self._handles, self._topics.by_topic = True, {}, {}
+            self._producible = {}
             self._dropped.detach()
         for sender, buffer in {(handle.sender, handle.buffer) for handle in handles.values()}:
             sender.detach(buffer)
@@ -522,7 +531,7 @@ class Producer(RefusedTransactions):
         """Refuse further calls, in a forked child."""
         self._dropped.detach()
         self._closed, self._why_closed = True, why
-        self._handles, self._topics.by_topic = {}, {}
+        self._handles, self._topics.by_topic, self._producible = {}, {}, {}
 
     def resolve(self, topic: str, token: str, timeout: float = 60.0) -> bool:
         """Resolve a delivery whose outcome is unknown: True if its messages are in the topic, else
@@ -576,6 +585,41 @@ class Producer(RefusedTransactions):
 
     def __repr__(self) -> str:
         return f"<Producer {self._store.url} {self._config.client_id!r}>"
+
+    # --- transactions ---
+
+    def _new_transactions(self) -> Transactions | None:
+        """The transactions of a producer with a `transactional.id`."""
+        if self._topics.staging is None:
+            return None
+        return Transactions(
+            self._store,
+            self._config,
+            self._clock,
+            self._topics.staging,
+            self._lookup,
+            Outlet(
+                flush=weakly(self._flush_until, 0),
+                purge=weakly(self.purge, None),
+                admit=weakly(self._admit, None),
+                senders=weakly(self._senders, {}),
+            ),
+        )
+
+    def _flush_until(self, deadline: float) -> int:
+        return self.flush(max(0.0, deadline - self._monotonic()))
+
+    def _admit(self, is_allowed: bool) -> None:
+        """Whether `produce` is valid from now on."""
+        self._producible = self._handles if is_allowed else {}
+
+    def _senders(self) -> dict[str, Sender]:
+        return {handle.name: handle.sender for handle in tuple(self._handles.values())}
+
+    def _check_may_produce(self) -> None:
+        self._check_open()
+        if self._transactions is not None:
+            self._transactions.check_may_produce()
 
     def _check_open(self) -> None:
         if self._closed:

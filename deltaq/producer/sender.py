@@ -10,6 +10,7 @@ producer. All senders of a store share their threads.
 from __future__ import annotations
 
 import atexit
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, after_fork
@@ -21,6 +22,7 @@ from deltaq.producer.committer import Committer
 from deltaq.producer.delivery_reports import DeliveryReports, Expiry
 from deltaq.producer.linger import Lingering
 from deltaq.producer.sender_topic import SenderTopic
+from deltaq.producer.staging import Stager, Staging
 from deltaq.producer.uploader import Uploader
 from deltaq.shared_threads import SharedThreads
 from deltaq.store import Store
@@ -34,16 +36,28 @@ THREADS = 8
 THREADS_REMOTE = 32
 """Most uploads and commits at a time on an object store, where they mostly wait for answers."""
 
+FRESH_S = 1.0
+"""For how long in seconds a transaction relies on what was read of a topic. Its records are lost if
+the topic is deleted, or was before they were uploaded.
+"""
+
 EXIT_WAIT_S = 2.0
 """Seconds for which the exit of the process waits for the senders' threads."""
 
 
 class Sender:
-    """Writes one topic on behalf of all producers of this process. `log` is its position in the
-    topic's log.
+    """Writes one topic on behalf of all producers of this process, or with `staging` on behalf of
+    the one transactional producer that has it. `log` is its position in the topic's log.
     """
 
-    def __init__(self, store: Store, topic: str, clock: Clock, client_id: str = "") -> None:
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        clock: Clock,
+        client_id: str = "",
+        staging: Staging | None = None,
+    ) -> None:
         self._store = store
         self._clock = clock
         known = known_topic(store, topic, clock)
@@ -61,6 +75,9 @@ class Sender:
         self.log.delta_log.store_failed = weakly(self.topic.publish_failure, None)
         self._expiry = threads.task(Expiry(self.topic, clock, batches, reports).step)
         upload = BatchUpload(store, self.topic, clock, batches, reports)
+        if staging is not None:
+            upload = replace(upload, _named=staging.path)
+            self.topic.fresh_s = FRESH_S
         linger = Lingering()
         self._uploads = uploads = Uploader(
             self.topic,
@@ -72,8 +89,12 @@ class Sender:
             store.is_remote,
             self._start_extra_worker,
         )
-        self._commits = Committer(
-            self.topic, clock, batches, upload, reports, linger, uploads.start_extra_worker
+        self._commits: Committer | Stager = (
+            Committer(
+                self.topic, clock, batches, upload, reports, linger, uploads.start_extra_worker
+            )
+            if staging is None
+            else Stager(topic, batches, reports, staging)
         )
 
     # --- what producers call ---
@@ -270,6 +291,14 @@ def _shared_threads(store: Store, clock: Clock) -> SharedThreads:
         most = THREADS_REMOTE if store.is_remote else THREADS
         found = _threads[key] = SharedThreads(clock, "deltaq-sender", most)
     return found
+
+
+def staging_sender(
+    store: Store, topic: str, clock: Clock, client_id: str, staging: Staging
+) -> Sender:
+    """A sender of `topic` for the transactions of one producer."""
+    with _lock:
+        return Sender(store, topic, clock, client_id, staging)
 
 
 def topic_sender(store: Store, topic: str, clock: Clock, client_id: str = "") -> Sender:

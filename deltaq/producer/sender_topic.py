@@ -54,7 +54,8 @@ class SenderTopic:
     """Looks the topic up, changes it for its producers, and notifies them of changes.
 
     `cached` is what the log was last seen to say; None before the first look, and if there is no
-    such topic. `maintenance`: None if this process does none.
+    such topic. For a batch it is read again when it is `fresh_s` seconds old. `maintenance`: None
+    if this process does none.
     """
 
     name: str
@@ -63,6 +64,8 @@ class SenderTopic:
     _batches: InFlightBatches
     maintenance: BackgroundMaintenance | None = None
     cached: TopicDefinition | None = None
+    fresh_s: float = float("inf")
+    _cached_at: float = 0.0
 
     # --- one look at the store ---
 
@@ -140,8 +143,7 @@ class SenderTopic:
         if definition is None:
             plan = next((part.buffer.plan for part in parts if part.buffer.plan is not None), None)
             definition = self.read(plan, max(0.0, deadline - self._clock.monotonic()))
-        elif max(part.records.highest_partition for part in parts) >= definition.partitions:
-            # The topic may have got more partitions since this process has read it.
+        elif self._may_have_changed(parts, definition):
             definition = self.read()
         if definition is None:
             return None
@@ -150,6 +152,12 @@ class SenderTopic:
             if part.buffer.schemas and part.buffer.fits is not definition:
                 definition = self._fitting(part, definition, deadline)
         return definition
+
+    def _may_have_changed(self, parts: Sequence[BatchPart], known: TopicDefinition) -> bool:
+        """Whether the topic may have been replaced, or have more partitions, since it was read."""
+        highest = max(part.records.highest_partition for part in parts)
+        is_old = self._clock.monotonic() - self._cached_at > self.fresh_s
+        return is_old or highest >= known.partitions
 
     def _fitting(
         self, part: BatchPart, definition: TopicDefinition, deadline: float
@@ -194,9 +202,18 @@ class SenderTopic:
 
     # --- what producers are told ---
 
+    def refresh(self) -> None:
+        """Cache the topic as its log says, after another commit from this position."""
+        log = self.log
+        with log.known.turn:
+            self.publish(definition_of(log) if log.head is not None else None)
+            if self.maintenance is not None:
+                self.maintenance.committed(log.state)
+
     def publish(self, definition: TopicDefinition | None) -> None:
         """Cache the topic, and notify the producers if it has changed."""
         before, self.cached = self.cached, definition
+        self._cached_at = self._clock.monotonic()
         if definition is not None and definition != before:
             with self._batches.lock:
                 buffers = list(self._batches.buffers)

@@ -24,10 +24,12 @@ from deltaq.message import TIMESTAMP_MS_MAX
 from deltaq.names import check_topic
 from deltaq.producer.accumulator import (
     AccumulatorSettings,
+    BatchResult,
     RecordAccumulator,
 )
 from deltaq.producer.callbacks import CallbackQueue
-from deltaq.producer.sender import Sender, topic_sender
+from deltaq.producer.sender import Sender, staging_sender, topic_sender
+from deltaq.producer.staging import Staging
 from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store
 from deltaq.topic import Topic
@@ -137,6 +139,7 @@ class TopicHandles:
         self._callbacks = callbacks
         self._takes_serializers = takes_serializers
         self.settings = AccumulatorSettings.of(config, is_remote=store.is_remote)
+        self.staging = None if config.transactional_id is None else Staging(clock)
         self.lock = clock.lock()
         self.by_topic: dict[str | Topic, TopicHandle] = {}
 
@@ -168,7 +171,7 @@ class TopicHandles:
             schema = topic.schema if isinstance(topic, Topic) else None
             handle = TopicHandle(name, sender, buffer, self._config.message_max_bytes, schema)
             definition = sender.topic.read_for(
-                plan, schema, register=self._config.auto_register_schemas
+                plan, schema, register=self.settings.register_schemas
             )
             if definition is None:
                 # The upload retries the lookup until the messages' deadline.
@@ -193,7 +196,14 @@ class TopicHandles:
     def _sender(self, name: str) -> Sender:
         """The sender of a topic, with maintenance beside it if this process does that."""
         config = self._config
-        sender = topic_sender(self._store, name, self._clock, config.client_id)
+        where = self._store, name, self._clock, config.client_id
+        if self.staging is None:
+            sender = topic_sender(*where)
+        else:
+            known = (other for other in self.by_topic.values() if other.name == name)
+            sender = next((other.sender for other in known), None) or staging_sender(
+                *where, self.staging
+            )
         if config.maintenance_enable and sender.topic.maintenance is None:
             from deltaq.maintenance.background import BackgroundTopicMaintenance  # noqa: PLC0415
 
@@ -209,13 +219,19 @@ class TopicHandles:
         callbacks = self._callbacks
         return RecordAccumulator(
             self.settings,
-            on_result=weakly(callbacks.report, None),
+            on_result=weakly(callbacks.report if self.staging is None else self._staged, None),
             wake_sender=sender.wake,
             observe=partial(weakly(self._observe, None), name),
             store_failed=weakly(callbacks.store_failed, None),
             plan=plan,
             flushes=callbacks.flushes,
         )
+
+    def _staged(self, buffer: RecordAccumulator, result: BatchResult) -> None:
+        """Report messages of a transaction, which cannot be committed without them."""
+        if self.staging is not None and result.error is not None:
+            self.staging.failed(result.error)
+        self._callbacks.report(buffer, result)
 
     def _new_topic(self, topic: str | Topic) -> NewTopicPlan | None:
         """How to create the topic if it does not exist; None if `auto.create.topics.enable` is

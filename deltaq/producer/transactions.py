@@ -1,58 +1,405 @@
-"""The transactional methods of `confluent_kafka.Producer`, which are refused: this version has no
-transactions.
+"""The transactions of one producer: which calls are valid when, and the steps of a commit.
+
+A transaction is staged (uploaded), then decided by one entry in the log of its `transactional.id`,
+then published. Each step may be repeated, so a call that ended with a time-out is called again, and
+then goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from deltaq.errors import InvalidConfig, KafkaError, KafkaException
+from deltaq import metrics, names
+from deltaq.clock import Clock, checked_timeout
+from deltaq.config import ProducerConfig
+from deltaq.errors import (
+    Fenced,
+    InvalidConfig,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    Unavailable,
+)
+from deltaq.groups.log import GroupLog
+from deltaq.groups.membership import parse_group_metadata
+from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.transaction_offsets import TransactionOffsets
 from deltaq.message import TopicPartition
+from deltaq.names import TransactionKey
+from deltaq.producer.sender import Sender
+from deltaq.producer.staging import Staging
+from deltaq.store import Store, StoreError
+from deltaq.store.parallel import delete_all
+from deltaq.topics.log import TopicLog
+from deltaq.topics.lookup import TopicLookup
+from deltaq.transactions.log import DecisionNotPublished, TransactionLog
+from deltaq.transactions.publication import Publisher
+from deltaq.transactions.state import Decision, TransactionAborted, TransactionHead, fenced
+
+_log = logging.getLogger("deltaq.transactions")
+
+TIMEOUT_MS_MAX = 900_000
+"""Kafka's default of the brokers' `transaction.max.timeout.ms`."""
 
 
-class RefusedTransactions:
-    """Methods that raise KafkaException (_UNSUPPORTED_FEATURE), so that a program learns why
-    instead of that a name is missing.
+class State(enum.Enum):
+    """The state of a producer's transactions, by librdkafka's names."""
+
+    INIT = "Init"
+    READY = "Ready"
+    IN_TRANSACTION = "InTransaction"
+    ABORTABLE = "AbortableError"
+    BEGIN_COMMIT = "BeginCommit"
+    """Messages are flushed; nothing is decided."""
+    DECIDING = "CommittingTransaction"
+    """The decision was sent. It is in the log, or may be."""
+    DECIDED = "CommitNotAcked"
+    """It is in the log, and not published everywhere."""
+    FATAL = "FatalError"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """What transactions need of their producer.
+
+    `flush(deadline)` sends all messages, runs callbacks, and returns how many are left; `purge()`
+    drops them; `admit(is_allowed)` says whether messages may be produced from now on; `senders()`
+    are the producer's senders by topic.
     """
 
-    def init_transactions(self, timeout: float | None = -1, /) -> NoReturn:
-        """Refused."""
-        _refuse("init_transactions", timeout)
+    flush: Callable[[float], int]
+    purge: Callable[[], None]
+    admit: Callable[[bool], None]
+    senders: Callable[[], Mapping[str, Sender]]
 
-    def begin_transaction(self) -> NoReturn:
-        """Refused."""
-        _refuse("begin_transaction")
 
-    def send_offsets_to_transaction(
+class Transactions:
+    """The transactions of one producer. Methods are those of `Producer`, under one lock."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: ProducerConfig,
+        clock: Clock,
+        staging: Staging,
+        lookup: TopicLookup,
+        outlet: Outlet,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._id = names.check_id(config.transactional_id, "transactional.id")
+        self._client_id = config.client_id
+        self._timeout_ms = config.transaction_timeout_ms
+        self._staging = staging
+        self._lookup = lookup
+        self._outlet = outlet
+        self._lock = clock.condition()  # re-entrant: a callback may call any method
+        self._log = TransactionLog(store, self._id, clock, config.client_id)
+        self._groups: dict[str, GroupLog] = {}
+        others = Publisher.of(self._log, store, clock, config.client_id)
+        self._publisher = replace(others, topic_log=self._topic_log, group_log=self._group_log)
+        self._of_others = others.topic_log
+        self._state = State.INIT
+        self._failure: KafkaException | None = None  # why the transaction, or all, have to end
+        self._begun_at = 0.0
+        self._sent: set[str] = set()  # the groups to which the transaction has sent offsets
+        self._decision: Decision | None = None  # of `DECIDED`
+
+    @property
+    def state(self) -> State:
+        """The present state."""
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = state
+        self._outlet.admit(state is State.IN_TRANSACTION)
+
+    # --- calls ---
+
+    def init(self, timeout: float | None) -> None:
+        """`Producer.init_transactions`."""
+        with self._lock:
+            self._check_state(State.INIT)
+            if self._timeout_ms > TIMEOUT_MS_MAX:
+                error = KafkaError(
+                    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+                    f"transaction.timeout.ms is {self._timeout_ms}, more than {TIMEOUT_MS_MAX}",
+                    fatal=True,
+                )
+                self._end_all(KafkaException(error))
+            deadline = self._deadline(timeout)
+            self._repeatable(lambda: self._take_id(deadline), "taking the transactional.id")
+
+    def _take_id(self, deadline: float) -> None:
+        head = self._log.head()
+        while True:
+            decision = None if head is None else head.decision
+            if decision is not None:
+                self._publisher.publish(decision, deadline)
+            key = None if decision is None else decision.key
+            try:
+                head = self._log.begin(self._timeout_ms, key, deadline)
+            # This can happen when the producer before has decided meanwhile.
+            except DecisionNotPublished:
+                head = self._log.head()
+                continue
+            self._staging.transaction = TransactionKey(self._id, head.epoch, 0)
+            self.state = State.READY
+            _log.info("transactional.id=%r epoch=%d", self._id, head.epoch)
+            return
+
+    def begin(self) -> None:
+        """`Producer.begin_transaction`."""
+        with self._lock:
+            self._check_state(State.READY)
+            before = self._staging.transaction
+            self._sent = set()
+            self._decision = None
+            self._failure = None
+            self._begun_at = self._clock.uptime()
+            self._staging.begin(before._replace(number=before.number + 1))
+            self.state = State.IN_TRANSACTION
+
+    def send_offsets(
         self,
         positions: Sequence[TopicPartition],
         group_metadata: object,
-        timeout: float | None = -1,
-        /,
-    ) -> NoReturn:
-        """Refused."""
-        _refuse("send_offsets_to_transaction", positions, group_metadata, timeout)
+        timeout: float | None,
+    ) -> None:
+        """`Producer.send_offsets_to_transaction`."""
+        offsets = [position for position in _positions(positions) if position.offset >= 0]
+        group, identity = parse_group_metadata(group_metadata)
+        with self._lock:
+            self._check_state(State.IN_TRANSACTION)
+            if not offsets:
+                return
+            deadline = self._deadline(timeout)
+            self._sent.add(group)  # first: it may be in the log after any exception
 
-    def commit_transaction(self, timeout: float | None = -1, /) -> NoReturn:
-        """Refused."""
-        _refuse("commit_transaction", timeout)
+            def send() -> None:
+                located = tuple(self._located(position) for position in offsets)
+                sent = TransactionOffsets(self._staging.transaction, identity, located)
+                self._group_log(group).send_offsets(sent, deadline)
 
-    def abort_transaction(self, timeout: float | None = -1, /) -> NoReturn:
-        """Refused."""
-        _refuse("abort_transaction", timeout)
+            try:
+                self._repeatable(send, f"sending offsets to group {group!r}")
+            except KafkaException as error:
+                if error.error.retriable():
+                    raise
+                if isinstance(error, Fenced) and error.error.code() == KafkaError._FENCED:
+                    self._end_all(error)
+                self._must_abort(error)
 
-
-def refuse_transactional(transactional_id: str | None) -> None:
-    """Raises InvalidConfig (_UNSUPPORTED_FEATURE) for a configured `transactional.id`."""
-    if transactional_id is not None:
-        raise InvalidConfig(
-            "transactional.id: this version of deltaq has no transactions; leave it out",
-            key="transactional.id",
-            code=KafkaError._UNSUPPORTED_FEATURE,
+    def _located(self, position: TopicPartition) -> CommittedOffset:
+        head = self._lookup.head(position.topic, position.partition)
+        return CommittedOffset(
+            position.topic, head.topic_id, position.partition, position.offset, position.metadata
         )
 
+    def commit(self, timeout: float | None) -> None:
+        """`Producer.commit_transaction`."""
+        with self._lock:
+            self._check_state(
+                State.IN_TRANSACTION, State.BEGIN_COMMIT, State.DECIDING, State.DECIDED
+            )
+            started_at = self._clock.monotonic()
+            deadline = self._deadline(timeout)
+            if self.state in {State.IN_TRANSACTION, State.BEGIN_COMMIT}:
+                self.state = State.BEGIN_COMMIT
+                self._flush_all(deadline)
+            if self.state is not State.DECIDED:
+                self._repeatable(lambda: self._decide(deadline), "deciding the transaction")
+            if (decision := self._decision) is not None:
+                self._repeatable(
+                    lambda: self._publish(decision, deadline), "publishing the transaction"
+                )
+            self.state = State.READY
+            metrics.TRANSACTION_LATENCY.observe(self._clock.monotonic() - started_at)
+            metrics.TRANSACTIONS.add(outcome="committed")
 
-def _refuse(method: str, *_arguments: object) -> NoReturn:
-    reason = f"{method}(): this version of deltaq has no transactions"
-    raise KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, reason))
+    def _flush_all(self, deadline: float) -> None:
+        left = self._outlet.flush(deadline)
+        if self._staging.failure is not None:
+            self._must_abort(self._staging.failure)
+        if left:
+            reason = f"{left} messages of the transaction are not written yet: commit again"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, retriable=True))
+
+    def _decide(self, deadline: float) -> None:
+        records = self._staging.records()
+        if not (records or self._sent):
+            self._staging.end()
+            return
+        # A decision that was sent may be in the log, however late it is now.
+        if self.state is State.BEGIN_COMMIT and self._is_late():
+            limit = f"transaction.timeout.ms ({self._timeout_ms})"
+            reason = f"the transaction lasted longer than {limit}"
+            self._must_abort(KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, reason)))
+        groups = tuple(sorted(self._sent))
+        draft = Decision(self._staging.transaction, 0, records, groups)
+        was_sent = self.state is State.DECIDING
+        self.state = State.DECIDING
+        try:
+            self._decision = self._log.commit(draft, deadline)
+        except TransactionAborted:
+            reason = (
+                "another process has aborted the transaction: a member of the group needed the "
+                "outcome of its offsets, or it lasted longer than transaction.timeout.ms"
+            )
+            self._must_abort(KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, reason)))
+        except Fenced as error:
+            self._end_all(error)
+        except Unavailable as error:
+            # An earlier try may be in the log, or may come to it late.
+            if was_sent:
+                raise
+            self.state = State.BEGIN_COMMIT
+            if error.error.retriable():
+                raise
+            self._must_abort(error)
+        self._staging.end()
+        self.state = State.DECIDED
+
+    def _is_late(self) -> bool:
+        return (self._clock.uptime() - self._begun_at) * 1000 > self._timeout_ms
+
+    def _publish(self, decision: Decision, deadline: float) -> None:
+        self._publisher.publish(decision, deadline)
+        senders = self._outlet.senders()
+        for staged in decision.topics:
+            if (sender := senders.get(staged.topic)) is not None:
+                sender.topic.refresh()
+
+    def abort(self, timeout: float | None) -> None:
+        """`Producer.abort_transaction`."""
+        with self._lock:
+            self._check_state(State.IN_TRANSACTION, State.BEGIN_COMMIT, State.ABORTABLE)
+            deadline = self._deadline(timeout)
+            self._staging.end()
+            self._outlet.purge()
+            self._outlet.flush(self._clock.monotonic())
+            self._remove_staged()
+            for group in sorted(self._sent):
+                self._drop_offsets(group, deadline)
+            self.state = State.READY
+            metrics.TRANSACTIONS.add(outcome="aborted")
+            if self._is_fenced():
+                self._end_all(fenced(self._id))
+
+    def _remove_staged(self) -> None:
+        """Remove the files of an aborted transaction. What is left is removed as orphans."""
+        keys = [
+            names.data_key(names.topic_folder(staged.topic), segment.path)
+            for staged in self._staging.records()
+            for segment in staged.segments
+        ]
+        try:
+            delete_all(self._store, self._clock, keys)
+        except StoreError as error:
+            _log.info("files of an aborted transaction are left to orphan removal: %s", error)
+
+    def _drop_offsets(self, group: str, deadline: float) -> None:
+        """Drop the pending offsets. If that fails, who needs them finds the transaction aborted."""
+        try:
+            self._group_log(group).resolve(self._staging.transaction, deadline, is_committed=False)
+        except (Unavailable, OutcomeUnknown) as error:
+            _log.info("offsets of an aborted transaction stay pending group=%r: %s", group, error)
+
+    def _is_fenced(self) -> bool:
+        """Whether a newer producer has the id, as far as the store answers now."""
+        try:
+            head: TransactionHead | None = self._log.head()
+        except Unavailable:
+            return False
+        return head is not None and head.epoch > self._staging.transaction.epoch
+
+    def close(self) -> None:
+        """Abort an open transaction. One that may be decided is left to the next producer."""
+        with self._lock:
+            if self.state in {State.IN_TRANSACTION, State.BEGIN_COMMIT, State.ABORTABLE}:
+                try:
+                    self.abort(0)
+                except KafkaException as error:
+                    _log.info("the transaction was not aborted cleanly: %s", error)
+
+    # --- rules ---
+
+    def check_may_produce(self) -> None:
+        """Raise KafkaException (_STATE) outside of a transaction, and the error of a fenced
+        producer.
+        """
+        if self.state is State.FATAL and self._failure is not None:
+            raise self._failure
+        if self.state is not State.IN_TRANSACTION:
+            reason = "Unable to produce message: Local: Erroneous state"
+            raise KafkaException(KafkaError(KafkaError._STATE, reason))
+
+    def _check_state(self, *allowed: State) -> None:
+        if self.state in allowed:
+            return
+        # After a failure each call but the abort reports it again, as librdkafka does.
+        if self.state in {State.FATAL, State.ABORTABLE} and self._failure is not None:
+            raise self._failure
+        reason = f"Operation not valid in state {self.state.value}"
+        raise KafkaException(KafkaError(KafkaError._STATE, reason))
+
+    def _must_abort(self, error: KafkaException) -> NoReturn:
+        """The transaction cannot be committed any more."""
+        about = error.error
+        reason = f"{about.str()}: current transaction must be aborted"
+        failure = KafkaException(KafkaError(about.code(), reason, txn_requires_abort=True))
+        self._failure, self.state = failure, State.ABORTABLE
+        raise failure from error
+
+    def _end_all(self, error: KafkaException) -> NoReturn:
+        """The producer cannot be used any more."""
+        self._staging.end()
+        self._failure, self.state = error, State.FATAL
+        raise error
+
+    def _repeatable(self, step: Callable[[], None], doing: str) -> None:
+        """Run a step. A failure after which it may be called again is a retriable time-out."""
+        try:
+            step()
+        except (Unavailable, OutcomeUnknown) as error:
+            if isinstance(error, Unavailable) and not error.error.retriable():
+                raise
+            reason = f"{doing}: {error.error.str()}; call again"
+            raise KafkaException(
+                KafkaError(KafkaError._TIMED_OUT, reason, retriable=True)
+            ) from error
+
+    def _deadline(self, timeout: float | None) -> float:
+        """A time of `Clock.monotonic`. Without a time limit it is `transaction.timeout.ms`."""
+        seconds = min(checked_timeout(timeout), self._timeout_ms / 1000)
+        return self._clock.monotonic() + seconds
+
+    def _topic_log(self, topic: str) -> TopicLog:
+        """The position of the producer's own sender, which is at the end of the log."""
+        sender = self._outlet.senders().get(topic)
+        return self._of_others(topic) if sender is None else sender.log
+
+    def _group_log(self, group: str) -> GroupLog:
+        found = self._groups.get(group)
+        if found is None:
+            found = GroupLog(self._store, group, self._clock, self._client_id)
+            self._groups[group] = found
+        return found
+
+
+def _positions(positions: object) -> list[TopicPartition]:
+    if not isinstance(positions, list) or not all(
+        isinstance(position, TopicPartition) for position in positions
+    ):
+        raise TypeError("expected a list of TopicPartition")
+    for position in positions:
+        if position.offset >= 2**63 - 1:
+            raise InvalidConfig(
+                f"offset {position.offset} is beyond the last that there can be", key="offset"
+            )
+    return positions

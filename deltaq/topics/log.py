@@ -362,6 +362,7 @@ class TopicLog(ReadableTopic):
         *,
         how: AppendMode = ALONE,
         trying: Callable[[str], None] = lambda _: None,
+        is_decided: bool = False,
     ) -> AppendOutcome:
         """Append uploaded segments in one commit.
 
@@ -370,7 +371,8 @@ class TopicLog(ReadableTopic):
         the slot tried.
 
         Nothing is written, and the outcome is AlreadyCommitted if the topic has the transaction
-        version of `txn` or a later one; UploadsExpired if segments have waited for too long;
+        version of `txn` or a later one; UploadsExpired if segments have waited for too long, unless
+        `is_decided`: orphan removal keeps the files of transactions that are;
         CommittedByPeer if peers have committed some of these segments; CommitConflict if others
         have taken as many slots as `how.tries`.
 
@@ -390,7 +392,7 @@ class TopicLog(ReadableTopic):
                 return Abandoned(NothingToAppend())
             if (
                 found := self._not_appended(state, segments, topic_id, own, lost=tries == 0)
-            ) is not None:
+            ) is not None and not (is_decided and isinstance(found, UploadsExpired)):
                 return Abandoned(found)
             tries = None if tries is None else tries - 1
             head, now = self.live_head, self._now()

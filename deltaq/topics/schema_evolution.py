@@ -110,7 +110,10 @@ def unregistered(topic: str) -> InvalidConfig:
     """The error for a schema that the topic would have to be changed for, which the client must not
     do.
     """
-    remedy = "change the topic with Topic.evolve() first, or set auto.register.schemas=true"
+    remedy = (
+        "change the topic with Topic.evolve() first, or set auto.register.schemas=true in a "
+        "producer without transactional.id"
+    )
     return InvalidConfig(f"topic {topic!r} does not have this schema yet: {remedy}", key="schema")
 
 

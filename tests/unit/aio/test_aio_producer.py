@@ -258,19 +258,18 @@ def test_an_executor_of_the_program_is_used_and_left_open(memory_root):
         assert executor.submit(lambda: 1).result() == 1
 
 
-def test_methods_of_transactions_say_that_there_are_none(memory_root):
+def test_a_transaction_commits_and_aborts(memory_root):
     async def test(producer):
-        for call in (
-            producer.init_transactions(),
-            producer.begin_transaction(),
-            producer.send_offsets_to_transaction([], b""),
-            producer.commit_transaction(),
-            producer.abort_transaction(),
-        ):
-            with pytest.raises(KafkaException, match="this version of deltaq has no transactions"):
-                await call
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.produce("orders", b"kept")
+        await producer.commit_transaction()
+        await producer.begin_transaction()
+        await producer.produce("orders", b"dropped")
+        await producer.abort_transaction()
 
-    run(test, memory_root)
+    run(test, memory_root, transactional_id="t")
+    assert values(memory_root, "orders") == [b"kept"]
 
 
 def test_methods_and_parameters_of_the_real_client_are_there():

@@ -741,12 +741,6 @@ with Consumer(conf, group_id="h") as reader:
 # --- configuration ---
 
 
-def test_a_producer_that_asks_for_transactions_is_refused(root):
-    with pytest.raises(KafkaException, match=r"transactional\.id") as caught:
-        Producer({"bootstrap.servers": root, "transactional.id": "x"})
-    assert caught.value.args[0] == KafkaError._UNSUPPORTED_FEATURE
-
-
 @pytest.mark.fault("K1")
 @pytest.mark.parametrize(
     ("conf", "error", "text"),
@@ -1275,23 +1269,3 @@ def test_empty_messages_count_when_a_batch_is_cut_into_files(monkeypatch):
     assert [message.value() for message in messages_of(store, "t")] == [
         b"%d" % number for number in range(60)
     ]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "init_transactions",
-        "begin_transaction",
-        "send_offsets_to_transaction",
-        "commit_transaction",
-        "abort_transaction",
-    ],
-)
-def test_methods_of_transactions_say_that_there_are_none(root, name):
-    with Producer(bootstrap_servers=root) as producer:
-        arguments: tuple[object, ...] = ([], b"") if name.startswith("send") else ()
-        with pytest.raises(
-            KafkaException, match="this version of deltaq has no transactions"
-        ) as raised:
-            getattr(producer, name)(*arguments)
-        assert raised.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE

@@ -596,9 +596,8 @@ def test_a_refusal_without_messages_does_not_fail_a_batch_being_uploaded():
     with batches_of_ten(store) as producer:
         send(producer, 0)
         eventually(lambda: store.blocked == 1)
-        producer._handles["t"].sender._commits.not_appended(
-            [], KafkaException(KafkaError(KafkaError._FAIL))
-        )
+        committer: Any = producer._handles["t"].sender._commits
+        committer.not_appended([], KafkaException(KafkaError(KafkaError._FAIL)))
         store.release()
         assert producer.flush(60) == 0
     assert stored(store, 1) == [b"0"]

@@ -1,0 +1,132 @@
+"""Offsets that belong to a transaction: a group's log holds them as pending until the transaction
+is decided. Pure.
+
+The domain metadata `deltaq.transactions` of the group's table has those of each `transactional.id`,
+with the member on whose behalf they were sent. They are checked as any commit when they are sent. A
+member that has lost a partition is refused, so the next owner sees all that there ever will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from deltaq.delta.actions import Action, DomainMetadata
+from deltaq.delta.table_state import TableState
+from deltaq.errors import Corrupt, InvalidConfig
+from deltaq.groups.offsets import CommittedOffset, offset_actions, parsed_offset
+from deltaq.groups.state import Key, MemberIdentity
+from deltaq.names import TransactionKey, check_id
+from deltaq.serde.json_text import compact_json, strict_json
+from deltaq.transactions.state import fenced
+
+TRANSACTIONS_DOMAIN = "deltaq.transactions"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOffsets:
+    """The pending offsets of a transaction. `identity`: on whose behalf they are committed; None
+    for a consumer that is no member.
+    """
+
+    transaction: TransactionKey
+    identity: MemberIdentity | None
+    offsets: tuple[CommittedOffset, ...]
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        """Their partitions."""
+        return frozenset((offset.topic, offset.partition) for offset in self.offsets)
+
+
+def transaction_offsets(state: TableState, path: str) -> dict[str, TransactionOffsets]:
+    """The pending offsets of a group by `transactional.id`. Raises Corrupt."""
+    try:
+        body = strict_json(state.domains.get(TRANSACTIONS_DOMAIN, "{}"))
+        if not isinstance(body, dict):
+            raise TypeError("not an object")
+        return {id_: _parsed(check_id(id_, "transactional.id"), of) for id_, of in body.items()}
+    except (ValueError, KeyError, TypeError, InvalidConfig) as error:
+        raise Corrupt(
+            f"the offsets of transactions cannot be parsed: {error}",
+            path=path,
+            version=state.version,
+        ) from error
+
+
+def sent_actions(
+    pending: Mapping[str, TransactionOffsets], sent: TransactionOffsets
+) -> list[Action]:
+    """Add offsets to a transaction; later ones replace earlier ones of the same partition. Those of
+    an earlier transaction of the id, which has ended, are dropped. Raises Fenced if there are some
+    of a later one.
+    """
+    transaction = sent.transaction
+    before = pending.get(transaction.transactional_id)
+    if before is not None and before.transaction > transaction:
+        raise fenced(transaction.transactional_id)
+    if before is not None and before.transaction == transaction:
+        merged = {offset.app_id: offset for offset in (*before.offsets, *sent.offsets)}
+        sent = replace(sent, offsets=tuple(merged.values()))
+    after = {**pending, transaction.transactional_id: sent}
+    return [_domain(after)] if after != pending else []
+
+
+def resolved_actions(
+    state: TableState,
+    pending: Mapping[str, TransactionOffsets],
+    transaction: TransactionKey,
+    now_ms: int,
+    *,
+    is_committed: bool,
+) -> list[Action]:
+    """End a transaction: its offsets are committed, or dropped. No action if there are none."""
+    found = pending.get(transaction.transactional_id)
+    # This can happen when another process has resolved it.
+    if found is None or found.transaction != transaction:
+        return []
+    after = {id_: of for id_, of in pending.items() if id_ != transaction.transactional_id}
+    offsets = offset_actions(state, found.offsets, now_ms) if is_committed else []
+    return [*offsets, _domain(after)]
+
+
+def _domain(pending: Mapping[str, TransactionOffsets]) -> DomainMetadata:
+    body = {id_: _body(of) for id_, of in sorted(pending.items())}
+    return DomainMetadata(TRANSACTIONS_DOMAIN, compact_json(body))
+
+
+def _body(of: TransactionOffsets) -> dict[str, object]:
+    body: dict[str, object] = {
+        "epoch": of.transaction.epoch,
+        "number": of.transaction.number,
+        "offsets": {offset.app_id: [offset.offset, offset.metadata] for offset in of.offsets},
+    }
+    if of.identity is not None:
+        body |= {
+            "member": of.identity.member_id,
+            "generation": of.identity.generation,
+            "instance": of.identity.instance_id,
+        }
+    return body
+
+
+def _parsed(transactional_id: str, body: object) -> TransactionOffsets:
+    if not isinstance(body, dict):
+        raise TypeError("not an object")
+    epoch, number = body["epoch"], body["number"]
+    if type(epoch) is not int or type(number) is not int:
+        raise TypeError("a transaction is known by two numbers")
+    identity = None
+    if "member" in body:
+        instance = body.get("instance")
+        identity = MemberIdentity(
+            str(body["member"]),
+            int(body["generation"]),
+            None if instance is None else str(instance),
+        )
+    offsets: Iterable[tuple[str, list[object]]] = body["offsets"].items()
+    return TransactionOffsets(
+        TransactionKey(transactional_id, epoch, number),
+        identity,
+        tuple(parsed_offset(app_id, *entry) for app_id, entry in offsets),
+    )

@@ -1,0 +1,136 @@
+"""The transactional methods of `Producer`, as in `confluent_kafka`, and a transaction as a context
+manager.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from deltaq.errors import KafkaError, KafkaException
+from deltaq.message import OFFSET_STORED, TopicPartition
+
+if TYPE_CHECKING:
+    from deltaq.producer.transactions import Transactions
+
+
+class TransactionConsumer(Protocol):
+    """What a transaction needs of the consumer whose positions it commits."""
+
+    def assignment(self) -> list[TopicPartition]: ...
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]: ...
+    def consumer_group_metadata(self) -> bytes: ...
+    def seek(self, partition: TopicPartition) -> None: ...
+
+
+class TransactionCalls:
+    """The transactional methods. They raise KafkaException: _NOT_CONFIGURED without a
+    `transactional.id`, _STATE for a call in the wrong state. Of an error, `retriable()` means that
+    the same call goes on where it stopped, `txn_requires_abort()` that the transaction must be
+    aborted, and `fatal()` that a newer producer has this id: close this one.
+
+    `timeout` is in seconds; -1 and None mean `transaction.timeout.ms`.
+    """
+
+    _transactions: Transactions | None
+
+    def init_transactions(self, timeout: float | None = -1, /) -> None:
+        """Take the `transactional.id`: the producer that had it before is fenced. What that one has
+        committed is published, and the rest is aborted. Called once, before the first transaction.
+        """
+        self._configured().init(timeout)
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: what is produced from now on belongs to it. Does no I/O."""
+        self._configured().begin()
+
+    def send_offsets_to_transaction(
+        self,
+        positions: list[TopicPartition],
+        group_metadata: object,
+        timeout: float | None = -1,
+        /,
+    ) -> None:
+        """Commit these offsets of a consumer's group with the transaction. `group_metadata` is what
+        `Consumer.consumer_group_metadata` returns.
+
+        Negative offsets are left out. Requires an abort if the consumer does not own the partitions
+        any more (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID).
+        """
+        self._configured().send_offsets(positions, group_metadata, timeout)
+
+    def commit_transaction(self, timeout: float | None = -1, /) -> None:
+        """Commit: write what is still queued, decide, and make the messages and offsets visible.
+        Runs delivery callbacks.
+
+        Requires an abort if a message could not be written, or if the transaction has lasted longer
+        than `transaction.timeout.ms`. After a retriable error the outcome may be open: the same
+        call, repeated, tells it.
+        """
+        self._configured().commit(timeout)
+
+    def abort_transaction(self, timeout: float | None = -1, /) -> None:
+        """Abort: nothing of the transaction will be visible. Messages still queued are reported
+        with _PURGE_QUEUE, those being written with _PURGE_INFLIGHT. Runs delivery callbacks.
+        """
+        self._configured().abort(timeout)
+
+    def transaction(self, *, consumer: TransactionConsumer | None = None) -> TransactionBlock:
+        """A transaction as a context manager: it begins with the block, commits after it, and
+        aborts if an exception leaves it.
+
+        With a `consumer` the commit includes its positions: the offsets after the last messages
+        that it has returned. After an abort it continues at its committed offsets, as after a
+        restart.
+        """
+        return TransactionBlock(self._configured(), consumer)
+
+    def _configured(self) -> Transactions:
+        self._check_open()
+        if self._transactions is None:
+            reason = "The Transactional API requires transactional.id to be configured"
+            raise KafkaException(KafkaError(KafkaError._NOT_CONFIGURED, reason))
+        return self._transactions
+
+    if TYPE_CHECKING:
+
+        def _check_open(self) -> None: ...
+
+
+class TransactionBlock:
+    """A transaction as a context manager; see `Producer.transaction`."""
+
+    def __init__(self, transactions: Transactions, consumer: TransactionConsumer | None) -> None:
+        self._transactions = transactions
+        self._consumer = consumer
+
+    def __enter__(self) -> None:
+        self._transactions.begin()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            with suppress(KafkaException):  # the error of the block is the one to report
+                self._abort()
+            return
+        try:
+            if self._consumer is not None:
+                held = self._consumer.position(self._consumer.assignment())
+                metadata = self._consumer.consumer_group_metadata()
+                self._transactions.send_offsets(held, metadata, -1)
+            self._transactions.commit(-1)
+        except KafkaException as failure:
+            if failure.error.txn_requires_abort():
+                self._abort()
+            raise
+
+    def _abort(self) -> None:
+        self._transactions.abort(-1)
+        if self._consumer is not None:
+            for held in self._consumer.assignment():
+                self._consumer.seek(TopicPartition(held.topic, held.partition, OFFSET_STORED))

@@ -1,0 +1,168 @@
+"""The log of a `transactional.id`. A new producer, a decision and an abort are one entry each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from deltaq import names
+from deltaq.clock import Clock
+from deltaq.delta.actions import Action, CommitInfo, Metadata
+from deltaq.delta.log import Abandoned, DeltaLog, Draft
+from deltaq.delta.table_state import PROTOCOL, TableState
+from deltaq.names import TransactionKey
+from deltaq.store import Store
+from deltaq.topics.log import ENGINE
+from deltaq.transactions.state import (
+    Decision,
+    TransactionHead,
+    aborted,
+    begun,
+    committed,
+    transaction_head,
+)
+
+# A Delta table must have a column, though this one never has a row.
+_SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": "transaction", "type": "string", "nullable": True, "metadata": {}}],
+    }
+)
+
+
+class DecisionNotPublished(Exception):
+    """The newest decision of an id has changed, and has to be published before the id is taken."""
+
+
+@dataclass(eq=False)
+class TransactionLog:
+    """A client of the log of one `transactional.id`. Thread-safe: every method runs under one
+    lock. Methods that change the log raise what `DeltaLog.commit` raises; each may be repeated
+    after OutcomeUnknown.
+    """
+
+    _store: Store
+    transactional_id: str
+    _clock: Clock
+    _client_id: str = ""
+
+    def __post_init__(self) -> None:
+        self._folder = names.transaction_folder(self.transactional_id)
+        self._log = DeltaLog(self._store, self._folder, self._clock)
+        self._lock = self._clock.lock()
+
+    def head(self) -> TransactionHead | None:
+        """Read the current head; None for an id that no producer has used. Raises Unavailable,
+        Corrupt, Incompatible.
+        """
+        with self._lock:
+            self._log.catch_up()
+            return self._head(self._log.state)
+
+    def state(self) -> TableState:
+        """Read the current state of the table. Raises as `head`."""
+        with self._lock:
+            self._log.catch_up()
+            return self._log.state
+
+    @property
+    def app_id(self) -> str:
+        """The `appId` of this id's transactions in topics. It names this life of the log, whose
+        versions begin at 0 again if its folder is removed.
+        """
+        metadata = self._log.state.metadata
+        return f"{self.transactional_id}/{'' if metadata is None else metadata.id}"
+
+    def begin(
+        self, timeout_ms: int, published: TransactionKey | None, deadline: float
+    ) -> TransactionHead:
+        """Take the id for a new producer, which fences the one before.
+
+        `published` is the newest decision, which the caller has published; None if there is none.
+        Raises DecisionNotPublished if there is another one now.
+        """
+        token = self._clock.unique_id()
+
+        def plan(head: TransactionHead | None, _: int, now_ms: int) -> TransactionHead:
+            decision = None if head is None else head.decision
+            if decision is not None and decision.key != published:
+                raise DecisionNotPublished
+            return begun(head, timeout_ms, self._client_id, now_ms)
+
+        return self._change("BEGIN EPOCH", plan, deadline, token)
+
+    def commit(self, decision: Decision, deadline: float) -> Decision:
+        """Decide that a transaction is committed; the decision with its version. Without effect
+        if that is decided already. Raises Fenced, TransactionAborted.
+        """
+
+        def plan(head: TransactionHead | None, version: int, now_ms: int) -> TransactionHead | None:
+            # This can happen when an earlier try, whose outcome was unknown, has succeeded.
+            if head is not None and head.has_committed(decision.key):
+                return None
+            found = replace(decision, version=version)
+            return committed(head, found, now_ms)
+
+        head = self._change("COMMIT TRANSACTION", plan, deadline, self._clock.unique_id())
+        if head.decision is None:
+            raise RuntimeError("a commit leaves a decision")
+        return head.decision
+
+    def abort(self, key: TransactionKey, deadline: float) -> TransactionHead | None:
+        """Decide that a transaction is aborted, unless it has ended; the head afterwards."""
+
+        def plan(head: TransactionHead | None, _: int, now_ms: int) -> TransactionHead | None:
+            return aborted(head, key, now_ms)
+
+        with self._lock:
+            self._log.catch_up()
+        return self._changed("ABORT TRANSACTION", plan, deadline, self._clock.unique_id())
+
+    def _change(
+        self,
+        operation: str,
+        plan: Callable[[TransactionHead | None, int, int], TransactionHead | None],
+        deadline: float,
+        token: str,
+    ) -> TransactionHead:
+        head = self._changed(operation, plan, deadline, token)
+        if head is None:
+            raise RuntimeError("a change leaves a head")
+        return head
+
+    def _changed(
+        self,
+        operation: str,
+        plan: Callable[[TransactionHead | None, int, int], TransactionHead | None],
+        deadline: float,
+        token: str,
+    ) -> TransactionHead | None:
+        """Commit the head that `plan(head, version, now_ms)` returns for the slot `version`; None
+        changes nothing. Returns the head afterwards.
+        """
+
+        def write(state: TableState) -> Draft | Abandoned[None]:
+            now_ms = self._clock.time_ms()
+            after = plan(self._head(state), state.version + 1, now_ms)
+            if after is None:
+                return Abandoned(None)
+            info = CommitInfo(
+                token, now_ms, operation, self._client_id, ENGINE, is_blind_append=False
+            )
+            return Draft(info, [*self._table(state, now_ms), after.action()])
+
+        with self._lock:
+            self._log.commit(write, deadline)
+            return self._head(self._log.state)
+
+    def _table(self, state: TableState, now_ms: int) -> list[Action]:
+        """The protocol and metadata actions of the first entry; none for a log that exists."""
+        if state.version >= 0:
+            return []
+        life = self._clock.unique_id()
+        return [PROTOCOL, Metadata(life, _SCHEMA, {}, now_ms, name=self.transactional_id)]
+
+    def _head(self, state: TableState) -> TransactionHead | None:
+        return transaction_head(state, self.transactional_id, self._folder)

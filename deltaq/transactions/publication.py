@@ -1,0 +1,104 @@
+"""Publication: one entry in each topic and group of a decided transaction makes it visible there.
+
+Each entry is idempotent. In a topic it has a `txn` action with the version of the decision; in a
+group it ends the pending offsets. So any process may publish, and several at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from deltaq.clock import Clock
+from deltaq.delta.actions import Txn
+from deltaq.errors import UnknownTopic
+from deltaq.groups.log import GroupLog
+from deltaq.store import Store
+from deltaq.store.parallel import in_parallel_if_remote
+from deltaq.topics.log import TopicLog
+from deltaq.topics.state import PendingSegment
+from deltaq.topics.view import known_topic
+from deltaq.transactions.log import TransactionLog
+from deltaq.transactions.state import Decision, StagedRecords
+
+_log = logging.getLogger("deltaq.transactions")
+
+
+@dataclass(eq=False)
+class Publisher:
+    """Publishes the newest decision of one `transactional.id`. `topic_log(topic)` and
+    `group_log(group)` are positions of the caller in the logs to write.
+    """
+
+    _log: TransactionLog
+    _store: Store
+    _clock: Clock
+    topic_log: Callable[[str], TopicLog]
+    group_log: Callable[[str], GroupLog]
+
+    @classmethod
+    def of(cls, log: TransactionLog, store: Store, clock: Clock, client_id: str = "") -> Publisher:
+        """A publisher with positions of its own."""
+        return cls(
+            log,
+            store,
+            clock,
+            lambda topic: TopicLog(
+                store, topic, clock, client_id=client_id, known=known_topic(store, topic, clock)
+            ),
+            lambda group: GroupLog(store, group, clock, client_id),
+        )
+
+    def publish(self, decision: Decision, deadline: float) -> None:
+        """Write what is not written yet. Raises what `DeltaLog.commit` raises; may be repeated."""
+        parts: list[StagedRecords | str] = [*decision.topics, *decision.groups]
+        in_parallel_if_remote(
+            self._store,
+            self._clock,
+            lambda part: self._publish(part, decision, deadline),
+            parts,
+        )
+
+    def _publish(self, part: StagedRecords | str, decision: Decision, deadline: float) -> None:
+        if isinstance(part, str):
+            self.group_log(part).resolve(decision.key, deadline, is_committed=True)
+        else:
+            self._append(part, decision, deadline)
+
+    def _append(self, staged: StagedRecords, decision: Decision, deadline: float) -> None:
+        tries = 0
+
+        def take() -> tuple[PendingSegment, ...] | None:
+            nonlocal tries
+            tries += 1
+            # A process that was suspended after the decision may find that others have published
+            # it, and that the topic has forgotten the transaction since.
+            return staged.segments if tries == 1 or self._is_newest(decision) else None
+
+        log = self.topic_log(staged.topic)
+        txn = Txn(self._log.app_id, decision.version, self._clock.time_ms())
+        with log.known.turn:
+            # What this position has read may be of an earlier topic of this name.
+            if not _is_of(log, staged.topic_id):
+                log.catch_up()
+            if _is_of(log, staged.topic_id):
+                # UnknownTopic: it is deleted at this moment.
+                with suppress(UnknownTopic):
+                    log.append(take, staged.topic_id, deadline, txn, is_decided=True)
+                    return
+        # The topic was deleted since the records were staged, and these with it.
+        _log.warning(
+            "a transaction has records of a topic that was deleted topic=%r transactional.id=%r",
+            staged.topic,
+            decision.key.transactional_id,
+        )
+
+    def _is_newest(self, decision: Decision) -> bool:
+        head = self._log.head()
+        return head is not None and head.has_committed(decision.key)
+
+
+def _is_of(log: TopicLog, topic_id: str) -> bool:
+    return log.head is not None and log.head.topic_id == topic_id

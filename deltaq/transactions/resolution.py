@@ -1,0 +1,75 @@
+"""Resolution: a process that needs the outcome of another one's transaction publishes it, or aborts
+it if it is not decided. It never waits for that other process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from deltaq.clock import Clock
+from deltaq.groups.log import GroupLog
+from deltaq.groups.transaction_offsets import TransactionOffsets
+from deltaq.names import TransactionKey, parse_staged_file
+from deltaq.store import Store
+from deltaq.transactions.log import TransactionLog
+from deltaq.transactions.publication import Publisher
+
+_log = logging.getLogger("deltaq.transactions")
+
+
+def resolve_transaction(
+    store: Store, transaction: TransactionKey, clock: Clock, deadline: float
+) -> bool:
+    """End a transaction: publish it if it is committed, abort it if it is not decided. Whether it
+    is committed; False, too, for one whose id has gone on since: then it was published.
+
+    Raises Unavailable, OutcomeUnknown, Corrupt, Incompatible; may be repeated.
+    """
+    log = TransactionLog(store, transaction.transactional_id, clock)
+    head = log.abort(transaction, deadline)
+    if head is None or head.decision is None or not head.has_committed(transaction):
+        return False
+    Publisher.of(log, store, clock).publish(head.decision, deadline)
+    return True
+
+
+def resolve_files(
+    store: Store, paths: Iterable[str], age_ms: float, clock: Clock, deadline: float
+) -> frozenset[str]:
+    """End the transactions of staged files that are at least `age_ms` old, so that none of them is
+    committed later. Returns the files that must stay: those of transactions which may still be
+    committed because their time-out is longer. Raises as `resolve_transaction`.
+    """
+    of: dict[TransactionKey, list[str]] = {}
+    for path in paths:
+        if (transaction := parse_staged_file(path)) is not None:
+            of.setdefault(transaction, []).append(path)
+    kept: list[str] = []
+    for transaction, files in of.items():
+        head = TransactionLog(store, transaction.transactional_id, clock).head()
+        if head is not None and head.is_open(transaction) and age_ms < head.timeout_ms:
+            kept += files
+        else:
+            resolve_transaction(store, transaction, clock, deadline)
+    return frozenset(kept)
+
+
+def resolve_offsets(
+    store: Store,
+    group_log: GroupLog,
+    pending: Iterable[TransactionOffsets],
+    clock: Clock,
+    deadline: float,
+) -> None:
+    """End the transactions of these pending offsets of a group. Raises as `resolve_transaction`."""
+    for of in pending:
+        is_committed = resolve_transaction(store, of.transaction, clock, deadline)
+        if not is_committed:
+            group_log.resolve(of.transaction, deadline, is_committed=False)
+        _log.info(
+            "%s the offsets of a transaction group=%r transactional.id=%r",
+            "committed" if is_committed else "dropped",
+            group_log.group,
+            of.transaction.transactional_id,
+        )

@@ -1,0 +1,279 @@
+"""What the log of a `transactional.id` says, and how each entry changes it. Pure.
+
+The specification is `docs/internals/format.md`, "Transactions". The domain metadata `deltaq` of the
+id's table holds the whole state. Each rule sees the state that the entry would follow, so no clock
+decides: of a commit and an abort of the same transaction, and of two producers with one id, the one
+that takes the next slot wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deltaq import names
+from deltaq.delta.actions import DomainMetadata
+from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
+from deltaq.errors import Corrupt, Fenced, Incompatible, InvalidConfig
+from deltaq.names import TransactionKey, check_group, check_topic
+from deltaq.parquet.column_bounds import ColumnStatistics
+from deltaq.serde.json_text import compact_json, strict_json
+from deltaq.topics.state import PendingSegment
+
+TRANSACTIONS_FORMAT = 1
+"""The format of the log of a `transactional.id`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRecords:
+    """The files that a transaction adds to the topic `topic_id`, in the order of their records."""
+
+    topic: str
+    topic_id: str
+    segments: tuple[PendingSegment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A committed transaction: its files by topic, and the groups that have offsets of it.
+
+    `version` is that of the entry that has decided it. In each topic it is the version of the
+    `txn` that the publication adds.
+    """
+
+    key: TransactionKey
+    version: int
+    topics: tuple[StagedRecords, ...]
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionHead:
+    """A `transactional.id` at one version.
+
+    `epoch` is that of the newest producer, `number` that of its newest transaction that has ended,
+    0 before the first one. `decision` is the newest committed transaction of this epoch, which may
+    not be published yet; None before the first one. `timeout_ms` is the producer's
+    `transaction.timeout.ms`, `time_ms` the time of the entry.
+    """
+
+    epoch: int
+    number: int
+    timeout_ms: int
+    client_id: str
+    time_ms: int
+    decision: Decision | None = None
+
+    def has_committed(self, key: TransactionKey) -> bool:
+        """Whether this is the newest committed transaction. Earlier ones are published."""
+        return self.decision is not None and self.decision.key == key
+
+    def is_open(self, key: TransactionKey) -> bool:
+        """Whether the transaction may still be committed."""
+        return self.epoch == key.epoch and self.number < key.number
+
+    def action(self) -> DomainMetadata:
+        """This head as domain metadata."""
+        body: dict[str, object] = {
+            "format": TRANSACTIONS_FORMAT,
+            "epoch": self.epoch,
+            "number": self.number,
+            "timeout": self.timeout_ms,
+            "client": self.client_id,
+            "time": self.time_ms,
+        }
+        if self.decision is not None:
+            body["decision"] = _decision_body(self.decision)
+        return DomainMetadata(DELTAQ_DOMAIN, compact_json(body))
+
+
+# --- changes ---
+
+
+def begun(
+    head: TransactionHead | None, timeout_ms: int, client_id: str, now_ms: int
+) -> TransactionHead:
+    """A new producer has the id. What the one before has not decided is aborted, and what it has
+    decided must be published before.
+    """
+    epoch = 0 if head is None else head.epoch + 1
+    return TransactionHead(epoch, 0, timeout_ms, client_id, now_ms)
+
+
+def committed(head: TransactionHead | None, decision: Decision, now_ms: int) -> TransactionHead:
+    """The transaction is committed. Raises Fenced for a producer that was replaced, and
+    TransactionAborted.
+    """
+    if head is None or head.epoch != decision.key.epoch:
+        raise fenced(decision.key.transactional_id)
+    if head.number >= decision.key.number:
+        raise TransactionAborted
+    return replace(head, number=decision.key.number, time_ms=now_ms, decision=decision)
+
+
+def aborted(
+    head: TransactionHead | None, key: TransactionKey, now_ms: int
+) -> TransactionHead | None:
+    """The transaction is aborted; None if it has ended already, or never existed."""
+    if head is None or not head.is_open(key):
+        return None
+    return replace(head, number=key.number, time_ms=now_ms)
+
+
+class TransactionAborted(Exception):
+    """Another process has aborted the transaction."""
+
+
+def fenced(transactional_id: str) -> Fenced:
+    """The error of a producer whose `transactional.id` a newer one uses."""
+    return Fenced(
+        f"a newer producer with transactional.id {transactional_id!r} has fenced this instance: "
+        "close it"
+    )
+
+
+# --- the format ---
+
+
+def transaction_head(state: TableState, transactional_id: str, path: str) -> TransactionHead | None:
+    """The head in a table state; None for an id that no producer has used. Raises Corrupt,
+    Incompatible.
+    """
+    configuration = state.domains.get(DELTAQ_DOMAIN)
+    if configuration is None:
+        return None
+    try:
+        return _parsed(configuration, transactional_id, path)
+    except (ValueError, KeyError, TypeError, InvalidConfig) as error:
+        raise Corrupt(
+            f"the transactions of this id cannot be parsed: {error}",
+            path=path,
+            version=state.version,
+        ) from error
+
+
+def _parsed(configuration: str, transactional_id: str, path: str) -> TransactionHead:
+    body = _object(strict_json(configuration))
+    if body.get("format") != TRANSACTIONS_FORMAT:
+        raise Incompatible(
+            f"the transactions at {path!r} have format {body.get('format')!r}; this deltaq reads "
+            f"{TRANSACTIONS_FORMAT}. Upgrade deltaq."
+        )
+    epoch, number = _whole(body["epoch"]), _whole(body["number"])
+    found = body.get("decision")
+    return TransactionHead(
+        epoch,
+        number,
+        _whole(body["timeout"]),
+        str(body["client"]),
+        _whole(body["time"]),
+        None if found is None else _decision(_object(found), transactional_id, epoch),
+    )
+
+
+def _decision_body(decision: Decision) -> dict[str, object]:
+    return {
+        "number": decision.key.number,
+        "version": decision.version,
+        "topics": {
+            staged.topic: {
+                "id": staged.topic_id,
+                "files": [_segment_body(segment) for segment in staged.segments],
+            }
+            for staged in decision.topics
+        },
+        "groups": list(decision.groups),
+    }
+
+
+def _decision(body: dict[str, Any], transactional_id: str, epoch: int) -> Decision:
+    return Decision(
+        TransactionKey(transactional_id, epoch, _whole(body["number"])),
+        _whole(body["version"]),
+        tuple(
+            StagedRecords(
+                check_topic(topic), str(of["id"]), tuple(map(_segment, _list(of["files"])))
+            )
+            for topic, of in _object(body["topics"]).items()
+        ),
+        tuple(check_group(group) for group in _list(body["groups"])),
+    )
+
+
+def _segment_body(segment: PendingSegment) -> dict[str, object]:
+    body: dict[str, object] = {
+        "path": segment.path,
+        "size": segment.size,
+        "rows": segment.rows,
+        "crc32": segment.crc32,
+        "footer": [segment.footer_bytes, segment.footer_crc32],
+        "partitions": segment.partition_rows,
+        "timestamps": [segment.min_timestamp_ms, segment.max_timestamp_ms],
+        "modified": segment.modified_ms,
+        "timed": segment.timed,
+        "asOf": segment.as_of,
+    }
+    if segment.statistics:
+        body["statistics"] = [
+            [column.name, column.nulls, column.low, column.high] for column in segment.statistics
+        ]
+    return body
+
+
+def _segment(found: object) -> PendingSegment:
+    body = _object(found)
+    path = str(body["path"])
+    names.data_key("", path)
+    partitions = tuple((_whole(number), _whole(rows)) for number, rows in body["partitions"])
+    rows = _whole(body["rows"])
+    if not rows or sum(count for _, count in partitions) != rows:
+        raise ValueError(f"the partitions of {path!r} do not add up to its rows")
+    footer_bytes, footer_crc32 = map(_whole, body["footer"])
+    low_ms, high_ms = map(_signed, body["timestamps"])
+    return PendingSegment(
+        path,
+        _whole(body["size"]),
+        rows,
+        _whole(body["crc32"]),
+        footer_bytes,
+        footer_crc32,
+        partitions,
+        low_ms,
+        high_ms,
+        _whole(body["modified"]),
+        timed=body["timed"] is True,
+        as_of=_signed(body["asOf"]),
+        statistics=_statistics(body.get("statistics", [])),
+    )
+
+
+def _statistics(found: Sequence[Any]) -> tuple[ColumnStatistics, ...]:
+    return tuple(
+        ColumnStatistics(str(name), _whole(nulls), low, high) for name, nulls, low, high in found
+    )
+
+
+def _object(found: object) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise TypeError("not an object")
+    return found
+
+
+def _list(found: object) -> list[Any]:
+    if not isinstance(found, list):
+        raise TypeError("not a list")
+    return found
+
+
+def _signed(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.40} is not an integer")
+    return value
+
+
+def _whole(value: object) -> int:
+    number = _signed(value)
+    if number < 0:
+        raise ValueError(f"{number} is not a number from 0")
+    return number

@@ -1,0 +1,430 @@
+"""Transactions as a program sees them: what is visible when, which calls are valid, who is
+fenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from deltaq import Consumer, KafkaError, KafkaException, Producer, Topic, TopicPartition
+from deltaq.store import MemoryStore
+from deltaq.testing import Fault, FaultyStore, Rule
+from tests.doubles.reading import drain
+
+EVER = None
+DECISION = "transactions/*_delta_log/*"
+TOPIC_ENTRY = "topics/*_delta_log/*"
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    return FaultyStore(MemoryStore("test"))
+
+
+class Clients:
+    """Makes clients of one store, and closes them."""
+
+    def __init__(self, store: FaultyStore) -> None:
+        self.store = store
+        self.made: list[Any] = []
+
+    def producer(self, transactional_id: str | None = "t", **settings: Any) -> Producer:
+        conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0}
+        found = Producer(conf, transactional_id=transactional_id, store=self.store, **settings)
+        self.made.append(found)
+        return found
+
+    def ready(self, transactional_id: str = "t", **settings: Any) -> Producer:
+        found = self.producer(transactional_id, **settings)
+        found.init_transactions()
+        return found
+
+    def consumer(self, group: str = "g", **settings: Any) -> Consumer:
+        conf = {"bootstrap.servers": "memory://unused", "group.id": group}
+        found = Consumer(conf, auto_offset_reset="earliest", store=self.store, **settings)
+        self.made.append(found)
+        return found
+
+    def values(self, topic: str) -> list[bytes]:
+        column = Topic(topic, store=self.store.inner).to_arrow()["value"]
+        return [bytes(value) for value in column.to_pylist()]
+
+    def staged(self) -> list[str]:
+        return [entry.key for entry in self.store.inner.list("topics/") if "/staged/" in entry.key]
+
+
+@pytest.fixture
+def clients(store: FaultyStore) -> Iterator[Clients]:
+    made = Clients(store)
+    yield made
+    store.clear()
+    for client in made.made:
+        client.close()
+
+
+def refused(call: Any, *arguments: Any) -> KafkaError:
+    with pytest.raises(KafkaException) as raised:
+        call(*arguments)
+    return raised.value.error
+
+
+# --- what is visible ---
+
+
+def test_messages_of_several_topics_are_visible_after_the_commit_and_not_before(clients: Clients):
+    producer = clients.ready()
+    reports: list[tuple[KafkaError | None, int | None]] = []
+    Topic("a", store=clients.store).create()
+    Topic("b", store=clients.store).create()
+    producer.begin_transaction()
+    producer.produce("a", b"1", on_delivery=lambda e, m: reports.append((e, m.offset())))
+    producer.produce("b", b"2")
+    assert producer.flush(10) == 0
+    assert reports == [(None, None)], "its offset is not known before the commit"
+    assert clients.values("a") == clients.values("b") == []
+    producer.commit_transaction()
+    assert (clients.values("a"), clients.values("b")) == ([b"1"], [b"2"])
+
+
+def test_an_abort_leaves_neither_messages_nor_files(clients: Clients):
+    producer = clients.ready(linger_ms=30_000)
+    reports: list[KafkaError | None] = []
+    producer.begin_transaction()
+    producer.produce("a", b"written")
+    producer.flush(10)
+    assert len(clients.staged()) == 1
+    producer.produce("a", b"queued", on_delivery=lambda e, _: reports.append(e))
+    producer.abort_transaction()
+    assert [error.code() for error in reports if error is not None] == [KafkaError._PURGE_QUEUE]
+    assert clients.values("a") == []
+    assert clients.staged() == []
+    with producer.transaction():
+        producer.produce("a", b"next")
+    assert clients.values("a") == [b"next"]
+
+
+def test_the_order_of_a_partition_is_kept_across_batches(clients: Clients):
+    producer = clients.ready(batch_num_messages=3)
+    with producer.transaction():
+        for number in range(20):
+            producer.produce("a", b"%d" % number)
+            if number % 7 == 0:
+                producer.flush(10)
+    assert clients.values("a") == [b"%d" % number for number in range(20)]
+
+
+def test_a_plain_producer_and_a_transaction_write_the_same_topic(clients: Clients):
+    producer, plain = clients.ready(), clients.producer(None)
+    producer.begin_transaction()
+    producer.produce("a", b"in it")
+    producer.flush(10)
+    plain.produce("a", b"plain")
+    plain.flush(10)
+    producer.commit_transaction()
+    assert clients.values("a") == [b"plain", b"in it"]
+
+
+def test_records_of_a_topic_that_was_deleted_are_lost_and_the_rest_is_committed(clients: Clients):
+    producer = clients.ready()
+    producer.begin_transaction()
+    producer.produce("a", b"1")
+    producer.produce("b", b"2")
+    producer.flush(10)
+    Topic("a", store=clients.store).delete()
+    producer.commit_transaction()
+    assert clients.values("b") == [b"2"]
+    with producer.transaction():
+        producer.produce("a", b"of a new topic")
+    assert clients.values("a") == [b"of a new topic"]
+
+
+# --- states ---
+
+
+def test_calls_in_a_wrong_state_are_refused_and_change_nothing(clients: Clients):
+    producer = clients.producer()
+
+    def state_error(call: Any, *arguments: Any) -> str:
+        error = refused(call, *arguments)
+        assert error.code() == KafkaError._STATE
+        return error.str()
+
+    assert state_error(producer.begin_transaction) == "Operation not valid in state Init"
+    assert state_error(producer.produce, "a", b"1").startswith("Unable to produce message")
+    producer.init_transactions()
+    for call in (
+        producer.init_transactions,
+        producer.commit_transaction,
+        producer.abort_transaction,
+    ):
+        assert state_error(call) == "Operation not valid in state Ready"
+    assert state_error(producer.produce, "a", b"1").startswith("Unable to produce message")
+    producer.begin_transaction()
+    producer.produce("a", b"1")
+    assert state_error(producer.begin_transaction) == "Operation not valid in state InTransaction"
+    assert state_error(producer.init_transactions) == "Operation not valid in state InTransaction"
+    producer.commit_transaction()
+    # The topic is known by now.
+    assert state_error(producer.produce, "a", b"2").startswith("Unable to produce message")
+    assert clients.values("a") == [b"1"]
+
+
+def test_without_a_transactional_id_the_methods_say_so(clients: Clients):
+    plain = clients.producer(None)
+    calls = (
+        plain.init_transactions,
+        plain.begin_transaction,
+        plain.commit_transaction,
+        plain.abort_transaction,
+        plain.transaction,
+        lambda: plain.send_offsets_to_transaction([], b""),
+    )
+    for call in calls:
+        assert refused(call).code() == KafkaError._NOT_CONFIGURED
+
+
+def test_a_time_out_above_that_of_kafka_is_refused(clients: Clients):
+    producer = clients.producer(transaction_timeout_ms=900_001)
+    error = refused(producer.init_transactions)
+    assert error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT
+    assert error.fatal()
+
+
+def test_a_message_that_fails_makes_the_transaction_abort(clients: Clients):
+    producer = clients.ready(message_timeout_ms=200)
+    producer.begin_transaction()
+    producer.produce("a", b"1")
+    producer.flush(10)
+    clients.store.add(Rule("put", "topics/*.parquet", Fault.error_before(), EVER))
+    producer.produce("a", b"2")
+    error = refused(producer.commit_transaction)
+    assert error.txn_requires_abort()
+    assert error.code() == KafkaError._MSG_TIMED_OUT
+    assert refused(producer.commit_transaction).txn_requires_abort()
+    clients.store.clear()
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.produce("a", b"3")
+    assert clients.values("a") == [b"3"]
+
+
+def test_a_transaction_that_lasted_too_long_is_not_committed(clients: Clients):
+    producer = clients.ready(transaction_timeout_ms=1000)
+    producer.begin_transaction()
+    producer.produce("a", b"1")
+    assert producer._transactions is not None
+    producer._transactions._begun_at -= 2
+    assert refused(producer.commit_transaction).txn_requires_abort()
+    producer.abort_transaction()
+    assert clients.values("a") == []
+
+
+# --- fencing ---
+
+
+def test_a_newer_producer_fences_the_older_one(clients: Clients):
+    old = clients.ready()
+    old.begin_transaction()
+    old.produce("a", b"old")
+    old.flush(10)
+    new = clients.ready()
+    error = refused(old.commit_transaction)
+    assert error.code() == KafkaError._FENCED
+    assert error.fatal()
+    assert refused(old.begin_transaction).fatal()
+    assert refused(old.produce, "a", b"more").fatal()
+    with new.transaction():
+        new.produce("a", b"new")
+    assert clients.values("a") == [b"new"]
+
+
+def test_a_fenced_producer_learns_of_it_when_it_aborts(clients: Clients):
+    old = clients.ready()
+    old.begin_transaction()
+    clients.ready()
+    assert refused(old.abort_transaction).fatal()
+
+
+def test_a_commit_that_was_decided_is_published_by_the_next_producer(clients: Clients):
+    old = clients.ready()
+    Topic("a", store=clients.store).create()
+    old.begin_transaction()
+    old.produce("a", b"1")
+    old.flush(10)
+    clients.store.add(Rule("create", TOPIC_ENTRY, Fault.error_before(), EVER))
+    error = refused(old.commit_transaction, 0.3)
+    assert error.retriable()
+    assert clients.values("a") == []
+    clients.store.clear()
+    clients.ready()
+    assert clients.values("a") == [b"1"]
+    old.commit_transaction()
+    assert clients.values("a") == [b"1"]
+
+
+# --- commits that are repeated ---
+
+
+@pytest.mark.parametrize("where", [DECISION, TOPIC_ENTRY])
+def test_a_commit_whose_answer_is_lost_is_repeated_and_tells_the_truth(
+    clients: Clients, where: str
+):
+    producer = clients.ready()
+    Topic("a", store=clients.store).create()
+    producer.begin_transaction()
+    producer.produce("a", b"1")
+    producer.flush(10)
+    clients.store.add(
+        Rule("create", where, Fault.error_after(), EVER),
+        Rule("get", where, Fault.error_before(), EVER),
+    )
+    clients.store.add(Rule("get_range", where, Fault.error_before(), EVER))
+    assert refused(producer.commit_transaction, 0.3).retriable()
+    assert refused(producer.begin_transaction).code() == KafkaError._STATE
+    clients.store.clear()
+    producer.commit_transaction()
+    assert clients.values("a") == [b"1"]
+
+
+def test_a_decision_that_was_never_sent_is_sent_by_the_next_call(clients: Clients):
+    producer = clients.ready()
+    producer.begin_transaction()
+    producer.produce("a", b"1")
+    clients.store.add(Rule("create", DECISION, Fault.error_before(), EVER))
+    assert refused(producer.commit_transaction, 0.3).retriable()
+    clients.store.clear()
+    producer.commit_transaction()
+    assert clients.values("a") == [b"1"]
+
+
+# --- offsets of groups ---
+
+
+def copy_all(clients: Clients, producer: Producer, consumer: Consumer, count: int) -> None:
+    done = 0
+    while done < count:
+        messages = consumer.consume(3, 1.0)
+        if messages:
+            with producer.transaction(consumer=consumer):
+                for message in messages:
+                    producer.produce("out", message.value())
+            done += len(messages)
+
+
+def filled(clients: Clients, count: int, topic: str = "in") -> None:
+    plain = clients.producer(None)
+    for number in range(count):
+        plain.produce(topic, b"%d" % number)
+    plain.flush(10)
+
+
+def test_output_and_offsets_are_committed_together(clients: Clients):
+    filled(clients, 10)
+    producer, consumer = clients.ready(), clients.consumer()
+    consumer.subscribe(["in"])
+    copy_all(clients, producer, consumer, 10)
+    assert clients.values("out") == [b"%d" % number for number in range(10)]
+    (committed,) = consumer.committed([TopicPartition("in", 0)])
+    assert committed.offset == 10
+
+
+def fails_inside(producer: Producer, consumer: Consumer) -> None:
+    with producer.transaction(consumer=consumer):
+        producer.produce("out", b"lost")
+        raise ZeroDivisionError
+
+
+def test_after_an_exception_the_consumer_goes_on_at_its_committed_offsets(clients: Clients):
+    filled(clients, 4)
+    producer, consumer = clients.ready(), clients.consumer()
+    consumer.subscribe(["in"])
+    copy_all(clients, producer, consumer, 3)
+    assert drain(consumer, 1)
+    with pytest.raises(ZeroDivisionError):
+        fails_inside(producer, consumer)
+    assert [message.value() for message in drain(consumer, 1)] == [b"3"]
+    assert clients.values("out") == [b"0", b"1", b"2"]
+
+
+def test_offsets_sent_to_a_transaction_do_not_count_before_its_commit(clients: Clients):
+    filled(clients, 2)
+    producer, consumer = clients.ready(), clients.consumer()
+    at = [TopicPartition("in", 0, 1)]
+    consumer.assign([TopicPartition("in", 0, 0)])
+    for end, expected in ((producer.abort_transaction, -1001), (producer.commit_transaction, 1)):
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata())
+        assert consumer.committed([TopicPartition("in", 0)])[0].offset == -1001
+        end()
+        assert consumer.committed([TopicPartition("in", 0)])[0].offset == expected
+
+
+def test_a_member_that_left_cannot_send_offsets(clients: Clients):
+    filled(clients, 2)
+    producer, consumer = clients.ready(), clients.consumer()
+    consumer.subscribe(["in"])
+    drain(consumer, 1)
+    metadata = consumer.consumer_group_metadata()
+    consumer.close()
+    producer.begin_transaction()
+    send = producer.send_offsets_to_transaction
+    error = refused(send, [TopicPartition("in", 0, 1)], metadata)
+    assert error.code() == KafkaError.UNKNOWN_MEMBER_ID
+    assert error.txn_requires_abort()
+    assert refused(producer.commit_transaction).code() == KafkaError.UNKNOWN_MEMBER_ID
+    producer.abort_transaction()
+
+
+def test_the_next_owner_of_a_partition_aborts_an_undecided_transaction(clients: Clients):
+    filled(clients, 2)
+    producer, first = clients.ready(), clients.consumer(enable_auto_commit=False)
+    first.subscribe(["in"])
+    assert [message.value() for message in drain(first, 1)] == [b"0"]
+    producer.begin_transaction()
+    producer.produce("out", b"0")
+    producer.send_offsets_to_transaction(
+        [TopicPartition("in", 0, 1)], first.consumer_group_metadata()
+    )
+    first.close()
+    second = clients.consumer()
+    second.subscribe(["in"])
+    assert [message.value() for message in drain(second, 1)] == [b"0"]
+    assert refused(producer.commit_transaction).txn_requires_abort()
+    producer.abort_transaction()
+    assert clients.values("out") == []
+
+
+def test_the_next_owner_of_a_partition_publishes_a_decided_transaction(clients: Clients):
+    filled(clients, 2)
+    Topic("out", store=clients.store).create()
+    producer, first = clients.ready(), clients.consumer(enable_auto_commit=False)
+    first.subscribe(["in"])
+    drain(first, 1)
+    producer.begin_transaction()
+    producer.produce("out", b"0")
+    producer.flush(10)
+    producer.send_offsets_to_transaction(
+        [TopicPartition("in", 0, 1)], first.consumer_group_metadata()
+    )
+    clients.store.add(Rule("create", TOPIC_ENTRY, Fault.error_before(), EVER))
+    assert refused(producer.commit_transaction, 0.3).retriable()
+    clients.store.clear()
+    first.close()
+    second = clients.consumer()
+    second.subscribe(["in"])
+    assert [message.value() for message in drain(second, 1)] == [b"1"]
+    assert clients.values("out") == [b"0"]
+
+
+def test_bytes_that_are_no_group_metadata_are_refused(clients: Clients):
+    producer = clients.ready()
+    producer.begin_transaction()
+    send = producer.send_offsets_to_transaction
+    assert refused(send, [TopicPartition("in", 0, 1)], b"x").code() == KafkaError._INVALID_ARG
+    with pytest.raises(TypeError):
+        send([TopicPartition("in", 0, 1)], None)
+    with pytest.raises(TypeError):
+        send("in", b"")  # type: ignore[arg-type]

@@ -114,18 +114,12 @@ class SegmentLayout:
         without statistics.
         """
         if (group, column) not in self._bounds:
-            number = self._columns.get(column)
-            found = (
-                None if number is None else self.metadata.row_group(group).column(number).statistics
-            )
-            low, high = (
-                (found.min_raw, found.max_raw)
-                if found is not None and found.has_min_max
-                else (None, None)
-            )
-            self._bounds[group, column] = (
-                (low, high) if isinstance(low, int) and isinstance(high, int) else None
-            )
+            number, columns = self._columns.get(column), self.metadata.row_group(group)
+            found = None if number is None else columns.column(number).statistics
+            bounds = None
+            if found is not None and found.has_min_max and isinstance(found.min_raw, int):
+                bounds = found.min_raw, found.max_raw
+            self._bounds[group, column] = bounds
         return self._bounds[group, column]
 
 

@@ -94,9 +94,8 @@ def trim(store: Store, log: MaintenanceLog, clock: Clock, throttle: Throttle) ->
     rewriter = Rewriter(store, log, clock)
     try:
         while log.catch_up() and (plan := plan_trim(log.index, log.live_head)) is not None:
-            if isinstance(
-                throttle.run(rewriter.rewrite(plan, clean=plan.inputs[0].clean)), StalePlan
-            ):
+            done = throttle.run(rewriter.rewrite(plan, clean=plan.inputs[0].clean))
+            if isinstance(done, StalePlan):
                 _log.info(
                     "files are left to be trimmed topic=%r reason=the topic changed meanwhile",
                     log.topic,

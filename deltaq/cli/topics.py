@@ -10,7 +10,7 @@ from deltaq.cli.arguments import Topic, Topics, complete_topic, pairs
 from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
-from deltaq.errors import KafkaException, UnknownTopic
+from deltaq.errors import KafkaException, TopicExists, UnknownTopic
 from deltaq.units import as_count, as_size, counted
 
 if TYPE_CHECKING:
@@ -195,7 +195,6 @@ def create_topic(
 ) -> None:
     """Create a topic of bytes."""
     from deltaq.admin import NewTopic  # noqa: PLC0415 - `deltaq --help` needs no clients
-    from deltaq.errors import TopicExists  # noqa: PLC0415 - as above
 
     new = NewTopic(topic, partitions, config=pairs(config, "--config"))
     try:
@@ -253,14 +252,12 @@ def alter_topic(
             resource.add_incremental_config(
                 ConfigEntry(name, value, incremental_operation=operation)
             )
-        session.admin.incremental_alter_configs([resource], validate_only=dry_run)[
-            resource
-        ].result()
+        altered = session.admin.incremental_alter_configs([resource], validate_only=dry_run)
+        altered[resource].result()
     if partitions is not None:
         more = NewPartitions(topic, partitions)
-        _sent(lambda: session.admin.create_partitions([more], validate_only=dry_run))[
-            topic
-        ].result()
+        grown = _sent(lambda: session.admin.create_partitions([more], validate_only=dry_run))
+        grown[topic].result()
     session.out.done(f"topic {topic} {'can be' if dry_run else 'was'} altered")
 
 

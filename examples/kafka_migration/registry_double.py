@@ -36,10 +36,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             status, answer = 200, _route(self.registry, path, body)
         except SchemaRegistryError as error:
-            status, answer = (
-                error.http_status_code,
-                {"error_code": error.error_code, "message": error.error_message},
-            )
+            status = error.http_status_code
+            answer = {"error_code": error.error_code, "message": error.error_message}
         data = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")

@@ -27,8 +27,4 @@ class Keys:
         """The keys that were pressed, after waiting until there is one or the time is over."""
         files = [] if self._file is None else [self._file]
         ready, _, _ = select.select(files, [], [], seconds)
-        return (
-            os.read(self._file, 64).decode(errors="replace")
-            if ready and self._file is not None
-            else ""
-        )
+        return os.read(ready[0], 64).decode(errors="replace") if ready else ""

@@ -54,11 +54,8 @@ def written(
     """`written(topic)`: the messages of a topic, none if it does not exist."""
 
     def read(topic: Topic) -> list[Any]:
-        return (
-            deltaq_messages(topic)
-            if Topic(topic.name, bootstrap_servers=deltaq_root).exists()
-            else []
-        )
+        exists = Topic(topic.name, bootstrap_servers=deltaq_root).exists()
+        return deltaq_messages(topic) if exists else []
 
     return read
 

@@ -47,10 +47,8 @@ def main(spark: SparkSession, folder: str) -> None:
     produce(root, "orders", ORDERS)
     produce(root, "payments", PAYMENTS)
 
-    orders, payments = (
-        read(spark, root, "orders", "order"),
-        read(spark, root, "payments", "payment"),
-    )
+    orders = read(spark, root, "orders", "order")
+    payments = read(spark, root, "payments", "payment")
     in_time = "payment_timestamp BETWEEN order_timestamp AND order_timestamp + INTERVAL 1 HOUR"
     paid = orders.join(payments, expr(f"order_key = payment_key AND {in_time}"))
     records = paid.selectExpr(

@@ -344,13 +344,8 @@ def _milliseconds(cell: Any) -> int | None:
     if isinstance(cell, int | float | JsonNumber):
         return _whole(cell, "timestamp", TIMESTAMP_MS_MAX) or None
     try:
-        time = (
-            parse_time(cell)
-            if isinstance(cell, str)
-            else cell
-            if cell.tzinfo
-            else cell.replace(tzinfo=UTC)
-        )
+        time = parse_time(cell) if isinstance(cell, str) else cell
+        time = time if time.tzinfo else time.replace(tzinfo=UTC)
         return _whole((time - _EPOCH) // timedelta(milliseconds=1), "timestamp", TIMESTAMP_MS_MAX)
     except (ValueError, OverflowError, AttributeError, TypeError):
         raise InvalidValue(f"not a time: {cell!r:.100}", field="timestamp") from None

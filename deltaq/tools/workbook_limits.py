@@ -153,13 +153,10 @@ class _Part:
             return
         self._rows += 1
         given = attributes.get("r", "")
-        self._row = (
-            int(given)
-            if given.isdecimal() and len(given) < 8
-            else self._row + 1
-            if not given
-            else ROWS_MAX + 1
-        )
+        if not given:
+            self._row += 1
+        else:
+            self._row = int(given) if given.isdecimal() and len(given) < 8 else ROWS_MAX + 1
         if max(self._rows, self._row) > ROWS_MAX:
             number = given if len(given) < 20 else f"{given[:20]}…"
             raise _BeyondLimitError(
@@ -192,13 +189,9 @@ class _Part:
             )
 
     def _where(self) -> str:
-        return (
-            f" in row {self._row}"
-            if self._item and self._rows
-            else " in a text"
-            if self._item
-            else ""
-        )
+        if not self._item:
+            return ""
+        return f" in row {self._row}" if self._rows else " in a text"
 
     def _doctype(self, *_: object) -> None:
         raise _BeyondLimitError("has a document type, which no workbook has")

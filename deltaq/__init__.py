@@ -65,6 +65,7 @@ if typing.TYPE_CHECKING:
     from deltaq.store.bucket_setup import BucketSetup, setup
     from deltaq.topic import Topic
     from deltaq.topics.arrow_input import ArrowInput
+    from deltaq.transactions.cut import cut
 
 __all__ = [
     "OFFSET_BEGINNING",
@@ -108,6 +109,7 @@ __all__ = [
     "UnsafeStore",
     "WrongState",
     "__version__",
+    "cut",
     "setup",
 ]
 
@@ -128,6 +130,7 @@ _LOADED_WHEN_USED = {
     "SerializationError": "serde.errors",
     "SerializingProducer": "producer",
     "Topic": "topic",
+    "cut": "transactions.cut",
     "setup": "store.bucket_setup",
 }
 

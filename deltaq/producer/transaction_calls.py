@@ -4,6 +4,7 @@ manager.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
@@ -13,6 +14,9 @@ from deltaq.message import OFFSET_STORED, TopicPartition
 
 if TYPE_CHECKING:
     from deltaq.producer.transactions import Transactions
+
+
+_log = logging.getLogger("deltaq.transactions")
 
 
 class TransactionConsumer(Protocol):
@@ -123,11 +127,23 @@ class TransactionBlock:
                 held = self._consumer.position(self._consumer.assignment())
                 metadata = self._consumer.consumer_group_metadata()
                 self._transactions.send_offsets(held, metadata, -1)
-            self._transactions.commit(-1)
-        except KafkaException as failure:
-            if failure.error.txn_requires_abort():
+            self._commit()
+        except KafkaException:
+            if self._transactions.can_abort:
                 self._abort()
             raise
+
+    def _commit(self) -> None:
+        """Commit, as often as it takes: while the store does not answer, the outcome is open."""
+        while True:
+            try:
+                self._transactions.commit(-1)
+            except KafkaException as failure:
+                if not failure.error.retriable():
+                    raise
+                _log.warning("the commit of a transaction is repeated: %s", failure.error.str())
+            else:
+                return
 
     def _abort(self) -> None:
         self._transactions.abort(-1)

@@ -62,6 +62,9 @@ class State(enum.Enum):
     FATAL = "FatalError"
 
 
+_UNDECIDED = (State.IN_TRANSACTION, State.BEGIN_COMMIT, State.ABORTABLE)
+
+
 @dataclass(frozen=True, slots=True)
 class Outlet:
     """What transactions need of their producer.
@@ -278,7 +281,7 @@ class Transactions:
     def abort(self, timeout: float | None) -> None:
         """`Producer.abort_transaction`."""
         with self._lock:
-            self._check_state(State.IN_TRANSACTION, State.BEGIN_COMMIT, State.ABORTABLE)
+            self._check_state(*_UNDECIDED)
             deadline = self._deadline(timeout)
             self._staging.end()
             self._outlet.purge()
@@ -321,13 +324,18 @@ class Transactions:
     def close(self) -> None:
         """Abort an open transaction. One that may be decided is left to the next producer."""
         with self._lock:
-            if self.state in {State.IN_TRANSACTION, State.BEGIN_COMMIT, State.ABORTABLE}:
+            if self.can_abort:
                 try:
                     self.abort(0)
                 except KafkaException as error:
                     _log.info("the transaction was not aborted cleanly: %s", error)
 
     # --- rules ---
+
+    @property
+    def can_abort(self) -> bool:
+        """Whether a transaction is open and certainly not decided."""
+        return self.state in _UNDECIDED
 
     def check_may_produce(self) -> None:
         """Raise KafkaException (_STATE) outside of a transaction, and the error of a fenced

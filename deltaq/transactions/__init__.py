@@ -9,6 +9,7 @@ Modules:
 * `state`, `log`: what the log of a `transactional.id` says: its epoch, its newest transaction and
   decision; the entries that change it
 * `publication`: the entries of topics and groups that make a decided transaction visible
+* `cut`: offsets of several topics, none of which splits a transaction
 * `resolution`: a transaction of another process is published or aborted, because someone needs its
   outcome
 """

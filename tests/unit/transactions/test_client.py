@@ -89,6 +89,7 @@ def test_messages_of_several_topics_are_visible_after_the_commit_and_not_before(
     assert (clients.values("a"), clients.values("b")) == ([b"1"], [b"2"])
 
 
+@pytest.mark.fault("T2")
 def test_an_abort_leaves_neither_messages_nor_files(clients: Clients):
     producer = clients.ready(linger_ms=30_000)
     reports: list[KafkaError | None] = []
@@ -225,6 +226,7 @@ def test_a_transaction_that_lasted_too_long_is_not_committed(clients: Clients):
 # --- fencing ---
 
 
+@pytest.mark.fault("P12", "T3")
 def test_a_newer_producer_fences_the_older_one(clients: Clients):
     old = clients.ready()
     old.begin_transaction()
@@ -248,6 +250,7 @@ def test_a_fenced_producer_learns_of_it_when_it_aborts(clients: Clients):
     assert refused(old.abort_transaction).fatal()
 
 
+@pytest.mark.fault("T5", "P13")
 def test_a_commit_that_was_decided_is_published_by_the_next_producer(clients: Clients):
     old = clients.ready()
     Topic("a", store=clients.store).create()
@@ -268,6 +271,7 @@ def test_a_commit_that_was_decided_is_published_by_the_next_producer(clients: Cl
 # --- commits that are repeated ---
 
 
+@pytest.mark.fault("T4", "P13")
 @pytest.mark.parametrize("where", [DECISION, TOPIC_ENTRY])
 def test_a_commit_whose_answer_is_lost_is_repeated_and_tells_the_truth(
     clients: Clients, where: str
@@ -289,6 +293,7 @@ def test_a_commit_whose_answer_is_lost_is_repeated_and_tells_the_truth(
     assert clients.values("a") == [b"1"]
 
 
+@pytest.mark.fault("T4")
 def test_a_decision_that_was_never_sent_is_sent_by_the_next_call(clients: Clients):
     producer = clients.ready()
     producer.begin_transaction()
@@ -378,6 +383,7 @@ def test_a_member_that_left_cannot_send_offsets(clients: Clients):
     producer.abort_transaction()
 
 
+@pytest.mark.fault("T6", "T2")
 def test_the_next_owner_of_a_partition_aborts_an_undecided_transaction(clients: Clients):
     filled(clients, 2)
     producer, first = clients.ready(), clients.consumer(enable_auto_commit=False)
@@ -397,6 +403,7 @@ def test_the_next_owner_of_a_partition_aborts_an_undecided_transaction(clients: 
     assert clients.values("out") == []
 
 
+@pytest.mark.fault("T5", "T6")
 def test_the_next_owner_of_a_partition_publishes_a_decided_transaction(clients: Clients):
     filled(clients, 2)
     Topic("out", store=clients.store).create()

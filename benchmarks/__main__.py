@@ -45,6 +45,7 @@ from benchmarks.spark import FULL_SPARK, QUICK_SPARK, measure_spark, spark_versi
 from benchmarks.suite import Place, Suite
 from benchmarks.throughput import ThroughputPlan, measure_speeds
 from benchmarks.trace import FULL_TRACE, QUICK_TRACE, measure_trace
+from benchmarks.transactions import TransactionPlan, measure_transactions
 from deltaq.store import open_store
 
 _YOUNG = Life(100, 0.1)
@@ -84,6 +85,13 @@ SUITES: dict[str, Suite[Any]] = {
         ),
         PeerPlan((Load(10_000, 5.0, 3.0, 1.0),), 200_000, rounds=1),
         measure_peers,
+        needs_kafka="make bench-peers",
+        versions=kafka_versions,
+    ),
+    "transactions": Suite(
+        TransactionPlan(small=200, large=60, messages=100_000, rounds=3),
+        TransactionPlan(small=50, large=15, messages=20_000, rounds=1),
+        measure_transactions,
         needs_kafka="make bench-peers",
         versions=kafka_versions,
     ),

@@ -60,11 +60,11 @@ class Staging:
                 self.failure = failure
 
     def records(self) -> tuple[StagedRecords, ...]:
-        """What the transaction has written so far."""
+        """What the transaction has written so far, by topic."""
         with self._lock:
             return tuple(
                 StagedRecords(topic, topic_id, tuple(segments))
-                for (topic, topic_id), segments in self._files.items()
+                for (topic, topic_id), segments in sorted(self._files.items())
             )
 
     def end(self) -> None:

@@ -36,6 +36,7 @@ from deltaq.store import Store, StoreError
 from deltaq.store.parallel import delete_all
 from deltaq.topics.log import TopicLog
 from deltaq.topics.lookup import TopicLookup
+from deltaq.topics.view import known_topic
 from deltaq.transactions.log import DecisionNotPublished, TransactionLog
 from deltaq.transactions.publication import Publisher
 from deltaq.transactions.state import Decision, TransactionAborted, TransactionHead, fenced
@@ -199,7 +200,11 @@ class Transactions:
                 self._must_abort(error)
 
     def _located(self, position: TopicPartition) -> CommittedOffset:
-        head = self._lookup.head(position.topic, position.partition)
+        # A consumer of this process has read the records, and the topic's log with them.
+        known = known_topic(self._store, position.topic, self._clock).newest
+        head = None if known is None else known.state.view.last_head
+        if head is None or head.deleted or position.partition >= head.partitions:
+            head = self._lookup.head(position.topic, position.partition)
         return CommittedOffset(
             position.topic, head.topic_id, position.partition, position.offset, position.metadata
         )

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from types import MappingProxyType
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 
 from deltaq.aio.calls import Fairness, running_loop
 from deltaq.aio.reports import LoopReports
@@ -27,6 +27,10 @@ from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.topics.arrow_input import ArrowInput
 from deltaq.weak import weakly
+
+if TYPE_CHECKING:
+    from deltaq.aio.consumer import AIOConsumer
+    from deltaq.consumer import Consumer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,6 +63,25 @@ class LoopProducer(Producer):
     def check_open(self) -> None:
         """Raise RuntimeError if the producer is closed."""
         self._check_open()
+
+
+class AIOTransaction:
+    """A transaction as an asynchronous context manager; see `Producer.transaction`."""
+
+    def __init__(self, producer: AIOProducer, consumer: Consumer | None) -> None:
+        self._of = producer
+        self._block = producer._producer.transaction(consumer=consumer)
+
+    async def __aenter__(self) -> None:
+        self._block.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._of._serve(self._block.__exit__, kind, error, trace)
 
 
 class AIOProducer:
@@ -262,6 +285,10 @@ class AIOProducer:
     async def abort_transaction(self, timeout: float | None = -1, /) -> None:
         """See `Producer.abort_transaction`."""
         await self._serve(self._producer.abort_transaction, timeout)
+
+    def transaction(self, *, consumer: AIOConsumer[Any, Any] | None = None) -> AIOTransaction:
+        """A transaction as a context manager; see `Producer.transaction`."""
+        return AIOTransaction(self, None if consumer is None else consumer._consumer)
 
     # --- the rest ---
 

@@ -17,7 +17,7 @@ import pytest
 
 import deltaq.compat.confluent.aio
 from deltaq import KafkaError, KafkaException, MessageTooLarge, Topic
-from deltaq.aio import AIOProducer
+from deltaq.aio import AIOConsumer, AIOProducer
 from deltaq.aio.reports import LoopReports
 
 
@@ -270,6 +270,34 @@ def test_a_transaction_commits_and_aborts(memory_root):
 
     run(test, memory_root, transactional_id="t")
     assert values(memory_root, "orders") == [b"kept"]
+
+
+def test_a_transaction_as_a_context_manager_commits_the_positions_of_a_consumer(memory_root):
+    async def test(producer):
+        await producer.init_transactions()
+        async with producer.transaction():
+            await producer.produce("in", b"1")
+        conf = {"bootstrap.servers": memory_root, "group.id": "g", "auto.offset.reset": "earliest"}
+        async with AIOConsumer({**conf, "enable.auto.commit": False}) as consumer:
+            await consumer.subscribe(["in"])
+            assert await consumer.poll(20)
+            with pytest.raises(ZeroDivisionError):
+                await fails_inside(producer, consumer)
+            message = await consumer.poll(20)
+            assert message is not None
+            async with producer.transaction(consumer=consumer):
+                await producer.produce("out", message.value())
+            return await consumer.committed(await consumer.assignment())
+
+    (committed,) = run(test, memory_root, transactional_id="t")
+    assert committed.offset == 1
+    assert values(memory_root, "out") == [b"1"]
+
+
+async def fails_inside(producer: AIOProducer, consumer: AIOConsumer) -> None:
+    async with producer.transaction(consumer=consumer):
+        await producer.produce("out", b"lost")
+        raise ZeroDivisionError
 
 
 def test_methods_and_parameters_of_the_real_client_are_there():

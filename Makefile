@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio replicas shop examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest test-python only-pytest crash docs site bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka side-by-side
+.PHONY: help demo demo-minio replicas shop transfers examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest test-python only-pytest crash docs site bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka side-by-side
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,6 +42,9 @@ replicas: $(INSTALLED) ## Run replicas that share a topic and count in PostgreSQ
 
 shop: $(INSTALLED) ## Run tills that sell and Spark that adds up, on a page with a button that kills Spark; ARGS="--seconds 60"
 	@$(PY) -m examples.shop.demo $(ARGS)
+
+transfers: $(INSTALLED) ## Move money between two topics in transactions that are killed, on a page that shows the sum; ARGS="--seconds 60"
+	@$(PY) examples/transfers.py --seconds 20 $(ARGS)
 
 minio: $(INSTALLED) servers ## Run MinIO until Ctrl-C and print its address, for tests of your own
 	@$(PY) -m tests.servers.minio

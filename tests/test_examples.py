@@ -17,6 +17,7 @@ EXPECTED = {
     "hello.py": ["hello, Ada", "hello, Grace", "hello, Barbara"],
     "typed_topic.py": ["refused:", "quantity", "Order: 3 x kiwi = 1.20", "'product': 'mango'"],
     "replay_from_time.py": ["30 readings, offsets 30 to 59", "last: 25.9 degrees"],
+    "transfers.py": ["see http://127.0.0.1:", "kills, the sum was always 0"],
     "topic_as_table.py": ["1000 clicks in 3 partitions", "/page/0 143", "/page/6 142"],
 }
 

@@ -618,7 +618,7 @@ LIMITS = {
             "Such a list; a larger one is dropped",
         ),
         LimitRow(
-            "maintenance.groups.REMOVALS_MAX",
+            "maintenance.log_maintenance.REMOVALS_MAX",
             "objects",
             "Log objects that the background maintenance of a consumer removes in one step",
         ),

@@ -105,6 +105,7 @@ class ProducerConfig(ClientConfig):
     deltaq_group_commit: str
     delivery_report_only_error: bool
     offsets_retention_minutes: int
+    transactional_id_expiration_ms: int
     on_delivery: Callback | None
 
 

@@ -136,6 +136,11 @@ _OF_PRODUCERS = (
         "shortest value among the processes that maintain the root applies: set the same for all "
         "producers and `python -m deltaq.maintenance`."
     ),
+    integer("transactional.id.expiration.ms", "producer", 604_800_000, 1, INT32_MAX).means(
+        "Time after which a `transactional.id` that has committed nothing expires: the producer "
+        "that still has it is fenced, and what was kept for it is removed. The shortest value among"
+        " the processes that maintain the root applies, as with `offsets.retention.minutes`."
+    ),
     callback("on_delivery", "producer").means(
         "Called with (error, message) for messages that were produced without a callback."
     ),

@@ -44,7 +44,7 @@ from deltaq.transactions.resolution import resolve_offsets
 from deltaq.weak import weakly
 
 if TYPE_CHECKING:
-    from deltaq.maintenance.groups import BackgroundGroupMaintenance
+    from deltaq.maintenance.log_maintenance import BackgroundLogMaintenance
 
 R = TypeVar("R")
 
@@ -191,13 +191,13 @@ class Reader:
 
 def group_maintenance(
     config: ConsumerConfig, store: Store, clock: Clock
-) -> BackgroundGroupMaintenance | None:
+) -> BackgroundLogMaintenance | None:
     """The maintenance of the group's log beside a consumer, unless it is switched off."""
     if not config.maintenance_enable:
         return None
-    from deltaq.maintenance.groups import BackgroundGroupMaintenance  # noqa: PLC0415 - `import deltaq` is lean
+    from deltaq.maintenance.log_maintenance import BackgroundLogMaintenance  # noqa: PLC0415 - `import deltaq` is lean
 
-    return BackgroundGroupMaintenance(store, config.group_id, clock)
+    return BackgroundLogMaintenance(store, "group", config.group_id, clock)
 
 
 def open_reader(

@@ -72,8 +72,8 @@ _SCHEMA = json.dumps(
 )
 
 
-class GroupMaintenance(Protocol):
-    """Maintains the group's log while it is written; see `deltaq/maintenance/groups.py`."""
+class LogMaintainer(Protocol):
+    """Maintains a log while it is written; see `deltaq/maintenance/log_maintenance.py`."""
 
     def committed(self, state: TableState) -> None: ...
 
@@ -90,7 +90,7 @@ class GroupLog:
     group: str
     _clock: Clock = SYSTEM_CLOCK
     _client_id: str = ""
-    _maintenance: GroupMaintenance | None = None  # notified of commits
+    _maintenance: LogMaintainer | None = None  # notified of commits
     # Shared with siblings. None on a local store, where a lost race costs little.
     _turns: CommitTurns | None = None
     _known: KnownLog[None] | None = None  # shared with siblings
@@ -262,7 +262,7 @@ class GroupLog:
 
             def actions(state: TableState, now: int) -> list[Action]:
                 first = self._admitted(state, sent.identity, sent.keys, dead, now)
-                changes = sent_actions(self._transaction_offsets(state), sent)
+                changes = sent_actions(self._transaction_offsets(state), sent, now)
                 return [*first, *changes] if changes else []
 
             try:
@@ -288,7 +288,10 @@ class GroupLog:
                 pending = self._transaction_offsets(state)
                 return resolved_actions(state, pending, transaction, now, is_committed=is_committed)
 
-            self._commit(operation, actions, deadline)
+            has_written = self._commit(operation, actions, deadline)
+            # Another process has resolved it, and may have been killed before that was durable.
+            if is_committed and not has_written and self._log.state.version >= 0:
+                self._log.sync()
 
     def pending(self) -> list[TransactionOffsets]:
         """Read the pending offsets of transactions. Raises as `head`."""
@@ -437,9 +440,9 @@ class GroupLog:
         identity: MemberIdentity | None = None,
         rest_ms: int | None = None,
         parameters: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> bool:
         """Commit what `plan` returns for the slot that is tried; nothing if that is no action.
-        `rest_ms` is that of `CommitTurns`.
+        Whether an entry was written. `rest_ms` is that of `CommitTurns`.
         """
         txn_id = self._clock.unique_id()
         takes_turns = (
@@ -477,7 +480,7 @@ class GroupLog:
             metrics.COMMITS_REFUSED.add(group=self.group, reason=refused.error.name())
             raise
         if committed is None:
-            return
+            return False
         if operation == OFFSET_COMMIT:
             metrics.OFFSET_COMMIT_LATENCY.observe(committed.seconds, group=self.group)
         if self._turns is not None and takes_turns:
@@ -486,6 +489,7 @@ class GroupLog:
             )
         if self._maintenance is not None and committed.entry.version == self._log.state.version:
             self._maintenance.committed(self._log.state)
+        return True
 
     def _catch_up_in_turn(self, identity: MemberIdentity | None, deadline: float) -> None:
         """Catch up. A member leaves the next slots to those that commit without rest too, and have

@@ -26,12 +26,13 @@ TRANSACTIONS_DOMAIN = "deltaq.transactions"
 @dataclass(frozen=True, slots=True)
 class TransactionOffsets:
     """The pending offsets of a transaction. `identity`: on whose behalf they are committed; None
-    for a consumer that is no member.
+    for a consumer that is no member. `time_ms`: when the first of them were sent.
     """
 
     transaction: TransactionKey
     identity: MemberIdentity | None
     offsets: tuple[CommittedOffset, ...]
+    time_ms: int = 0
 
     @property
     def keys(self) -> frozenset[Key]:
@@ -55,7 +56,7 @@ def transaction_offsets(state: TableState, path: str) -> dict[str, TransactionOf
 
 
 def sent_actions(
-    pending: Mapping[str, TransactionOffsets], sent: TransactionOffsets
+    pending: Mapping[str, TransactionOffsets], sent: TransactionOffsets, now_ms: int
 ) -> list[Action]:
     """Add offsets to a transaction; later ones replace earlier ones of the same partition. Those of
     an earlier transaction of the id, which has ended, are dropped. Raises Fenced if there are some
@@ -67,7 +68,9 @@ def sent_actions(
         raise fenced(transaction.transactional_id)
     if before is not None and before.transaction == transaction:
         merged = {offset.app_id: offset for offset in (*before.offsets, *sent.offsets)}
-        sent = replace(sent, offsets=tuple(merged.values()))
+        sent = replace(sent, offsets=tuple(merged.values()), time_ms=before.time_ms)
+    else:
+        sent = replace(sent, time_ms=now_ms)
     after = {**pending, transaction.transactional_id: sent}
     return [_domain(after)] if after != pending else []
 
@@ -99,6 +102,7 @@ def _body(of: TransactionOffsets) -> dict[str, object]:
     body: dict[str, object] = {
         "epoch": of.transaction.epoch,
         "number": of.transaction.number,
+        "time": of.time_ms,
         "offsets": {offset.app_id: [offset.offset, offset.metadata] for offset in of.offsets},
     }
     if of.identity is not None:
@@ -113,9 +117,9 @@ def _body(of: TransactionOffsets) -> dict[str, object]:
 def _parsed(transactional_id: str, body: object) -> TransactionOffsets:
     if not isinstance(body, dict):
         raise TypeError("not an object")
-    epoch, number = body["epoch"], body["number"]
-    if type(epoch) is not int or type(number) is not int:
-        raise TypeError("a transaction is known by two numbers")
+    epoch, number, time_ms = body["epoch"], body["number"], body["time"]
+    if type(epoch) is not int or type(number) is not int or type(time_ms) is not int:
+        raise TypeError("a transaction is known by two numbers and a time")
     identity = None
     if "member" in body:
         instance = body.get("instance")
@@ -129,4 +133,5 @@ def _parsed(transactional_id: str, body: object) -> TransactionOffsets:
         TransactionKey(transactional_id, epoch, number),
         identity,
         tuple(parsed_offset(app_id, *entry) for app_id, entry in offsets),
+        time_ms,
     )

@@ -25,7 +25,11 @@ from deltaq.maintenance.background_tasks import BackgroundTasks
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.log_archive import LogArchive
 from deltaq.maintenance.row_cache import RowCache
-from deltaq.maintenance.run import OFFSETS_RETENTION_MS, Maintenance
+from deltaq.maintenance.run import (
+    OFFSETS_RETENTION_MS,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+    Maintenance,
+)
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.topic_pass import TopicPass
@@ -105,12 +109,14 @@ class BackgroundTopicMaintenance:
         beside: KnownTopic | None = None,
         settings: MaintenanceSettings = DEFAULT_SETTINGS,
         offsets_retention_ms: int = OFFSETS_RETENTION_MS,
+        transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,
     ) -> None:
         self._store = store
         self._log_folder = topic_log(topic)
         self._clock = clock
         self._settings = settings
         self._offsets_retention_ms = offsets_retention_ms
+        self._expiration_ms = transactional_id_expiration_ms
         self._throttle = Throttle(clock, settings.background_fraction)
         # One for each thread.
         self._checkpoint_throttle = Throttle(clock, settings.background_fraction)
@@ -217,13 +223,13 @@ class BackgroundTopicMaintenance:
         # Otherwise another process maintains the root in this hour.
         if claim_root_maintenance(self._store, self._clock):
             self._root_throttle.begin()
-            retention_ms = self._offsets_retention_ms
             maintenance = Maintenance(
                 self._store,
                 self._clock,
                 self._settings,
                 self._root_throttle,
-                offsets_retention_ms=retention_ms,
+                offsets_retention_ms=self._offsets_retention_ms,
+                transactional_id_expiration_ms=self._expiration_ms,
             )
             maintenance.round()
             # Now, since the next hour may fall to a process that has seen nothing yet.

@@ -22,9 +22,10 @@ _REPORTED: WeakKeyDictionary[Store, set[str]] = WeakKeyDictionary()
 
 
 class BackgroundTasks:
-    """The tasks of one topic or group, each at most once at a time. Thread-safe.
+    """The tasks of one log, each at most once at a time. Thread-safe.
 
-    `kind` is `topic` or `group`. A failure is logged; the next round, in any process, tries again.
+    `kind` is `topic`, `group` or `transactional id`. A failure is logged; the next round, in any
+    process, tries again.
     """
 
     def __init__(self, store: Store, clock: Clock, kind: str, name: str) -> None:
@@ -80,7 +81,7 @@ class BackgroundTasks:
 
 
 def log_failure(store: Store, task: str, of: str, error: Exception) -> None:
-    """Log that `task` (`maintenance`, `checkpoint`, …) failed for the topic or group `of`.
+    """Log that `task` (`maintenance`, `checkpoint`, …) failed for the log `of`.
 
     Refusals by the store after the first one are logged at INFO: a client whose policy permits no
     maintenance would otherwise warn every minute.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from deltaq import names
-from deltaq.clock import Clock, Thread
+from deltaq.clock import Clock
 from deltaq.delta.entries import LogEntries
 from deltaq.delta.log import positioned
 from deltaq.delta.store_errors import raising_unavailable
@@ -18,28 +18,18 @@ from deltaq.errors import GroupInUse, KafkaException
 from deltaq.groups.heartbeat import heartbeat_name
 from deltaq.groups.log import GroupChanged, GroupLog
 from deltaq.groups.state import group_head
-from deltaq.maintenance.background_tasks import BackgroundTasks
-from deltaq.maintenance.checkpoint import write_checkpoint
+from deltaq.groups.transaction_offsets import TransactionOffsets, transaction_offsets
 from deltaq.maintenance.clock_check import compare_clocks, expiry_ms
-from deltaq.maintenance.log_cleanup import LogCleanup, entry_time_ms
+from deltaq.maintenance.log_cleanup import entry_time_ms
 from deltaq.maintenance.log_maintenance import LogMaintenance
 from deltaq.maintenance.report import Notify, Report
-from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
+from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import ObjectEntry, Store
 from deltaq.topics.log import TopicLog
+from deltaq.transactions.resolution import may_be_committed, resolve_offsets
 from deltaq.work import finish
 
 FORGET_TIMEOUT_S = 60.0
-
-CLOSE_WAIT_S = 10.0
-"""Seconds that a closing consumer waits for maintenance of its group. The group's next maintenance
-continues it.
-"""
-
-REMOVALS_MAX = 1000
-"""Maximum number of objects that a consumer's own maintenance removes in one go, so as not to delay
-its close. It is at least ten times the number of objects added until the next time.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +97,8 @@ class GroupPass:
 
     def _planned(self) -> Iterator[str]:
         state = self._log.state()
+        if overdue := self._overdue(state):
+            yield f"end {len(overdue)} transactions that have offsets"
         with raising_unavailable():
             self._observe_heartbeats(state)
             members = self._members(state)
@@ -131,6 +123,12 @@ class GroupPass:
         self._report.begin()
         state = self._log.state()
         compare_clocks(self._store, self._clock)
+        if overdue := self._overdue(state):
+            self._report.line(f"end {len(overdue)} transactions that have offsets")
+            deadline = self._clock.monotonic() + FORGET_TIMEOUT_S
+            resolve_offsets(self._store, self._log, overdue, self._clock, deadline)
+            self._report.counts["pending offsets resolved"] += len(overdue)
+            state = self._log.state()
         with raising_unavailable():
             dead, unused = self._observe_heartbeats(state)
             self._is_watching = self._has_young(state)
@@ -164,6 +162,16 @@ class GroupPass:
     def _clean_log(self) -> None:
         log = positioned(self._store, self._folder, self._clock, self._log.state())
         finish(self._log_maintenance.clean(log))
+
+    def _overdue(self, state: TableState) -> list[TransactionOffsets]:
+        """The pending offsets of transactions that have ended, or whose time-out is over."""
+        now_ms = expiry_ms(self._store, self._clock)
+        pending = transaction_offsets(state, self._folder).values()
+        return [
+            of
+            for of in pending
+            if not may_be_committed(self._store, of.transaction, now_ms - of.time_ms, self._clock)
+        ]
 
     def _members(self, state: TableState) -> frozenset[str]:
         """The members by the names of their heartbeat objects, which members of one process may
@@ -282,62 +290,3 @@ class GroupPass:
 
     def _oldest_ms(self) -> int:
         return expiry_ms(self._store, self._clock) - self._retention_ms
-
-
-class BackgroundGroupMaintenance:
-    """Keeps the log of a group short, in the process of a consumer that commits to it. Thread-safe.
-
-    The consumer whose commit becomes a version that is a multiple of the checkpoint interval does
-    the work.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        group: str,
-        clock: Clock,
-        settings: MaintenanceSettings = DEFAULT_SETTINGS,
-    ) -> None:
-        self._store = store
-        self._folder = names.group_folder(group)
-        self._clock = clock
-        self._settings = settings
-        self._cleanup = LogCleanup(store, self._folder, clock, settings)
-        self._cleaned_at = float("-inf")
-        self._tasks = BackgroundTasks(store, clock, "group", group)
-
-    def committed(self, state: TableState) -> None:
-        """Note that a commit of this consumer made this state."""
-        if state.version == 0 or state.version % self._settings.checkpoint_interval:
-            return
-        self._tasks.start("maintenance", lambda: self._maintain(state))
-
-    def abandon(self) -> Thread | None:
-        """Start no more work, because the consumer was dropped. Returns the latest job, if there is
-        one.
-
-        Takes no lock: a finalizer calls this, and may run in a thread that holds the lock.
-        """
-        self._tasks.stopped = True
-        return self._tasks.jobs.get("maintenance")
-
-    def close(self, timeout_s: float = CLOSE_WAIT_S) -> None:
-        """Start no more work, and wait at most `timeout_s` seconds for running work."""
-        for job in self._tasks.stop():
-            job.join(timeout_s)
-
-    def _maintain(self, state: TableState) -> None:
-        write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state)
-        if (
-            self._clock.monotonic() - self._cleaned_at < self._settings.clean_up_interval_s
-            or self._tasks.stopped
-        ):
-            return
-        self._cleaned_at = self._clock.monotonic()
-        if finish(self._cleanup.remove(REMOVALS_MAX)) == REMOVALS_MAX:
-            # More is left; the next checkpoint removes as much again.
-            self._cleaned_at = float("-inf")
-        elif not self._tasks.stopped:
-            compare_clocks(self._store, self._clock)
-            log = positioned(self._store, self._folder, self._clock, state)
-            finish(self._cleanup.mark(log))

@@ -318,9 +318,9 @@ class LogCleanup:
         )
 
     def _end(self, log: DeltaLog[Any], listing: LogListing) -> int | None:
-        """The last version of the log of a deleted topic or an unused group, of which only that
-        version is kept, as a stub. None if the topic or group is in use, or has ended within the
-        log retention.
+        """The last version of the log of a deleted topic, an unused group or an expired
+        `transactional.id`, of which only that version is kept, as a stub. None if it is in use, or
+        has ended within the log retention.
         """
         version = log.state.version
         if max(listing.keys, default=-1) > version or not _is_over(log.state):
@@ -396,11 +396,17 @@ def _version(name: str) -> int | None:
 
 
 def _is_over(state: TableState) -> bool:
-    """Whether the state is that of a deleted topic, or of a group without members and offsets."""
+    """Whether the state is that of a deleted topic, of a group without members and offsets, or of
+    an expired `transactional.id`.
+    """
     try:
         head = strict_json(state.domains.get(DELTAQ_DOMAIN, "{}"))
     except ValueError:
         return False
     if not isinstance(head, dict):
         return False
-    return head.get("deleted") is True or (head.get("members") == {} and not state.txns)
+    return (
+        head.get("deleted") is True
+        or head.get("expired") is True
+        or (head.get("members") == {} and not state.txns)
+    )

@@ -1,4 +1,6 @@
-"""Maintenance of all topics, groups and schemas under a root, as a service or a scheduled job."""
+"""Maintenance of all topics, groups, transactional ids and schemas under a root, as a service or a
+scheduled job.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +23,33 @@ from deltaq.maintenance.schemas import SCHEMAS, SchemasPass
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import TopicPass
+from deltaq.maintenance.transactions import TransactionsPass
 from deltaq.root import open_root
 from deltaq.store import Store, left_probes, remove_left_probes
 
 _log = logging.getLogger("deltaq.maintenance")
 
 P = TypeVar("P")
-Pass: TypeAlias = TopicPass | GroupPass | SchemasPass
+Pass: TypeAlias = TopicPass | GroupPass | SchemasPass | TransactionsPass
 
 _ROOT_SETTINGS = ("bootstrap.servers", "metadata.broker.list")
 
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 """Milliseconds; Kafka's default of `offsets.retention.minutes`."""
 
+TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000
+"""Kafka's default of `transactional.id.expiration.ms`."""
+
 
 class Maintenance:
     """Maintenance of one root. Several instances, in any processes, may run at once. Not
     thread-safe.
 
-    `notify` receives a line for each action. A failure of one topic or group is reported and
+    `notify` receives a line for each action. A failure of one topic, group or id is reported and
     counted under `FAILURES`; the round goes on with the others. So is a wall clock that differs
     from the store's; nothing is then removed because of its age. `offsets_retention_ms` is Kafka's
-    `offsets.retention.minutes` in milliseconds.
+    `offsets.retention.minutes` in milliseconds, and `transactional_id_expiration_ms` its
+    `transactional.id.expiration.ms`.
     """
 
     def __init__(
@@ -53,6 +60,7 @@ class Maintenance:
         throttle: Throttle | None = None,
         notify: Notify | None = None,
         offsets_retention_ms: int = OFFSETS_RETENTION_MS,
+        transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -60,6 +68,8 @@ class Maintenance:
         self._throttle = throttle or Throttle(clock)
         self._notify: Notify = notify or (lambda _: None)
         self._offsets_retention_ms = offsets_retention_ms
+        self._expiration_ms = transactional_id_expiration_ms
+        self._transactions: dict[str, TransactionsPass] = {}
         self._topics: dict[str, TopicPass] = {}
         self._groups: dict[str, GroupPass] = {}
         self._schemas: SchemasPass | None = None
@@ -102,6 +112,7 @@ class Maintenance:
         """
         done: Counter[str] = Counter()
         passes: list[tuple[str, Pass]] = [*self._topics.items(), *self._groups.items()]
+        passes += self._transactions.items()
         passes += [] if self._schemas is None else [(SCHEMAS, self._schemas)]
         waiting = [(name, work) for name, work in passes if work.is_waiting()]
         if waiting:
@@ -116,6 +127,14 @@ class Maintenance:
 
     def _passes(self) -> Iterator[tuple[str, Pass]]:
         about = self._clock, self._settings
+        # First: until a decision is published, topics lag behind it.
+        yield from self._kept(
+            names.TRANSACTIONS_FOLDER,
+            self._transactions,
+            lambda id_: TransactionsPass(
+                self._store, id_, *about, self._expiration_ms, self._notify
+            ),
+        )
         yield from self._kept(
             names.TOPICS_FOLDER,
             self._topics,
@@ -204,13 +223,13 @@ def run(
     clock: Clock = SYSTEM_CLOCK,
     settings: MaintenanceSettings = DEFAULT_SETTINGS,
 ) -> Counter[str]:
-    """Maintain all topics, groups and schemas under `root`: one round every `interval_s` seconds
-    for ever, or one with `once`.
+    """Maintain all topics, groups, transactional ids and schemas under `root`: one round every
+    `interval_s` seconds for ever, or one with `once`.
 
     With `dry_run`, report what would be done first and change nothing. `conf` is a producer's
-    configuration, of which `store.*` and `offsets.retention.minutes` are used; use the same values
-    wherever the root is maintained. A `conf` that names another root is refused. `notify` receives
-    each line of progress.
+    configuration, of which `store.*`, `offsets.retention.minutes` and
+    `transactional.id.expiration.ms` are used; use the same values wherever the root is maintained.
+    A `conf` that names another root is refused. `notify` receives each line of progress.
 
     With `once` or `dry_run`, returns the number of actions of each kind; `failures` is the number
     of failures.
@@ -230,7 +249,12 @@ def run(
     notify = notify or (lambda _: None)
     retention_ms = config.offsets_retention_minutes * 60_000
     maintenance = Maintenance(
-        store, clock, settings, notify=notify, offsets_retention_ms=retention_ms
+        store,
+        clock,
+        settings,
+        notify=notify,
+        offsets_retention_ms=retention_ms,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
     )
 
     def report_if_empty() -> None:

@@ -27,6 +27,7 @@ from deltaq.metrics.catalogue import (
     MISSING_FILES,
     OFFSET_COMMIT_LATENCY,
     PIPELINED_BATCHES,
+    PRODUCERS_FENCED,
     REBALANCES,
     RECORD_ERRORS,
     RECORDS_CONSUMED,
@@ -39,6 +40,7 @@ from deltaq.metrics.catalogue import (
     STORE_REQUESTS,
     TRANSACTION_LATENCY,
     TRANSACTIONS,
+    TRANSACTIONS_PUBLISHED,
     UNKNOWN_OUTCOMES,
 )
 from deltaq.metrics.consumers import ObservedConsumer, consumer_samples
@@ -69,6 +71,7 @@ __all__ = [
     "MISSING_FILES",
     "OFFSET_COMMIT_LATENCY",
     "PIPELINED_BATCHES",
+    "PRODUCERS_FENCED",
     "REBALANCES",
     "RECORDS_CONSUMED",
     "RECORDS_SENT",
@@ -80,6 +83,7 @@ __all__ = [
     "STALE_REWRITES",
     "STORE_REQUESTS",
     "TRANSACTIONS",
+    "TRANSACTIONS_PUBLISHED",
     "TRANSACTION_LATENCY",
     "UNKNOWN_OUTCOMES",
     "Counter",

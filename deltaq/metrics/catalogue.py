@@ -102,6 +102,20 @@ TRANSACTIONS = Counter(
     "Transactions end. `outcome` is `committed` or `aborted`.",
     labels=("outcome",),
 )
+TRANSACTIONS_PUBLISHED = Counter(
+    "deltaq_transactions_published_by_others_total",
+    "transactions",
+    "Maintenance or a consumer publishes a decided transaction, since its producer has not done so "
+    "everywhere.",
+    labels=(),
+)
+PRODUCERS_FENCED = Counter(
+    "deltaq_producer_fenced_total",
+    "producers",
+    "A transactional producer finds that a newer one has its `transactional.id`, or that the id "
+    "has expired.",
+    labels=(),
+)
 TRANSACTION_LATENCY = Histogram(
     "deltaq_producer_transaction_commit_latency_seconds",
     "seconds",

@@ -207,9 +207,13 @@ class TopicHandles:
         if config.maintenance_enable and sender.topic.maintenance is None:
             from deltaq.maintenance.background import BackgroundTopicMaintenance  # noqa: PLC0415
 
-            retention_ms = config.offsets_retention_minutes * 60_000
             sender.topic.maintenance = BackgroundTopicMaintenance(
-                self._store, name, self._clock, sender.log.known, offsets_retention_ms=retention_ms
+                self._store,
+                name,
+                self._clock,
+                sender.log.known,
+                offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+                transactional_id_expiration_ms=config.transactional_id_expiration_ms,
             )
         return sender
 

@@ -11,7 +11,7 @@ import enum
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from deltaq import metrics, names
 from deltaq.clock import Clock, checked_timeout
@@ -40,6 +40,9 @@ from deltaq.topics.view import known_topic
 from deltaq.transactions.log import DecisionNotPublished, TransactionLog
 from deltaq.transactions.publication import Publisher
 from deltaq.transactions.state import Decision, TransactionAborted, TransactionHead, fenced
+
+if TYPE_CHECKING:
+    from deltaq.maintenance.log_maintenance import BackgroundLogMaintenance, LogKind
 
 _log = logging.getLogger("deltaq.transactions")
 
@@ -102,7 +105,10 @@ class Transactions:
         self._lookup = lookup
         self._outlet = outlet
         self._lock = clock.condition()  # re-entrant: a callback may call any method
-        self._log = TransactionLog(store, self._id, clock, config.client_id)
+        self._has_maintenance = config.maintenance_enable
+        self._maintenance: list[BackgroundLogMaintenance] = []
+        maintenance = self._maintained("transactional id", self._id)
+        self._log = TransactionLog(store, self._id, clock, config.client_id, maintenance)
         self._groups: dict[str, GroupLog] = {}
         others = Publisher.of(self._log, store, clock, config.client_id)
         self._publisher = replace(others, topic_log=self._topic_log, group_log=self._group_log)
@@ -334,6 +340,8 @@ class Transactions:
                     self.abort(0)
                 except KafkaException as error:
                     _log.info("the transaction was not aborted cleanly: %s", error)
+            for maintenance in self._maintenance:
+                maintenance.close()
 
     # --- rules ---
 
@@ -373,6 +381,8 @@ class Transactions:
         """The producer cannot be used any more."""
         self._staging.end()
         self._failure, self.state = error, State.FATAL
+        if isinstance(error, Fenced):
+            metrics.PRODUCERS_FENCED.add()
         raise error
 
     def _repeatable(self, step: Callable[[], None], doing: str) -> None:
@@ -400,9 +410,21 @@ class Transactions:
     def _group_log(self, group: str) -> GroupLog:
         found = self._groups.get(group)
         if found is None:
-            found = GroupLog(self._store, group, self._clock, self._client_id)
+            # A group whose offsets only transactions commit: no consumer maintains its log.
+            maintenance = self._maintained("group", group)
+            found = GroupLog(self._store, group, self._clock, self._client_id, maintenance)
             self._groups[group] = found
         return found
+
+    def _maintained(self, kind: LogKind, name: str) -> BackgroundLogMaintenance | None:
+        """Maintenance of a log beside this producer, unless it is switched off."""
+        if not self._has_maintenance:
+            return None
+        from deltaq.maintenance.log_maintenance import BackgroundLogMaintenance  # noqa: PLC0415 - `import deltaq` is lean
+
+        maintenance = BackgroundLogMaintenance(self._store, kind, name, self._clock)
+        self._maintenance.append(maintenance)
+        return maintenance
 
 
 def _positions(positions: object) -> list[TopicPartition]:

@@ -11,6 +11,7 @@ from deltaq.clock import Clock
 from deltaq.delta.actions import Action, CommitInfo, Metadata
 from deltaq.delta.log import Abandoned, DeltaLog, Draft
 from deltaq.delta.table_state import PROTOCOL, TableState
+from deltaq.groups.log import LogMaintainer
 from deltaq.names import TransactionKey
 from deltaq.store import Store
 from deltaq.topics.log import ENGINE
@@ -20,6 +21,7 @@ from deltaq.transactions.state import (
     aborted,
     begun,
     committed,
+    expired,
     transaction_head,
 )
 
@@ -47,11 +49,13 @@ class TransactionLog:
     transactional_id: str
     _clock: Clock
     _client_id: str = ""
+    _maintenance: LogMaintainer | None = None  # notified of commits
 
     def __post_init__(self) -> None:
         self._folder = names.transaction_folder(self.transactional_id)
         self._log = DeltaLog(self._store, self._folder, self._clock)
         self._lock = self._clock.lock()
+        self._durable = -1  # the newest version that is known to be durable
 
     def head(self) -> TransactionHead | None:
         """Read the current head; None for an id that no producer has used. Raises Unavailable,
@@ -74,6 +78,15 @@ class TransactionLog:
         """
         metadata = self._log.state.metadata
         return f"{self.transactional_id}/{'' if metadata is None else metadata.id}"
+
+    def sync(self, decision: Decision) -> None:
+        """Make a decision durable before it is acted on: its writer may have been killed before the
+        entry was. Raises Unavailable.
+        """
+        with self._lock:
+            if decision.version > self._durable:
+                self._log.sync()
+                self._durable = decision.version
 
     def begin(
         self, timeout_ms: int, published: TransactionKey | None, deadline: float
@@ -108,7 +121,19 @@ class TransactionLog:
         head = self._change("COMMIT TRANSACTION", plan, deadline, self._clock.unique_id())
         if head.decision is None:
             raise RuntimeError("a commit leaves a decision")
+        self.sync(head.decision)
         return head.decision
+
+    def expire(self, seen: TransactionHead, deadline: float) -> bool:
+        """Expire the id unless it has changed since `seen` was read, whose decision the caller has
+        published. Whether it has expired.
+        """
+
+        def plan(head: TransactionHead | None, _: int, now_ms: int) -> TransactionHead | None:
+            return expired(seen, now_ms) if head == seen else None
+
+        head = self._changed("EXPIRE EPOCH", plan, deadline, self._clock.unique_id())
+        return head is not None and head.is_expired
 
     def abort(self, key: TransactionKey, deadline: float) -> TransactionHead | None:
         """Decide that a transaction is aborted, unless it has ended; the head afterwards."""
@@ -154,8 +179,13 @@ class TransactionLog:
             return Draft(info, [*self._table(state, now_ms), after.action()])
 
         with self._lock:
-            self._log.commit(write, deadline)
-            return self._head(self._log.state)
+            committed = self._log.commit(write, deadline)
+            state = self._log.state
+            if committed is not None:
+                self._durable = state.version
+                if self._maintenance is not None:
+                    self._maintenance.committed(state)
+            return self._head(state)
 
     def _table(self, state: TableState, now_ms: int) -> list[Action]:
         """The protocol and metadata actions of the first entry; none for a log that exists."""

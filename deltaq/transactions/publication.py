@@ -53,6 +53,8 @@ class Publisher:
 
     def publish(self, decision: Decision, deadline: float) -> None:
         """Write what is not written yet. Raises what `DeltaLog.commit` raises; may be repeated."""
+        # Else a power failure could undo the decision, and leave half of it published.
+        self._log.sync(decision)
         parts: list[StagedRecords | str] = [*decision.topics, *decision.groups]
         in_parallel_if_remote(
             self._store,
@@ -60,6 +62,29 @@ class Publisher:
             lambda part: self._publish(part, decision, deadline),
             parts,
         )
+
+    def missing(self, decision: Decision) -> list[str]:
+        """The topics and groups in which the newest decision is not published. Raises what
+        `TopicLog.load` raises.
+        """
+        pending = [group for group in decision.groups if self._is_pending(group, decision)]
+        return [
+            *(staged.topic for staged in decision.topics if self._lacks(staged, decision)),
+            *(f"group {group}" for group in pending),
+        ]
+
+    def _is_pending(self, group: str, decision: Decision) -> bool:
+        return any(of.transaction == decision.key for of in self.group_log(group).pending())
+
+    def _lacks(self, staged: StagedRecords, decision: Decision) -> bool:
+        log = self.topic_log(staged.topic)
+        with log.known.turn:
+            log.catch_up()
+            done = log.state.txns.get(f"{self._log.app_id}/{staged.topic_id}")
+            # The records of a topic that was deleted are gone.
+            return _is_of(log, staged.topic_id) and (
+                done is None or done.version < decision.version
+            )
 
     def _publish(self, part: StagedRecords | str, decision: Decision, deadline: float) -> None:
         if isinstance(part, str):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.groups.log import GroupLog
 from deltaq.groups.transaction_offsets import TransactionOffsets
@@ -31,7 +32,18 @@ def resolve_transaction(
     if head is None or head.decision is None or not head.has_committed(transaction):
         return False
     Publisher.of(log, store, clock).publish(head.decision, deadline)
+    metrics.TRANSACTIONS_PUBLISHED.add()
     return True
+
+
+def may_be_committed(
+    store: Store, transaction: TransactionKey, age_ms: float, clock: Clock
+) -> bool:
+    """Whether a transaction that began at least `age_ms` ago is open, and its time-out is not over.
+    Raises Unavailable, Corrupt, Incompatible.
+    """
+    head = TransactionLog(store, transaction.transactional_id, clock).head()
+    return head is not None and head.is_open(transaction) and age_ms < head.timeout_ms
 
 
 def resolve_files(
@@ -47,8 +59,7 @@ def resolve_files(
             of.setdefault(transaction, []).append(path)
     kept: list[str] = []
     for transaction, files in of.items():
-        head = TransactionLog(store, transaction.transactional_id, clock).head()
-        if head is not None and head.is_open(transaction) and age_ms < head.timeout_ms:
+        if may_be_committed(store, transaction, age_ms, clock):
             kept += files
         else:
             resolve_transaction(store, transaction, clock, deadline)

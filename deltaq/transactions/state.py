@@ -55,7 +55,8 @@ class TransactionHead:
     `epoch` is that of the newest producer, `number` that of its newest transaction that has ended,
     0 before the first one. `decision` is the newest committed transaction of this epoch, which may
     not be published yet; None before the first one. `timeout_ms` is the producer's
-    `transaction.timeout.ms`, `time_ms` the time of the entry.
+    `transaction.timeout.ms`, `time_ms` the time of the entry. `is_expired`: the id was not used for
+    so long that maintenance has fenced its last producer; a new one begins as ever.
     """
 
     epoch: int
@@ -64,6 +65,7 @@ class TransactionHead:
     client_id: str
     time_ms: int
     decision: Decision | None = None
+    is_expired: bool = False
 
     def has_committed(self, key: TransactionKey) -> bool:
         """Whether this is the newest committed transaction. Earlier ones are published."""
@@ -85,6 +87,8 @@ class TransactionHead:
         }
         if self.decision is not None:
             body["decision"] = _decision_body(self.decision)
+        if self.is_expired:
+            body["expired"] = True
         return DomainMetadata(DELTAQ_DOMAIN, compact_json(body))
 
 
@@ -119,6 +123,14 @@ def aborted(
     if head is None or not head.is_open(key):
         return None
     return replace(head, number=key.number, time_ms=now_ms)
+
+
+def expired(head: TransactionHead, now_ms: int) -> TransactionHead:
+    """The id has expired. No producer has the new epoch, so a suspended one of the epoch before can
+    never commit again. The newest decision must be published before.
+    """
+    after = begun(head, head.timeout_ms, head.client_id, now_ms)
+    return replace(after, is_expired=True)
 
 
 class TransactionAborted(Exception):
@@ -169,6 +181,7 @@ def _parsed(configuration: str, transactional_id: str, path: str) -> Transaction
         str(body["client"]),
         _whole(body["time"]),
         None if found is None else _decision(_object(found), transactional_id, epoch),
+        body.get("expired") is True,
     )
 
 

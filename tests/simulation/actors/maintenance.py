@@ -16,7 +16,7 @@ from deltaq.groups.offset_commits import HandOver, OffsetCommitter
 from deltaq.groups.offsets import CommittedOffset, PendingOffsets
 from deltaq.groups.state import GroupHead, MemberIdentity
 from deltaq.groups.stored_offsets import DelegatedOffsets
-from deltaq.maintenance import background, groups
+from deltaq.maintenance import background, log_maintenance
 from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.run import Maintenance
 from deltaq.producer import group_commit
@@ -142,7 +142,7 @@ def instrumented(harness: Harness) -> Iterator[None]:
         if harness.scenario.background_maintenance:
             for module, name in (
                 (background, "BackgroundTopicMaintenance"),
-                (groups, "BackgroundGroupMaintenance"),
+                (log_maintenance, "BackgroundLogMaintenance"),
             ):
                 put(
                     module,

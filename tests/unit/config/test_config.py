@@ -87,6 +87,7 @@ OUR_OWN = {
     "maintenance.enable",
     "num.partitions",
     "offsets.retention.minutes",
+    "transactional.id.expiration.ms",
 }
 PYTHON_LEVEL = {
     "error_cb",

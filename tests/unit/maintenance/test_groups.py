@@ -20,8 +20,9 @@ from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.state import MemberIdentity
-from deltaq.maintenance import groups
-from deltaq.maintenance.groups import BackgroundGroupMaintenance, GroupPass
+from deltaq.maintenance import log_maintenance
+from deltaq.maintenance.groups import GroupPass
+from deltaq.maintenance.log_maintenance import BackgroundLogMaintenance
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.names import entry_version, group_folder, member_key
 from deltaq.store import MemoryStore, Store, forget_memory_store, open_store
@@ -51,7 +52,7 @@ class World:
         self.store: Store = MemoryStore("test", self.clock)
 
     def log(
-        self, store: Store | None = None, background: BackgroundGroupMaintenance | None = None
+        self, store: Store | None = None, background: BackgroundLogMaintenance | None = None
     ) -> GroupLog:
         return GroupLog(store or self.store, "g", self.clock, "client", background)
 
@@ -484,7 +485,7 @@ def checkpointed(store: Store) -> int | None:
 
 
 def test_the_commit_that_lands_on_a_multiple_writes_the_checkpoint_of_that_moment(world, patient):
-    background = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
+    background = BackgroundLogMaintenance(world.store, "group", "g", patient, SMALL)
     log = world.log(background=background)
     commit_many(world, log, 10)
     assert patient.threads == []
@@ -503,7 +504,7 @@ def test_an_offset_commit_succeeds_if_no_maintenance_thread_can_start(world, pat
         raise RuntimeError("can't start new thread at interpreter shutdown")
 
     monkeypatch.setattr(patient, "start_thread", refuse)
-    log = world.log(background=BackgroundGroupMaintenance(world.store, "g", patient, SMALL))
+    log = world.log(background=BackgroundLogMaintenance(world.store, "group", "g", patient, SMALL))
     commit_many(world, log, 12)
     assert checkpointed(world.store) is None, "the tenth asked for one"
     assert world.committed() == 11
@@ -511,7 +512,7 @@ def test_an_offset_commit_succeeds_if_no_maintenance_thread_can_start(world, pat
 
 @pytest.mark.slow
 def test_a_group_in_use_cleans_its_own_log(world, patient):
-    background = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
+    background = BackgroundLogMaintenance(world.store, "group", "g", patient, SMALL)
     log = world.log(background=background)
     most = 0
     for _ in range(40):
@@ -529,12 +530,12 @@ def test_a_group_in_use_cleans_its_own_log(world, patient):
 
 @pytest.mark.slow
 def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeypatch):
-    monkeypatch.setattr(groups, "REMOVALS_MAX", 20)
+    monkeypatch.setattr(log_maintenance, "REMOVALS_MAX", 20)
     settings = replace(
         SMALL, log_retention_ms=120_000, keep_entries_max=100_000, clean_up_interval_s=90.0
     )
     counting = FaultyStore(world.store, clock=patient)
-    log = world.log(background=BackgroundGroupMaintenance(counting, "g", patient, settings))
+    log = world.log(background=BackgroundLogMaintenance(counting, "group", "g", patient, settings))
     lengths, deletes = [], []
     for number in range(700):  # one each second
         deleted = counting.operations["delete"]
@@ -546,7 +547,7 @@ def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeyp
         deletes.append(counting.operations["delete"] - deleted)
         if number % 10 == 0:
             lengths.append(len(world.entries()))
-    assert max(deletes) == groups.REMOVALS_MAX
+    assert max(deletes) == log_maintenance.REMOVALS_MAX
     # What is too young, and what comes between two marks: a wait, and the removal of some hundred
     # in small batches.
     assert max(lengths) <= 120 + 2 * (90 + 100)
@@ -555,14 +556,14 @@ def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeyp
 
 def in_the_middle(
     world: World, patient: Patient
-) -> tuple[FaultyStore, BackgroundGroupMaintenance, GroupLog]:
+) -> tuple[FaultyStore, BackgroundLogMaintenance, GroupLog]:
     """What looks after a group, at a checkpoint that the store keeps waiting; and the group's
     log.
     """
     stuck = FaultyStore(
         world.store, Rule("create", "*.checkpoint.parquet", Fault.slow()), clock=SYSTEM_CLOCK
     )
-    background = BackgroundGroupMaintenance(stuck, "g", patient, SMALL)
+    background = BackgroundLogMaintenance(stuck, "group", "g", patient, SMALL)
     log = world.log(background=background)
     commit_many(world, log, 11)
     eventually(lambda: stuck.blocked == 1)
@@ -599,7 +600,7 @@ def test_a_dropped_consumer_ends_its_maintenance_and_begins_none(world, patient)
 @pytest.mark.parametrize("fault", [Fault.refused(), Fault.error_before(), Fault.crash_before()])
 def test_failed_maintenance_has_no_effect_and_the_next_one_succeeds(fault, world, patient, caplog):
     faulty = FaultyStore(world.store, Rule("create", "*.checkpoint.parquet", fault))
-    background = BackgroundGroupMaintenance(faulty, "g", patient, SMALL)
+    background = BackgroundLogMaintenance(faulty, "group", "g", patient, SMALL)
     log = world.log(background=background)
     with caplog.at_level(logging.WARNING, "deltaq.maintenance"):
         commit_many(world, log, 11)
@@ -610,7 +611,7 @@ def test_failed_maintenance_has_no_effect_and_the_next_one_succeeds(fault, world
     if fault.name != "crash_before":
         assert "maintenance of group 'g' failed" in caplog.text
         assert faulty.effects[Effect.CRASHED_BEFORE] == 0
-    other = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
+    other = BackgroundLogMaintenance(world.store, "group", "g", patient, SMALL)
     commit_many(world, world.log(background=other), 10)
     other.close(20)
     assert checkpointed(world.store) == 20

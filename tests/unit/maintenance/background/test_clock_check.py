@@ -21,7 +21,7 @@ from deltaq.maintenance.clock_check import (
     compare_clocks,
     expiry_ms,
 )
-from deltaq.maintenance.groups import BackgroundGroupMaintenance
+from deltaq.maintenance.log_maintenance import BackgroundLogMaintenance
 from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.run import Maintenance
 from deltaq.names import clock_key, group_folder, member_key
@@ -312,8 +312,8 @@ def test_a_wrong_clock_does_not_expire_tombstones(store, right, ahead_s):
 @pytest.mark.fault("C1")
 def test_a_consumer_a_year_ahead_does_not_clean_a_group_log_early(store, right):
     clock = SkewedClock(right, YEAR_S)
-    background = BackgroundGroupMaintenance(
-        store, "g", clock, replace(SMALL, clean_up_interval_s=0.0)
+    background = BackgroundLogMaintenance(
+        store, "group", "g", clock, replace(SMALL, clean_up_interval_s=0.0)
     )
     log = GroupLog(store, "g", right, "client", background)
     for number in range(60):

@@ -523,7 +523,8 @@ class AdminClient(UnsupportedCalls):
     def delete_consumer_groups(
         self, group_ids: list[str], *, request_timeout: float = TIMEOUT_S
     ) -> dict[str, Future[None]]:
-        """Delete groups and their committed offsets.
+        """Delete groups and their offsets, also those that were sent to open transactions: these
+        can still be committed, without the offsets.
 
         Members that have died do not prevent that: the call watches their heartbeats until it has
         found each one dead, which takes its `session.timeout.ms`, or one alive. Futures raise
@@ -540,12 +541,15 @@ class AdminClient(UnsupportedCalls):
         self,
         list_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
         *,
-        require_stable: bool = False,  # noqa: ARG002 - accepted: every committed offset is stable
+        require_stable: bool = False,  # noqa: ARG002 - Kafka's signature
         request_timeout: float = TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
         """List the committed offsets of one group: of the partitions named, with OFFSET_INVALID
         where there is none, or of all that have one. Futures raise Corrupt, Incompatible,
         Unavailable.
+
+        Offsets of open transactions are not listed. `require_stable` has no effect: Kafka refuses
+        partitions that have such offsets, whose outcome here every new owner can decide.
         """
         asked = check_offsets(list_consumer_group_offsets_request, "listing", has_offsets=False)
         deadline = self._calls.deadline(request_timeout)
@@ -563,7 +567,8 @@ class AdminClient(UnsupportedCalls):
         *,
         request_timeout: float = TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Set committed offsets of one group, which need not exist yet.
+        """Set committed offsets of one group, which need not exist yet. They replace what was sent
+        to open transactions before: a commit of these does not change them.
 
         In the result, a partition has its `error` set if it was not altered: UNKNOWN_TOPIC_OR_PART,
         or UNKNOWN_MEMBER_ID while the group has members. Members that have died are treated as in
@@ -583,8 +588,8 @@ class AdminClient(UnsupportedCalls):
         *,
         request_timeout: float = TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Delete committed offsets of one group. confluent-kafka lacks this call; it is that of
-        Kafka's Java client.
+        """Delete offsets of one group, also those that were sent to open transactions.
+        confluent-kafka lacks this call; it is that of Kafka's Java client.
 
         In the result, a partition has its `error` set if its offset stays: UNKNOWN_TOPIC_OR_PART,
         or GROUP_SUBSCRIBED_TO_TOPIC while a member subscribes to its topic. Members that have died

@@ -36,10 +36,13 @@ from deltaq.groups.state import (
     check_not_in_use,
     check_there,
     group_head,
+    has_pending_offsets,
     subscribed,
 )
 from deltaq.groups.transaction_offsets import (
     TransactionOffsets,
+    deleted_actions,
+    replaced_actions,
     resolved_actions,
     sent_actions,
     transaction_offsets,
@@ -170,7 +173,7 @@ class GroupLog:
                 after = plan(head)
                 changes = [
                     *([] if after is None else [after.action()]),
-                    *offset_actions(state, offsets, now),
+                    *self._committed_actions(state, offsets, now),
                 ]
                 return [*_table(state, self.group, now), *changes] if changes else []
 
@@ -205,7 +208,7 @@ class GroupLog:
 
             def actions(state: TableState, now: int) -> list[Action]:
                 first = self._admitted(state, identity, keys, dead, now)
-                return [*first, *offset_actions(state, offsets, now)]
+                return [*first, *self._committed_actions(state, offsets, now)]
 
             self._commit(OFFSET_COMMIT, actions, deadline, identity, rest_ms)
         self.clear_away(dead)
@@ -243,7 +246,8 @@ class GroupLog:
             self._log.catch_up()
 
             def actions(state: TableState, now: int) -> list[Action]:
-                return offset_actions(state, acceptable(state, self._head(state), pending), now)
+                offsets = acceptable(state, self._head(state), pending)
+                return self._committed_actions(state, offsets, now)
 
             self._commit(OFFSET_COMMIT, actions, deadline, identity, rest_ms, {"pending": "true"})
 
@@ -312,6 +316,23 @@ class GroupLog:
     def _transaction_offsets(self, state: TableState) -> dict[str, TransactionOffsets]:
         return transaction_offsets(state, self._folder)
 
+    def _committed_actions(
+        self, state: TableState, offsets: Sequence[CommittedOffset], now: int
+    ) -> list[Action]:
+        """Commit offsets outside of transactions."""
+        committed = offset_actions(state, offsets, now)
+        # Most groups have no transactions, so their commits parse nothing.
+        if not (offsets and has_pending_offsets(state)):
+            return committed
+        return [*committed, *replaced_actions(self._transaction_offsets(state), offsets)]
+
+    def _deleted_actions(
+        self, state: TableState, app_ids: Sequence[str] | None, now: int
+    ) -> list[Action]:
+        """Delete these offsets, or all, and what transactions have of them."""
+        deleted = forget_actions(state, state.txns if app_ids is None else app_ids, now)
+        return [*deleted, *deleted_actions(self._transaction_offsets(state), app_ids)]
+
     def _dead_members(self, wait_until: float) -> frozenset[str]:
         """The dead members. Until `wait_until`, waits while no member is seen to live and not all
         are known dead.
@@ -329,9 +350,9 @@ class GroupLog:
             self._log.catch_up()
 
     def delete(self, deadline: float) -> None:
-        """Delete the group: all committed offsets, and members that are found dead, which may take
-        their session time-out. Raises GroupInUse for other members, KafkaException
-        (GROUP_ID_NOT_FOUND), and what `DeltaLog.commit` raises.
+        """Delete the group: all offsets, also those of open transactions, and members that are
+        found dead, which may take their session time-out. Raises GroupInUse for other members,
+        KafkaException (GROUP_ID_NOT_FOUND), and what `DeltaLog.commit` raises.
         """
         with self._lock:
             self._log.catch_up()
@@ -341,14 +362,15 @@ class GroupLog:
                 head = self._head(state)
                 check_there(state, head, self.group)
                 check_not_in_use(head, self.group, dead)
-                return [*_emptied(head), *forget_actions(state, state.txns, now)]
+                return [*_emptied(head), *self._deleted_actions(state, None, now)]
 
             self._commit("FORGET OFFSETS", actions, deadline)
         self.clear_away(dead)
 
     def delete_offsets(self, offsets: Sequence[CommittedOffset], deadline: float) -> frozenset[str]:
-        """Delete committed offsets. Returns the topics whose offsets stay, because members that are
-        not found dead subscribe to them. Raises as `delete`, but not GroupInUse.
+        """Delete offsets, committed or of open transactions. Returns the topics whose offsets stay,
+        because members that are not found dead subscribe to them. Raises as `delete`, but not
+        GroupInUse.
         """
         topics = {offset.topic for offset in offsets}
         kept: frozenset[str] = frozenset()
@@ -367,7 +389,7 @@ class GroupLog:
                 forgotten = [offset.app_id for offset in offsets if offset.topic not in kept]
                 return [
                     *(_emptied(head) if removed else ()),
-                    *forget_actions(state, forgotten, now),
+                    *self._deleted_actions(state, forgotten, now),
                 ]
 
             self._commit("FORGET OFFSETS", actions, deadline)
@@ -381,7 +403,7 @@ class GroupLog:
         dead: Sequence[str] = (),
         at_version: int | None = None,
     ) -> None:
-        """Delete committed offsets (all if `app_ids` is None), and remove the members in `dead`.
+        """Delete offsets (all if `app_ids` is None), and remove the members in `dead`.
         Raises GroupInUse for other members, GroupChanged if `at_version` is not the newest version,
         and what `DeltaLog.commit` raises.
         """
@@ -391,10 +413,7 @@ class GroupLog:
                 raise GroupChanged(self.group)
             head = self._head(state)
             check_not_in_use(head, self.group, dead)
-            return [
-                *_emptied(head),
-                *forget_actions(state, state.txns if app_ids is None else app_ids, now),
-            ]
+            return [*_emptied(head), *self._deleted_actions(state, app_ids, now)]
 
         self._forget(plan, deadline)
 

@@ -69,6 +69,7 @@ def parse_group_metadata(metadata: object) -> tuple[str, MemberIdentity | None]:
         raise InvalidConfig(
             "these bytes are not what Consumer.consumer_group_metadata returns",
             key="group_metadata",
+            code=KafkaError._BAD_MSG,
         )
     (generation,) = struct.unpack("<i", head[len(_METADATA_MARK) :])
     member_id = rest[0].decode()

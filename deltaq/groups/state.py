@@ -39,6 +39,9 @@ topics.
 
 PROTOCOL_TYPE = "consumer"
 
+TRANSACTIONS_DOMAIN = "deltaq.transactions"
+"""The domain metadata of the offsets that were sent to transactions."""
+
 Key: TypeAlias = "tuple[str, int]"
 """A topic's name and a partition's number."""
 
@@ -412,14 +415,21 @@ def check_not_in_use(head: GroupHead, group: str, dead: Collection[str]) -> None
 
 
 def is_there(state: TableState, head: GroupHead) -> bool:
-    """Whether there is such a group: a group exists while it has members or committed offsets."""
-    return bool(head.members or state.txns)
+    """Whether there is such a group: a group exists while it has members or offsets, committed or
+    sent to a transaction.
+    """
+    return bool(head.members or state.txns or has_pending_offsets(state))
+
+
+def has_pending_offsets(state: TableState) -> bool:
+    """Whether transactions that have not ended have offsets of the group."""
+    return state.domains.get(TRANSACTIONS_DOMAIN, "{}") != "{}"
 
 
 def check_there(state: TableState, head: GroupHead, group: str) -> None:
     """Raise KafkaException (GROUP_ID_NOT_FOUND) unless there is such a group."""
     if not is_there(state, head):
-        reason = f"group {group!r} does not exist: it has no members and no committed offsets"
+        reason = f"group {group!r} does not exist: it has no members and no offsets"
         raise KafkaException(KafkaError(KafkaError.GROUP_ID_NOT_FOUND, reason))
 
 

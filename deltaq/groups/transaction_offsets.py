@@ -4,23 +4,24 @@ is decided. Pure.
 The domain metadata `deltaq.transactions` of the group's table has those of each `transactional.id`,
 with the member on whose behalf they were sent. They are checked as any commit when they are sent. A
 member that has lost a partition is refused, so the next owner sees all that there ever will be.
+
+Of a transaction and another commit of the same partition, the offset that was written later counts,
+as in Kafka. An offset that is deleted is deleted from transactions, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deltaq.delta.actions import Action, DomainMetadata
 from deltaq.delta.table_state import TableState
 from deltaq.errors import Corrupt, InvalidConfig
 from deltaq.groups.offsets import CommittedOffset, offset_actions, parsed_offset
-from deltaq.groups.state import Key, MemberIdentity
+from deltaq.groups.state import TRANSACTIONS_DOMAIN, Key, MemberIdentity
 from deltaq.names import TransactionKey, check_id
 from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.transactions.state import fenced
-
-TRANSACTIONS_DOMAIN = "deltaq.transactions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,32 @@ def resolved_actions(
     after = {id_: of for id_, of in pending.items() if id_ != transaction.transactional_id}
     offsets = offset_actions(state, found.offsets, now_ms) if is_committed else []
     return [*offsets, _domain(after)]
+
+
+def replaced_actions(
+    pending: Mapping[str, TransactionOffsets], committed: Sequence[CommittedOffset]
+) -> list[Action]:
+    """Offsets are committed outside of transactions: they take the place of those that were sent
+    before. The partitions stay pending, so their next owner still needs the outcome.
+    """
+    new = {offset.app_id: offset for offset in committed}
+    after = {
+        id_: replace(of, offsets=tuple(new.get(offset.app_id, offset) for offset in of.offsets))
+        for id_, of in pending.items()
+    }
+    return [_domain(after)] if after != pending else []
+
+
+def deleted_actions(
+    pending: Mapping[str, TransactionOffsets], app_ids: Collection[str] | None
+) -> list[Action]:
+    """Offsets with these app ids are deleted; all for None."""
+    kept: dict[str, TransactionOffsets] = {}
+    if app_ids is not None:
+        for id_, of in pending.items():
+            if offsets := tuple(offset for offset in of.offsets if offset.app_id not in app_ids):
+                kept[id_] = replace(of, offsets=offsets)
+    return [_domain(kept)] if kept != pending else []
 
 
 def _domain(pending: Mapping[str, TransactionOffsets]) -> DomainMetadata:

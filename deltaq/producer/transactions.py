@@ -23,6 +23,7 @@ from deltaq.errors import (
     KafkaException,
     OutcomeUnknown,
     Unavailable,
+    UnknownTopic,
 )
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import parse_group_metadata
@@ -206,11 +207,18 @@ class Transactions:
                 self._must_abort(error)
 
     def _located(self, position: TopicPartition) -> CommittedOffset:
-        # A consumer of this process has read the records, and the topic's log with them.
-        known = known_topic(self._store, position.topic, self._clock).newest
-        head = None if known is None else known.state.view.last_head
-        if head is None or head.deleted or position.partition >= head.partitions:
-            head = self._lookup.head(position.topic, position.partition)
+        """The position with the id of its topic. Raises KafkaException (UNKNOWN_TOPIC_OR_PART) for
+        a partition that does not exist, Unavailable, Corrupt, Incompatible.
+        """
+        try:
+            # A consumer of this process has read the records, and the topic's log with them.
+            known = known_topic(self._store, position.topic, self._clock).newest
+            head = None if known is None else known.state.view.last_head
+            if head is None or head.deleted or not 0 <= position.partition < head.partitions:
+                head = self._lookup.head(position.topic, position.partition)
+        except (UnknownTopic, InvalidConfig) as error:
+            code = KafkaError.UNKNOWN_TOPIC_OR_PART
+            raise KafkaException(KafkaError(code, error.error.str())) from None
         return CommittedOffset(
             position.topic, head.topic_id, position.partition, position.offset, position.metadata
         )
@@ -351,14 +359,17 @@ class Transactions:
         return self.state in _UNDECIDED
 
     def check_may_produce(self) -> None:
-        """Raise KafkaException (_STATE) outside of a transaction, and the error of a fenced
-        producer.
-        """
+        """Raise KafkaException: _STATE outside of a transaction, _FATAL after a fatal error."""
         if self.state is State.FATAL and self._failure is not None:
-            raise self._failure
+            reason = f"Unable to produce message: {self._failure.error.str()}"
+            raise KafkaException(KafkaError(KafkaError._FATAL, reason)) from self._failure
         if self.state is not State.IN_TRANSACTION:
             reason = "Unable to produce message: Local: Erroneous state"
             raise KafkaException(KafkaError(KafkaError._STATE, reason))
+
+    def refuse(self, error: KafkaException) -> None:
+        """A message of the open transaction is not written, so that it cannot be committed."""
+        self._staging.failed(error)
 
     def _check_state(self, *allowed: State) -> None:
         if self.state in allowed:

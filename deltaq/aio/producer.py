@@ -264,7 +264,7 @@ class AIOProducer:
 
     async def begin_transaction(self) -> None:
         """See `Producer.begin_transaction`."""
-        self._producer.begin_transaction()
+        await self._run(self._producer.begin_transaction)  # it may wait for another call
 
     async def send_offsets_to_transaction(
         self,

@@ -71,7 +71,9 @@ _SHARED = (
 
 _OF_PRODUCERS = (
     boolean("enable.idempotence", "producer", False).means(
-        "No retry within a producer's life writes a message twice.", effect="always"
+        "No retry within a producer's life writes a message twice. A `transactional.id` requires "
+        "it.",
+        effect="always",
     ),
     string("transactional.id", "producer", None).means(
         "Identity of the producer's transactions, across restarts: a new producer with the same id "
@@ -199,7 +201,11 @@ _OF_CONSUMERS = (
     ),
     choice(
         "isolation.level", "consumer", "read_committed", ("read_uncommitted", "read_committed")
-    ).means("As with `read_committed`, only committed records are visible.", effect="always"),
+    ).means(
+        "Both values show committed records only: a topic holds no others, and an open transaction "
+        "holds up no reader.",
+        effect="always",
+    ),
     integer("fetch.wait.max.ms", "consumer", 500, 0, 300_000).means(
         "Maximum pause between two checks for new messages."
     ),

@@ -35,7 +35,8 @@ class Producer(NativeProducer):
     which the producer knows already, and BufferError for a full queue. Reported to the callback:
     such a partition of a topic that it does not know yet, a message above the topic's
     `max.message.bytes`, a missing key in a compacted topic (INVALID_RECORD), a topic that does not
-    exist and may not be created, and an invalid topic name.
+    exist and may not be created, and an invalid topic name. A transaction with such a message
+    cannot be committed.
     """
 
     def produce(
@@ -100,6 +101,8 @@ class Producer(NativeProducer):
     ) -> None:
         """Let the next `poll` or `flush` call the callback of a message that was not written."""
         refusal = KafkaException(error)
+        if self._transactions is not None:
+            self._transactions.refuse(refusal)
         if callback is None:
             log_failure(topic, refusal, 1)
             return

@@ -2,11 +2,15 @@
 callback gets.
 """
 
+import inspect
 import logging
 from typing import Any
 
 import pytest
 
+import deltaq.aio
+import deltaq.compat.cimpl
+import deltaq.compat.confluent.aio
 from deltaq import KafkaError, KafkaException, Topic
 from deltaq.compat.confluent import (
     Consumer,
@@ -194,3 +198,68 @@ def test_errors_of_a_broker_are_reported_also_after_a_serializer(memory_root, re
         message = consumer.poll(10)
     assert message is not None
     assert (message.key(), message.value()) == (b"key", "small")
+
+
+@pytest.mark.parametrize(
+    ("topic", "value", "code"),
+    [
+        ("small", b"x" * 3000, KafkaError.MSG_SIZE_TOO_LARGE),
+        ("not a topic", b"x", KafkaError.TOPIC_EXCEPTION),
+    ],
+)
+def test_a_transaction_with_a_refused_message_is_not_committed(
+    memory_root, reports, topic, value, code
+):
+    conf = {"bootstrap.servers": memory_root, "transactional.id": "t"}
+    Topic("small", conf=conf, config={"max.message.bytes": "2000"}).create()
+    with Producer(conf) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("small", b"written")
+        producer.produce(topic, value, on_delivery=lambda *report: reports.append(report))
+        for _ in range(2):
+            with pytest.raises(KafkaException) as refused:
+                producer.commit_transaction()
+            assert refused.value.args[0].code() == code
+            assert refused.value.args[0].txn_requires_abort()
+        producer.abort_transaction()
+        assert codes(reports) == [code]
+        producer.begin_transaction()
+        producer.produce("small", b"next")
+        producer.commit_transaction()
+    assert Topic("small", conf={"bootstrap.servers": memory_root}).to_arrow().num_rows == 1
+
+
+_CALLS = {
+    "init_transactions": ("timeout",),
+    "begin_transaction": (),
+    "send_offsets_to_transaction": ("positions", "group_metadata", "timeout"),
+    "commit_transaction": ("timeout",),
+    "abort_transaction": ("timeout",),
+}
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        deltaq.Producer,
+        deltaq.SerializingProducer,
+        Producer,
+        SerializingProducer,
+        deltaq.aio.AIOProducer,
+        deltaq.aio.AsyncSerializingProducer,
+        deltaq.compat.confluent.aio.AIOProducer,
+        deltaq.compat.confluent.aio.AsyncSerializingProducer,
+    ],
+    ids=lambda client: f"{client.__module__}.{client.__name__}",
+)
+def test_all_producers_have_the_calls_of_transactions_whose_arguments_have_no_names(client):
+    assert deltaq.compat.cimpl.Producer is Producer
+    for name, expected in _CALLS.items():
+        call = getattr(client, name)
+        parameters = [*inspect.signature(call).parameters.values()][1:]
+        assert tuple(parameter.name for parameter in parameters) == expected
+        for parameter in parameters:
+            assert parameter.kind is inspect.Parameter.POSITIONAL_ONLY
+            assert (parameter.default == -1) == (parameter.name == "timeout")
+        assert inspect.iscoroutinefunction(call) == inspect.iscoroutinefunction(client.produce)

@@ -11,6 +11,16 @@ __all__ = ["DIFFERENCES", "justification", "rows_of_guide"]
 
 _GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "migrate-from-kafka.md"
 
+_LEVELS = ("read_committed", "read_uncommitted")
+
+
+def _ends(path: str) -> tuple[str, ...]:
+    """Where readers of both isolation levels find the end of a partition."""
+    return tuple(
+        f"{path}/{level}/{end}" for level in _LEVELS for end in ("position", "watermarks/1")
+    )
+
+
 DIFFERENCES: dict[str, tuple[str, ...]] = {
     "`bootstrap.servers` is missing": (
         "closed_and_misuse/no_bootstrap_consumer",
@@ -145,6 +155,118 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     "`host` of a member": ("group_description/member/host",),
     "`AdminClient.delete_consumer_group_offsets`": (
         "group_offsets/has_delete_consumer_group_offsets",
+    ),
+    "A commit for a partition that another member owns": tuple(
+        f"transactions_offsets_after_a_rebalance/moved_partition/{call}"
+        for call in ("abort", "commit", "produce", "send")
+    ),
+    "A commit of an older generation": tuple(
+        f"transactions_offsets_after_a_rebalance/kept_partition_old_generation/{call}"
+        for call in ("abort", "commit", "produce", "send")
+    ),
+    "Readers with `read_uncommitted`": (
+        *(f"txn_fencing/{when}/read_uncommitted/seen" for when in ("after_new_init", "end")),
+        "txn_list_offsets_isolation/uncommitted",
+        "txn_timeout/read/read_uncommitted/seen",
+        *(f"txn_visibility/{when}/read_uncommitted/seen" for when in ("aborted", "final", "open")),
+        "txn_visibility/open/read_uncommitted/position",
+        "txn_visibility/open/read_uncommitted/watermarks/1",
+    ),
+    "Offsets of a topic with transactions": (
+        *_ends("txn_fencing/after_new_init"),
+        "txn_fencing/after_new_init/read_committed/seen/0/1",
+        *_ends("txn_fencing/end"),
+        "txn_fencing/end/read_committed/seen/0/0",
+        "txn_fencing/end/read_committed/seen/1/1",
+        *_ends("txn_interleaved_with_plain/done"),
+        *(f"txn_interleaved_with_plain/done/{level}/seen/3/1" for level in _LEVELS),
+        "txn_list_offsets_isolation/after_abort/0",
+        "txn_list_offsets_isolation/after_abort/1",
+        *_ends("txn_timeout/read"),
+        "txn_timeout/read/read_committed/seen/0/1",
+        *(f"txn_two_partitions_and_topics/{place}/1" for place in ("t0", "t1", "u0")),
+        *_ends("txn_visibility/aborted"),
+        "txn_visibility/aborted/read_committed/seen/3/1",
+        *_ends("txn_visibility/committed"),
+        *(f"txn_visibility/committed/{level}/seen/3/1" for level in _LEVELS),
+        "txn_visibility/empty_commit_watermarks/1",
+        *_ends("txn_visibility/final"),
+        "txn_visibility/final/read_committed/seen/3/0",
+        "txn_visibility/final/read_committed/seen/4/1",
+    ),
+    "Order of messages in a partition": (
+        *(
+            f"txn_interleaved_with_plain/done/{level}/seen/{at}/1"
+            for level in _LEVELS
+            for at in (1, 2)
+        ),
+        *_ends("txn_interleaved_with_plain/open"),
+        *(f"txn_interleaved_with_plain/open/{level}/seen" for level in _LEVELS),
+    ),
+    "Delivery reports before the commit": tuple(
+        f"transactions_flush_and_reports/before/{at}/4" for at in (0, 1)
+    ),
+    "When a fenced producer hears of it": (
+        "transactions_fenced_without_messages/abort",
+        "transactions_fenced_without_messages/send",
+        "transactions_take_their_id_in_turns/first_abort",
+        "txn_fencing/old_flush",
+        "txn_fencing/old_reports/0",
+        "txn_fencing_idle_old/reports",
+    ),
+    "A transaction that lasts longer than `transaction.timeout.ms`": (
+        *(f"transactions_aborted_after_the_time_out/{call}" for call in ("abort", "begin")),
+        *(f"txn_timeout/{call}" for call in ("abort", "begin")),
+        *(f"txn_timeout/commit/{part}" for part in ("code", "err", "fatal", "txn_requires_abort")),
+    ),
+    "Committed offsets beside those of an open transaction": (
+        "transactions_offsets_of_a_consumer_that_waits/stable",
+        "txn_send_offsets/admin_list_require_stable/0/err",
+        "txn_send_offsets/admin_list_require_stable/0/o",
+        *(
+            f"txn_send_offsets/open_read_committed/{part}"
+            for part in ("code", "err", "o", "p", "t")
+        ),
+    ),
+    "The next owner of a partition whose offsets an open transaction has": tuple(
+        f"transactions_whose_consumer_is_replaced/{part}"
+        for part in ("commit", "reads_while_open", "then_reads")
+    ),
+    "`send_offsets_to_transaction` of a consumer with `assign`, while its group has members": (
+        "transactions_offsets_of_a_consumer_that_assigns/beside_a_member",
+    ),
+    "The commit of a transaction one of whose messages was not written": (
+        *(
+            f"transactions_purged/{call}/{part}"
+            for call in ("commit", "commit_again")
+            for part in ("code", "err")
+        ),
+        *(
+            f"transactions_with_messages_that_the_broker_refuses/{topic}/{call}/{part}"
+            for topic in ("name", "unknown")
+            for call in ("commit", "commit_again")
+            for part in ("code", "err")
+        ),
+    ),
+    "`begin_transaction` and `produce` after a message that was refused": (
+        *(
+            f"transactions_with_messages_that_the_broker_refuses/no_key/begin/{part}"
+            for part in ("code", "err", "txn_requires_abort")
+        ),
+        "transactions_with_messages_that_the_broker_refuses/no_key/produce_more",
+    ),
+    "The transaction after one that was aborted because of a message": (
+        "transactions_purged/next_commit",
+        "transactions_purged/read",
+        "txn_produce_error_then_abort/next_commit",
+        *(f"txn_produce_error_then_abort/read/{level}/seen" for level in _LEVELS),
+    ),
+    "`init_transactions(0)`": tuple(
+        f"transactions_init_again_and_without_waiting/{call}"
+        for call in ("again", "at_once", "begin")
+    ),
+    "`transactional.id`": tuple(
+        f"transactions_ids/{text}" for text in ("colon", "long", "slash", "space", "umlaut")
     ),
 }
 """Places in the answers of programs, `program/key/...`, as `paths_that_differ` names them."""

@@ -30,22 +30,7 @@ OF_GROUPS: tuple[str, ...] = tuple(
 tests/unit/groups/test_kafka_observations.py.
 """
 
-_NO_TRANSACTIONS = "this version has no transactions"
-
 NOT_APPLICABLE: dict[str, str] = {
     "rebalance_consumer_protocol": "deltaq has one group protocol; see rebalance_default_strategy",
-    "txn_abort_purges_unsent": _NO_TRANSACTIONS,
-    "txn_config": _NO_TRANSACTIONS,
-    "txn_default_isolation": _NO_TRANSACTIONS,
-    "txn_fencing": _NO_TRANSACTIONS,
-    "txn_fencing_idle_old": _NO_TRANSACTIONS,
-    "txn_interleaved_with_plain": _NO_TRANSACTIONS,
-    "txn_list_offsets_isolation": _NO_TRANSACTIONS,
-    "txn_produce_error_then_abort": _NO_TRANSACTIONS,
-    "txn_send_offsets": _NO_TRANSACTIONS,
-    "txn_state_errors": _NO_TRANSACTIONS,
-    "txn_timeout": _NO_TRANSACTIONS,
-    "txn_two_partitions_and_topics": _NO_TRANSACTIONS,
-    "txn_visibility": _NO_TRANSACTIONS,
 }
 """Observations that deltaq cannot be compared with, and why."""

@@ -33,13 +33,15 @@ class Target:
     """A client library, and the topics that it reaches at `address`.
 
     A program takes it that nothing more comes after `quiet_s` seconds without a message.
-    `propagation_s` seconds after a change of topics, all requests see it.
+    `propagation_s` seconds after a change of topics, all requests see it, and `expiry_s` seconds
+    after the time-out of a transaction it has expired.
     """
 
     library: ModuleType
     address: str
     quiet_s: float
     propagation_s: float
+    expiry_s: float
 
     @property
     def admin(self) -> ModuleType:
@@ -49,14 +51,22 @@ class Target:
 def deltaq_at(root: str) -> Target:
     """`deltaq.compat.confluent` on a root."""
     return Target(
-        importlib.import_module("deltaq.compat.confluent"), root, quiet_s=0.3, propagation_s=0.0
+        importlib.import_module("deltaq.compat.confluent"),
+        root,
+        quiet_s=0.3,
+        propagation_s=0.0,
+        expiry_s=0.1,
     )
 
 
 def kafka_at(address: str) -> Target:
     """confluent-kafka with a broker."""
     return Target(
-        importlib.import_module("confluent_kafka"), address, quiet_s=1.5, propagation_s=1.0
+        importlib.import_module("confluent_kafka"),
+        address,
+        quiet_s=1.5,
+        propagation_s=1.0,
+        expiry_s=12.0,
     )
 
 

@@ -16,14 +16,26 @@ from tests.fidelity.programs import (
     producer_page,
     producing,
     topics,
+    transactions,
+    transactions_page,
     values_page,
 )
 from tests.fidelity.session import ProgramRun
 
 __all__ = ["DOCUMENTED", "PROGRAMS"]
 
-_PAGES = (producer_page, consumer_page, admin_page, values_page)
-_MODULES = (consuming, groups, offsets, partitioning, positions, producing, topics, *_PAGES)
+_PAGES = (producer_page, consumer_page, admin_page, values_page, transactions_page)
+_MODULES = (
+    consuming,
+    groups,
+    offsets,
+    partitioning,
+    positions,
+    producing,
+    topics,
+    transactions,
+    *_PAGES,
+)
 
 PROGRAMS: dict[str, Callable[[ProgramRun], Any]] = {
     program.__name__: program for module in _MODULES for program in module.PROGRAMS

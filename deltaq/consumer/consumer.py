@@ -516,8 +516,11 @@ class Consumer(Generic[K, V]):
         return None if view is None else view.member_id
 
     def consumer_group_metadata(self) -> bytes:
-        """Opaque bytes that identify this membership, in librdkafka's layout."""
-        return group_metadata(self._group, self._view())
+        """Opaque bytes that identify this membership, in librdkafka's layout: the member and
+        generation on whose behalf messages were returned, even if the group has gone on since.
+        """
+        self._calls.check_open()
+        return group_metadata(self._group, self._state.identity())
 
     def _view(self) -> GroupView | None:
         self._calls.check_open()

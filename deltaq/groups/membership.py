@@ -28,7 +28,7 @@ from deltaq.errors import (
 )
 from deltaq.groups.heartbeat import SessionExpired
 from deltaq.groups.session import GroupView, MemberSettings, MemberTopics
-from deltaq.groups.state import Key, MemberIdentity
+from deltaq.groups.state import NO_MEMBER, Key, MemberIdentity
 
 _log = logging.getLogger("deltaq.groups")
 
@@ -46,11 +46,12 @@ to join.
 _METADATA_MARK = b"CGMDv2:"
 
 
-def group_metadata(group: str, view: GroupView | None) -> bytes:
-    """Opaque bytes that identify a membership, in librdkafka's layout; `view` is None for a
+def group_metadata(group: str, identity: MemberIdentity | None) -> bytes:
+    """Opaque bytes that identify a membership, in librdkafka's layout; `identity` is None for a
     non-member.
     """
-    generation, member_id = (-1, "") if view is None else (view.generation, view.member_id)
+    of = NO_MEMBER if identity is None else identity
+    generation, member_id = of.generation, of.member_id
     texts = b"".join(text.encode() + b"\0" for text in (group, member_id))
     return _METADATA_MARK + struct.pack("<i", generation) + texts + b"\x01"
 

@@ -136,7 +136,8 @@ class ConsumerGroup:
 
 def generation(reader: Consumer) -> int:
     """The newest generation that a consumer knows of; -1 if it is not a member."""
-    return int.from_bytes(reader.consumer_group_metadata()[7:11], "little", signed=True)
+    view = reader._view()
+    return -1 if view is None else view.generation
 
 
 def keys(reader: Consumer) -> set[tuple[str, int]]:

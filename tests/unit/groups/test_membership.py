@@ -31,6 +31,7 @@ from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.run import Maintenance
 from deltaq.store import MemoryStore, open_store
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
+from tests.doubles.consumer_group import generation
 from tests.doubles.groups import join, leave, new_member, new_membership
 from tests.doubles.reading import TIMEOUT_S, drain, eventually, next_message, poll_until_raised
 
@@ -420,7 +421,7 @@ def test_added_partitions_are_noticed_by_the_next_poll_though_records_are_ready(
     with consumer(root) as reader:
         reader.subscribe(["t"])
         assert next_message(reader).offset() == 0
-        before = reader.consumer_group_metadata()
+        before = generation(reader)
         AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 2)])[
             "t"
         ].result()
@@ -430,9 +431,7 @@ def test_added_partitions_are_noticed_by_the_next_poll_though_records_are_ready(
             "the fetcher has read of it",
         )
         assert next_message(reader).offset() == 1
-        eventually(
-            lambda: reader.consumer_group_metadata() != before, "the group has a new generation"
-        )
+        eventually(lambda: generation(reader) != before, "the group has a new generation")
 
 
 # --- patterns ---

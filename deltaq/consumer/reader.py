@@ -219,7 +219,11 @@ def open_reader(
         config.enable_partition_eof,
         plan if config.allow_auto_create_topics else None,
     )
-    fetcher = Fetcher(store, settings, queries.stored, clock, config.group_id, queries.lookup)
+
+    def stored(topic: str, topic_id: str, partitions: Sequence[int]) -> list[int | None]:
+        return queries.stored(topic, topic_id, partitions, identity())
+
+    fetcher = Fetcher(store, settings, stored, clock, config.group_id, queries.lookup)
     accepted = AcceptedBatches(fetcher.queue)
     join_bytes_max = (
         config.queued_max_messages_kbytes * 1024 if config.large_message_enabled else None
@@ -286,13 +290,21 @@ class OffsetQueries:
         except UnknownTopic:
             return None
 
-    def stored(self, topic: str, topic_id: str, partitions: Sequence[int]) -> list[int | None]:
+    def stored(
+        self,
+        topic: str,
+        topic_id: str,
+        partitions: Sequence[int],
+        reader: MemberIdentity | None = None,
+    ) -> list[int | None]:
         """The committed offset of each partition; None where there is none. For a consumer that
-        begins to read them: transactions that had offsets of an earlier owner are ended.
+        begins to read them as the member `reader`: transactions that have offsets of it or of an
+        earlier owner are ended.
         """
         asked = [(topic, topic_id, partition) for partition in partitions]
         found = self.group_log.committed(asked)
-        while pending := self.group_log.unowned({(topic, number) for number in partitions}):
+        keys = {(topic, number) for number in partitions}
+        while pending := self.group_log.undecided(keys, reader):
             deadline = self._clock.monotonic() + RESOLVE_S
             resolve_offsets(self._store, self.group_log, pending, self._clock, deadline)
             found = self.group_log.committed(asked)

@@ -301,16 +301,21 @@ class GroupLog:
         """Read the pending offsets of transactions. Raises as `head`."""
         return list(self._transaction_offsets(self.state()).values())
 
-    def unowned(self, partitions: Collection[Key]) -> list[TransactionOffsets]:
-        """The pending offsets of these partitions, as last read, whose sender does not own them any
-        more: the partitions' next owner needs their outcome. Does no I/O. Raises Corrupt,
-        Incompatible.
+    def undecided(
+        self, partitions: Collection[Key], reader: MemberIdentity | None
+    ) -> list[TransactionOffsets]:
+        """The pending offsets of these partitions, as last read, whose outcome their `reader` needs
+        to begin at the committed offsets: those that it has sent itself, and those whose sender
+        does not own the partitions any more. Does no I/O. Raises Corrupt, Incompatible.
         """
         state = self._log.state
         head = self._head(state)
         found = self._transaction_offsets(state).values()
         return [
-            of for of in found if not of.keys.isdisjoint(partitions) and not _may_commit(head, of)
+            of
+            for of in found
+            if not of.keys.isdisjoint(partitions)
+            and (_is_by(of, reader) or not _may_commit(head, of))
         ]
 
     def _transaction_offsets(self, state: TableState) -> dict[str, TransactionOffsets]:
@@ -548,6 +553,15 @@ class GroupLog:
 
     def _head(self, state: TableState) -> GroupHead:
         return group_head(state, self._folder)
+
+
+def _is_by(of: TransactionOffsets, reader: MemberIdentity | None) -> bool:
+    """Whether the reader has sent them. It would get the same records again that the transaction
+    is about.
+    """
+    return (
+        reader is not None and of.identity is not None and of.identity.member_id == reader.member_id
+    )
 
 
 def _may_commit(head: GroupHead, of: TransactionOffsets) -> bool:

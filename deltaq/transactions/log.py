@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from deltaq import names
 from deltaq.clock import Clock
 from deltaq.delta.actions import Action, CommitInfo, Metadata
 from deltaq.delta.log import Abandoned, DeltaLog, Draft
+from deltaq.delta.position import LogCleaned
 from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.groups.log import LogMaintainer
 from deltaq.names import TransactionKey
@@ -106,10 +108,15 @@ class TransactionLog:
 
         return self._change("BEGIN EPOCH", plan, deadline, token)
 
-    def commit(self, decision: Decision, deadline: float) -> Decision:
+    def commit(
+        self, decision: Decision, deadline: float, *, may_be_decided: bool = False
+    ) -> Decision:
         """Decide that a transaction is committed; the decision with its version. Without effect
-        if that is decided already. Raises Fenced, TransactionAborted.
+        if that is decided already. `may_be_decided`: an earlier call had an unknown outcome. Raises
+        Fenced, TransactionAborted.
         """
+        if may_be_decided and (before := self._decision_before(decision.key)) is not None:
+            return before
 
         def plan(head: TransactionHead | None, version: int, now_ms: int) -> TransactionHead | None:
             # This can happen when an earlier try, whose outcome was unknown, has succeeded.
@@ -134,6 +141,19 @@ class TransactionLog:
 
         head = self._changed("EXPIRE EPOCH", plan, deadline, self._clock.unique_id())
         return head is not None and head.is_expired
+
+    def _decision_before(self, key: TransactionKey) -> Decision | None:
+        """The decision of a transaction, if an entry has it that this client has not read yet. The
+        entry of a newer producer may follow, and the head then does not tell any more.
+        """
+        with self._lock, suppress(LogCleaned):
+            while True:
+                head = self._head(self._log.state)
+                if head is not None and head.has_committed(key):
+                    return head.decision
+                if self._log.read_next() is None:
+                    return None
+        return None
 
     def abort(self, key: TransactionKey, deadline: float) -> TransactionHead | None:
         """Decide that a transaction is aborted, unless it has ended; the head afterwards."""

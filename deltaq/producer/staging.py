@@ -26,7 +26,7 @@ class Staging:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock = clock.lock()
+        self._lock = clock.condition()  # re-entrant
         self.transaction = TransactionKey("", 0, 0)
         self.is_open = False
         self.failure: KafkaException | None = None
@@ -66,6 +66,14 @@ class Staging:
                 StagedRecords(topic, topic_id, tuple(segments))
                 for (topic, topic_id), segments in sorted(self._files.items())
             )
+
+    def sealed(self) -> tuple[StagedRecords, ...]:
+        """What the transaction has written; no file is added to it any more. A file that comes
+        later would be reported as written, and would be missing in the decision.
+        """
+        with self._lock:
+            self.is_open = False
+            return self.records()
 
     def end(self) -> None:
         """The transaction has ended: no file is added to it any more."""

@@ -86,7 +86,7 @@ class TransactionCalls:
 
         With a `consumer` the commit includes its positions: the offsets after the last messages
         that it has returned. After an abort it continues at its committed offsets, as after a
-        restart.
+        restart. An error that requires an abort is raised after the abort.
         """
         return TransactionBlock(self._configured(), consumer)
 
@@ -119,19 +119,33 @@ class TransactionBlock:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            with suppress(KafkaException):  # the error of the block is the one to report
-                self._abort()
+            self._abort()
             return
         try:
             if self._consumer is not None:
-                held = self._consumer.position(self._consumer.assignment())
-                metadata = self._consumer.consumer_group_metadata()
-                self._transactions.send_offsets(held, metadata, -1)
+                self._send_positions(self._consumer)
+        except BaseException:
+            self._abort()
+            raise
+        try:
             self._commit()
-        except KafkaException:
-            if self._transactions.can_abort:
+        except KafkaException as failure:
+            if self._transactions.can_abort or failure.error.fatal():
                 self._abort()
             raise
+
+    def _send_positions(self, consumer: TransactionConsumer) -> None:
+        held = consumer.position(consumer.assignment())
+        try:
+            self._transactions.send_offsets(held, consumer.consumer_group_metadata(), -1)
+        except KafkaException as failure:
+            about = failure.error
+            if not about.retriable():
+                raise
+            # The caller cannot repeat this call.
+            reason = f"{about.str()}: the transaction was aborted"
+            aborted = KafkaError(about.code(), reason, txn_requires_abort=True)
+            raise KafkaException(aborted) from failure
 
     def _commit(self) -> None:
         """Commit, as often as it takes: while the store does not answer, the outcome is open."""
@@ -146,7 +160,11 @@ class TransactionBlock:
                 return
 
     def _abort(self) -> None:
-        self._transactions.abort(-1)
+        """Abort, and continue at the committed offsets, also if this producer was fenced. The error
+        that led here is the one to report.
+        """
+        with suppress(KafkaException):
+            self._transactions.abort(-1)
         if self._consumer is not None:
             for held in self._consumer.assignment():
                 self._consumer.seek(TopicPartition(held.topic, held.partition, OFFSET_STORED))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
@@ -40,7 +41,13 @@ from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.view import known_topic
 from deltaq.transactions.log import DecisionNotPublished, TransactionLog
 from deltaq.transactions.publication import Publisher
-from deltaq.transactions.state import Decision, TransactionAborted, TransactionHead, fenced
+from deltaq.transactions.state import (
+    Decision,
+    StagedRecords,
+    TransactionAborted,
+    TransactionHead,
+    fenced,
+)
 
 if TYPE_CHECKING:
     from deltaq.maintenance.log_maintenance import BackgroundLogMaintenance, LogKind
@@ -118,6 +125,7 @@ class Transactions:
         self._failure: KafkaException | None = None  # why the transaction, or all, have to end
         self._begun_at = 0.0
         self._sent: set[str] = set()  # the groups to which the transaction has sent offsets
+        self._unsent: set[str] = set()  # those of them for which the last call has not ended
         self._decision: Decision | None = None  # of `DECIDED`
 
     @property
@@ -169,7 +177,7 @@ class Transactions:
         with self._lock:
             self._check_state(State.READY)
             before = self._staging.transaction
-            self._sent = set()
+            self._sent, self._unsent = set(), set()
             self._decision = None
             self._failure = None
             self._begun_at = self._clock.uptime()
@@ -190,7 +198,9 @@ class Transactions:
             if not offsets:
                 return
             deadline = self._deadline(timeout)
-            self._sent.add(group)  # first: it may be in the log after any exception
+            # First: they may be in the log after any exception.
+            self._sent.add(group)
+            self._unsent.add(group)
 
             def send() -> None:
                 located = tuple(self._located(position) for position in offsets)
@@ -205,6 +215,7 @@ class Transactions:
                 if isinstance(error, Fenced) and error.error.code() == KafkaError._FENCED:
                     self._end_all(error)
                 self._must_abort(error)
+            self._unsent.discard(group)
 
     def _located(self, position: TopicPartition) -> CommittedOffset:
         """The position with the id of its topic. Raises KafkaException (UNKNOWN_TOPIC_OR_PART) for
@@ -229,6 +240,7 @@ class Transactions:
             self._check_state(
                 State.IN_TRANSACTION, State.BEGIN_COMMIT, State.DECIDING, State.DECIDED
             )
+            self._check_sent()
             started_at = self._clock.monotonic()
             deadline = self._deadline(timeout)
             if self.state in {State.IN_TRANSACTION, State.BEGIN_COMMIT}:
@@ -244,6 +256,15 @@ class Transactions:
             metrics.TRANSACTION_LATENCY.observe(self._clock.monotonic() - started_at)
             metrics.TRANSACTIONS.add(outcome="committed")
 
+    def _check_sent(self) -> None:
+        """Refuse a commit whose offsets may be missing in a group, or come to its log later."""
+        if self._unsent:
+            reason = (
+                f"sending offsets to group {min(self._unsent)!r} has not ended: call "
+                "send_offsets_to_transaction again, or abort"
+            )
+            raise KafkaException(KafkaError(KafkaError._STATE, reason))
+
     def _flush_all(self, deadline: float) -> None:
         left = self._outlet.flush(deadline)
         if self._staging.failure is not None:
@@ -253,10 +274,10 @@ class Transactions:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, retriable=True))
 
     def _decide(self, deadline: float) -> None:
-        records = self._staging.records()
+        records = self._staging.sealed()
         if not (records or self._sent):
-            self._staging.end()
             return
+        self._check_topics(records)
         # A decision that was sent may be in the log, however late it is now.
         if self.state is State.BEGIN_COMMIT and self._is_late():
             limit = f"transaction.timeout.ms ({self._timeout_ms})"
@@ -267,7 +288,7 @@ class Transactions:
         was_sent = self.state is State.DECIDING
         self.state = State.DECIDING
         try:
-            self._decision = self._log.commit(draft, deadline)
+            self._decision = self._log.commit(draft, deadline, may_be_decided=was_sent)
         except TransactionAborted:
             reason = (
                 "another process has aborted the transaction: a member of the group needed the "
@@ -284,8 +305,17 @@ class Transactions:
             if error.error.retriable():
                 raise
             self._must_abort(error)
-        self._staging.end()
         self.state = State.DECIDED
+
+    def _check_topics(self, records: Sequence[StagedRecords]) -> None:
+        """Refuse the records of a topic that was deleted and created again inside the transaction:
+        only some of them could be published.
+        """
+        written = Counter(staged.topic for staged in records)
+        for topic, topic_ids in written.items():
+            if topic_ids > 1:
+                reason = "it was deleted and created again inside the transaction"
+                self._must_abort(UnknownTopic(topic, reason=reason))
 
     def _is_late(self) -> bool:
         return (self._clock.uptime() - self._begun_at) * 1000 > self._timeout_ms

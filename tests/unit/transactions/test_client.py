@@ -4,19 +4,35 @@ fenced.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from deltaq import Consumer, KafkaError, KafkaException, Producer, Topic, TopicPartition
+from deltaq import (
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    Topic,
+    TopicPartition,
+)
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.groups.log import GroupLog
+from deltaq.groups.state import GroupHead, MemberIdentity
+from deltaq.names import TransactionKey
+from deltaq.producer.sender import FRESH_S
+from deltaq.producer.staging import Staging
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
-from tests.doubles.reading import drain
+from tests.doubles.reading import drain, eventually
 
 EVER = None
 DECISION = "transactions/*_delta_log/*"
 TOPIC_ENTRY = "topics/*_delta_log/*"
+GROUP_ENTRY = "groups/*_delta_log/*"
 
 
 @pytest.fixture
@@ -140,6 +156,30 @@ def test_records_of_a_topic_that_was_deleted_are_lost_and_the_rest_is_committed(
     with producer.transaction():
         producer.produce("a", b"of a new topic")
     assert clients.values("a") == [b"of a new topic"]
+
+
+def test_a_topic_that_is_created_again_inside_a_transaction_makes_it_abort(clients: Clients):
+    producer = clients.ready()
+    producer.begin_transaction()
+    for value in (b"1", b"2"):
+        producer.produce("a", value)
+        producer.flush(10)
+        if value == b"1":
+            Topic("a", store=clients.store).delete()
+            Topic("a", store=clients.store).create()
+            time.sleep(FRESH_S)
+    assert refused(producer.commit_transaction).txn_requires_abort()
+    producer.abort_transaction()
+    assert clients.values("a") == []
+
+
+def test_no_file_is_added_to_a_transaction_that_is_being_decided():
+    staging = Staging(SYSTEM_CLOCK)
+    staging.begin(TransactionKey("t", 0, 1))
+    assert staging.add("a", "id", [])
+    assert [staged.topic for staged in staging.sealed()] == ["a"]
+    assert not staging.add("b", "id", [])
+    assert [staged.topic for staged in staging.records()] == ["a"]
 
 
 # --- states ---
@@ -293,6 +333,29 @@ def test_a_commit_whose_answer_is_lost_is_repeated_and_tells_the_truth(
     assert clients.values("a") == [b"1"]
 
 
+def test_a_fenced_producer_learns_of_a_commit_that_was_decided(clients: Clients):
+    """A newer producer has published it: the head of the id's log does not show it any more."""
+    old = clients.ready()
+    Topic("a", store=clients.store).create()
+    old.begin_transaction()
+    old.produce("a", b"1")
+    old.flush(10)
+    clients.store.add(
+        Rule("create", DECISION, Fault.error_after(), EVER),
+        Rule("get", DECISION, Fault.error_before(), EVER),
+    )
+    clients.store.add(Rule("get_range", DECISION, Fault.error_before(), EVER))
+    assert refused(old.commit_transaction, 0.3).retriable()
+    clients.store.clear()
+    clients.ready()
+    old.commit_transaction()
+    assert clients.values("a") == [b"1"]
+    old.begin_transaction()
+    old.produce("a", b"2")
+    assert refused(old.commit_transaction).fatal()
+    assert clients.values("a") == [b"1"]
+
+
 @pytest.mark.fault("T4")
 def test_a_decision_that_was_never_sent_is_sent_by_the_next_call(clients: Clients):
     producer = clients.ready()
@@ -424,6 +487,85 @@ def test_the_next_owner_of_a_partition_publishes_a_decided_transaction(clients: 
     second.subscribe(["in"])
     assert [message.value() for message in drain(second, 1)] == [b"1"]
     assert clients.values("out") == [b"0"]
+
+
+def test_a_block_whose_offsets_cannot_be_sent_is_aborted(clients: Clients):
+    """The program can only repeat the commit, which would leave them out."""
+    filled(clients, 1)
+    producer, consumer = clients.ready(transaction_timeout_ms=1000), clients.consumer()
+    consumer.assign([TopicPartition("in", 0)])
+    copying = copy_all, clients, producer, consumer, 1
+    clients.store.add(Rule("create", GROUP_ENTRY, Fault.error_before(), EVER))
+    assert refused(*copying).txn_requires_abort()
+    assert clients.values("out") == []
+    clients.store.clear()
+    copy_all(clients, producer, consumer, 1)
+    assert clients.values("out") == [b"0"]
+    assert consumer.committed([TopicPartition("in", 0)])[0].offset == 1
+
+
+def test_a_commit_waits_for_offsets_whose_sending_has_not_ended(clients: Clients):
+    filled(clients, 1)
+    producer, consumer = clients.ready(), clients.consumer()
+    send = producer.send_offsets_to_transaction
+    arguments = [TopicPartition("in", 0, 1)], consumer.consumer_group_metadata()
+    producer.begin_transaction()
+    producer.produce("out", b"0")
+    clients.store.add(Rule("create", GROUP_ENTRY, Fault.error_before(), EVER))
+    assert refused(send, *arguments, 0.2).retriable()
+    clients.store.clear()
+    assert refused(producer.commit_transaction).code() == KafkaError._STATE
+    send(*arguments)
+    producer.commit_transaction()
+    assert clients.values("out") == [b"0"]
+    assert consumer.committed([TopicPartition("in", 0)])[0].offset == 1
+
+
+def test_a_consumer_whose_producer_was_fenced_goes_on_at_its_committed_offsets(clients: Clients):
+    filled(clients, 1)
+    old, consumer = clients.ready(), clients.consumer()
+    consumer.assign([TopicPartition("in", 0)])
+    new = clients.ready()
+    assert refused(copy_all, clients, old, consumer, 1).fatal()
+    copy_all(clients, new, consumer, 1)
+    assert clients.values("out") == [b"0"]
+
+
+def test_a_member_that_was_removed_cannot_send_offsets(clients: Clients):
+    """Neither as a consumer that is no member, nor as the member that has joined since."""
+    filled(clients, 1)
+    producer, consumer = clients.ready(), clients.consumer()
+    consumer.subscribe(["in"])
+    drain(consumer, 1)
+    member_id = consumer.memberid()
+    log = GroupLog(clients.store, "g", SYSTEM_CLOCK)
+    log.change(
+        "LEAVE",
+        MemberIdentity(member_id or "", 1),
+        lambda head: GroupHead(head.generation + 1),
+        SYSTEM_CLOCK.monotonic() + 10,
+    )
+    eventually(lambda: consumer.memberid() != member_id, "the consumer has noticed")
+    producer.begin_transaction()
+    send = producer.send_offsets_to_transaction
+    error = refused(send, [TopicPartition("in", 0, 1)], consumer.consumer_group_metadata())
+    assert error.code() == KafkaError.UNKNOWN_MEMBER_ID
+    producer.abort_transaction()
+
+
+def test_records_that_are_read_again_are_not_in_two_transactions(clients: Clients):
+    filled(clients, 1)
+    producer, consumer = clients.ready(), clients.consumer()
+    consumer.subscribe(["in"])
+    drain(consumer, 1)
+    producer.begin_transaction()
+    producer.produce("out", b"0")
+    metadata = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([TopicPartition("in", 0, 1)], metadata)
+    consumer.seek(TopicPartition("in", 0, OFFSET_STORED))
+    assert [message.value() for message in drain(consumer, 1)] == [b"0"]
+    assert refused(producer.commit_transaction).txn_requires_abort()
+    producer.abort_transaction()
 
 
 def test_bytes_that_are_no_group_metadata_are_refused(clients: Clients):

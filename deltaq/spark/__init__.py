@@ -13,8 +13,9 @@ Modules:
 * `planning`, `native`, `native_plan`, `native_paths`, `latest`: offsets and files of a query, from
   its topics; reading by Spark's own Parquet reader, with its tables and addresses of files; the
   newest record of each key
-* `sink`, `worker_memory`, `worker_daemon`: writing: executors upload files, the driver commits
-  them; what a worker's garbage collections look at; how workers end
+* `sink`, `sink_transactions`, `worker_memory`, `worker_daemon`: writing: executors upload files,
+  the driver commits them; several topics at once; what a worker's garbage collections look at; how
+  workers end
 * `progress`, `upsert`: a query's progress: committed to a group, and measured; changed rows of an
   aggregation as the newest records of their keys
 * `kafka_columns`: the columns of Spark's Kafka source

@@ -1,14 +1,14 @@
 """Writing topics from Spark. Executors upload segments, and the driver commits them together.
 
-A micro-batch is one commit for each topic. The commit carries the query's id and the batch number
-as a Delta `txn`. If Spark repeats a micro-batch because it does not know that it was committed, the
-topic refuses the second commit.
+A micro-batch is one commit for each topic, and one transaction if its rows name their topics. The
+commit carries the query's id and the batch number as a Delta `txn`. If Spark repeats a micro-batch
+because it does not know that it was committed, the topic refuses the second commit.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from deltaq.config import ProducerConfig
 from deltaq.delta.actions import Txn
 from deltaq.delta.checkpoint import CHECKPOINT_INTERVAL
 from deltaq.errors import InvalidConfig, InvalidValue, Unavailable, UnknownTopic
-from deltaq.names import check_topic
+from deltaq.names import check_topic, parse_staged_file
 from deltaq.partitioner import PartitionChoice
 from deltaq.producer.encoding import in_segments, joined, resolved_block
 from deltaq.root import open_root
@@ -35,6 +35,7 @@ from deltaq.serde.schema import TopicSchema
 from deltaq.serde.source import schema_of
 from deltaq.serde.widening import is_wider
 from deltaq.spark.options import SinkOptions, needs_table_columns
+from deltaq.spark.sink_transactions import BatchTransaction, staged_path
 from deltaq.spark.topics import located
 from deltaq.spark.worker_memory import freeze_loaded
 from deltaq.store import Store
@@ -50,6 +51,7 @@ from deltaq.topics.metadata import (
 )
 from deltaq.topics.state import PendingSegment
 from deltaq.topics.upload import upload_segment
+from deltaq.transactions.state import Application, StagedRecords
 
 _log = logging.getLogger("deltaq.spark")
 
@@ -72,6 +74,9 @@ QUERY_ID = "sql.streaming.queryId"
 """The local property with the id of a task's streaming query. Spark keeps the id in the
 checkpoint.
 """
+
+BATCH_ID = "streaming.sql.batchId"
+"""The local property with the number of a task's micro-batch."""
 
 _CLOCK = SYSTEM_CLOCK
 
@@ -198,17 +203,30 @@ class _RowWriter:
     # --- on executors ---
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> _TaskDone:
-        task = _TaskWriter(self._options)
+        context = TaskContext.get()
+        task = _TaskWriter(self._options, self._application(context))
         for batch in batches:
             rows = pa.Table.from_batches([batch])
             for topic, of_topic in self._by_topic(rows):
                 task.add(topic, self._own_columns(of_topic))
-        context = TaskContext.get()
         done = _TaskDone(
             None if context is None else context.getLocalProperty(QUERY_ID), task.finish()
         )
         freeze_loaded()
         return done
+
+    def _application(self, context: TaskContext | None) -> Application | None:
+        """The micro-batch that a task belongs to, if it becomes a transaction; None if that is not
+        known.
+        """
+        options = self._options
+        if options.topic is not None:
+            return None
+        query = None if context is None else context.getLocalProperty(QUERY_ID)
+        batch = None if context is None else context.getLocalProperty(BATCH_ID)
+        app_id = options.txn_app_id or (query and f"spark:{query}")
+        version = batch if options.txn_version is None else options.txn_version
+        return None if app_id is None or version is None else Application(app_id, int(version))
 
     def _by_topic(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         if self._options.topic is not None:
@@ -239,9 +257,37 @@ class _RowWriter:
                 raise UnknownTopic(
                     topic, reason=f"topic {topic!r} was deleted and created again during the write"
                 )
-        for topic, parts in written.items():
-            self._append(topic, parts, txn)
+        if txn is not None and self._options.topic is None and _are_staged(written):
+            self._commit_together(written, Application(*txn))
+        else:
+            for topic, parts in written.items():
+                self._append(topic, parts, txn)
         freeze_loaded()
+
+    def _commit_together(
+        self, written: Mapping[str, Sequence[_Written]], application: Application
+    ) -> None:
+        """Make one transaction for all topics."""
+        client = self._options.client
+        store = open_root(client, _CLOCK)
+        key = store, application.app_id, client.client_id
+        if key not in _TRANSACTIONS:
+            _TRANSACTIONS[key] = BatchTransaction(
+                store,
+                _CLOCK,
+                application.app_id,
+                client.client_id,
+                lambda topic: _log_of(store, topic, client.client_id),
+            )
+        records = [
+            StagedRecords(topic, parts[0].topic_id, _segments(parts))
+            for topic, parts in sorted(written.items())
+        ]
+        if not _TRANSACTIONS[key].commit(application.version, records, _deadline(client)):
+            _log.info("batch is committed already txn=%s", application)
+            return
+        for topic in written:
+            self._checkpoint(store, _log_of(store, topic, client.client_id))
 
     def _append(self, topic: str, parts: Sequence[_Written], txn: tuple[str, int] | None) -> None:
         client = self._options.client
@@ -249,7 +295,7 @@ class _RowWriter:
         log = _log_of(store, topic, client.client_id)
         if not log.catch_up():
             raise UnknownTopic(topic, reason=f"topic {topic!r} was deleted during the write")
-        segments = [segment for part in parts for segment in part.segments]
+        segments = list(_segments(parts))
         action = None if txn is None else Txn(txn[0], txn[1], last_updated=_CLOCK.time_ms())
         outcome = log.append(segments.copy, parts[0].topic_id, _deadline(client), action)
         if isinstance(outcome, AlreadyCommitted):
@@ -259,7 +305,12 @@ class _RowWriter:
                 f"{len(outcome.paths)} files for topic {topic!r} waited for their commit longer "
                 "than file.delete.delay.ms and may have been removed: run the batch again"
             )
-        elif client.maintenance_enable and log.version % CHECKPOINT_INTERVAL == 0:
+        else:
+            self._checkpoint(store, log)
+
+    def _checkpoint(self, store: Store, log: TopicLog) -> None:
+        """Write a checkpoint of a topic after a commit from time to time."""
+        if self._options.client.maintenance_enable and log.version % CHECKPOINT_INTERVAL == 0:
             from deltaq.maintenance.background import (  # noqa: PLC0415 - one commit in a hundred
                 checkpoint_if_due,
             )
@@ -291,8 +342,9 @@ class _TaskWriter:
     are orphan files.
     """
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, application: Application | None) -> None:
         self._options = options
+        self._application = application
         self._store = open_root(options.client, _CLOCK)
         self._topics: dict[str, _Waiting] = {}
         self._bytes = 0
@@ -348,10 +400,14 @@ class _TaskWriter:
                     deadline=_deadline(client),
                     clock=_CLOCK,
                     as_of=waiting.as_of,
+                    named=self._named,
                 )
                 waiting.segments.append(segment)
             waiting.parts.clear()
         self._bytes = 0
+
+    def _named(self, segment: PendingSegment) -> str | None:
+        return None if self._application is None else staged_path(self._application, segment)
 
     def _view(self, topic: str, columns: pa.Schema) -> tuple[TopicDefinition, int]:
         """The current definition of the topic, and its version. Creates the topic if the client may
@@ -446,6 +502,21 @@ def _value_columns(columns: pa.Schema) -> pa.Schema:
 
 
 _LOGS: dict[tuple[Store, str, str], TopicLog] = {}
+_TRANSACTIONS: dict[tuple[Store, str, str], BatchTransaction] = {}
+
+
+def _segments(parts: Sequence[_Written]) -> tuple[PendingSegment, ...]:
+    """The segments of all tasks for one topic, in the order of the tasks."""
+    return tuple(segment for part in parts for segment in part.segments)
+
+
+def _are_staged(written: Mapping[str, Sequence[_Written]]) -> bool:
+    """Whether the tasks knew the transaction of their files, so that orphan removal does, too."""
+    return all(
+        parse_staged_file(segment.path) is not None
+        for parts in written.values()
+        for segment in _segments(parts)
+    )
 
 
 def _log_of(store: Store, topic: str, client_id: str) -> TopicLog:

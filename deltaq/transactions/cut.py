@@ -23,6 +23,7 @@ from deltaq.topics.log import TopicLog
 from deltaq.topics.view import known_topic
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.publication import Publisher
+from deltaq.transactions.state import Decision, transactional_id_of
 
 
 def cut(
@@ -87,14 +88,18 @@ def _publish(store: Store, app_id: str, version: int, clock: Clock, deadline: fl
     """Publish the decision with this version, unless the id has gone on since: then it is
     published. A log whose folder was removed has none.
     """
-    transactional_id = app_id.partition("/")[0]
-    if not is_name(transactional_id):
-        return  # an application of another writer
+    transactional_id = app_id.partition("/")[0] if "/" in app_id else transactional_id_of(app_id)
     log = TransactionLog(store, transactional_id, clock)
     head = log.head()
-    decision = None if head is None or log.app_id != app_id else head.decision
-    if decision is not None and decision.version == version:
+    decision = None if head is None else head.decision
+    if decision is not None and version == _version_in_topics(decision, log, app_id):
         Publisher.of(log, store, clock).publish(decision, deadline)
+
+
+def _version_in_topics(decision: Decision, log: TransactionLog, app_id: str) -> int | None:
+    """The version of this application that a decision publishes; None if it is another one."""
+    own = decision.application or (log.app_id, decision.version)
+    return own[1] if own[0] == app_id else None
 
 
 @dataclass(slots=True, eq=False)
@@ -139,8 +144,10 @@ class _End:
 
 
 def _applications(txns: Iterable[Txn], topic_id: str) -> Iterator[tuple[str, int]]:
-    """The `appId` of each transactional id, without the topic's, and its version."""
+    """The `appId` of each transactional id or query, without the topic's, and its version."""
     for txn in txns:
         app_id, _, of_topic = txn.app_id.rpartition("/")
-        if of_topic == topic_id and app_id.count("/") == 1:
+        first, *rest = app_id.split("/")
+        is_ours = not rest or (len(rest) == 1 and is_name(first))
+        if of_topic == topic_id and is_ours:
             yield app_id, txn.version

@@ -61,8 +61,12 @@ def resolve_files(
     for transaction, files in of.items():
         if may_be_committed(store, transaction, age_ms, clock):
             kept += files
-        else:
-            resolve_transaction(store, transaction, clock, deadline)
+            continue
+        log = TransactionLog(store, transaction.transactional_id, clock)
+        head = log.abort(transaction, deadline)
+        if head is not None and head.decision is not None:
+            # It may have these files under another number: a micro-batch of Spark may.
+            Publisher.of(log, store, clock).publish(head.decision, deadline)
     return frozenset(kept)
 
 

@@ -8,9 +8,10 @@ that takes the next slot wins.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from deltaq import names
 from deltaq.delta.actions import DomainMetadata
@@ -34,18 +35,34 @@ class StagedRecords:
     segments: tuple[PendingSegment, ...]
 
 
+class Application(NamedTuple):
+    """What a topic's `txn` says: an application, and the version up to which it has committed."""
+
+    app_id: str
+    version: int
+
+
+def transactional_id_of(app_id: str) -> str:
+    """The `transactional.id` of a Spark query with this `txn` app id."""
+    name = f"spark-{app_id.removeprefix('spark:')}"
+    if names.is_name(name):
+        return name
+    return f"spark-{hashlib.blake2b(app_id.encode(), digest_size=16).hexdigest()}"
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A committed transaction: its files by topic, and the groups that have offsets of it.
 
-    `version` is that of the entry that has decided it. In each topic it is the version of the
-    `txn` that the publication adds.
+    `version` is that of the entry that has decided it. `application` is what the publication adds
+    to each topic as `txn`; None for that of the `transactional.id` itself, with this version.
     """
 
     key: TransactionKey
     version: int
     topics: tuple[StagedRecords, ...]
     groups: tuple[str, ...]
+    application: Application | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +203,7 @@ def _parsed(configuration: str, transactional_id: str, path: str) -> Transaction
 
 
 def _decision_body(decision: Decision) -> dict[str, object]:
-    return {
+    body: dict[str, object] = {
         "number": decision.key.number,
         "version": decision.version,
         "topics": {
@@ -198,6 +215,9 @@ def _decision_body(decision: Decision) -> dict[str, object]:
         },
         "groups": list(decision.groups),
     }
+    if decision.application is not None:
+        body["txn"] = list(decision.application)
+    return body
 
 
 def _decision(body: dict[str, Any], transactional_id: str, epoch: int) -> Decision:
@@ -211,7 +231,13 @@ def _decision(body: dict[str, Any], transactional_id: str, epoch: int) -> Decisi
             for topic, of in _object(body["topics"]).items()
         ),
         tuple(check_group(group) for group in _list(body["groups"])),
+        _application(body["txn"]) if "txn" in body else None,
     )
+
+
+def _application(found: object) -> Application:
+    app_id, version = _list(found)
+    return Application(str(app_id), _whole(version))
 
 
 def _segment_body(segment: PendingSegment) -> dict[str, object]:

@@ -109,6 +109,29 @@ def test_a_stream_takes_what_its_limit_allows_and_each_record_once(
     assert len(log_entries(root, "copy")) == 1 + 4
 
 
+def test_micro_batches_that_name_their_topics_are_transactions(
+    spark: SparkSession, root: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce("orders", [b"%d" % number for number in range(20)])
+    frame = read_stream(spark, root, "orders", maxOffsetsPerTrigger="10").selectExpr(
+        "value", "if(cast(string(value) as int) % 2 = 0, 'even', 'odd') topic"
+    )
+    for _ in range(2):  # a query that ends and is started again
+        query = (
+            frame.writeStream.format("deltaq")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(root)
+        )
+        query.awaitTermination()
+    for topic, first in (("even", 0), ("odd", 1)):
+        assert values(root, topic) == [b"%d" % number for number in range(first, 20, 2)]
+        assert len(log_entries(root, topic)) == 1 + 2
+    # The first producer, and a decision for each micro-batch.
+    (of_query,) = Path(root, "transactions").iterdir()
+    assert len(list(of_query.glob("_delta_log/*.json"))) == 1 + 2
+
+
 @pytest.mark.parametrize(
     "trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}], ids=str
 )

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
 
+import deltaq
 from deltaq import (
     InvalidConfig,
     InvalidValue,
@@ -36,6 +37,7 @@ from deltaq.spark.sink import DeltaqStreamWriter, DeltaqWriter
 from deltaq.store import LocalStore, Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
+from deltaq.transactions.log import TransactionLog
 from tests.doubles.unsound import text_of
 
 UTC = datetime.UTC
@@ -47,6 +49,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     test.
     """
     monkeypatch.setattr(sink, "_LOGS", {})
+    monkeypatch.setattr(sink, "_TRANSACTIONS", {})
 
 
 def stream_writer(root: str, rows: pa.Table, **options: str) -> DeltaqStreamWriter:
@@ -145,6 +148,80 @@ def test_a_micro_batch_interrupted_between_two_topics_is_completed(
     again.commit(task_results(again, [rows]), 0)
     assert [row["value"] for row in topic_rows(root, "a", "value")] == [b"1", b"3"]
     assert [row["value"] for row in topic_rows(root, "b", "value")] == [b"2"]
+
+
+class OfBatch:
+    """The context of a task, as far as the sink asks for it."""
+
+    def __init__(self, number: int) -> None:
+        self._properties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": str(number)}
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
+        return self._properties.get(name)
+
+
+def in_batch(monkeypatch: pytest.MonkeyPatch, root: str, rows: pa.Table, number: int) -> None:
+    """Write a micro-batch as a query does."""
+    monkeypatch.setattr("deltaq.spark.sink.TaskContext.get", lambda: OfBatch(number))
+    writer = stream_writer(root, rows)
+    writer.commit(task_results(writer, [rows]), number)
+
+
+def test_a_micro_batch_that_names_topics_is_decided_before_any_of_them_shows_it(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"topic": ["a", "b", "a"], "value": [b"1", b"2", b"3"]})
+    append_rows = TopicLog.append
+
+    def append_or_die(log: TopicLog, *arguments: Any, **keywords: Any) -> Any:
+        if log.topic == "b":
+            raise KeyboardInterrupt
+        return append_rows(log, *arguments, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicLog, "append", append_or_die)
+        with pytest.raises(KeyboardInterrupt):
+            in_batch(monkeypatch, root, rows, 0)
+    # The process has ended. Spark repeats the batch, perhaps with other rows.
+    monkeypatch.setattr(sink, "_LOGS", {})
+    monkeypatch.setattr(sink, "_TRANSACTIONS", {})
+    other = pa.table({"topic": ["a", "c"], "value": [b"x", b"y"]})
+    in_batch(monkeypatch, root, other, 0)
+    assert [row["value"] for row in topic_rows(root, "a", "value")] == [b"1", b"3"]
+    assert [row["value"] for row in topic_rows(root, "b", "value")] == [b"2"]
+    assert topic_rows(root, "c", "value") == []
+    in_batch(monkeypatch, root, other, 1)
+    in_batch(monkeypatch, root, other, 1)
+    assert [row["value"] for row in topic_rows(root, "a", "value")] == [b"1", b"3", b"x"]
+    assert [row["value"] for row in topic_rows(root, "c", "value")] == [b"y"]
+    assert deltaq.cut(["a", "b", "c"], {"bootstrap.servers": root}) == {
+        "a": {0: 3},
+        "b": {0: 1},
+        "c": {0: 1},
+    }
+
+
+def test_two_drivers_of_a_query_commit_a_micro_batch_once(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"topic": ["a", "b"], "value": [b"1", b"2"]})
+    in_batch(monkeypatch, root, rows, 0)
+    monkeypatch.setattr("deltaq.spark.sink.TaskContext.get", lambda: OfBatch(1))
+    writer = stream_writer(root, rows)
+    done = task_results(writer, [rows])
+    decide = TransactionLog.commit
+
+    def late(log: TransactionLog, *arguments: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(TransactionLog, "commit", decide)
+            patch.setattr(sink, "_LOGS", {})
+            patch.setattr(sink, "_TRANSACTIONS", {})
+            in_batch(monkeypatch, root, rows, 1)  # the other driver is quicker
+        return decide(log, *arguments)
+
+    monkeypatch.setattr(TransactionLog, "commit", late)
+    writer.commit(done, 1)
+    assert len(topic_rows(root, "a", "value")) == len(topic_rows(root, "b", "value")) == 2
 
 
 @pytest.mark.parametrize(("enabled", "versions_with_checkpoint"), [("true", [100]), ("false", [])])

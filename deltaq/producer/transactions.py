@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from deltaq import metrics, names
 from deltaq.clock import Clock, checked_timeout
 from deltaq.config import ProducerConfig
+from deltaq.delta.retry import error_pause_s
 from deltaq.errors import (
     Fenced,
     InvalidConfig,
@@ -152,7 +153,7 @@ class Transactions:
                 )
                 self._end_all(KafkaException(error))
             deadline = self._deadline(timeout)
-            self._repeatable(lambda: self._take_id(deadline), "taking the transactional.id")
+            self._repeated(lambda: self._take_id(deadline), deadline, "taking the transactional.id")
 
     def _take_id(self, deadline: float) -> None:
         head = self._log.head()
@@ -208,7 +209,7 @@ class Transactions:
                 self._group_log(group).send_offsets(sent, deadline)
 
             try:
-                self._repeatable(send, f"sending offsets to group {group!r}")
+                self._repeated(send, deadline, f"sending offsets to group {group!r}")
             except KafkaException as error:
                 if error.error.retriable():
                     raise
@@ -247,10 +248,12 @@ class Transactions:
                 self.state = State.BEGIN_COMMIT
                 self._flush_all(deadline)
             if self.state is not State.DECIDED:
-                self._repeatable(lambda: self._decide(deadline), "deciding the transaction")
+                self._repeated(lambda: self._decide(deadline), deadline, "deciding the transaction")
             if (decision := self._decision) is not None:
-                self._repeatable(
-                    lambda: self._publish(decision, deadline), "publishing the transaction"
+                self._repeated(
+                    lambda: self._publish(decision, deadline),
+                    deadline,
+                    "publishing the transaction",
                 )
             self.state = State.READY
             metrics.TRANSACTION_LATENCY.observe(self._clock.monotonic() - started_at)
@@ -426,17 +429,25 @@ class Transactions:
             metrics.PRODUCERS_FENCED.add()
         raise error
 
-    def _repeatable(self, step: Callable[[], None], doing: str) -> None:
-        """Run a step. A failure after which it may be called again is a retriable time-out."""
-        try:
-            step()
-        except (Unavailable, OutcomeUnknown) as error:
-            if isinstance(error, Unavailable) and not error.error.retriable():
-                raise
-            reason = f"{doing}: {error.error.str()}; call again"
-            raise KafkaException(
-                KafkaError(KafkaError._TIMED_OUT, reason, retriable=True)
-            ) from error
+    def _repeated(self, step: Callable[[], None], deadline: float, doing: str) -> None:
+        """Run a step again until it ends or the deadline is over. Then it may be called again, so
+        the error is a retriable time-out.
+        """
+        failures = 0
+        while True:
+            try:
+                return step()
+            except (Unavailable, OutcomeUnknown) as error:
+                if isinstance(error, Unavailable) and not error.error.retriable():
+                    raise
+                failures += 1
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    reason = f"{doing}: {error.error.str()}; call again"
+                    raise KafkaException(
+                        KafkaError(KafkaError._TIMED_OUT, reason, retriable=True)
+                    ) from error
+            self._clock.sleep(min(left, error_pause_s(failures, self._clock.random())))
 
     def _deadline(self, timeout: float | None) -> float:
         """A time of `Clock.monotonic`. Without a time limit it is `transaction.timeout.ms`."""

@@ -62,7 +62,7 @@ def test_a_transaction_that_is_published_in_one_topic_is_in_the_cut_of_both(stor
         writer.produce("a", b"1", partition=0)
         writer.produce("b", b"1", partition=1)
         with pytest.raises(deltaq.KafkaException):
-            writer.commit_transaction()
+            writer.commit_transaction(0.2)
     assert Topic("a", store=store).to_arrow().num_rows == 1
     assert Topic("b", store=store).to_arrow().num_rows == 0
     at = deltaq.cut(["a", "b"], store=store)

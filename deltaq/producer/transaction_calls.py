@@ -5,7 +5,6 @@ manager.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -88,7 +87,7 @@ class TransactionCalls:
         that it has returned. After an abort it continues at its committed offsets, as after a
         restart. An error that requires an abort is raised after the abort.
         """
-        return TransactionBlock(self._configured(), consumer)
+        return TransactionBlock(self, self._configured(), consumer)
 
     def _configured(self) -> Transactions:
         self._check_open()
@@ -105,7 +104,13 @@ class TransactionCalls:
 class TransactionBlock:
     """A transaction as a context manager; see `Producer.transaction`."""
 
-    def __init__(self, transactions: Transactions, consumer: TransactionConsumer | None) -> None:
+    def __init__(
+        self,
+        producer: TransactionCalls,
+        transactions: Transactions,
+        consumer: TransactionConsumer | None,
+    ) -> None:
+        self._producer = producer  # a producer that is dropped would lose what is queued
         self._transactions = transactions
         self._consumer = consumer
 
@@ -129,8 +134,10 @@ class TransactionBlock:
             raise
         try:
             self._commit()
-        except KafkaException as failure:
-            if self._transactions.can_abort or failure.error.fatal():
+        # A callback can raise anything, and so can a signal handler.
+        except BaseException as failure:
+            is_fatal = isinstance(failure, KafkaException) and failure.error.fatal()
+            if self._transactions.can_abort or is_fatal:
                 self._abort()
             raise
 
@@ -163,8 +170,11 @@ class TransactionBlock:
         """Abort, and continue at the committed offsets, also if this producer was fenced. The error
         that led here is the one to report.
         """
-        with suppress(KafkaException):
+        try:
             self._transactions.abort(-1)
-        if self._consumer is not None:
-            for held in self._consumer.assignment():
-                self._consumer.seek(TopicPartition(held.topic, held.partition, OFFSET_STORED))
+        except Exception as failure:  # noqa: BLE001 - a callback may raise anything
+            _log.info("an error in the abort of a transaction: %s", failure)
+        finally:
+            if self._consumer is not None:
+                for held in self._consumer.assignment():
+                    self._consumer.seek(TopicPartition(held.topic, held.partition, OFFSET_STORED))

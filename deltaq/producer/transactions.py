@@ -269,7 +269,12 @@ class Transactions:
             raise KafkaException(KafkaError(KafkaError._STATE, reason))
 
     def _flush_all(self, deadline: float) -> None:
+        transaction = self._staging.transaction
         left = self._outlet.flush(deadline)
+        # A callback may have ended the transaction, and its files may be removed.
+        self._check_state(State.BEGIN_COMMIT)
+        if self._staging.transaction != transaction:
+            raise KafkaException(KafkaError(KafkaError._STATE, "the transaction has ended"))
         if self._staging.failure is not None:
             self._must_abort(self._staging.failure)
         if left:
@@ -300,8 +305,10 @@ class Transactions:
             self._must_abort(KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, reason)))
         except Fenced as error:
             self._end_all(error)
-        except Unavailable as error:
-            # An earlier try may be in the log, or may come to it late.
+        except OutcomeUnknown:
+            raise
+        except KafkaException as error:
+            # An earlier try may be in the log, or may come to it late. This one is not.
             if was_sent:
                 raise
             self.state = State.BEGIN_COMMIT
@@ -334,17 +341,23 @@ class Transactions:
         """`Producer.abort_transaction`."""
         with self._lock:
             self._check_state(*_UNDECIDED)
-            deadline = self._deadline(timeout)
-            self._staging.end()
-            self._outlet.purge()
-            self._outlet.flush(self._clock.monotonic())
-            self._remove_staged()
-            for group in sorted(self._sent):
-                self._drop_offsets(group, deadline)
-            self.state = State.READY
-            metrics.TRANSACTIONS.add(outcome="aborted")
-            if self._is_fenced():
-                self._end_all(fenced(self._id))
+            try:
+                self._abort(self._deadline(timeout))
+            finally:
+                # Last: a callback may raise, or begin the next transaction.
+                self._outlet.flush(self._clock.monotonic())
+
+    def _abort(self, deadline: float) -> None:
+        """Abort, but for the callbacks of messages that this drops."""
+        self._staging.end()
+        self._outlet.purge()
+        self._remove_staged()
+        for group in sorted(self._sent):
+            self._drop_offsets(group, deadline)
+        self.state = State.READY
+        metrics.TRANSACTIONS.add(outcome="aborted")
+        if self._is_fenced():
+            self._end_all(fenced(self._id))
 
     def _remove_staged(self) -> None:
         """Remove the files of an aborted transaction. What is left is removed as orphans."""
@@ -362,23 +375,25 @@ class Transactions:
         """Drop the pending offsets. If that fails, who needs them finds the transaction aborted."""
         try:
             self._group_log(group).resolve(self._staging.transaction, deadline, is_committed=False)
-        except (Unavailable, OutcomeUnknown) as error:
+        except KafkaException as error:
             _log.info("offsets of an aborted transaction stay pending group=%r: %s", group, error)
 
     def _is_fenced(self) -> bool:
         """Whether a newer producer has the id, as far as the store answers now."""
         try:
             head: TransactionHead | None = self._log.head()
-        except Unavailable:
+        except KafkaException:
             return False
         return head is not None and head.epoch > self._staging.transaction.epoch
 
     def close(self) -> None:
-        """Abort an open transaction. One that may be decided is left to the next producer."""
+        """Abort an open transaction; the caller runs callbacks. One that may be decided is left to
+        the next producer.
+        """
         with self._lock:
             if self.can_abort:
                 try:
-                    self.abort(0)
+                    self._abort(self._deadline(0))
                 except KafkaException as error:
                     _log.info("the transaction was not aborted cleanly: %s", error)
             for maintenance in self._maintenance:

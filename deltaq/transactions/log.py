@@ -128,7 +128,6 @@ class TransactionLog:
         head = self._change("COMMIT TRANSACTION", plan, deadline, self._clock.unique_id())
         if head.decision is None:
             raise RuntimeError("a commit leaves a decision")
-        self.sync(head.decision)
         return head.decision
 
     def expire(self, seen: TransactionHead, deadline: float) -> bool:

@@ -1,0 +1,120 @@
+"""Transactions whose callbacks, logs and topics misbehave in the middle of them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from deltaq import KafkaError, KafkaException, Message, Producer, Topic
+from deltaq.names import log_entry, transaction_folder
+from deltaq.store import MemoryStore
+from deltaq.testing import FaultyStore
+from tests.doubles.reading import drain
+from tests.unit.transactions.test_client import Clients, filled, refused
+
+
+@pytest.fixture
+def clients() -> Iterator[Clients]:
+    made = Clients(FaultyStore(MemoryStore("test")))
+    yield made
+    made.store.clear()
+    for client in made.made:
+        client.close()
+
+
+def fails(error: KafkaError | None, message: Message) -> None:
+    raise ZeroDivisionError
+
+
+def fails_if_dropped(error: KafkaError | None, message: Message) -> None:
+    if error is not None:
+        raise KafkaException(error)
+
+
+# --- callbacks ---
+
+
+@pytest.mark.parametrize("call", ["abort_transaction", "close"])
+def test_a_commit_decides_nothing_after_a_callback_has_ended_the_transaction(
+    clients: Clients, call: str
+):
+    producer = clients.ready()
+    Topic("a", store=clients.store).create()
+    producer.begin_transaction()
+    producer.produce("a", b"1", on_delivery=lambda *_: getattr(producer, call)())
+    assert refused(producer.commit_transaction).code() == KafkaError._STATE
+    assert not clients.values("a")
+    assert not clients.staged()
+
+
+def commits(producer: Producer, callback: Any) -> None:
+    with producer.transaction():
+        producer.produce("a", b"lost", on_delivery=callback)
+
+
+def test_a_block_aborts_when_a_callback_raises_during_its_commit(clients: Clients):
+    producer = clients.ready(linger_ms=30_000)
+    with pytest.raises(ZeroDivisionError):
+        commits(producer, fails)
+    commits(producer, None)
+    assert len(clients.values("a")) == 1
+
+
+def test_an_abort_is_complete_though_a_callback_raises(clients: Clients):
+    filled(clients, 2)
+    producer, consumer = clients.ready(linger_ms=30_000), clients.consumer()
+    consumer.subscribe(["in"])
+    assert drain(consumer, 1)
+
+    def fails_inside() -> None:
+        with producer.transaction(consumer=consumer):
+            producer.produce("a", b"lost", on_delivery=fails_if_dropped)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails_inside()
+    assert [message.value() for message in drain(consumer, 1)] == [b"0"]
+    commits(producer, None)
+    assert len(clients.values("a")) == 1
+
+
+def test_close_raises_what_a_callback_raised_after_the_close(clients: Clients):
+    producer = clients.ready(linger_ms=30_000)
+    producer.begin_transaction()
+    producer.produce("a", b"lost", on_delivery=fails_if_dropped)
+    with pytest.raises(KafkaException):
+        producer.close()
+    with pytest.raises(RuntimeError):
+        producer.begin_transaction()
+
+
+# --- the rest ---
+
+
+def test_a_block_keeps_its_producer(clients: Clients):
+    producer = Producer(
+        {"bootstrap.servers": "memory://unused"},
+        transactional_id="t",
+        store=clients.store,
+        linger_ms=30_000,
+    )
+    producer.init_transactions()
+    with producer.transaction():
+        producer.produce("a", b"1")
+        del producer
+        gc.collect()
+    assert clients.values("a") == [b"1"]
+
+
+def test_a_transaction_of_a_damaged_log_can_be_aborted(clients: Clients):
+    producer = clients.ready()
+    producer.begin_transaction()
+    producer.produce("a", b"1")
+    producer.flush(10)
+    clients.store.inner.put(log_entry(transaction_folder("t") + "_delta_log/", 1), b"damage")
+    assert refused(producer.commit_transaction).txn_requires_abort()
+    producer.abort_transaction()
+    assert clients.staged() == []

@@ -141,6 +141,10 @@ class Run:
         ends = self.ends(INPUT)
         return sum(end - max(0, found.get(number, 0)) for number, end in enumerate(ends))
 
+    def is_below(self, lag: int) -> bool:
+        """Whether the group has fewer records to copy."""
+        return self.lag() < lag
+
     def ends(self, topic: str) -> list[int]:
         """The next offsets of a topic."""
         with Consumer({"bootstrap.servers": self.root, "group.id": "look"}) as consumer:
@@ -199,7 +203,11 @@ class Run:
         self.is_writing = False
         for zombie in self.zombies:
             self.end_zombie(*zombie)
-        self.wait(lambda: self.lag() == 0 and self.written > 0, "end of the copy")
+        left = self.written
+        while left:
+            # A busy machine may take long, but it gets on.
+            self.wait(partial(self.is_below, left), f"progress, {left} records to copy")
+            left = self.lag()
         for worker in self.workers:
             process = worker.running()
             process.send_signal(signal.SIGTERM)

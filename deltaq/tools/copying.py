@@ -10,9 +10,9 @@ they have in the source: a gap, left by retention or key compaction, is a gap in
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -20,6 +20,7 @@ from deltaq import names
 from deltaq.admin import AdminClient
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import AdminConfig, parse_client_config
+from deltaq.delta.position import LogCleaned
 from deltaq.delta.retry import error_pause_s
 from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import (
@@ -55,6 +56,7 @@ from deltaq.topics.ranges import read_ranges
 from deltaq.topics.record_faults import name_faults
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.state import PendingSegment, RewrittenRecords, TopicHead
+from deltaq.transactions.cut import cut_of_readable
 
 _log = logging.getLogger("deltaq.tools")
 
@@ -119,12 +121,13 @@ def copy(
 
     `topics` are names or patterns such as `orders*`. A topic gets the settings and the number of
     partitions of its source, and each record its partition, offset, timestamp, key, value and
-    headers. With `groups`, the committed offsets of all groups are copied, too; a group must have
-    no members at the target. With `schemas`, the schema registry is copied first, with its ids;
-    that of the target must be empty or an earlier copy. With `follow`, the call goes on with new
-    records and topics until it is interrupted. Nothing else may write a copy. `notify` is called
-    after each commit, from several threads if a store is remote. `report` is filled in while the
-    call goes on, for a caller that interrupts it.
+    headers. A round ends where no transaction is split: once it is done, the copies have each
+    transaction of the source as a whole, or not at all. With `groups`, the committed offsets of all
+    groups are copied, too; a group must have no members at the target. With `schemas`, the schema
+    registry is copied first, with its ids; that of the target must be empty or an earlier copy.
+    With `follow`, the call goes on with new records and topics until it is interrupted. Nothing
+    else may write a copy. `notify` is called after each commit, from several threads if a store is
+    remote. `report` is filled in while the call goes on, for a caller that interrupts it.
 
     A topic or group that fails is in the report's `failures`, and the others are copied:
     KafkaException (_INCONSISTENT) for a topic of the target that is no copy of the source,
@@ -188,6 +191,7 @@ class _CopyRun:
         self._copiers: dict[str, TopicCopier] = {}
         self._registry = RegistryCopier(*self._stores, clock)
         self._follow = follow
+        self._ends: Mapping[str, Mapping[int, int]] = {}
         self.report = report
 
     def listed(self, what: str, copy_them: Callable[[], None]) -> None:
@@ -203,11 +207,27 @@ class _CopyRun:
         long.
         """
         wanted = self._names()
+        self._ends = self._cut(wanted)
         if any(store.is_remote for store in self._stores):
             in_parallel(self._clock, self._copy_topic, wanted)
         else:
             for name in wanted:
                 self._copy_topic(name)
+
+    def _cut(self, topics: Sequence[str]) -> Mapping[str, Mapping[int, int]]:
+        """Up to where this round copies each topic, so that the copies split no transaction. Empty
+        for a source without transactions.
+        """
+        store = self._stores[0]
+        with raising_unavailable():
+            has_transactions = bool(store.list_folders(names.TRANSACTIONS_FOLDER))
+        if not has_transactions or len(topics) < 2:
+            return {}
+        while True:
+            try:
+                return cut_of_readable(store, topics, self._clock, COMMIT_TIMEOUT_S)
+            except LogCleaned:
+                continue  # a log was cleaned up while it was read
 
     def _copy_topic(self, name: str) -> None:
         if name not in self._copiers:
@@ -215,7 +235,7 @@ class _CopyRun:
             self._copiers[name] = TopicCopier(self._stores[0], self._stores[1], name, *about)
         copier = self._copiers[name]
         try:
-            copier.run()
+            copier.run(self._ends.get(name))
         except KafkaException as error:
             # A folder may be that of a deleted topic.
             if not isinstance(error, UnknownTopic) or name in self._patterns:
@@ -298,11 +318,15 @@ class TopicCopier:
         self._source = TopicLog(source, topic, clock, indexed=True)
         self._copy = MaintenanceLog(target, topic, clock, client_id="deltaq-copy")
         self.copied = 0
+        self._ends: Mapping[int, int] | None = None
         self._bytes = 0
         self._written_version = -1  # of the copy, whose newest entry this copier has written
 
-    def run(self) -> None:
-        """Copy what the source has now. Raises as `copy` reports."""
+    def run(self, ends: Mapping[int, int] | None = None) -> None:
+        """Copy what the source has now, or only up to `ends` by partition. Raises as `copy`
+        reports.
+        """
+        self._ends = ends
         failures, before = 0, self.copied
         while True:
             at_begin = self.copied
@@ -330,6 +354,10 @@ class TopicCopier:
         """Read both topics, create or change the copy, and plan what it lacks."""
         self._source.catch_up()
         source = _image(self._source)
+        if self._ends is not None:
+            # A partition that is new since the cut waits for the next one.
+            ends = (min(end, self._ends.get(p, 0)) for p, end in enumerate(source.next_offsets))
+            source = replace(source, next_offsets=tuple(ends))
         if not self._copy.catch_up():
             self._create(source)
         plan = plan_copy(self._topic, source, _image(self._copy))

@@ -8,6 +8,7 @@ up to the entry that shows it too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import AdminConfig, parse_client_config
 from deltaq.delta.actions import Txn
 from deltaq.delta.position import LogCleaned
-from deltaq.errors import Unavailable, UnknownTopic
+from deltaq.errors import Corrupt, Incompatible, Unavailable, UnknownTopic
 from deltaq.names import check_topic, is_name
 from deltaq.root import open_root
 from deltaq.store import Store
@@ -47,19 +48,32 @@ def cut(
     names = [check_topic(topic) for topic in dict.fromkeys(topics)]
     while True:
         try:
-            return _found(store, names, clock, deadline)
+            ends = [_End.of(store, topic, clock) for topic in names]
+            return _read_on(store, ends, clock, deadline)
         except LogCleaned:
             continue  # a log was cleaned up while it was read
 
 
-def _found(
-    store: Store, topics: Sequence[str], clock: Clock, deadline: float
+def cut_of_readable(
+    store: Store, topics: Iterable[str], clock: Clock, timeout_s: float
 ) -> dict[str, dict[int, int]]:
-    ends = [_End.of(store, topic, clock) for topic in topics]
+    """The cut of those of the topics that exist and can be read. Raises Unavailable, and LogCleaned
+    if a log was cleaned up while it was read.
+    """
+    ends = []
+    for topic in topics:
+        with suppress(UnknownTopic, Corrupt, Incompatible):
+            ends.append(_End.of(store, topic, clock))
+    return _read_on(store, ends, clock, clock.monotonic() + timeout_s)
+
+
+def _read_on(
+    store: Store, ends: Sequence[_End], clock: Clock, deadline: float
+) -> dict[str, dict[int, int]]:
     while behind := _behind(ends):
         if clock.monotonic() >= deadline:
             raise Unavailable(
-                f"no cut of {', '.join(topics)} before the time-out: their transactions follow "
+                f"no cut of {len(ends)} topics before the time-out: their transactions follow "
                 "each other faster than the topics are read"
             )
         for app_id, version in behind.items():

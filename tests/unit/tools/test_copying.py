@@ -490,3 +490,34 @@ def test_failures_between_which_records_are_copied_do_not_end_a_copy() -> None:
     TopicCopier(open_store(SOURCE), target, "orders", clock, fail_next, bytes_at_once=500).run()
     assert target.struck["error_before"] > TRIES
     _assert_identical("orders")
+
+
+def test_a_round_of_a_copy_splits_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that is published while the round goes on is copied by the next one."""
+    writer = Producer({"bootstrap.servers": SOURCE}, transactional_id="t", linger_ms=0)
+    writer.init_transactions()
+
+    def transact(value: bytes) -> None:
+        with writer.transaction():
+            for topic in ("a", "b"):
+                writer.produce(topic, value)
+
+    def values(topic: str) -> list[bytes]:
+        table = Topic(topic, bootstrap_servers=TARGET).to_arrow()
+        return [bytes(value) for value in table["value"].to_pylist()]
+
+    transact(b"1")
+    run = TopicCopier.run
+
+    def late(self: TopicCopier, *ends: Any) -> None:
+        run(self, *ends)
+        if self._topic == "a" and values("a") == [b"1"]:
+            transact(b"2")  # after the round has copied a, and before b
+
+    monkeypatch.setattr(TopicCopier, "run", late)
+    assert not _copy(topics=["a", "b"]).failures
+    assert values("a") == values("b") == [b"1"]
+    monkeypatch.setattr(TopicCopier, "run", run)
+    assert not _copy(topics=["*"]).failures
+    assert values("a") == values("b") == [b"1", b"2"]
+    writer.close()

@@ -309,6 +309,13 @@ def staged_file(transaction: TransactionKey, unique_id: str) -> str:
     return f"{_STAGED}{folder}/{epoch}-{number}-{data_file_name(unique_id)}"
 
 
+def staged_files_folder(table_folder: str, transactional_id: str | None = None) -> str:
+    """`<table_folder>staged/`, the folder of the files of transactions, or of those of one id."""
+    if transactional_id is None:
+        return table_folder + _STAGED
+    return f"{table_folder}{_STAGED}{check_id(transactional_id, 'transactional.id')}/"
+
+
 def parse_staged_file(path: str) -> TransactionKey | None:
     """The transaction of a file, from its path relative to the table's folder; None if the file is
     of none.

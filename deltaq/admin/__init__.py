@@ -35,6 +35,7 @@ from deltaq.admin.groups import (
     MemberAssignment,
     MemberDescription,
     PartitionLag,
+    PendingOffset,
 )
 from deltaq.admin.offsets import IsolationLevel, ListOffsetsResultInfo, OffsetSpec
 from deltaq.admin.records import DeletedRecords
@@ -79,6 +80,7 @@ __all__ = [
     "OffsetSpec",
     "PartitionLag",
     "PartitionMetadata",
+    "PendingOffset",
     "ResourceType",
     "TopicCollection",
     "TopicDescription",

@@ -21,6 +21,7 @@ from deltaq.admin.groups import (
     description,
     group_metadata,
     listing,
+    pending_offsets,
     state_of,
 )
 from deltaq.clock import Clock
@@ -228,7 +229,7 @@ class GroupCalls:
             for partition in range(heads[topic].partitions)
         }
         lags = [_lag(head, heads[key[0]], key, committed.get(key)) for key in sorted(keys)]
-        return ConsumerGroupLag(group, state_of(state, head), lags)
+        return ConsumerGroupLag(group, state_of(state, head), lags, pending_offsets(group, state))
 
 
 def _lag(

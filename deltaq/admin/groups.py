@@ -12,8 +12,10 @@ from deltaq.admin.calls import OrderedEnum, check_partition
 from deltaq.delta.table_state import TableState
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.groups.state import PROTOCOL_TYPE, GroupHead, Key, Member, is_there
+from deltaq.groups.transaction_offsets import transaction_offsets
 from deltaq.message import OFFSET_INVALID, TopicPartition
 from deltaq.metadata import BrokerMetadata, Node
+from deltaq.names import group_folder
 
 
 class ConsumerGroupState(OrderedEnum):
@@ -170,14 +172,25 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingOffset:
+    """An offset that was sent to a transaction. It counts once that is committed."""
+
+    topic: str
+    partition: int
+    offset: int
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerGroupLag:
     """How far a group is behind: all partitions of the topics that it has committed offsets of or
-    subscribes to, sorted.
+    subscribes to, sorted. `pending` are the offsets that open transactions hold.
     """
 
     group_id: str
     state: ConsumerGroupState
     partitions: list[PartitionLag]
+    pending: list[PendingOffset] = field(default_factory=list)
 
     @property
     def lag(self) -> int | None:
@@ -223,6 +236,17 @@ def description(
     return ConsumerGroupDescription(
         group, not head.generation, members, head.protocol, state_of(state, head), node
     )
+
+
+def pending_offsets(group: str, state: TableState) -> list[PendingOffset]:
+    """The offsets of a group that transactions hold, sorted. Raises Corrupt."""
+    pending = transaction_offsets(state, group_folder(group))
+    found = [
+        PendingOffset(offset.topic, offset.partition, offset.offset, transactional_id)
+        for transactional_id, of in pending.items()
+        for offset in of.offsets
+    ]
+    return sorted(found, key=lambda offset: (offset.topic, offset.partition))
 
 
 def _described(head: GroupHead, name: str, member: Member) -> MemberDescription:

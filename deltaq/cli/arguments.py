@@ -50,6 +50,11 @@ def complete_group(context: Context, incomplete: str) -> list[str]:
     return _complete(context, incomplete, names.GROUPS_FOLDER)
 
 
+def complete_transactional_id(context: Context, incomplete: str) -> list[str]:
+    """For the shell: transactional ids of the root."""
+    return _complete(context, incomplete, names.TRANSACTIONS_FOLDER)
+
+
 Topic = Annotated[
     str, Argument(help="Name of the topic.", metavar="TOPIC", autocompletion=complete_topic)
 ]

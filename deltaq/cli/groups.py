@@ -102,6 +102,15 @@ def describe_group(session: CliSession, group: Group) -> None:
         }
         for part in lag.partitions
     ]
+    pending: list[dict[str, Any]] = [
+        {
+            "topic": offset.topic,
+            "partition": offset.partition,
+            "offset": offset.offset,
+            "transactional_id": offset.transactional_id,
+        }
+        for offset in lag.pending
+    ]
     if session.out.is_json:
         summary = {
             "group": group,
@@ -109,7 +118,8 @@ def describe_group(session: CliSession, group: Group) -> None:
             "assignor": about.partition_assignor,
             "lag": lag.lag,
         }
-        session.out.json({**summary, "members": members, "partitions": partitions})
+        parts = {"members": members, "partitions": partitions, "pending": pending}
+        session.out.json({**summary, **parts})
         return
     session.out.fields(
         [
@@ -125,6 +135,10 @@ def describe_group(session: CliSession, group: Group) -> None:
         [Column("topic"), Column("partition"), *numbers, Column("lag", as_lag), Column("member")],
         partitions,
     )
+    if pending:
+        session.out.line()
+        places = [Column("topic"), Column("partition"), Column("offset", as_count, "PENDING")]
+        session.out.rows([*places, Column("transactional_id")], pending)
     if members:
         session.out.line()
         texts = [Column(name) for name in ("member", "client", "host", "instance")]

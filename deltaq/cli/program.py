@@ -32,8 +32,8 @@ Examples:
   deltaq groups reset-offsets billing --topic orders --to 2026-11-25T09:30
   deltaq copy ./deltaq-data s3://events/mirror --groups --follow
 
-Each command has --help. deltaq --install-completion completes names of commands, options, topics
-and groups.
+Each command has --help. deltaq --install-completion completes names of commands, options, topics,
+groups and transactional ids.
 """
 
 REFUSED, USAGE = 1, 2
@@ -45,6 +45,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "produce": ("produce",),
     "messages": ("consume", "cat", "head", "tail", "grep", "wc", "stat", "diff"),
     "groups": ("groups",),
+    "transactions": ("transactions",),
     "schemas": ("schemas",),
     "copies": ("copy", "backup", "restore"),
     "health": ("sql", "doctor", "maintain", "setup"),

@@ -16,8 +16,8 @@ Modules:
 * `doctor`, `rates`, `sql`: `deltaq doctor`: whether a root is sound, down to its data files; live
   rates; topics as tables, with duckdb, which is known only here
 * `copying`, `copy_plan`: copies of topics in other roots; what a copy lacks, as pure functions
-* `statistics`, `differences`, `offset_resets`: what a topic holds, how two differ, planned resets
-  of a group
+* `statistics`, `differences`, `offset_resets`, `transactions`: what a topic holds, how two differ,
+  planned resets of a group, what each `transactional.id` is doing
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from deltaq.store import Store, StoreError, StoreFull, StoreRefused
 from deltaq.store.parallel import in_parallel
 from deltaq.store.probe import PROBE_FOLDER, StoreUnsafe, probe
 from deltaq.tools.speed import left_behind
+from deltaq.tools.transactions import survey
 from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
@@ -55,8 +56,8 @@ class Finding:
 
 
 def examine(store: Store, clock: Clock = SYSTEM_CLOCK) -> Iterator[Finding]:
-    """Examine a root: versions, store, permissions, clock, topics, groups, files, records,
-    maintenance.
+    """Examine a root: versions, store, permissions, clock, topics, groups, transactions, files,
+    records, maintenance.
 
     Writes and deletes a few bytes under `_deltaq/`. Raises nothing that a store may answer.
     """
@@ -210,6 +211,31 @@ def _groups(store: Store, clock: Clock) -> Finding:
     return Finding("groups", OK, _readable(len(found.valid), "group"))
 
 
+def _transactions(store: Store, clock: Clock) -> Finding:
+    """Looks for what a crashed producer has left: decisions that are not published, pending offsets
+    and files of transactions that have ended.
+    """
+    name, found = "transactions", survey(store, clock)
+    if found.errors:
+        broken = [f"{id_}: {error.error.str()}" for id_, error in found.errors.items()]
+        return Finding(name, WRONG, _some(broken), _remedy(found.errors.values(), "id"))
+    due = [f"{of.name}: not published in {', '.join(of.missing)}" for of in found.ids if of.missing]
+    due += [
+        f"{of.name}: group {held.group} holds offsets of a transaction that has ended"
+        for of in found.ids
+        for held in of.pending
+        if not (of.head.is_open(held.pending.transaction) or of.missing)
+    ]
+    if due:
+        return Finding(name, DUE, _some(due), "run: deltaq maintain --once")
+    text = _readable(len(found.ids), "transactional id")
+    if files := found.left_files:
+        count, size = sum(of.files for of in files), sum(of.bytes for of in files)
+        text += f"; {counted(count, 'file')} with {size:,} bytes of transactions that have ended"
+        return Finding(name, OK, text, "maintenance deletes them after file.delete.delay.ms")
+    return Finding(name, OK, text)
+
+
 @dataclass(frozen=True, slots=True)
 class _TopicFiles:
     """The data files in the folder of a topic: number and bytes of those that it does not name, and
@@ -354,6 +380,7 @@ _CHECKS: Mapping[str, Callable[[Store, Clock], Finding]] = {
     "clock": _clock,
     "topics": _topics,
     "groups": _groups,
+    "transactions": _transactions,
     "files": _data_files,
     "records": _records,
     "maintenance": _maintenance,

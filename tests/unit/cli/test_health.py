@@ -50,8 +50,8 @@ def test_a_sound_root_is_examined(orders: Shell) -> None:
     lines = ended.output.splitlines()
     assert lines[0].split() == ["CHECK", "STATE", "FOUND", "REMEDY"]
     assert [line.split("  ")[0] for line in lines[1:]] == [
-        "versions", "store", "create if absent", "permissions", "clock", "topics", "groups", "files", "records",  # noqa: E501
-        "maintenance",
+        "versions", "store", "create if absent", "permissions", "clock", "topics", "groups",
+        "transactions", "files", "records", "maintenance",
     ]  # fmt: skip
     found = _findings(orders)
     assert {finding["state"] for check, finding in found.items() if check != "maintenance"} == {

@@ -1,0 +1,264 @@
+"""The transactions of a root: what each `transactional.id` is doing, and the end of what it has
+left open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deltaq import names
+from deltaq.admin.group_calls import GroupCalls
+from deltaq.clock import Clock
+from deltaq.delta.store_errors import reading
+from deltaq.errors import KafkaException
+from deltaq.groups.transaction_offsets import TransactionOffsets
+from deltaq.names import TransactionKey
+from deltaq.store import Store
+from deltaq.store.parallel import in_parallel_if_remote
+from deltaq.topics.listing import topic_names
+from deltaq.topics.log import TopicLog
+from deltaq.topics.view import known_topic
+from deltaq.transactions.log import DecisionNotPublished, TransactionLog
+from deltaq.transactions.publication import Publisher
+from deltaq.transactions.state import TransactionHead
+
+IDLE = "idle"
+OPEN = "open"
+DECIDED = "decided, not published"
+PUBLISHED = "published"
+PENDING = "pending offsets"
+EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFiles:
+    """The files of one transaction in one topic that neither the topic nor a decision names.
+    `oldest_ms` is the time of the first one.
+    """
+
+    topic: str
+    transaction: TransactionKey
+    files: int
+    bytes: int
+    oldest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """The pending offsets that a group has of one id."""
+
+    group: str
+    pending: TransactionOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedTopic:
+    """A topic of the newest decision, with the files and records that it gets."""
+
+    topic: str
+    files: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalId:
+    """A `transactional.id` at one time: the newest epoch, the number of its last transaction that
+    has ended, and its newest decision with where that is `missing`.
+
+    `staged` and `pending` are of any transaction of the id. Its state is that of the newest one:
+    `open` if it has written something, `pending offsets` if it has ended and a group still holds
+    offsets of it.
+    """
+
+    name: str
+    head: TransactionHead
+    missing: Sequence[str] = ()
+    pending: Sequence[GroupOffsets] = ()
+    staged: Sequence[StagedFiles] = ()
+
+    @property
+    def state(self) -> str:
+        """What it does."""
+        if self.missing:
+            return DECIDED
+        if self.began_ms is not None:
+            return OPEN
+        if self.pending:
+            return PENDING
+        if self.head.is_expired:
+            return EXPIRED
+        return IDLE if self.head.decision is None else PUBLISHED
+
+    @property
+    def began_ms(self) -> int | None:
+        """When its open transaction began, as far as it has written; None without one."""
+        times = [of.oldest_ms for of in self.staged if self.head.is_open(of.transaction)]
+        sent = (of.pending for of in self.pending)
+        times += [of.time_ms for of in sent if self.head.is_open(of.transaction)]
+        return min(times, default=None)
+
+    def age_ms(self, now_ms: int) -> int:
+        """The time since its open transaction began, or since its newest entry."""
+        began_ms = self.began_ms
+        return max(0, now_ms - (self.head.time_ms if began_ms is None else began_ms))
+
+    @property
+    def decided(self) -> list[DecidedTopic]:
+        """The topics of its newest decision."""
+        decision = self.head.decision
+        return [
+            DecidedTopic(of.topic, len(of.segments), sum(file.rows for file in of.segments))
+            for of in ([] if decision is None else decision.topics)
+        ]
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups of its newest decision, and those with pending offsets."""
+        decision = self.head.decision
+        decided = () if decision is None else decision.groups
+        return sorted({*decided, *(of.group for of in self.pending)})
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSurvey:
+    """The ids of a root, and the errors of those that cannot be read. `strays` are files of ids
+    without a log.
+    """
+
+    ids: Sequence[TransactionalId]
+    errors: Mapping[str, KafkaException] = field(default_factory=dict)
+    strays: Sequence[StagedFiles] = ()
+
+    @property
+    def left_files(self) -> list[StagedFiles]:
+        """The files of transactions that have ended, in no topic."""
+        staged = ((of.head, files) for of in self.ids for files in of.staged)
+        ended = [files for head, files in staged if not head.is_open(files.transaction)]
+        return [*ended, *self.strays]
+
+
+def survey(store: Store, clock: Clock, wanted: Collection[str] | None = None) -> TransactionSurvey:
+    """The ids of a root, by name; with `wanted`, only these. Raises Unavailable."""
+    found = [
+        name
+        for name in reading(lambda: store.list_folders(names.TRANSACTIONS_FOLDER))
+        if names.is_name(name) and (wanted is None or name in wanted)
+    ]
+    staged = _staged(store, clock, wanted)
+    pending = _pending(store, clock)
+
+    def described(name: str) -> TransactionalId | KafkaException | None:
+        try:
+            return _described(store, clock, name, pending.get(name, ()), staged.get(name, ()))
+        except KafkaException as error:
+            return error
+
+    answers = dict(zip(found, in_parallel_if_remote(store, clock, described, found), strict=True))
+    return TransactionSurvey(
+        [answer for answer in answers.values() if isinstance(answer, TransactionalId)],
+        {name: answer for name, answer in answers.items() if isinstance(answer, KafkaException)},
+        [files for name in staged.keys() - {*found} for files in staged[name]],
+    )
+
+
+def _described(
+    store: Store,
+    clock: Clock,
+    name: str,
+    pending: Sequence[GroupOffsets],
+    staged: Sequence[StagedFiles],
+) -> TransactionalId | None:
+    log = TransactionLog(store, name, clock)
+    head = log.head()
+    if head is None:
+        return None
+    decision = head.decision
+    missing = [] if decision is None else Publisher.of(log, store, clock).missing(decision)
+    # Files that are decided and not published belong to the decision.
+    unnamed = [of for of in staged if not head.has_committed(of.transaction)]
+    return TransactionalId(name, head, missing, pending, unnamed)
+
+
+def _staged(
+    store: Store, clock: Clock, wanted: Collection[str] | None
+) -> dict[str, list[StagedFiles]]:
+    """By id, the staged files that their topics do not name."""
+    only = None if wanted is None or len(wanted) != 1 else next(iter(wanted))
+
+    def of_topic(topic: str) -> list[StagedFiles]:
+        return list(_staged_in(store, clock, topic, only))
+
+    found: dict[str, list[StagedFiles]] = {}
+    for of_one in in_parallel_if_remote(store, clock, of_topic, topic_names(store)):
+        for files in of_one:
+            found.setdefault(files.transaction.transactional_id, []).append(files)
+    return found
+
+
+def _staged_in(store: Store, clock: Clock, topic: str, only: str | None) -> Iterator[StagedFiles]:
+    folder = names.topic_folder(topic)
+    prefix = names.staged_files_folder(folder, only)
+    listed = reading(lambda: list(store.list(prefix)))
+    if not listed:
+        return
+    # After the listing: what is committed meanwhile is not reported.
+    log = TopicLog(store, topic, clock, known=known_topic(store, topic, clock))
+    try:
+        log.catch_up()
+    except KafkaException:
+        return  # the checks of topics report it
+    named = log.state.files
+    found: dict[TransactionKey, list[tuple[int, int]]] = {}
+    for entry in listed:
+        path = entry.key.removeprefix(folder)
+        transaction = names.parse_staged_file(path)
+        if transaction is not None and path not in named:
+            found.setdefault(transaction, []).append((entry.size, entry.modified_ms))
+    for transaction, files in sorted(found.items()):
+        size, oldest_ms = sum(size for size, _ in files), min(time_ms for _, time_ms in files)
+        yield StagedFiles(topic, transaction, len(files), size, oldest_ms)
+
+
+def _pending(store: Store, clock: Clock) -> dict[str, list[GroupOffsets]]:
+    """By id, the pending offsets of all groups that can be read."""
+    calls = GroupCalls(store, clock, "")
+
+    def of_group(group: str) -> list[TransactionOffsets]:
+        try:
+            return calls.log(group).pending()
+        except KafkaException:
+            return []  # the checks of groups report it
+
+    groups = calls.names()
+    found: dict[str, list[GroupOffsets]] = {}
+    answers = in_parallel_if_remote(store, clock, of_group, groups)
+    for group, of_one in zip(groups, answers, strict=True):
+        for of in of_one:
+            found.setdefault(of.transaction.transactional_id, []).append(GroupOffsets(group, of))
+    return found
+
+
+def abort(store: Store, clock: Clock, transactional_id: str, deadline: float) -> TransactionHead:
+    """End what an id has open: its producer is fenced by a new epoch, and pending offsets are
+    dropped. A decided transaction is published before. Files are left to orphan removal. The new
+    head. Raises what `DeltaLog.commit` raises, and ValueError for an id without a log.
+    """
+    log = TransactionLog(store, transactional_id, clock, "deltaq-admin")
+    publisher = Publisher.of(log, store, clock)
+    while True:
+        head = log.head()
+        if head is None:
+            raise ValueError(f"no producer has used transactional.id {transactional_id!r}")
+        decision = head.decision
+        if decision is not None:
+            publisher.publish(decision, deadline)
+        try:
+            published = None if decision is None else decision.key
+            after = log.begin(head.timeout_ms, published, deadline)
+        except DecisionNotPublished:
+            continue  # the producer has decided meanwhile
+        for of in _pending(store, clock).get(transactional_id, ()):
+            group_log = GroupCalls(store, clock, "").log(of.group)
+            group_log.resolve(of.pending.transaction, deadline, is_committed=False)
+        return after

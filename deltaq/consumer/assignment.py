@@ -73,6 +73,10 @@ class Assignment:
         self._to_set: dict[Key, Position | None] = {}
         self._paused: set[Key] = set()  # also partitions that are not assigned now
         self._had: set[str] = set()  # topics of which a partition was ever assigned
+        # For transactions: where each partition was when its offset was sent last, and partitions
+        # that were removed when they were further.
+        self._sent: dict[Key, Position] = {}
+        self._unsent: set[Key] = set()
 
     # --- which partitions ---
 
@@ -91,6 +95,7 @@ class Assignment:
         """
         to_assign = {(tp.topic, tp.partition): tp.offset for tp in wanted}
         self._had.update(topic for topic, _ in to_assign)
+        self._note_removed(self._held)
         self._accepted.batch = None
         self._to_assign = to_assign
         self.apply_changes()
@@ -112,6 +117,7 @@ class Assignment:
         self.apply_changes()
         for tp in unwanted:
             key = tp.topic, tp.partition
+            self._note_removed([key])
             self._accepted.batch = None
             self._to_set[key] = None
             self._held.pop(key, None)
@@ -179,6 +185,29 @@ class Assignment:
     def _position(self, key: Key) -> Position | None:
         held = self._held.get(key)
         return None if held is None else self._accepted.positions().get(id(held), held.position)
+
+    def _note_removed(self, keys: Iterable[Key]) -> None:
+        """Note which of these partitions, about to be removed, have returned messages whose offsets
+        were not sent.
+        """
+        for key in keys:
+            position = self._position(key)
+            if position is not None and position != self._sent.get(key):
+                self._unsent.add(key)
+
+    def unsent(self) -> list[TopicPartition]:
+        """The partitions that were removed after they had returned messages whose offsets were not
+        sent to a transaction.
+        """
+        return [TopicPartition(*key) for key in sorted(self._unsent)]
+
+    def mark_sent(self) -> None:
+        """Note that the offsets of all messages returned so far were sent, or that the messages
+        will be returned again.
+        """
+        positions = ((key, self._position(key)) for key in self._held)
+        self._sent = {key: position for key, position in positions if position is not None}
+        self._unsent = set()
 
     def progress(self) -> dict[Key, HeldProgress]:
         """How far the application has come in each partition. For any thread; does no I/O."""

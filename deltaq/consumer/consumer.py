@@ -522,6 +522,16 @@ class Consumer(Generic[K, V]):
         self._calls.check_open()
         return group_metadata(self._group, self._state.identity())
 
+    def _unsent(self) -> list[TopicPartition]:
+        """For a transaction: see `Assignment.unsent`."""
+        self._calls.check_open()
+        return [] if self._reader is None else self._reader.held.unsent()
+
+    def _mark_sent(self) -> None:
+        """For a transaction: see `Assignment.mark_sent`."""
+        if self._reader is not None:
+            self._reader.held.mark_sent()
+
     def _view(self) -> GroupView | None:
         self._calls.check_open()
         current = self._state.current

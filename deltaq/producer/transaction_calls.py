@@ -25,6 +25,8 @@ class TransactionConsumer(Protocol):
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]: ...
     def consumer_group_metadata(self) -> bytes: ...
     def seek(self, partition: TopicPartition) -> None: ...
+    def _unsent(self) -> list[TopicPartition]: ...
+    def _mark_sent(self) -> None: ...
 
 
 class TransactionCalls:
@@ -142,6 +144,11 @@ class TransactionBlock:
             raise
 
     def _send_positions(self, consumer: TransactionConsumer) -> None:
+        if removed := consumer._unsent():
+            lost = ", ".join(f"{of.topic}[{of.partition}]" for of in removed)
+            reason = f"{lost} was taken away after messages of it: the transaction was aborted"
+            error = KafkaError(KafkaError.ILLEGAL_GENERATION, reason, txn_requires_abort=True)
+            raise KafkaException(error)
         held = consumer.position(consumer.assignment())
         try:
             self._transactions.send_offsets(held, consumer.consumer_group_metadata(), -1)
@@ -153,6 +160,7 @@ class TransactionBlock:
             reason = f"{about.str()}: the transaction was aborted"
             aborted = KafkaError(about.code(), reason, txn_requires_abort=True)
             raise KafkaException(aborted) from failure
+        consumer._mark_sent()
 
     def _commit(self) -> None:
         """Commit, as often as it takes: while the store does not answer, the outcome is open."""
@@ -178,3 +186,4 @@ class TransactionBlock:
             if self._consumer is not None:
                 for held in self._consumer.assignment():
                     self._consumer.seek(TopicPartition(held.topic, held.partition, OFFSET_STORED))
+                self._consumer._mark_sent()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from deltaq import KafkaError, KafkaException, Message, Producer, Topic
+from deltaq import Consumer, KafkaError, KafkaException, Message, Producer, Topic
 from deltaq.names import log_entry, transaction_folder
 from deltaq.store import MemoryStore
 from deltaq.testing import FaultyStore
-from tests.doubles.reading import drain
-from tests.unit.transactions.test_client import Clients, filled, refused
+from tests.doubles.reading import drain, eventually
+from tests.unit.transactions.test_client import Clients, copy_all, filled, refused
 
 
 @pytest.fixture
@@ -92,6 +93,45 @@ def test_close_raises_what_a_callback_raised_after_the_close(clients: Clients):
 
 
 # --- the rest ---
+
+
+def is_left_with(consumer: Consumer, partitions: int) -> bool:
+    consumer.poll(0.01)
+    return len(consumer.assignment()) == partitions
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_a_transaction_with_messages_of_a_revoked_partition_is_aborted(
+    clients: Clients, is_inside: bool
+):
+    """Their offsets cannot be sent any more, and the partition's next owner reads them again."""
+    Topic("in", partitions=2, store=clients.store).create()
+    source = clients.producer(None)
+    for partition in (0, 1):
+        source.produce("in", b"%d" % partition, partition=partition)
+    source.flush(10)
+    producer = clients.ready()
+    first, second = (clients.consumer(enable_auto_commit=False) for _ in range(2))
+    first.subscribe(["in"])
+    taken = drain(first, 2)
+
+    def loses_partitions() -> None:
+        second.subscribe(["in"])
+        eventually(partial(is_left_with, first, 1))
+
+    def processes() -> None:
+        if not is_inside:
+            loses_partitions()
+        with producer.transaction(consumer=first):
+            for message in taken:
+                producer.produce("out", message.value())
+            if is_inside:
+                loses_partitions()
+
+    assert refused(processes).txn_requires_abort()
+    copy_all(clients, producer, first, 1)
+    copy_all(clients, producer, second, 1)
+    assert sorted(clients.values("out")) == [b"0", b"1"]
 
 
 def test_a_block_keeps_its_producer(clients: Clients):

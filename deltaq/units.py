@@ -65,6 +65,14 @@ def as_time(timestamp_ms: int | None) -> str:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def as_age(ms: int | None) -> str:
+    """A time that has passed, as a whole number of a unit: 90 seconds, 5 hours."""
+    if ms is None:
+        return ""
+    length, unit = next(((of, unit) for of, unit in _SPANS if ms >= 2 * of), _SPANS[-1])
+    return counted(ms // length, unit)
+
+
 def as_span(ms: int) -> str:
     """Milliseconds as the largest unit that fits without a rest: 7 days, 36 hours."""
     for length, unit in _SPANS:

@@ -9,7 +9,7 @@ from deltaq.cli.arguments import complete_transactional_id
 from deltaq.cli.command import Argument, Command, Commands, Yes, confirm, fail
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
-from deltaq.units import as_count, as_size, as_span, counted
+from deltaq.units import as_age, as_count, as_size, as_span, counted
 
 if TYPE_CHECKING:
     from deltaq.tools.transactions import StagedFiles, TransactionalId
@@ -20,8 +20,6 @@ Id = Annotated[
     str,
     Argument(help="A transactional.id.", metavar="ID", autocompletion=complete_transactional_id),
 ]
-
-_AGES = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"))
 
 ABORT_S = 60.0
 """Seconds for which an abort tries to write its entries."""
@@ -45,7 +43,7 @@ def list_transactions(session: CliSession) -> None:
         Column("transactional_id"),
         Column("epoch", as_count),
         Column("state"),
-        Column("age_ms", _age, "AGE"),
+        Column("age_ms", as_age, "AGE"),
         Column("timeout_ms", as_span, "TIMEOUT"),
         Column("client"),
         Column("topics", _names),
@@ -61,7 +59,6 @@ def list_transactions(session: CliSession) -> None:
 
 
 def _summary(session: CliSession, of: TransactionalId) -> dict[str, Any]:
-    written = {decided.topic for decided in of.decided} | {files.topic for files in of.staged}
     return {
         "transactional_id": of.name,
         "epoch": of.head.epoch,
@@ -69,18 +66,9 @@ def _summary(session: CliSession, of: TransactionalId) -> dict[str, Any]:
         "age_ms": of.age_ms(session.clock.time_ms()),
         "timeout_ms": of.head.timeout_ms,
         "client": of.head.client_id,
-        "topics": sorted(written),
+        "topics": of.topics,
         "groups": of.groups,
     }
-
-
-def _age(ms: int | None) -> str:
-    """An age as a whole number of a unit: 90 seconds, 5 hours."""
-    if ms is None:
-        return ""
-    found = ((length, unit) for length, unit in _AGES if ms >= 2 * length)
-    length, unit = next(found, (1000, "second"))
-    return counted(ms // length, unit)
 
 
 def _names(found: list[str] | None) -> str:
@@ -142,7 +130,7 @@ def describe_transaction(session: CliSession, transactional_id: Id) -> None:
             ("State", of.state),
             ("Epoch", as_count(of.head.epoch)),
             ("Transactions", f"{of.head.number:,} of this epoch have ended"),
-            ("Age", _age(summary["age_ms"])),
+            ("Age", as_age(summary["age_ms"])),
             ("Timeout", as_span(of.head.timeout_ms)),
             ("Client", of.head.client_id),
             ("Groups", _names(of.groups) or "none"),

@@ -16,6 +16,7 @@ from deltaq.maintenance.run import Maintenance
 from deltaq.metadata import describe_topic
 from deltaq.tools.positions import parse_place
 from deltaq.tools.prices import REQUEST_KINDS
+from deltaq.tools.transactions import DECIDED, OPEN, survey
 from deltaq.units import as_count, as_rate
 
 PATTERN_CHARS = 200
@@ -155,6 +156,20 @@ def maintenance(visit: Visit) -> Page:
     return Page("maintenance.html", values)
 
 
+def transactions(visit: Visit) -> Page:
+    """What each transactional id is doing."""
+    found = survey(visit.root.store, visit.root.clock)
+    values = {
+        "ids": found.ids,
+        "errors": {name: error.error.str() for name, error in found.errors.items()},
+        "open": sum(of.state == OPEN for of in found.ids),
+        "unpublished": sum(of.state == DECIDED for of in found.ids),
+        "left_bytes": sum(files.bytes for files in found.left_files),
+        "now_ms": visit.root.clock.time_ms(),
+    }
+    return Page("transactions.html", values)
+
+
 def cost(visit: Visit) -> Page:
     """Requests a second and dollars a day, estimated from rates."""
     view = visit.view()
@@ -175,12 +190,13 @@ PAGES: Mapping[str, Callable[[Visit], Page]] = {
     "/topics/{topic}/messages": messages,
     "/groups": groups,
     "/groups/{group}": group,
+    "/transactions": transactions,
     "/maintenance": maintenance,
     "/cost": cost,
 }
 """The pages of a root by their addresses below it."""
 
-SLOW = (messages, maintenance)
+SLOW = (messages, transactions, maintenance)
 """The pages that read more than a view, and take memory and time for it."""
 
 LIVE: Mapping[str, Callable[[Visit], Page]] = {

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from deltaq.console.charts import sparkline
 from deltaq.console.visits import Page
 from deltaq.errors import printable
-from deltaq.units import as_count, as_lag, as_rate, as_size, as_text, as_time
+from deltaq.units import as_age, as_count, as_lag, as_rate, as_size, as_text, as_time
 
 
 def as_dollars(value: float) -> str:
@@ -46,6 +46,7 @@ def _environment() -> Environment:
         "rate": as_rate,
         "size": as_size,
         "time": as_time,
+        "age": as_age,
         "shown": as_text,
         "dollars": as_dollars,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deltaq.admin.groups import MemberDescription, PartitionLag, total_lag
+from deltaq.admin.groups import MemberDescription, PartitionLag, PendingOffset, total_lag
 from deltaq.config import TopicSettings
 from deltaq.tools.cost import Cost
 from deltaq.tools.rates import GroupCount, RootSample, topic_rates
@@ -70,6 +70,7 @@ class GroupPage:
     lag: int | None
     lag_per_s: float | None
     lags: Sequence[float] = NO_POINTS
+    pending: Sequence[PendingOffset] = ()
 
     @property
     def topics(self) -> list[str]:
@@ -183,5 +184,12 @@ def _group_view(
     about = count.about
     state = about.state.name.lower().replace("_", " ")
     return GroupPage(
-        name, state, about.partition_assignor, about.members, count.lag.partitions, lag, rate
+        name,
+        state,
+        about.partition_assignor,
+        about.members,
+        count.lag.partitions,
+        lag,
+        rate,
+        pending=count.lag.pending,
     )

@@ -4,8 +4,9 @@ left open.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from deltaq import names
 from deltaq.admin.group_calls import GroupCalls
@@ -22,6 +23,8 @@ from deltaq.topics.view import known_topic
 from deltaq.transactions.log import DecisionNotPublished, TransactionLog
 from deltaq.transactions.publication import Publisher
 from deltaq.transactions.state import TransactionHead
+
+_Head: TypeAlias = "TransactionHead | KafkaException | None"
 
 IDLE = "idle"
 OPEN = "open"
@@ -113,6 +116,11 @@ class TransactionalId:
         ]
 
     @property
+    def topics(self) -> list[str]:
+        """The topics of its newest decision, and those with files that no decision names."""
+        return sorted({*(of.topic for of in self.decided), *(of.topic for of in self.staged)})
+
+    @property
     def groups(self) -> list[str]:
         """The groups of its newest decision, and those with pending offsets."""
         decision = self.head.decision
@@ -145,16 +153,24 @@ def survey(store: Store, clock: Clock, wanted: Collection[str] | None = None) ->
         for name in reading(lambda: store.list_folders(names.TRANSACTIONS_FOLDER))
         if names.is_name(name) and (wanted is None or name in wanted)
     ]
-    staged = _staged(store, clock, wanted)
+    logs = [TransactionLog(store, name, clock) for name in found]
+    heads = in_parallel_if_remote(store, clock, _head, logs)
+    staged = _staged(store, clock, wanted, _decided_files(heads))
     pending = _pending(store, clock)
 
-    def described(name: str) -> TransactionalId | KafkaException | None:
+    def described(of: tuple[TransactionLog, _Head]) -> TransactionalId | KafkaException | None:
+        log, head = of
+        if not isinstance(head, TransactionHead):
+            return head
+        name, decision = log.transactional_id, head.decision
         try:
-            return _described(store, clock, name, pending.get(name, ()), staged.get(name, ()))
+            missing = [] if decision is None else Publisher.of(log, store, clock).missing(decision)
         except KafkaException as error:
             return error
+        return TransactionalId(name, head, missing, pending.get(name, ()), staged.get(name, ()))
 
-    answers = dict(zip(found, in_parallel_if_remote(store, clock, described, found), strict=True))
+    parts = list(zip(logs, heads, strict=True))
+    answers = dict(zip(found, in_parallel_if_remote(store, clock, described, parts), strict=True))
     return TransactionSurvey(
         [answer for answer in answers.values() if isinstance(answer, TransactionalId)],
         {name: answer for name, answer in answers.items() if isinstance(answer, KafkaException)},
@@ -162,32 +178,36 @@ def survey(store: Store, clock: Clock, wanted: Collection[str] | None = None) ->
     )
 
 
-def _described(
-    store: Store,
-    clock: Clock,
-    name: str,
-    pending: Sequence[GroupOffsets],
-    staged: Sequence[StagedFiles],
-) -> TransactionalId | None:
-    log = TransactionLog(store, name, clock)
-    head = log.head()
-    if head is None:
-        return None
-    decision = head.decision
-    missing = [] if decision is None else Publisher.of(log, store, clock).missing(decision)
-    # Files that are decided and not published belong to the decision.
-    unnamed = [of for of in staged if not head.has_committed(of.transaction)]
-    return TransactionalId(name, head, missing, pending, unnamed)
+def _head(log: TransactionLog) -> _Head:
+    try:
+        return log.head()
+    except KafkaException as error:
+        return error
+
+
+def _decided_files(heads: Iterable[_Head]) -> frozenset[tuple[str, str]]:
+    """The topics and paths of the files that decisions name."""
+    decisions = (head.decision for head in heads if isinstance(head, TransactionHead))
+    return frozenset(
+        (of.topic, file.path)
+        for decision in decisions
+        if decision is not None
+        for of in decision.topics
+        for file in of.segments
+    )
 
 
 def _staged(
-    store: Store, clock: Clock, wanted: Collection[str] | None
+    store: Store,
+    clock: Clock,
+    wanted: Collection[str] | None,
+    decided: Collection[tuple[str, str]],
 ) -> dict[str, list[StagedFiles]]:
-    """By id, the staged files that their topics do not name."""
+    """By id, the staged files that neither their topics nor decisions name."""
     only = None if wanted is None or len(wanted) != 1 else next(iter(wanted))
 
     def of_topic(topic: str) -> list[StagedFiles]:
-        return list(_staged_in(store, clock, topic, only))
+        return list(_staged_in(store, clock, topic, only, decided))
 
     found: dict[str, list[StagedFiles]] = {}
     for of_one in in_parallel_if_remote(store, clock, of_topic, topic_names(store)):
@@ -196,7 +216,13 @@ def _staged(
     return found
 
 
-def _staged_in(store: Store, clock: Clock, topic: str, only: str | None) -> Iterator[StagedFiles]:
+def _staged_in(
+    store: Store,
+    clock: Clock,
+    topic: str,
+    only: str | None,
+    decided: Collection[tuple[str, str]],
+) -> Iterator[StagedFiles]:
     folder = names.topic_folder(topic)
     prefix = names.staged_files_folder(folder, only)
     listed = reading(lambda: list(store.list(prefix)))
@@ -213,7 +239,7 @@ def _staged_in(store: Store, clock: Clock, topic: str, only: str | None) -> Iter
     for entry in listed:
         path = entry.key.removeprefix(folder)
         transaction = names.parse_staged_file(path)
-        if transaction is not None and path not in named:
+        if transaction is not None and path not in named and (topic, path) not in decided:
             found.setdefault(transaction, []).append((entry.size, entry.modified_ms))
     for transaction, files in sorted(found.items()):
         size, oldest_ms = sum(size for size, _ in files), min(time_ms for _, time_ms in files)

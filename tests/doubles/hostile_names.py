@@ -12,11 +12,13 @@ from functools import partial
 import pyarrow as pa
 
 from deltaq import Producer, Topic
+from deltaq.clock import SYSTEM_CLOCK
 from deltaq.delta.actions import Metadata, encode_entry, parse_entry
 from deltaq.groups.log import GroupLog
 from deltaq.groups.state import NO_MEMBER
 from deltaq.names import log_entry, topic_log
 from deltaq.store import open_store
+from deltaq.transactions.log import TransactionLog
 from tests.doubles.groups import FOREVER, join, new_member
 
 MARKUP = (
@@ -104,8 +106,8 @@ def write_assignors(root: str, payloads: Sequence[str]) -> None:
 
 def write_names(root: str, payloads: Sequence[str]) -> None:
     """Write a group `g` with a member for each payload, which is its client id, host and instance
-    id, and a topic for each, which has it as the value of a setting. No client of deltaq would
-    write these.
+    id, a topic for each, which has it as the value of a setting, and a transactional id, which has
+    it as its client id. No client of deltaq would write these.
     """
     store = open_store(root)
     Topic("t", store=store).create()
@@ -116,6 +118,8 @@ def write_names(root: str, payloads: Sequence[str]) -> None:
             f"member-{number}",
             new_member(payload, host=payload, instance_id=f"{payload}{number}"),
         )
+        ids = TransactionLog(store, f"id-{number:03}", SYSTEM_CLOCK, payload)
+        ids.begin(60_000, None, FOREVER)
         topic = f"settings-{number}"
         Topic(topic, store=store).create()
         key = log_entry(topic_log(topic), 0)

@@ -215,6 +215,30 @@ def test_groups_are_shown_with_lag_by_partition(orders: TestClient) -> None:
     assert orders.get("/roots/0/groups/none").status_code == 404
 
 
+def test_transactions_are_shown_with_what_they_hold(orders: TestClient, memory_root: str) -> None:
+    empty = texts(orders.get("/roots/0/transactions").text)
+    assert "No producer has used a transactional id." in empty
+    with Producer(
+        bootstrap_servers=memory_root, transactional_id="till-7", client_id="till"
+    ) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("orders", b"x")
+        text = texts(orders.get("/roots/0/transactions").text)
+        assert re.search(r"till-7 published 0 \d seconds? 60 seconds till orders", text)
+        producer.begin_transaction()
+        producer.produce("orders", b"x")
+        producer.flush()
+        metadata = b"CGMDv2:\xff\xff\xff\xffbilling\x00\x00\x01"
+        producer.send_offsets_to_transaction([TopicPartition("orders", 0, 3)], metadata)
+        text = texts(orders.get("/roots/0/transactions").text)
+        assert re.search(r"till-7 open 0 \d seconds? 60 seconds till orders billing", text)
+        client = browser(made(memory_root))
+        group = texts(client.get("/roots/0/groups/billing").text)
+        assert "Pending offsets of transactions" in group
+        assert "orders 0 3 till-7 Members" in group
+
+
 def test_maintenance_that_is_due_is_listed_and_not_done(
     orders: TestClient, memory_root: str
 ) -> None:

@@ -85,11 +85,12 @@ def test_no_client_and_no_setting_becomes_markup(memory_root: str) -> None:
     topics = [f"/topics/settings-{number}" for number in range(len(MARKUP))]
     hostile, harmless = browser(made(memory_root)), browser(made(harmless_root))
     assert set(PAGES) == {"", "/topics/{topic}", "/topics/{topic}/messages", "/groups", "/groups/{group}",  # noqa: E501
-                          "/maintenance", "/cost"}  # fmt: skip
+                          "/transactions", "/maintenance", "/cost"}  # fmt: skip
     for path in (
         "",
         "/groups",
         "/groups/g",
+        "/transactions",
         "/maintenance",
         "/cost",
         "/topics/t",
@@ -101,9 +102,11 @@ def test_no_client_and_no_setting_becomes_markup(memory_root: str) -> None:
         assert Counter(Elements(page).found) == Counter(Elements(expected).found), path
         assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page), path
     text = Elements(hostile.get("/roots/0/groups/g").text).text
+    clients = Elements(hostile.get("/roots/0/transactions").text).text
     for payload in MARKUP:
         if payload.isprintable() and len(payload) < 200:
             assert text.count(payload) >= 3, payload
+            assert payload in clients
     samples = {
         (s.name, *sorted(s.labels.items())) for s in samples_of(hostile.get("/metrics").text)
     }
@@ -490,6 +493,7 @@ def test_secrets_are_on_no_page_and_in_no_metric(
         "/",
         "/roots/0",
         "/roots/0/topics/t",
+        "/roots/0/transactions",
         "/roots/0/maintenance",
         "/roots/0/cost",
         "/metrics",

@@ -51,9 +51,9 @@ def group_metadata(group: str, identity: MemberIdentity | None) -> bytes:
     non-member.
     """
     of = NO_MEMBER if identity is None else identity
-    generation, member_id = of.generation, of.member_id
-    texts = b"".join(text.encode() + b"\0" for text in (group, member_id))
-    return _METADATA_MARK + struct.pack("<i", generation) + texts + b"\x01"
+    texts = b"".join(text.encode() + b"\0" for text in (group, of.member_id))
+    instance = b"\x01" if of.instance_id is None else b"\0" + of.instance_id.encode() + b"\0"
+    return _METADATA_MARK + struct.pack("<i", of.generation) + texts + instance
 
 
 def parse_group_metadata(metadata: object) -> tuple[str, MemberIdentity | None]:
@@ -73,8 +73,9 @@ def parse_group_metadata(metadata: object) -> tuple[str, MemberIdentity | None]:
             code=KafkaError._BAD_MSG,
         )
     (generation,) = struct.unpack("<i", head[len(_METADATA_MARK) :])
-    member_id = rest[0].decode()
-    identity = MemberIdentity(member_id, generation) if member_id else None
+    member_id, *instance = (text.decode() for text in rest)
+    instance_id = instance[1] if len(instance) > 1 else None
+    identity = MemberIdentity(member_id, generation, instance_id) if member_id else None
     return names.check_group(group.decode()), identity
 
 

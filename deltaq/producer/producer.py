@@ -599,15 +599,22 @@ class Producer(TransactionCalls):
             self._topics.staging,
             self._lookup,
             Outlet(
-                flush=weakly(self._flush_until, 0),
+                flush=weakly(self._flush_until, (0, None)),
                 purge=weakly(self.purge, None),
                 admit=weakly(self._admit, None),
                 senders=weakly(self._senders, {}),
             ),
         )
 
-    def _flush_until(self, deadline: float) -> int:
-        return self.flush(max(0.0, deadline - self._monotonic()))
+    def _flush_until(self, deadline: float) -> tuple[int, Exception | None]:
+        """Flush. The number of messages that are left, and the first exception of a callback."""
+        failure: Exception | None = None
+        while not self._closed:
+            try:
+                return self.flush(max(0.0, deadline - self._monotonic())), failure
+            except Exception as error:  # noqa: BLE001 - raised by a callback; later ones must still run
+                failure = failure or error
+        return 0, failure
 
     def _admit(self, is_allowed: bool) -> None:
         """Whether `produce` is valid from now on."""

@@ -129,6 +129,8 @@ class TransactionBlock:
             self._abort()
             return
         try:
+            # First, so that what a callback raises aborts. `commit` would raise it at its end.
+            self._transactions.serve()
             if self._consumer is not None:
                 self._send_positions(self._consumer)
         except BaseException:

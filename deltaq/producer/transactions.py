@@ -8,14 +8,15 @@ then goes on.
 from __future__ import annotations
 
 import enum
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Concatenate, NoReturn, ParamSpec, TypeAlias
 
 from deltaq import metrics, names
-from deltaq.clock import Clock, checked_timeout
+from deltaq.clock import Clock, checked_timeout, this_thread
 from deltaq.config import ProducerConfig
 from deltaq.delta.retry import error_pause_s
 from deltaq.errors import (
@@ -53,6 +54,9 @@ from deltaq.transactions.state import (
 if TYPE_CHECKING:
     from deltaq.maintenance.log_maintenance import BackgroundLogMaintenance, LogKind
 
+P = ParamSpec("P")
+Method: TypeAlias = "Callable[Concatenate[Transactions, P], None]"
+
 _log = logging.getLogger("deltaq.transactions")
 
 TIMEOUT_MS_MAX = 900_000
@@ -72,25 +76,48 @@ class State(enum.Enum):
     """The decision was sent. It is in the log, or may be."""
     DECIDED = "CommitNotAcked"
     """It is in the log, and not published everywhere."""
+    ABORTING = "AbortingTransaction"
     FATAL = "FatalError"
 
 
-_UNDECIDED = (State.IN_TRANSACTION, State.BEGIN_COMMIT, State.ABORTABLE)
+_UNDECIDED = (State.IN_TRANSACTION, State.BEGIN_COMMIT, State.ABORTABLE, State.ABORTING)
+_ABORT = "abort_transaction"
 
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
     """What transactions need of their producer.
 
-    `flush(deadline)` sends all messages, runs callbacks, and returns how many are left; `purge()`
-    drops them; `admit(is_allowed)` says whether messages may be produced from now on; `senders()`
-    are the producer's senders by topic.
+    `flush(deadline)` sends all messages, runs callbacks, and returns how many are left, and the
+    first exception of a callback; `purge()` drops them; `admit(is_allowed)` says whether messages
+    may be produced from now on; `senders()` are the producer's senders by topic.
     """
 
-    flush: Callable[[float], int]
+    flush: Callable[[float], tuple[int, Exception | None]]
     purge: Callable[[], None]
     admit: Callable[[bool], None]
     senders: Callable[[], Mapping[str, Sender]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCall:
+    """A call that is in progress."""
+
+    name: str
+    thread: int
+
+
+def _call(name: str) -> Callable[[Method[P]], Method[P]]:
+    """Decorate a method of `Transactions` that runs under its lock, and alone."""
+
+    def decorated(method: Method[P]) -> Method[P]:
+        @functools.wraps(method)
+        def called(self: Transactions, /, *arguments: P.args, **keywords: P.kwargs) -> None:
+            self.run(name, lambda: method(self, *arguments, **keywords))
+
+        return called
+
+    return decorated
 
 
 class Transactions:
@@ -123,7 +150,9 @@ class Transactions:
         self._publisher = replace(others, topic_log=self._topic_log, group_log=self._group_log)
         self._of_others = others.topic_log
         self._state = State.INIT
+        self._running: RunningCall | None = None
         self._failure: KafkaException | None = None  # why the transaction, or all, have to end
+        self._raised: Exception | None = None  # by a callback
         self._begun_at = 0.0
         self._sent: set[str] = set()  # the groups to which the transaction has sent offsets
         self._unsent: set[str] = set()  # those of them for which the last call has not ended
@@ -141,19 +170,19 @@ class Transactions:
 
     # --- calls ---
 
+    @_call("init_transactions")
     def init(self, timeout: float | None) -> None:
         """`Producer.init_transactions`."""
-        with self._lock:
-            self._check_state(State.INIT)
-            if self._timeout_ms > TIMEOUT_MS_MAX:
-                error = KafkaError(
-                    KafkaError.INVALID_TRANSACTION_TIMEOUT,
-                    f"transaction.timeout.ms is {self._timeout_ms}, more than {TIMEOUT_MS_MAX}",
-                    fatal=True,
-                )
-                self._end_all(KafkaException(error))
-            deadline = self._deadline(timeout)
-            self._repeated(lambda: self._take_id(deadline), deadline, "taking the transactional.id")
+        self._check_state(State.INIT)
+        if self._timeout_ms > TIMEOUT_MS_MAX:
+            error = KafkaError(
+                KafkaError.INVALID_TRANSACTION_TIMEOUT,
+                f"transaction.timeout.ms is {self._timeout_ms}, more than {TIMEOUT_MS_MAX}",
+                fatal=True,
+            )
+            self._end_all(KafkaException(error))
+        deadline = self._deadline(timeout)
+        self._repeated(lambda: self._take_id(deadline), deadline, "taking the transactional.id")
 
     def _take_id(self, deadline: float) -> None:
         head = self._log.head()
@@ -173,18 +202,19 @@ class Transactions:
             _log.info("transactional.id=%r epoch=%d", self._id, head.epoch)
             return
 
+    @_call("begin_transaction")
     def begin(self) -> None:
         """`Producer.begin_transaction`."""
-        with self._lock:
-            self._check_state(State.READY)
-            before = self._staging.transaction
-            self._sent, self._unsent = set(), set()
-            self._decision = None
-            self._failure = None
-            self._begun_at = self._clock.uptime()
-            self._staging.begin(before._replace(number=before.number + 1))
-            self.state = State.IN_TRANSACTION
+        self._check_state(State.READY)
+        before = self._staging.transaction
+        self._sent, self._unsent = set(), set()
+        self._decision = None
+        self._failure = None
+        self._begun_at = self._clock.uptime()
+        self._staging.begin(before._replace(number=before.number + 1))
+        self.state = State.IN_TRANSACTION
 
+    @_call("send_offsets_to_transaction")
     def send_offsets(
         self,
         positions: Sequence[TopicPartition],
@@ -194,29 +224,28 @@ class Transactions:
         """`Producer.send_offsets_to_transaction`."""
         offsets = [position for position in _positions(positions) if position.offset >= 0]
         group, identity = parse_group_metadata(group_metadata)
-        with self._lock:
-            self._check_state(State.IN_TRANSACTION)
-            if not offsets:
-                return
-            deadline = self._deadline(timeout)
-            # First: they may be in the log after any exception.
-            self._sent.add(group)
-            self._unsent.add(group)
+        self._check_state(State.IN_TRANSACTION)
+        if not offsets:
+            return
+        deadline = self._deadline(timeout)
+        # First: they may be in the log after any exception.
+        self._sent.add(group)
+        self._unsent.add(group)
 
-            def send() -> None:
-                located = tuple(self._located(position) for position in offsets)
-                sent = TransactionOffsets(self._staging.transaction, identity, located)
-                self._group_log(group).send_offsets(sent, deadline)
+        def send() -> None:
+            located = tuple(self._located(position) for position in offsets)
+            sent = TransactionOffsets(self._staging.transaction, identity, located)
+            self._group_log(group).send_offsets(sent, deadline)
 
-            try:
-                self._repeated(send, deadline, f"sending offsets to group {group!r}")
-            except KafkaException as error:
-                if error.error.retriable():
-                    raise
-                if isinstance(error, Fenced) and error.error.code() == KafkaError._FENCED:
-                    self._end_all(error)
-                self._must_abort(error)
-            self._unsent.discard(group)
+        try:
+            self._repeated(send, deadline, f"sending offsets to group {group!r}")
+        except KafkaException as error:
+            if error.error.retriable():
+                raise
+            if isinstance(error, Fenced) and error.error.code() == KafkaError._FENCED:
+                self._end_all(error)
+            self._must_abort(error)
+        self._unsent.discard(group)
 
     def _located(self, position: TopicPartition) -> CommittedOffset:
         """The position with the id of its topic. Raises KafkaException (UNKNOWN_TOPIC_OR_PART) for
@@ -235,29 +264,28 @@ class Transactions:
             position.topic, head.topic_id, position.partition, position.offset, position.metadata
         )
 
+    @_call("commit_transaction")
     def commit(self, timeout: float | None) -> None:
         """`Producer.commit_transaction`."""
-        with self._lock:
-            self._check_state(
-                State.IN_TRANSACTION, State.BEGIN_COMMIT, State.DECIDING, State.DECIDED
+        self._check_state(State.IN_TRANSACTION, State.BEGIN_COMMIT, State.DECIDING, State.DECIDED)
+        self._check_sent()
+        started_at = self._clock.monotonic()
+        deadline = self._deadline(timeout)
+        if self.state in {State.IN_TRANSACTION, State.BEGIN_COMMIT}:
+            self.state = State.BEGIN_COMMIT
+            self._flush_all(deadline)
+        if self.state is not State.DECIDED:
+            self._repeated(lambda: self._decide(deadline), deadline, "deciding the transaction")
+        if (decision := self._decision) is not None:
+            self._repeated(
+                lambda: self._publish(decision, deadline),
+                deadline,
+                "publishing the transaction",
             )
-            self._check_sent()
-            started_at = self._clock.monotonic()
-            deadline = self._deadline(timeout)
-            if self.state in {State.IN_TRANSACTION, State.BEGIN_COMMIT}:
-                self.state = State.BEGIN_COMMIT
-                self._flush_all(deadline)
-            if self.state is not State.DECIDED:
-                self._repeated(lambda: self._decide(deadline), deadline, "deciding the transaction")
-            if (decision := self._decision) is not None:
-                self._repeated(
-                    lambda: self._publish(decision, deadline),
-                    deadline,
-                    "publishing the transaction",
-                )
-            self.state = State.READY
-            metrics.TRANSACTION_LATENCY.observe(self._clock.monotonic() - started_at)
-            metrics.TRANSACTIONS.add(outcome="committed")
+        self.state = State.READY
+        metrics.TRANSACTION_LATENCY.observe(self._clock.monotonic() - started_at)
+        metrics.TRANSACTIONS.add(outcome="committed")
+        self._raise_of_callback()
 
     def _check_sent(self) -> None:
         """Refuse a commit whose offsets may be missing in a group, or come to its log later."""
@@ -270,7 +298,7 @@ class Transactions:
 
     def _flush_all(self, deadline: float) -> None:
         transaction = self._staging.transaction
-        left = self._outlet.flush(deadline)
+        left = self._flush(deadline)
         # A callback may have ended the transaction, and its files may be removed.
         self._check_state(State.BEGIN_COMMIT)
         if self._staging.transaction != transaction:
@@ -327,6 +355,19 @@ class Transactions:
                 reason = "it was deleted and created again inside the transaction"
                 self._must_abort(UnknownTopic(topic, reason=reason))
 
+    def _flush(self, deadline: float) -> int:
+        """Flush. Returns the number of messages that are left. What a callback raises is raised
+        when the transaction has ended: it must not stop the call in the middle.
+        """
+        left, raised = self._outlet.flush(deadline)
+        self._raised = self._raised or raised
+        return left
+
+    def _raise_of_callback(self) -> None:
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
     def _is_late(self) -> bool:
         return (self._clock.uptime() - self._begun_at) * 1000 > self._timeout_ms
 
@@ -337,18 +378,20 @@ class Transactions:
             if (sender := senders.get(staged.topic)) is not None:
                 sender.topic.refresh()
 
+    @_call(_ABORT)
     def abort(self, timeout: float | None) -> None:
         """`Producer.abort_transaction`."""
-        with self._lock:
-            self._check_state(*_UNDECIDED)
-            try:
-                self._abort(self._deadline(timeout))
-            finally:
-                # Last: a callback may raise, or begin the next transaction.
-                self._outlet.flush(self._clock.monotonic())
+        self._check_state(*_UNDECIDED)
+        try:
+            self._abort(self._deadline(timeout))
+        finally:
+            self._flush(self._clock.monotonic())
+        self._raise_of_callback()
 
     def _abort(self, deadline: float) -> None:
         """Abort, but for the callbacks of messages that this drops."""
+        # What a callback in another thread produced now would be of the next transaction.
+        self.state = State.ABORTING
         self._staging.end()
         self._outlet.purge()
         self._remove_staged()
@@ -399,7 +442,30 @@ class Transactions:
             for maintenance in self._maintenance:
                 maintenance.close()
 
+    def serve(self) -> None:
+        """Write what is queued, and run callbacks. Raises what a callback raises."""
+        _, raised = self._outlet.flush(self._deadline(None))
+        if raised is not None:
+            raise raised
+
     # --- rules ---
+
+    def run(self, name: str, call: Callable[[], None]) -> None:
+        """Run a call under the lock. As in librdkafka, it is refused with a retriable
+        KafkaException while another one is in progress: _CONFLICT, _PREV_IN_PROGRESS if that has
+        the same name. It may come from a callback, for which the other one waits.
+        """
+        before = self._running
+        # A callback may abort: the commit that runs it decides nothing then.
+        is_nested = before is not None and before.thread == this_thread() and name == _ABORT
+        if before is not None and not is_nested:
+            raise KafkaException(_refusal(before.name, name))
+        with self._lock:
+            self._running = RunningCall(name, this_thread())
+            try:
+                call()
+            finally:
+                self._running = before
 
     @property
     def can_abort(self) -> bool:
@@ -492,6 +558,15 @@ class Transactions:
         maintenance = BackgroundLogMaintenance(self._store, kind, name, self._clock)
         self._maintenance.append(maintenance)
         return maintenance
+
+
+def _refusal(running: str, name: str) -> KafkaError:
+    """The error of a call beside one that is in progress."""
+    if running == name:
+        reason = f"Simultaneous {name} API calls not allowed"
+        return KafkaError(KafkaError._PREV_IN_PROGRESS, reason, retriable=True)
+    reason = f"Conflicting {running} API call is already in progress"
+    return KafkaError(KafkaError._CONFLICT, reason, retriable=True)
 
 
 def _positions(positions: object) -> list[TopicPartition]:

@@ -261,6 +261,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         "txn_produce_error_then_abort/next_commit",
         *(f"txn_produce_error_then_abort/read/{level}/seen" for level in _LEVELS),
     ),
+    "`poll` of a producer after a fatal error": ("transactions_whose_errors_error_cb_hears/poll",),
     "`init_transactions(0)`": tuple(
         f"transactions_init_again_and_without_waiting/{call}"
         for call in ("again", "at_once", "begin")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+import threading
 import time
 from typing import Any
 
@@ -808,6 +811,194 @@ def transactions_that_copy_a_topic(session: ProgramRun) -> Any:
     }
 
 
+def transactions_offsets_of_a_static_member_that_is_replaced(session: ProgramRun) -> Any:
+    topic, group, producer = session.topic(), session.name("g"), ready(session)
+    session.fill(topic, 3)
+
+    def joined() -> Any:
+        consumer = session.consumer(group, group_instance_id="one")
+        consumer.subscribe([topic])
+        session.read(consumer, 1)
+        return consumer
+
+    def sent(metadata: Any) -> Any:
+        producer.begin_transaction()
+        places = [session.place(topic, 0, 1)]
+        return {
+            "send": attempt(producer.send_offsets_to_transaction, places, metadata, READ_S),
+            "abort": attempt(abort, session, producer),
+        }
+
+    old = joined().consumer_group_metadata()
+    before = sent(old)
+    new = joined().consumer_group_metadata()
+    return {"before": before, "old": sent(old), "new": sent(new)}
+
+
+def transactions_whose_callbacks_raise(session: ProgramRun) -> Any:
+    topic, producer = session.topic(), ready(session, linger_ms=5000)
+
+    def raising(error: Any, message: Any) -> None:
+        raise LookupError("of the program")
+
+    producer.begin_transaction()
+    producer.produce(topic, "x", on_delivery=raising)
+    found = {
+        "commit": attempt(producer.commit_transaction, READ_S),
+        "commit_again": attempt(producer.commit_transaction, READ_S),
+        "begin": attempt(producer.begin_transaction),
+    }
+    time.sleep(session.target.propagation_s)
+    found["read"] = _values(session, topic, 1)
+    producer.produce(topic, "y", on_delivery=raising)
+    return found | {
+        "abort": attempt(producer.abort_transaction, READ_S),
+        "abort_again": attempt(producer.abort_transaction, READ_S),
+        "begin_after": attempt(producer.begin_transaction),
+    }
+
+
+def transactions_called_by_callbacks(session: ProgramRun) -> Any:
+    topic, producer, answers = session.topic(), ready(session, linger_ms=5000), list[Any]()
+
+    def calling(error: Any, message: Any) -> None:
+        answers.append(attempt(producer.produce, topic, "more"))
+        answers.append(attempt(producer.begin_transaction))
+
+    producer.begin_transaction()
+    producer.produce(topic, "x", on_delivery=calling)
+    found = {"flush": producer.flush(READ_S), "by_flush": list(answers)}
+    answers.clear()
+    producer.produce(topic, "y", on_delivery=calling)
+    found |= {"commit": attempt(commit, session, producer), "by_commit": list(answers)}
+    answers.clear()
+    producer.begin_transaction()
+    producer.produce(topic, "z", on_delivery=calling)
+    found |= {"abort": attempt(abort, session, producer), "by_abort": list(answers)}
+    return found | {"read": _values(session, topic, 2)}
+
+
+def transactions_called_by_two_threads(session: ProgramRun) -> Any:
+    topic, producer = session.topic(), ready(session, linger_ms=500)
+    metadata = session.consumer().consumer_group_metadata()
+    has_begun, may_end, answers = threading.Event(), threading.Event(), list[Any]()
+
+    def waits(error: Any, message: Any) -> None:
+        has_begun.set()
+        may_end.wait(READ_S)
+
+    producer.begin_transaction()
+    producer.produce(topic, "x", on_delivery=waits)
+    committing = threading.Thread(
+        target=lambda: answers.append(attempt(producer.commit_transaction, READ_S))
+    )
+    committing.start()
+    has_begun.wait(READ_S)
+    places = [session.place(topic, 0, 1)]
+    found = {
+        "begin": attempt(producer.begin_transaction),
+        "produce": attempt(producer.produce, topic, "y"),
+        "send": attempt(producer.send_offsets_to_transaction, places, metadata, READ_S),
+        "abort": attempt(producer.abort_transaction, READ_S),
+        "commit": attempt(producer.commit_transaction, READ_S),
+        "init": attempt(producer.init_transactions, READ_S),
+    }
+    may_end.set()
+    committing.join()
+    return found | {"first": answers, "read": _values(session, topic, 1)}
+
+
+def transactions_of_batches(session: ProgramRun) -> Any:
+    topic, producer, reports = session.topic(), ready(session), Reports()
+
+    def batch() -> Any:
+        messages: list[dict[str, Any]] = [{"value": b"1"}, {"value": b"2", "key": b"k"}]
+        queued = attempt(producer.produce_batch, topic, messages, on_delivery=reports)
+        return queued, [message.get("_error") for message in messages]
+
+    found: dict[str, Any] = {"outside": batch()}
+    producer.begin_transaction()
+    found |= {"inside": batch(), "commit": attempt(commit, session, producer)}
+    found["reports"] = [(error, message.value()) for error, message in reports]
+    producer.begin_transaction()
+    found |= {"again": batch()[0], "abort": attempt(abort, session, producer)}
+    return found | {"after": batch(), "read": _values(session, topic, 2)}
+
+
+def transactions_that_create_a_topic(session: ProgramRun) -> Any:
+    topic, other, producer = session.name("auto"), session.name("auto2"), ready(session)
+    producer.begin_transaction()
+    wrote(session, producer, topic, "x")
+    found = {"exists": session.exists(topic), "abort": attempt(abort, session, producer)}
+    producer.begin_transaction()
+    producer.produce(other, "y")
+    found["commit"] = attempt(commit, session, producer)
+    return found | {
+        "exists_after": session.exists(topic),
+        "read": (_values(session, topic), _values(session, other, 1)),
+    }
+
+
+def transactions_whose_errors_error_cb_hears(session: ProgramRun) -> Any:
+    topic, name, heard = session.topic(), session.name("tx"), list[Any]()
+
+    def note(error: Any) -> None:
+        heard.append((error.name(), error.fatal(), error.txn_requires_abort()))
+
+    old = ready(session, name, error_cb=note)
+    old.begin_transaction()
+    wrote(session, old, topic, "x")
+    ready(session, name)
+    found: dict[str, Any] = {"commit": attempt(old.commit_transaction, READ_S)}
+    found["poll"] = attempt(old.poll, 0.5)
+    return found | {"heard": heard}
+
+
+def transactions_of_an_asynchronous_producer(session: ProgramRun) -> Any:
+    topic, output, name = session.topic(), session.name("out"), session.name("tx")
+    session.create(output)
+    aio = importlib.import_module(f"{session.kafka.__name__}.aio")
+    metadata = session.consumer(session.name("g")).consumer_group_metadata()
+
+    async def answer(call: Any, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return await call(*arguments, **keywords)
+        except Exception as raised:  # noqa: BLE001 - it is the answer
+            return raised
+
+    async def played() -> Any:
+        producer = aio.AIOProducer(
+            {"bootstrap.servers": session.target.address, "transactional.id": name}
+        )
+        found = {
+            "begin_before": await answer(producer.begin_transaction),
+            "init": await answer(producer.init_transactions, READ_S),
+            "keyword": await answer(producer.commit_transaction, timeout=READ_S),
+            "commit_outside": await answer(producer.commit_transaction, READ_S),
+            "begin": await answer(producer.begin_transaction),
+            "begin_again": await answer(producer.begin_transaction),
+        }
+        delivered = await producer.produce(output, value=b"x")
+        found["send"] = await answer(
+            producer.send_offsets_to_transaction, [session.place(topic, 0, 1)], metadata, READ_S
+        )
+        found["commit"] = await answer(producer.commit_transaction, READ_S)
+        found["delivered"] = (await delivered).value()
+        found["begin_next"] = await answer(producer.begin_transaction)
+        aborted = await producer.produce(output, value=b"y")
+        found["abort"] = await answer(producer.abort_transaction, READ_S)
+        # It may be written before the abort.
+        await asyncio.wait([aborted], timeout=READ_S)
+        found["done"] = aborted.done() and bool(aborted.exception() or True)
+        found["begin_last"] = await answer(producer.begin_transaction)
+        await producer.close()
+        return found
+
+    found = asyncio.run(played())
+    time.sleep(session.target.propagation_s)
+    return found | {"read": _values(session, output, 1)}
+
+
 PROGRAMS = (
     transactions_of_committed_and_aborted_calls,
     transactions_of_nothing,
@@ -844,4 +1035,12 @@ PROGRAMS = (
     transactions_and_the_end_of_a_topic,
     transactions_of_serialized_messages,
     transactions_that_copy_a_topic,
+    transactions_offsets_of_a_static_member_that_is_replaced,
+    transactions_whose_callbacks_raise,
+    transactions_called_by_callbacks,
+    transactions_called_by_two_threads,
+    transactions_of_batches,
+    transactions_that_create_a_topic,
+    transactions_whose_errors_error_cb_hears,
+    transactions_of_an_asynchronous_producer,
 )

@@ -69,11 +69,25 @@ def sent_actions(
         raise fenced(transaction.transactional_id)
     if before is not None and before.transaction == transaction:
         merged = {offset.app_id: offset for offset in (*before.offsets, *sent.offsets)}
-        sent = replace(sent, offsets=tuple(merged.values()), time_ms=before.time_ms)
+        sent = TransactionOffsets(
+            transaction,
+            _earliest(before.identity, sent.identity),
+            tuple(merged.values()),
+            before.time_ms,
+        )
     else:
         sent = replace(sent, time_ms=now_ms)
     after = {**pending, transaction.transactional_id: sent}
     return [_domain(after)] if after != pending else []
+
+
+def _earliest(before: MemberIdentity | None, after: MemberIdentity | None) -> MemberIdentity | None:
+    """On whose behalf both count. In a later generation the member may have lost partitions of the
+    earlier one, and got them back: their records are read again, so they must not seem owned.
+    """
+    if before is None or after is None:
+        return None
+    return replace(after, generation=min(before.generation, after.generation))
 
 
 def resolved_actions(
@@ -142,7 +156,7 @@ def _body(of: TransactionOffsets) -> dict[str, object]:
 
 
 def _parsed(transactional_id: str, body: object) -> TransactionOffsets:
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or not isinstance(body.get("offsets"), dict):
         raise TypeError("not an object")
     epoch, number, time_ms = body["epoch"], body["number"], body["time"]
     if type(epoch) is not int or type(number) is not int or type(time_ms) is not int:

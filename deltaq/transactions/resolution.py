@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from deltaq import metrics
 from deltaq.clock import Clock
+from deltaq.errors import Corrupt, Incompatible
 from deltaq.groups.log import GroupLog
 from deltaq.groups.transaction_offsets import TransactionOffsets
 from deltaq.names import TransactionKey, parse_staged_file
@@ -51,7 +52,8 @@ def resolve_files(
 ) -> frozenset[str]:
     """End the transactions of staged files that are at least `age_ms` old, so that none of them is
     committed later. Returns the files that must stay: those of transactions which may still be
-    committed because their time-out is longer. Raises as `resolve_transaction`.
+    committed because their time-out is longer, or whose log cannot be read. Raises Unavailable,
+    OutcomeUnknown.
     """
     of: dict[TransactionKey, list[str]] = {}
     for path in paths:
@@ -59,15 +61,23 @@ def resolve_files(
             of.setdefault(transaction, []).append(path)
     kept: list[str] = []
     for transaction, files in of.items():
-        if may_be_committed(store, transaction, age_ms, clock):
-            kept += files
-            continue
-        log = TransactionLog(store, transaction.transactional_id, clock)
-        head = log.abort(transaction, deadline)
-        if head is not None and head.decision is not None:
-            # It may have these files under another number: a micro-batch of Spark may.
-            Publisher.of(log, store, clock).publish(head.decision, deadline)
+        try:
+            if not may_be_committed(store, transaction, age_ms, clock):
+                _end(store, transaction, clock, deadline)
+                continue
+        except (Corrupt, Incompatible) as error:
+            # One damaged log must not end the orphan removal of the topics.
+            _log.warning("files of a transaction are kept: %s", error.error.str())
+        kept += files
     return frozenset(kept)
+
+
+def _end(store: Store, transaction: TransactionKey, clock: Clock, deadline: float) -> None:
+    log = TransactionLog(store, transaction.transactional_id, clock)
+    head = log.abort(transaction, deadline)
+    if head is not None and head.decision is not None:
+        # It may have these files under another number: a micro-batch of Spark may.
+        Publisher.of(log, store, clock).publish(head.decision, deadline)
 
 
 def resolve_offsets(

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from deltaq import Consumer, KafkaError, KafkaException, Message, Producer, Topic
+from deltaq.clock import SYSTEM_CLOCK
 from deltaq.names import log_entry, transaction_folder
 from deltaq.store import MemoryStore
 from deltaq.testing import FaultyStore
+from deltaq.transactions.resolution import resolve_files
 from tests.doubles.reading import drain, eventually
 from tests.unit.transactions.test_client import Clients, copy_all, filled, refused
 
@@ -158,3 +160,17 @@ def test_a_transaction_of_a_damaged_log_can_be_aborted(clients: Clients):
     assert refused(producer.commit_transaction).txn_requires_abort()
     producer.abort_transaction()
     assert clients.staged() == []
+
+
+def test_a_damaged_log_keeps_only_the_files_of_its_own_transactions(clients: Clients):
+    for name in ("damaged", "good"):
+        producer = clients.ready(name)
+        producer.begin_transaction()
+        producer.produce("a", b"1")
+        producer.flush(10)
+    inner = clients.store.inner
+    inner.put(log_entry(transaction_folder("damaged") + "_delta_log/", 0), b"damage")
+    paths = [key.removeprefix("topics/a/") for key in clients.staged()]
+    kept = resolve_files(inner, paths, 1e9, SYSTEM_CLOCK, SYSTEM_CLOCK.monotonic() + 10)
+    assert kept == {path for path in paths if "/damaged/" in path}
+    assert len(kept) == 1

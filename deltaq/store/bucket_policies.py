@@ -14,7 +14,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from deltaq.names import GROUPS_FOLDER, LOG_FOLDER, SCHEMAS_FOLDER, TOPICS_FOLDER, last_checkpoint
+from deltaq.names import (
+    GROUPS_FOLDER,
+    LOG_FOLDER,
+    SCHEMAS_FOLDER,
+    TOPICS_FOLDER,
+    TRANSACTIONS_FOLDER,
+    last_checkpoint,
+)
 from deltaq.store.probe import PROBE_FOLDER
 
 Role: TypeAlias = Literal["reader", "producer", "maintainer"]
@@ -74,6 +81,18 @@ def role_policies(
             # Includes checkpoints, which have the same suffix as data files.
             place.allow("UploadDataFiles", _WRITE + _PARTS, f"{TOPICS_FOLDER}*.parquet"),
             place.allow("PointToCheckpoints", _WRITE, f"{TOPICS_FOLDER}{pointer}"),
+            place.allow(
+                "DecideTransactions",
+                _WRITE,
+                f"{TRANSACTIONS_FOLDER}*/{LOG_FOLDER}*.json",
+                creates=True,
+            ),
+            place.allow(
+                "WriteTransactionCheckpoints",
+                _WRITE,
+                f"{TRANSACTIONS_FOLDER}*/{LOG_FOLDER}*.checkpoint.parquet",
+                f"{TRANSACTIONS_FOLDER}{pointer}",
+            ),
             # Serializers register the schemas of what a producer writes, unless
             # `auto.register.schemas` is False.
             place.allow("RegisterSchemas", _WRITE, f"{schemas}*.json", creates=True),

@@ -30,12 +30,16 @@ GROUP_ENTRY = "groups/billing/_delta_log/00000000000000000007.json"
 GROUP_CHECKPOINT = "groups/billing/_delta_log/00000000000000000100.checkpoint.parquet"
 GROUP_POINTER = "groups/billing/_delta_log/_last_checkpoint"
 HEARTBEAT = "groups/billing/_members/m-1"
+ID_ENTRY = "transactions/till/_delta_log/00000000000000000007.json"
+ID_CHECKPOINT = "transactions/till/_delta_log/00000000000000000100.checkpoint.parquet"
+ID_POINTER = "transactions/till/_delta_log/_last_checkpoint"
+STAGED_FILE = "topics/orders/staged/till/0-1-0192aa.parquet"
 PROBE = "_deltaq/probe/1"
 CLOCK = "_deltaq/clock"
 CLAIM = "_deltaq/maintenance/00000000000000000001"
 ALL = {
     LOG_ENTRY, CHECKPOINT, POINTER, DATA_FILE, SHARED_FILE, LOG_START, GROUP_ENTRY, GROUP_CHECKPOINT, GROUP_POINTER,  # noqa: E501
-    HEARTBEAT, PROBE, CLOCK, CLAIM,
+    HEARTBEAT, ID_ENTRY, ID_CHECKPOINT, ID_POINTER, STAGED_FILE, PROBE, CLOCK, CLAIM,
 }  # fmt: skip
 
 
@@ -100,12 +104,13 @@ def test_a_reader_writes_offsets_and_heartbeats_and_nothing_else(dialect: Dialec
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_producer_writes_topics_and_deletes_no_data(dialect: Dialect) -> None:
     writes = keys_allowed(policy("producer", dialect), "s3:PutObject", if_none_match="*")
-    assert writes == {LOG_ENTRY, CHECKPOINT, POINTER, DATA_FILE, SHARED_FILE, PROBE}
+    files = {DATA_FILE, SHARED_FILE, STAGED_FILE}
+    of_ids = {ID_ENTRY, ID_CHECKPOINT, ID_POINTER}
+    assert writes == {LOG_ENTRY, CHECKPOINT, POINTER, PROBE} | files | of_ids
     assert keys_allowed(policy("producer", dialect), "s3:DeleteObject") == {PROBE}
     assert keys_allowed(policy("producer", dialect), "s3:AbortMultipartUpload") == {
         CHECKPOINT,
-        DATA_FILE,
-        SHARED_FILE,
+        *files,
     }
 
 
@@ -115,14 +120,16 @@ def test_a_maintainer_may_do_everything_below_the_root(dialect: Dialect) -> None
         assert keys_allowed(policy("maintainer", dialect), action) == ALL
 
 
-@pytest.mark.parametrize(("role", "entry"), [("reader", GROUP_ENTRY), ("producer", LOG_ENTRY)])
+@pytest.mark.parametrize(
+    ("role", "entries"), [("reader", {GROUP_ENTRY}), ("producer", {LOG_ENTRY, ID_ENTRY})]
+)
 def test_on_aws_a_log_entry_is_written_only_by_requests_that_cannot_overwrite_one(
-    role: Role, entry: str
+    role: Role, entries: set[str]
 ) -> None:
-    assert entry not in keys_allowed(policy(role, "aws"), "s3:PutObject")
-    assert keys_allowed(policy(role, "aws"), "s3:PutObject", if_none_match="*") == keys_allowed(
-        policy(role, "aws"), "s3:PutObject"
-    ) | {entry}
+    overwritten = keys_allowed(policy(role, "aws"), "s3:PutObject")
+    assert not entries & overwritten
+    created = keys_allowed(policy(role, "aws"), "s3:PutObject", if_none_match="*")
+    assert created == overwritten | entries
 
 
 # --- and where

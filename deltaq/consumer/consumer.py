@@ -185,6 +185,11 @@ class Consumer(Generic[K, V]):
         self._state.follow(self._running())
         self._state.was_assigned()
 
+    @property
+    def commits_automatically(self) -> bool:
+        """Whether `enable.auto.commit` is on."""
+        return self._config.enable_auto_commit
+
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are assigned, sorted by topic and number, each with the offset given
         to `assign`.

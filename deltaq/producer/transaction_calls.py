@@ -8,7 +8,7 @@ import logging
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from deltaq.errors import KafkaError, KafkaException
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.message import OFFSET_STORED, TopicPartition
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ _log = logging.getLogger("deltaq.transactions")
 class TransactionConsumer(Protocol):
     """What a transaction needs of the consumer whose positions it commits."""
 
+    @property
+    def commits_automatically(self) -> bool: ...
     def assignment(self) -> list[TopicPartition]: ...
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]: ...
     def consumer_group_metadata(self) -> bytes: ...
@@ -87,8 +89,15 @@ class TransactionCalls:
 
         With a `consumer` the commit includes its positions: the offsets after the last messages
         that it has returned. After an abort it continues at its committed offsets, as after a
-        restart. An error that requires an abort is raised after the abort.
+        restart. An error that requires an abort is raised after the abort. Raises InvalidConfig for
+        a consumer with `enable.auto.commit`: it could commit offsets whose transaction is aborted.
         """
+        if consumer is not None and consumer.commits_automatically:
+            raise InvalidConfig(
+                "the consumer of a transaction must not commit by itself: give it "
+                "enable.auto.commit=False",
+                key="enable.auto.commit",
+            )
         return TransactionBlock(self, self._configured(), consumer)
 
     def _configured(self) -> Transactions:

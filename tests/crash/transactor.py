@@ -38,7 +38,8 @@ def copy(root: str, transactional_id: str) -> None:
     producer = Producer(conf, transactional_id=transactional_id, linger_ms=0)
     producer.init_transactions()
     print(READY, file=sys.stderr, flush=True)
-    consumer = Consumer({**conf, **SESSION}, group_id=GROUP, auto_offset_reset="earliest")
+    settings = {**conf, **SESSION, "enable.auto.commit": False}
+    consumer = Consumer(settings, group_id=GROUP, auto_offset_reset="earliest")
     consumer.subscribe([INPUT])
     while not _stopping:
         messages = [message for message in consumer.consume(BATCH, 0.2) if not message.error()]

@@ -13,6 +13,7 @@ import pytest
 from deltaq import (
     OFFSET_STORED,
     Consumer,
+    InvalidConfig,
     KafkaError,
     KafkaException,
     Producer,
@@ -60,7 +61,8 @@ class Clients:
 
     def consumer(self, group: str = "g", **settings: Any) -> Consumer:
         conf = {"bootstrap.servers": "memory://unused", "group.id": group}
-        found = Consumer(conf, auto_offset_reset="earliest", store=self.store, **settings)
+        settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **settings}
+        found = Consumer(conf, store=self.store, **settings)
         self.made.append(found)
         return found
 
@@ -415,6 +417,14 @@ def test_after_an_exception_the_consumer_goes_on_at_its_committed_offsets(client
         fails_inside(producer, consumer)
     assert [message.value() for message in drain(consumer, 1)] == [b"3"]
     assert clients.values("out") == [b"0", b"1", b"2"]
+
+
+def test_a_consumer_that_commits_by_itself_is_refused(clients: Clients):
+    producer, consumer = clients.ready(), clients.consumer(enable_auto_commit=True)
+    with pytest.raises(InvalidConfig, match=r"enable\.auto\.commit=False"):
+        producer.transaction(consumer=consumer)
+    with producer.transaction():  # nothing was begun
+        producer.produce("a", b"1")
 
 
 def test_offsets_sent_to_a_transaction_do_not_count_before_its_commit(clients: Clients):

@@ -200,9 +200,10 @@ class Run:
 
     def finish(self) -> None:
         """Let all that was written be copied, and end all processes well."""
+        # They are fenced when they commit, so there must be something to copy.
+        while self.zombies:
+            self.end_zombie(*self.zombies.pop())
         self.is_writing = False
-        for zombie in self.zombies:
-            self.end_zombie(*zombie)
         left = self.written
         while left:
             # A busy machine may take long, but it gets on.

@@ -37,6 +37,10 @@ class TransactionCalls:
     the same call goes on where it stopped, `txn_requires_abort()` that the transaction must be
     aborted, and `fatal()` that a newer producer has this id: close this one.
 
+    A call while another one is in progress, in a delivery callback or in another thread, is refused
+    with _CONFLICT, or _PREV_IN_PROGRESS if that is the same method. Both are retriable. Only
+    `abort_transaction` may be called in a callback that `commit_transaction` runs.
+
     `timeout` is in seconds; -1 and None mean `transaction.timeout.ms`.
     """
 
@@ -69,7 +73,7 @@ class TransactionCalls:
 
     def commit_transaction(self, timeout: float | None = -1, /) -> None:
         """Commit: write what is still queued, decide, and make the messages and offsets visible.
-        Runs delivery callbacks.
+        Runs delivery callbacks; what they raise is raised after the commit.
 
         Requires an abort if a message could not be written, or if the transaction has lasted longer
         than `transaction.timeout.ms`. After a retriable error the outcome may be open: the same
@@ -79,7 +83,8 @@ class TransactionCalls:
 
     def abort_transaction(self, timeout: float | None = -1, /) -> None:
         """Abort: nothing of the transaction will be visible. Messages still queued are reported
-        with _PURGE_QUEUE, those being written with _PURGE_INFLIGHT. Runs delivery callbacks.
+        with _PURGE_QUEUE, those being written with _PURGE_INFLIGHT. Runs delivery callbacks; what
+        they raise is raised after the abort.
         """
         self._configured().abort(timeout)
 

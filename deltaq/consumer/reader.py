@@ -20,7 +20,14 @@ from deltaq.consumer.fetch_buffer import (
     PartitionError,
 )
 from deltaq.consumer.fetcher import Fetcher, FetchSettings
-from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable, UnknownTopic
+from deltaq.errors import (
+    InvalidConfig,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    Unavailable,
+    UnknownTopic,
+)
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import ToCommit
@@ -306,7 +313,11 @@ class OffsetQueries:
         keys = {(topic, number) for number in partitions}
         while pending := self.group_log.undecided(keys, reader):
             deadline = self._clock.monotonic() + RESOLVE_S
-            resolve_offsets(self._store, self.group_log, pending, self._clock, deadline)
+            try:
+                resolve_offsets(self._store, self.group_log, pending, self._clock, deadline)
+            except OutcomeUnknown as error:
+                # The fetcher tries again, and then finds the outcome.
+                raise Unavailable(error.error.str()) from error
             found = self.group_log.committed(asked)
         return [None if committed is None else committed.offset for committed in found]
 

@@ -16,6 +16,7 @@ from deltaq import (
     InvalidConfig,
     KafkaError,
     KafkaException,
+    OutcomeUnknown,
     Producer,
     Topic,
     TopicPartition,
@@ -28,6 +29,7 @@ from deltaq.producer.sender import FRESH_S
 from deltaq.producer.staging import Staging
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
+from deltaq.transactions.resolution import resolve_offsets
 from tests.doubles.reading import drain, eventually
 
 EVER = None
@@ -477,6 +479,31 @@ def test_the_next_owner_of_a_partition_aborts_an_undecided_transaction(clients: 
 
 
 @pytest.mark.fault("T5", "T6")
+def test_the_next_owner_tries_again_after_an_unknown_outcome(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+):
+    answers = iter([OutcomeUnknown("no answer", token="t")])
+
+    def unknown_at_first(*arguments: Any) -> None:
+        if (error := next(answers, None)) is not None:
+            raise error
+        resolve_offsets(*arguments)
+
+    monkeypatch.setattr("deltaq.consumer.reader.resolve_offsets", unknown_at_first)
+    filled(clients, 1)
+    producer, first = clients.ready(), clients.consumer(enable_auto_commit=False)
+    first.subscribe(["in"])
+    drain(first, 1)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [TopicPartition("in", 0, 1)], first.consumer_group_metadata()
+    )
+    first.close()
+    second = clients.consumer()
+    second.subscribe(["in"])
+    assert [message.value() for message in drain(second, 1)] == [b"0"]
+
+
 def test_the_next_owner_of_a_partition_publishes_a_decided_transaction(clients: Clients):
     filled(clients, 2)
     Topic("out", store=clients.store).create()

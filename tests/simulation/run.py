@@ -27,6 +27,7 @@ from tests.simulation.audit.history import check_run
 from tests.simulation.audit.topic import audit_log
 from tests.simulation.harness import ROOT, Actor, Harness
 from tests.simulation.scenario import OTHER, TOPIC, Scenario, scenario_of
+from tests.simulation.transactions import audit_transactions, run_transactions
 from tests.simulator.network import CrashPoint
 
 __all__ = ["Verdict", "simulate"]
@@ -59,6 +60,9 @@ def simulate(
     """
     harness = Harness(scenario or scenario_of(seed), seed, crash)
     with harness.world, instrumented(harness):
+        if harness.scenario.processors:
+            done = harness.world.run(lambda: run_transactions(harness), harness.director)
+            return _verdict(harness, audit_transactions(harness, done))
         harness.world.run(lambda: _run_scenario(harness), harness.director)
         settings = harness.scenario.maintenance
         audit = audit_log(
@@ -78,16 +82,20 @@ def simulate(
             *check_run(harness.history.operations, audit, drained=not harness.scenario.recreates),
         ]
         problems += harness.world.run(lambda: _check_unknown_outcomes(harness, set(audit.places)))
-        return Verdict(
-            harness.scenario,
-            "\n".join(problems),
-            harness.network.happened,
-            harness.history.operations,
-            harness.world.scheduler.trace,
-            harness.world.scheduler.now,
-            harness.network.operations,
-            harness.network.writes,
-        )
+        return _verdict(harness, problems)
+
+
+def _verdict(harness: Harness, problems: list[str]) -> Verdict:
+    return Verdict(
+        harness.scenario,
+        "\n".join(problems),
+        harness.network.happened,
+        harness.history.operations,
+        harness.world.scheduler.trace,
+        harness.world.scheduler.now,
+        harness.network.operations,
+        harness.network.writes,
+    )
 
 
 def _run_scenario(harness: Harness) -> None:

@@ -12,13 +12,35 @@ from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from tests.simulator.network import Faults
 
-__all__ = ["GROUP", "KINDS", "OTHER", "TOPIC", "Scenario", "calmed", "scenario_of"]
+__all__ = [
+    "GROUP",
+    "INPUT",
+    "KINDS",
+    "OTHER",
+    "OUTPUTS",
+    "TOPIC",
+    "Scenario",
+    "calmed",
+    "scenario_of",
+]
 
 TOPIC = "t"
 OTHER = "u"
 """A topic without messages, to which members that change their subscriptions subscribe at times."""
 GROUP = "g"
-KINDS = ("no faults", "lossy network", "suspensions", "maintenance", "mixed", "groups")
+INPUT = "in"
+OUTPUTS = "a", "b"
+"""What transactional programs read and write."""
+TRANSACTIONS = "transactions"
+KINDS = (
+    "no faults",
+    "lossy network",
+    "suspensions",
+    "maintenance",
+    "mixed",
+    "groups",
+    TRANSACTIONS,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +63,9 @@ class Scenario:
     `auto_commit` they commit by themselves, and have no callback for revoked partitions; otherwise
     they call `commit`. With `resubscribes` they change their subscriptions at times. `is_calm`:
     nothing happens to them but rebalances.
+
+    With `processors`, all of this is replaced: so many members of the group copy the `messages` of
+    one topic to two others in transactions, with so many `transactional_ids`.
     """
 
     producers: int
@@ -78,6 +103,8 @@ class Scenario:
     auto_commit: bool = False
     resubscribes: bool = False
     is_calm: bool = False
+    processors: int = 0
+    transactional_ids: int = 1
 
     def group_commit(self, number: int) -> str:
         """The setting `deltaq.group.commit` of a producer."""
@@ -93,8 +120,10 @@ class Scenario:
 
 def scenario_of(seed: int, kind: str | None = None) -> Scenario:
     """The scenario of `seed`. `kind` is one of `KINDS`; if None, it is drawn from all but
-    "groups".
+    "groups" and "transactions".
     """
+    if kind == TRANSACTIONS:
+        return _transactional(seed)
     # Another text here, or another order of draws below, changes the scenarios of all seeds.
     chance = random.Random(f"script of {seed}")
     mixed = "mixed"
@@ -163,6 +192,31 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
         resubscribes=groups and sometimes(0.5),
     )
     return calmed(scenario) if groups and sometimes(0.2) else scenario
+
+
+def _transactional(seed: int) -> Scenario:
+    """Transactional programs among the faults of a mixed scenario, and others like them."""
+    chance = random.Random(f"transactions of {seed}")
+    kind = chance.choice(["no faults", "lossy network", "mixed", "mixed", "groups", "maintenance"])
+    base = scenario_of(seed, kind)
+    processors = chance.choice([2, 3])
+    return replace(
+        base,
+        processors=processors,
+        transactional_ids=chance.randint(1, processors),
+        messages=chance.choice([12, 24]),
+        partitions=chance.randint(1, 3),
+        rest_s=chance.choice([0.5, 3.0]),
+        timeout_ms=chance.choice([8_000, 30_000, 60_000]),
+        latency_s=chance.choice([0.0005, 0.005, 0.05]),
+        crashes=kind != "no faults" and chance.random() < 0.7,
+        pauses=kind != "no faults" and chance.random() < 0.7,
+        sleeps=kind != "no faults" and chance.random() < 0.2,
+        recreates=chance.random() < 0.2,
+        maintainers=chance.choice([0, 1, 2]),
+        static=False,
+        topic={"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "1048576"},
+    )
 
 
 def calmed(scenario: Scenario) -> Scenario:

@@ -97,6 +97,28 @@ SOMETIMES: dict[str | None, tuple[str, ...]] = {
         "partitions were lost",
         "the leader committed an offset of another member",
     ),
+    "transactions": (
+        "a call about a transaction was repeated",
+        "a commit of a former member was refused",
+        "a dead member lost its partitions",
+        "a file was removed",
+        "a late create landed",
+        "a partition was released",
+        "a process was killed",
+        "a process was suspended",
+        "a process was suspended for long",
+        "a producer was fenced",
+        "a program did not learn of its transaction",
+        "a topic was deleted",
+        "a transaction had to be aborted",
+        "a transaction was published late",
+        "an answer was lost after the write",
+        "an entry of an id was cleaned up",
+        "an orphan was removed",
+        "another process aborted a transaction",
+        "files were merged",
+        "offsets of a transaction were dropped",
+    ),
 }
 """Events that must occur somewhere in a set of runs, by kind of scenario; otherwise the runs do not
 test what they are meant to.
@@ -105,6 +127,7 @@ test what they are meant to.
 COVERING: dict[str | None, tuple[int, ...]] = {
     None: (167, 115, 64, 137, 21),
     "groups": (25, 1, 21, 6, 68),
+    "transactions": (119, 28, 1),
 }
 """By kind of scenario, few seeds in which all of `SOMETIMES` occurred when `python -m
 tests.simulation --runs` named them. Any change in the random draws changes what occurs; tests then

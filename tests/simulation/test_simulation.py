@@ -46,6 +46,12 @@ def test_no_guarantee_of_groups_is_broken_under_injected_faults():
     run_seeds(depth(16, 300), "groups")
 
 
+@pytest.mark.fault("T1", "T2", "T3", "T4", "T5", "T6")
+@pytest.mark.timeout(900)
+def test_no_guarantee_of_transactions_is_broken_under_injected_faults():
+    run_seeds(depth(5, 200), "transactions")
+
+
 def run_seeds(count: int, kind: str | None) -> None:
     happened: Counter[str] = Counter()
     first = (*COVERING[kind], *range(count - len(COVERING[kind])))

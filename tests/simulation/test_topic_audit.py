@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from deltaq import names
 from deltaq.testing import ManualClock
 from tests.checker.history import Operation
 from tests.checker.history import SeenRecord as Seen
 from tests.simulation.audit.history import check_run
-from tests.simulation.audit.oracle import FOLDER, LogEntry, LoggedFile, Place, WrittenRecord
+from tests.simulation.audit.oracle import LogEntry, LoggedFile, Place, WrittenRecord
 from tests.simulation.audit.topic import Audit
+from tests.simulation.scenario import TOPIC
 from tests.simulator.disk import Disk
 
 RETENTION_MS = 60_000
@@ -277,9 +279,9 @@ def test_a_breach_in_the_log_of_a_topic_is_reported(make, problem):
 def test_a_file_that_is_deleted_too_early_is_reported(deleted_at, problem):
     audit, disk = audited(merged()), Disk("audited", ManualClock())
     for path in "abc":
-        disk.put(f"{FOLDER}{path}", b"")
-        disk.written[f"{FOLDER}{path}"] = [0.5]
-    disk.deleted[f"{FOLDER}a"] = [deleted_at]
+        disk.put(f"{names.topic_folder(TOPIC)}{path}", b"")
+        disk.written[f"{names.topic_folder(TOPIC)}{path}"] = [0.5]
+    disk.deleted[f"{names.topic_folder(TOPIC)}a"] = [deleted_at]
     audit.check_files(disk, delay_s=10.0, in_flight_s=10.0)
     assert [problem in found for found in audit.problems] == ([] if problem is None else [True])
 

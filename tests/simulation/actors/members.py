@@ -22,6 +22,7 @@ __all__ = ["MemberActor", "take_over"]
 
 SESSION_S = 6.0
 HEARTBEAT_S = 1.0
+MAX_POLL_S = 20.0
 OWN_S = SESSION_S + HEARTBEAT_S + 1
 """Simulated seconds within which a new member owns all partitions, also those of members that died
 just before it joined. The requests come on top: one for each entry of the logs of group and topic,
@@ -246,7 +247,7 @@ def group_conf(harness: Harness) -> dict[str, Any]:
         "auto.commit.interval.ms": 3_000,
         "session.timeout.ms": int(SESSION_S * 1000),
         "heartbeat.interval.ms": int(HEARTBEAT_S * 1000),
-        "max.poll.interval.ms": 20_000,
+        "max.poll.interval.ms": int(MAX_POLL_S * 1000),
         "partition.assignment.strategy": harness.scenario.strategy,
         "topic.metadata.refresh.interval.ms": 5_000,
     }

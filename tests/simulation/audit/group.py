@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from deltaq import names
+from tests.simulation.audit.oracle import logged_actions
 from tests.simulation.scenario import GROUP
 from tests.simulator.disk import Disk
 
 __all__ = ["MOVE_S", "GroupAudit", "audit_group"]
 
-LOG = f"groups/{GROUP}/_delta_log/"
 HEARTBEATS = f"groups/{GROUP}/_members/"
 
 MOVE_S = 20.0
@@ -30,6 +31,8 @@ IN_FLIGHT_S = 10.0
 """Simulated seconds for which heartbeats of an ended session may still arrive: requests are late by
 up to 4 s.
 """
+
+RESOLUTIONS = "COMMIT TRANSACTION", "ABORT TRANSACTION"
 
 Partition = tuple[str, int]
 
@@ -46,7 +49,8 @@ class OwnerSince:
 class GroupEntry:
     """An entry of the group's log; `landed` is when it came to be, `by` on whose behalf it was
     written. With `is_combined` that is a leader, and the offsets are those of the owners of the
-    partitions.
+    partitions. `pending`: the offsets of transactions after it, by `transactional.id`; None if it
+    does not change them.
     """
 
     version: int
@@ -57,6 +61,7 @@ class GroupEntry:
     offsets: dict[str, int]
     head: dict[str, Any] | None
     is_combined: bool = False
+    pending: dict[str, Any] | None = None
 
     def __str__(self) -> str:
         who = f" by {self.by} of generation {self.by_generation}" if self.by else ""
@@ -67,7 +72,10 @@ class GroupEntry:
 class GroupAudit:
     """The group entry by entry.
 
-    `is_recreated`: whether the topic is deleted and created again at times. `owners`: by partition;
+    `pending`: the offsets of transactions by `transactional.id`, and `resolved` those that were
+    committed or dropped: (when, epoch, number and id of the transaction, whether committed).
+    `is_recreated`: whether the topic is deleted and created again at times; `move_s`: within
+    how many seconds a living owner releases a partition. `owners`: by partition;
     `offsets`: those committed, and `slots`: the version of the last commit, by app id. `clients`:
     the client id of each member that ever was. `committed`: the committed offsets by app id,
     `moves`: the clients that got a partition or None, and `left_out`: the clients that have left
@@ -76,6 +84,7 @@ class GroupAudit:
 
     disk: Disk
     is_recreated: bool = False
+    move_s: float = MOVE_S
     problems: list[str] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     generation: int = 0
@@ -95,12 +104,18 @@ class GroupAudit:
         default_factory=lambda: defaultdict(list)
     )
     moving_since: dict[Partition, float] = field(default_factory=dict)
+    pending: dict[str, Any] = field(default_factory=dict)
+    resolved: list[tuple[float, tuple[str, int, int], bool]] = field(default_factory=list)
     # By member: when it joined, its time-out.
     sessions: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def take(self, entry: GroupEntry) -> None:
         """Check the next entry."""
-        self._commit(entry)
+        if entry.operation in RESOLUTIONS:
+            self._resolve(entry)
+        else:
+            self._send(entry)
+            self._commit(entry)
         if entry.head is not None:
             self._change(entry, entry.head)
 
@@ -133,6 +148,64 @@ class GroupAudit:
             self._claim(entry, offset >= before, f"moves {app_id} back from {before} to {offset}")
             self.offsets[app_id], self.slots[app_id] = offset, entry.version
             self.committed[app_id].append((entry.landed, offset, self.clients.get(by, "")))
+
+    # --- the offsets of transactions ---
+
+    def _send(self, entry: GroupEntry) -> None:
+        """Check that pending offsets are of partitions that their sender may commit."""
+        after = self.pending if entry.pending is None else entry.pending
+        lost = self.pending.keys() - after.keys()
+        self._claim(entry, not lost, f"drops offsets of transactions of {sorted(lost)}")
+        for id_, body in after.items():
+            before = self.pending.get(id_, {"epoch": -1, "number": -1, "offsets": {}})
+            if body == before:
+                continue
+            key, old = (body["epoch"], body["number"]), (before["epoch"], before["number"])
+            self._claim(entry, key >= old, f"has offsets of {id_} {key} after those of {old}")
+            held = before["offsets"] if key == old else {}
+            missing = held.keys() - body["offsets"].keys()
+            self._claim(entry, not missing, f"drops offsets of {id_} {key}: {sorted(missing)}")
+            is_member = entry.by in self.members and body.get("member") == entry.by
+            self._claim(entry, is_member, f"has offsets of {body.get('member')}, no member")
+            for app_id, sent in body["offsets"].items():
+                if held.get(app_id) == sent:
+                    continue
+                topic, _, partition = app_id.split("/")
+                owner = self.owners.get((topic, int(partition)))
+                is_of_owner = owner is not None and (
+                    owner.member == entry.by and entry.by_generation >= owner.since
+                )
+                self._claim(
+                    entry,
+                    owner is None or is_of_owner,
+                    f"has offsets of {app_id}, which {owner} owns",
+                )
+        self.pending = after
+
+    def _resolve(self, entry: GroupEntry) -> None:
+        """Check that the offsets of one transaction are committed or dropped, and no others."""
+        after = self.pending if entry.pending is None else entry.pending
+        ended = [id_ for id_ in self.pending if id_ not in after]
+        kept = {id_: body for id_, body in self.pending.items() if id_ in after}
+        self._claim(entry, len(ended) == 1 and kept == after, f"ends the transactions {ended}")
+        is_committed = entry.operation == RESOLUTIONS[0]
+        offsets = {
+            app_id: sent[0]
+            for id_ in ended
+            if is_committed
+            for app_id, sent in self.pending[id_]["offsets"].items()
+        }
+        self._claim(entry, entry.offsets == offsets, f"commits {entry.offsets}, not {offsets}")
+        for app_id, offset in offsets.items():
+            before = self.offsets.get(app_id, -1)
+            self._claim(entry, offset >= before, f"moves {app_id} back from {before} to {offset}")
+            self.offsets[app_id], self.slots[app_id] = offset, entry.version
+        for id_ in ended:
+            body = self.pending[id_]
+            transaction = id_, body["epoch"], body["number"]
+            self.resolved.append((entry.landed, transaction, is_committed))
+            self.happened["offsets of a transaction were dropped"] += not is_committed
+        self.pending = after
 
     def _check_shown(self, entry: GroupEntry, app_id: str, offset: int, owner: str) -> None:
         """Check that a heartbeat of the owner has shown the offset, in this generation, and after
@@ -305,7 +378,7 @@ class GroupAudit:
                 client = None if after is None else self.clients[after.member]
                 self.moves[partition].append((entry.landed, client))
                 took_s = entry.landed - self.moving_since.pop(partition, entry.landed)
-                if before is not None and took_s > MOVE_S:
+                if before is not None and took_s > self.move_s:
                     _, session_s = self.sessions[before.member]
                     is_dead = self._silent_s(before.member, entry.landed) >= session_s
                     self._claim(
@@ -356,26 +429,19 @@ def _client(member: str) -> str:
 
 
 def read_group(disk: Disk) -> list[GroupEntry]:
-    """All entries that ever were. The first in a slot counts: one that was filled again lies below
-    the log's start.
-    """
-    keys = sorted(
-        key for key in disk.history if key.startswith(LOG) and key.removeprefix(LOG)[:-5].isdigit()
-    )
-    assert [int(key.removeprefix(LOG)[:-5]) for key in keys] == list(range(len(keys))), (
-        "the group's log has a gap"
-    )
-    return [
-        _entry(version, disk.written[key][0], disk.history[key][0])
-        for version, key in enumerate(keys)
-    ]
+    """All entries that ever were."""
+    entries = logged_actions(disk, names.group_folder(GROUP))
+    return [_entry(version, *found) for version, found in enumerate(entries)]
 
 
-def _entry(version: int, landed: float, content: bytes) -> GroupEntry:
-    actions = [json.loads(line) for line in content.decode().splitlines()]
+def _entry(version: int, landed: float, actions: list[dict[str, Any]]) -> GroupEntry:
     (info,) = (action["commitInfo"] for action in actions if "commitInfo" in action)
     by = info["operationParameters"]
-    domains = (action["domainMetadata"] for action in actions if "domainMetadata" in action)
+    domains = {
+        action["domainMetadata"]["domain"]: json.loads(action["domainMetadata"]["configuration"])
+        for action in actions
+        if "domainMetadata" in action
+    }
     return GroupEntry(
         version,
         landed,
@@ -383,17 +449,15 @@ def _entry(version: int, landed: float, content: bytes) -> GroupEntry:
         by.get("member", ""),
         int(by.get("generation", -1)),
         {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action},
-        next(
-            (json.loads(body["configuration"]) for body in domains if body["domain"] == "deltaq"),
-            None,
-        ),
+        domains.get("deltaq"),
         "pending" in by,
+        domains.get("deltaq.transactions"),
     )
 
 
-def audit_group(disk: Disk, *, is_recreated: bool = False) -> GroupAudit:
+def audit_group(disk: Disk, *, is_recreated: bool = False, move_s: float = MOVE_S) -> GroupAudit:
     """Audit the whole log of the group."""
-    audit = GroupAudit(disk, is_recreated)
+    audit = GroupAudit(disk, is_recreated, move_s)
     for entry in read_group(disk):
         audit.take(entry)
     audit.check_sessions()

@@ -15,24 +15,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deltaq import names
 from tests.simulation.scenario import TOPIC
 from tests.simulator.disk import Disk
 
 __all__ = [
-    "FOLDER",
     "VALUE_HEADER",
     "LogEntry",
     "LoggedFile",
     "Place",
     "WrittenRecord",
     "data_files",
+    "logged_actions",
     "read_log",
     "shared_file_of",
     "values_in",
 ]
 
-FOLDER = f"topics/{TOPIC}/"
-LOG = f"{FOLDER}_delta_log/"
 VALUE_HEADER = "value"
 """Where a tombstone has what tells it from all other records."""
 
@@ -103,18 +102,29 @@ class LogEntry:
     writer: str
 
 
-def read_log(disk: Disk) -> Iterator[LogEntry]:
-    """All entries that ever were. The first in a slot counts: one that was filled again lies below
-    the log's start.
+def logged_actions(disk: Disk, folder: str) -> Iterator[tuple[float, list[dict[str, Any]]]]:
+    """The actions of all entries that ever were in the log of the table at `folder`, and when each
+    came to be. The first entry in a slot counts: one that was filled again lies below the log's
+    start.
     """
-    keys = sorted(key for key in disk.history if key.startswith(LOG) and _is_entry(key))
-    assert [int(key.removeprefix(LOG)[:-5]) for key in keys] == list(range(len(keys))), (
+    log = f"{folder}_delta_log/"
+    keys = sorted(
+        key for key in disk.history if re.fullmatch(r"[0-9]{20}\.json", key.removeprefix(log))
+    )
+    assert [int(key.removeprefix(log)[:-5]) for key in keys] == list(range(len(keys))), (
         "the log has a gap"
     )
+    for key in keys:
+        content = disk.history[key][0].decode()
+        yield disk.written[key][0], [json.loads(line) for line in content.splitlines()]
+
+
+def read_log(disk: Disk, topic: str = TOPIC) -> Iterator[LogEntry]:
+    """All entries of a topic that ever were."""
+    folder = names.topic_folder(topic)
     topic_id = ""
     uploaded_ms: dict[str, int] = {}
-    for version, key in enumerate(keys):
-        actions = [json.loads(line) for line in disk.history[key][0].decode().splitlines()]
+    for version, (landed, actions) in enumerate(logged_actions(disk, folder)):
         heads = [
             json.loads(action["domainMetadata"]["configuration"])
             for action in _of(actions, "domainMetadata")
@@ -131,26 +141,27 @@ def read_log(disk: Disk) -> Iterator[LogEntry]:
             )
         yield LogEntry(
             version,
-            disk.written[key][0],
+            landed,
             info["timestamp"],
             info["operation"],
             heads[0] if heads else None,
             next(
                 (action["metaData"]["configuration"] for action in _of(actions, "metaData")), None
             ),
-            tuple(_file(disk, topic_id, add, uploaded_ms[add["path"]]) for add in adds),
+            tuple(_file(disk, folder, topic_id, add, uploaded_ms[add["path"]]) for add in adds),
             tuple(remove["path"] for remove in removes),
             any(action["dataChange"] for action in (*adds, *removes)),
             info["txnId"][:16],
         )
 
 
-def data_files(disk: Disk) -> set[str]:
+def data_files(disk: Disk, topic: str = TOPIC) -> set[str]:
     """The paths of all data files that ever were, also of those that no entry names."""
+    folder = names.topic_folder(topic)
     return {
-        key.removeprefix(FOLDER)
+        key.removeprefix(folder)
         for key in disk.history
-        if key.startswith(FOLDER) and key.endswith(".parquet") and "/_" not in key
+        if key.startswith(folder) and key.endswith(".parquet") and "/_" not in key
     }
 
 
@@ -162,23 +173,21 @@ def shared_file_of(path: str) -> tuple[str, int] | None:
     return None if found is None else (found[1], int(found[2]))
 
 
-def values_in(disk: Disk, path: str) -> tuple[bool, frozenset[str]]:
+def values_in(disk: Disk, key: str) -> tuple[bool, frozenset[str]]:
     """Whether the rows of a data file have their offsets, and their values."""
-    content = disk.history[FOLDER + path][0]
+    content = disk.history[key][0]
     rows = _rows(content) if content.startswith(b"PAR1") else []
     return any(row["_offset"] is not None for row in rows), frozenset(_value(row) for row in rows)
-
-
-def _is_entry(key: str) -> bool:
-    return key.endswith(".json") and len(key.removeprefix(LOG)) == 25
 
 
 def _of(actions: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [action for action in actions if kind in action]
 
 
-def _file(disk: Disk, topic_id: str, add: dict[str, Any], uploaded_ms: int) -> LoggedFile:
-    (content,) = set(disk.history[FOLDER + add["path"]])  # a put may be repeated, but not changed
+def _file(
+    disk: Disk, folder: str, topic_id: str, add: dict[str, Any], uploaded_ms: int
+) -> LoggedFile:
+    (content,) = set(disk.history[folder + add["path"]])  # a put may be repeated, but not changed
     rows = _rows(content)
     about = json.loads(add["tags"]["deltaq.file"])
     batches = json.loads(add["tags"]["deltaq.batches"])

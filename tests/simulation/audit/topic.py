@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from deltaq import names
 from tests.simulation.audit.oracle import (
-    FOLDER,
     LogEntry,
     LoggedFile,
     Place,
@@ -19,6 +19,7 @@ from tests.simulation.audit.oracle import (
     shared_file_of,
     values_in,
 )
+from tests.simulation.scenario import TOPIC
 from tests.simulator.disk import Disk
 
 __all__ = ["Audit", "Removal", "audit_log", "places"]
@@ -36,12 +37,13 @@ class Removal:
 
 @dataclass
 class Audit:
-    """The topic entry by entry. `places`: where each value ever was; `removals`: what maintenance
-    has removed; `happened`: events of it. `right_clocks`: whether the timestamps of entries are
-    right.
+    """The topic entry by entry. `topic`: its name. `places`: where each value ever was; `removals`:
+    what maintenance has removed; `happened`: events of it. `right_clocks`: whether the timestamps
+    of entries are right.
     """
 
     right_clocks: bool = True
+    topic: str = TOPIC
     places: dict[str, list[Place]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
@@ -304,9 +306,10 @@ class Audit:
         That is not promised of a file that was committed later than half of `in_flight_s` after its
         upload.
         """
+        folder = names.topic_folder(self.topic)
         for path, (came, went) in self.lived.items():
-            uploaded = disk.written[FOLDER + path][0]
-            for deleted in disk.deleted.get(FOLDER + path, ()):
+            uploaded = disk.written[folder + path][0]
+            for deleted in disk.deleted.get(folder + path, ()):
                 self.happened["a file was removed"] += 1
                 if deleted < went:
                     self.problems.append(
@@ -320,26 +323,31 @@ class Audit:
                     self.problems.append(
                         f"{path} was deleted at {deleted:.3f}, too soon after {went:.3f}"
                     )
-        for path in data_files(disk) - self.lived.keys():
-            has_offsets, values = values_in(disk, path)
+        for path in data_files(disk, self.topic) - self.lived.keys():
+            has_offsets, values = values_in(disk, folder + path)
             if has_offsets:
                 self.happened["a rewrite was not committed"] += 1
             elif values and values <= self.places.keys():
                 self.happened["an expired upload was repeated"] += 1
-            self.happened["an orphan was removed"] += FOLDER + path in disk.deleted
+            self.happened["an orphan was removed"] += folder + path in disk.deleted
         for key in disk.deleted:
-            if key.startswith(f"{FOLDER}_delta_log/") and key.endswith(".json"):
+            if key.startswith(f"{folder}_delta_log/") and key.endswith(".json"):
                 self.happened["a log entry was cleaned up"] += 1
 
 
 def audit_log(
-    disk: Disk, *, right_clocks: bool = True, delay_s: float = 0.0, in_flight_s: float = 0.0
+    disk: Disk,
+    *,
+    right_clocks: bool = True,
+    delay_s: float = 0.0,
+    in_flight_s: float = 0.0,
+    topic: str = TOPIC,
 ) -> Audit:
     """Audit the whole log; the delays are those of `check_files`. Raises AssertionError if it
     cannot be read.
     """
-    audit = Audit(right_clocks)
-    for entry in read_log(disk):
+    audit = Audit(right_clocks, topic)
+    for entry in read_log(disk, topic):
         audit.take(entry)
     audit.check_files(disk, delay_s, in_flight_s)
     return audit

@@ -184,7 +184,8 @@ class TransactionBlock:
             try:
                 self._transactions.commit(-1)
             except KafkaException as failure:
-                if not failure.error.retriable():
+                # Any other one ends at once: another thread's call is in progress, or has failed.
+                if failure.error.code() != KafkaError._TIMED_OUT or not failure.error.retriable():
                     raise
                 _log.warning("the commit of a transaction is repeated: %s", failure.error.str())
             else:

@@ -27,6 +27,7 @@ from deltaq.groups.state import GroupHead, MemberIdentity
 from deltaq.names import TransactionKey
 from deltaq.producer.sender import FRESH_S
 from deltaq.producer.staging import Staging
+from deltaq.producer.transactions import Transactions
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.transactions.resolution import resolve_offsets
@@ -370,6 +371,29 @@ def test_a_decision_that_was_never_sent_is_sent_by_the_next_call(clients: Client
     clients.store.clear()
     producer.commit_transaction()
     assert clients.values("a") == [b"1"]
+
+
+def test_a_block_repeats_a_commit_whose_time_is_over_and_no_other(clients: Clients, monkeypatch):
+    producer = clients.ready()
+    commit, codes = Transactions.commit, [KafkaError._TIMED_OUT, KafkaError._CONFLICT]
+
+    def fails_first(self, timeout):
+        if codes:
+            raise KafkaException(KafkaError(codes.pop(0), retriable=True))
+        commit(self, timeout)
+
+    monkeypatch.setattr(Transactions, "commit", fails_first)
+    with pytest.raises(KafkaException) as raised:
+        produces(producer, b"1")
+    assert raised.value.error.code() == KafkaError._CONFLICT
+    assert codes == []
+    produces(producer, b"2")
+    assert clients.values("a") == [b"2"]
+
+
+def produces(producer: Producer, value: bytes) -> None:
+    with producer.transaction():
+        producer.produce("a", value)
 
 
 # --- offsets of groups ---

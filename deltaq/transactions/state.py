@@ -22,6 +22,8 @@ from deltaq.parquet.column_bounds import ColumnStatistics
 from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.topics.state import PendingSegment
 
+_QUERY = "spark-"
+
 TRANSACTIONS_FORMAT = 1
 """The format of the log of a `transactional.id`."""
 
@@ -44,10 +46,17 @@ class Application(NamedTuple):
 
 def transactional_id_of(app_id: str) -> str:
     """The `transactional.id` of a Spark query with this `txn` app id."""
-    name = f"spark-{app_id.removeprefix('spark:')}"
+    name = f"{_QUERY}{app_id.removeprefix('spark:')}"
     if names.is_name(name):
         return name
-    return f"spark-{hashlib.blake2b(app_id.encode(), digest_size=16).hexdigest()}"
+    return f"{_QUERY}{hashlib.blake2b(app_id.encode(), digest_size=16).hexdigest()}"
+
+
+def is_of_query(transactional_id: str) -> bool:
+    """Whether this may be the id of a Spark query, whose files have the numbers of its first
+    epoch.
+    """
+    return transactional_id.startswith(_QUERY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +139,13 @@ def committed(head: TransactionHead | None, decision: Decision, now_ms: int) -> 
         raise fenced(decision.key.transactional_id)
     if head.number >= decision.key.number:
         raise TransactionAborted
-    return replace(head, number=decision.key.number, time_ms=now_ms, decision=decision)
+    return replace(
+        head,
+        number=decision.key.number,
+        time_ms=now_ms,
+        decision=decision,
+        is_expired=False,  # a Spark query goes on in the epoch that it finds
+    )
 
 
 def aborted(

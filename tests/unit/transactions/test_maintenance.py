@@ -323,3 +323,13 @@ def test_an_id_that_is_used_meanwhile_does_not_expire(world: World):
     decide_many(world, log, 1, 1)
     assert not world.log().expire(seen, FOREVER)
     assert world.head().number == 1
+
+
+def test_the_id_of_a_spark_query_does_not_expire(world: World):
+    log = TransactionLog(world.store, "spark-1f", world.clock)
+    log.begin(60_000, None, FOREVER)
+    world.clock.ahead_s += 30 * DAY_S
+    assert not world.round()["transactional ids expired"]
+    head = log.head()
+    assert head is not None
+    assert (head.epoch, head.is_expired) == (0, False)

@@ -73,6 +73,9 @@ class AIOTransaction:
         self._block = producer._producer.transaction(consumer=consumer)
 
     async def __aenter__(self) -> None:
+        # This can happen when the task of the block before was cancelled while that ended.
+        if (ending := self._of._ending) is not None:
+            await asyncio.wait([ending])
         self._block.__enter__()
 
     async def __aexit__(
@@ -81,7 +84,9 @@ class AIOTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._of._serve(self._block.__exit__, kind, error, trace)
+        serving = self._of._serve(self._block.__exit__, kind, error, trace)
+        self._of._ending = ending = asyncio.ensure_future(serving)
+        await asyncio.shield(ending)
 
 
 class AIOProducer:
@@ -126,6 +131,7 @@ class AIOProducer:
         self._turns: defaultdict[str | Topic, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._fairness = Fairness(clock)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending: asyncio.Future[None] | None = None  # the end of the newest transaction
 
     def _with_callbacks(self, conf: Mapping[str, Any]) -> dict[str, Any]:
         """The configuration with callbacks that run on the event loop."""

@@ -461,8 +461,8 @@ class Transactions:
         if before is not None and not is_nested:
             raise KafkaException(_refusal(before.name, name))
         with self._lock:
-            self._running = RunningCall(name, this_thread())
             try:
+                self._running = RunningCall(name, this_thread())
                 call()
             finally:
                 self._running = before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Iterator
 from functools import partial
@@ -10,13 +11,14 @@ from typing import Any
 import pytest
 
 from deltaq import Consumer, KafkaError, KafkaException, Message, Producer, Topic
+from deltaq.aio import AIOProducer
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.names import log_entry, transaction_folder
 from deltaq.store import MemoryStore
-from deltaq.testing import FaultyStore
+from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.transactions.resolution import resolve_files
 from tests.doubles.reading import drain, eventually
-from tests.unit.transactions.test_client import Clients, copy_all, filled, refused
+from tests.unit.transactions.test_client import DECISION, Clients, copy_all, filled, refused
 
 
 @pytest.fixture
@@ -174,3 +176,25 @@ def test_a_damaged_log_keeps_only_the_files_of_its_own_transactions(clients: Cli
     kept = resolve_files(inner, paths, 1e9, SYSTEM_CLOCK, SYSTEM_CLOCK.monotonic() + 10)
     assert kept == {path for path in paths if "/damaged/" in path}
     assert len(kept) == 1
+
+
+def test_a_block_waits_for_the_end_of_a_cancelled_one(clients: Clients):
+    async def main() -> None:
+        conf = {"bootstrap.servers": "memory://unused", "transactional.id": "t"}
+        async with AIOProducer(conf, store=clients.store) as producer:
+            await producer.init_transactions()
+
+            async def writes(value: bytes) -> None:
+                async with producer.transaction():
+                    _ = await producer.produce_future("a", value)
+
+            clients.store.add(Rule("create", DECISION, Fault.slow(0.5), 1))
+            cancelled = asyncio.create_task(writes(b"1"))
+            await asyncio.sleep(0.25)
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            await writes(b"2")
+
+    asyncio.run(main())
+    assert clients.values("a") == [b"1", b"2"]

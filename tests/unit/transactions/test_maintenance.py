@@ -130,6 +130,7 @@ def world() -> Iterator[World]:
 # --- what crashed producers leave ---
 
 
+@pytest.mark.fault("T5")
 def test_a_round_publishes_what_a_crashed_producer_has_decided(world: World):
     producer = world.decided()
     totals = metrics.Totals()
@@ -259,6 +260,7 @@ def test_a_round_keeps_the_log_of_an_id_short(world: World):
 # --- expiration ---
 
 
+@pytest.mark.fault("T3")
 def test_an_unused_id_expires_after_a_week_and_its_producer_is_fenced(world: World):
     zombie = world.producer()
     zombie.begin_transaction()
@@ -292,6 +294,7 @@ def test_an_id_in_use_does_not_expire(world: World):
     assert world.head().number == 3
 
 
+@pytest.mark.fault("T5")
 def test_what_an_expiring_id_has_decided_is_published_before(world: World):
     producer = world.decided()
     world.clock.ahead_s += 8 * DAY_S
@@ -302,6 +305,7 @@ def test_what_an_expiring_id_has_decided_is_published_before(world: World):
     assert (world.values("out"), world.committed()) == ([b"1"], [7])
 
 
+@pytest.mark.fault("T3")
 def test_the_log_of_an_expired_id_is_cleaned_up_to_a_checkpoint_and_goes_on(world: World):
     zombie = world.log()
     zombie.begin(60_000, None, FOREVER)

@@ -92,6 +92,29 @@ def test_the_group_replaces_a_member_that_crashed_after_any_of_its_writes(victim
     assert all(happened[event] for event in REMOVAL), "some had joined, and owned partitions"
 
 
+COPYING = replace(
+    QUIET, readers=0, members=0, processors=2, transactional_ids=2, messages=8, rest_s=0.5
+)
+
+
+@pytest.mark.fault("T1", "T6")
+@pytest.mark.timeout(300)
+def test_a_crash_after_any_write_of_a_transaction_loses_and_doubles_nothing():
+    """Between two writes the store stays as it is, so these are all the states that a program can
+    leave behind. Afterwards its successor has its id, or the other program its partitions.
+    """
+    undisturbed = simulate(SEED, COPYING)
+    assert not undisturbed.problems
+    writes = undisturbed.store_writes["processor-0.0"]
+    for step in ("put topics/a/staged/*", "create transactions/*", "create topics/b/*"):
+        assert any(fnmatch(f"{operation} {key}", step) for _, operation, key in writes), step
+    for number, operation, key in writes[:: depth(6, 1)]:
+        verdict = simulate(SEED, COPYING, CrashPoint("processor-0.0", number, after=True))
+        where = f"crashed after its store operation {number}, {operation} {key}"
+        assert verdict.happened["crashed after an operation"] == 1, where
+        assert not verdict.problems, f"{where}\n{verdict.problems}"
+
+
 MAINTAINED = replace(
     QUIET,
     members=0,

@@ -19,6 +19,7 @@ from tests.simulation.actors.transactions import (
     Follower,
     Processor,
     Transactional,
+    Viewer,
     transactional_conf,
 )
 from tests.simulation.audit.group import MOVE_S, audit_group
@@ -27,6 +28,7 @@ from tests.simulation.audit.transactions import (
     audit_ids,
     check_attempts,
     check_copies,
+    check_cuts,
     check_offsets,
     check_publications,
     events,
@@ -63,6 +65,7 @@ def run_transactions(harness: Harness) -> Transactional:
         for number in range(scenario.processors)
     ]
     others: list[Actor] = [
+        Viewer(harness, "viewer", done),
         *(Follower(harness, f"follower-{topic}", topic, done) for topic in OUTPUTS),
         *(Maintainer(harness, f"maintainer-{number}") for number in range(scenario.maintainers)),
     ]
@@ -122,6 +125,7 @@ def audit_transactions(harness: Harness, done: Transactional) -> list[str]:
         *check_publications(ids, published, topics),
         *check_offsets(ids, group),
         *check_attempts(done, topics, recreated),
+        *(() if recreated else check_cuts(done.cuts, topics)),
         *check_copies(input_values(harness), topics, recreated),
     ]
 

@@ -18,6 +18,9 @@ from deltaq import (
     Message,
     Producer,
     TopicPartition,
+    Unavailable,
+    UnknownTopic,
+    cut,
 )
 from deltaq.message import FetchedMessage
 from tests.simulation.actors.members import group_conf
@@ -26,7 +29,7 @@ from tests.simulation.harness import ROOT, Harness
 from tests.simulation.scenario import INPUT, OUTPUTS
 from tests.simulator.world import Machine
 
-__all__ = ["Attempt", "Follower", "Processor", "Transactional", "transactional_conf"]
+__all__ = ["Attempt", "Follower", "Processor", "Transactional", "Viewer", "transactional_conf"]
 
 EXPLAINED = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._FATAL, KafkaError._PARTITION_EOF)
 
@@ -46,10 +49,13 @@ class Attempt:
 
 @dataclass
 class Transactional:
-    """What the programs of a run have done and seen."""
+    """What the programs of a run have done and seen. `cuts`: by topic and partition the offsets
+    that split no transaction.
+    """
 
     attempts: list[Attempt] = field(default_factory=list)
     followed: list[tuple[str, Place, str]] = field(default_factory=list)
+    cuts: list[dict[str, dict[int, int]]] = field(default_factory=list)
 
     def follow(self, messages: list[Message]) -> None:
         """Note what a reader got from an output topic."""
@@ -310,6 +316,27 @@ class Follower:
             while not self._harness.faults_ended:
                 self._done.follow(consumer.consume(10, 1.0))
                 machine.clock.sleep(self._harness.between(0, 0.5))
+        self.is_done = True
+
+
+class Viewer:
+    """Asks for offsets of both output topics that split no transaction."""
+
+    def __init__(self, harness: Harness, name: str, done: Transactional) -> None:
+        self.name = name
+        self.is_done = False
+        self._harness = harness
+        self._done = done
+
+    def act(self, machine: Machine) -> None:
+        while not self._harness.faults_ended:
+            try:
+                found = cut(OUTPUTS, store=machine.store, clock=machine.clock, timeout=10.0)
+            except (Unavailable, UnknownTopic):
+                self._harness.network.count("a cut was not found")
+            else:
+                self._done.cuts.append(found)
+            machine.clock.sleep(self._harness.between(0, 8))
         self.is_done = True
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "audit_ids",
     "check_attempts",
     "check_copies",
+    "check_cuts",
     "check_offsets",
     "check_publications",
     "events",
@@ -309,6 +310,24 @@ def _check_attempt(
             yield f"{topic} has no {value!r}, which was committed at {attempt.ended}"
         elif attempt.outcome == "committed" and came and came[0] > attempt.ended:
             yield f"{topic} has {value!r} at {came}, after its commit returned at {attempt.ended}"
+
+
+def check_cuts(
+    cuts: Sequence[Mapping[str, Mapping[int, int]]], topics: Mapping[str, Audit]
+) -> Iterator[str]:
+    """Each cut has the same transactions of all topics."""
+    for cut in cuts:
+        first, *others = (
+            {
+                value
+                for value, places in audit.places.items()
+                if any(place.offset < cut[topic][place.partition] for place in places)
+            }
+            for topic, audit in topics.items()
+        )
+        for other in others:
+            if other != first:
+                yield f"torn transaction: {cut} splits {sorted(other ^ first)}"
 
 
 def check_copies(

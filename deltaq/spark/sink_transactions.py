@@ -65,21 +65,21 @@ class BatchTransaction:
         been removed since their upload, and what `DeltaLog.commit` raises. May be repeated.
         """
         application = Application(self.app_id, batch)
-        head = self._published(deadline)
-        if self._is_done(head, application, written):
-            return False
-        number = max(head.number, batch) + 1
-        key = TransactionKey(self._log.transactional_id, head.epoch, number)
-        draft = Decision(key, 0, tuple(written), (), application)
-        try:
-            decision = self._log.commit(draft, deadline)
-        except TransactionAborted:
-            # Another driver of the query has committed it, or orphan removal has given it up.
-            if self._is_done(self._published(deadline), application, written):
+        while True:
+            head = self._published(deadline)
+            if self._is_done(head, application, written):
                 return False
-            raise _waited_too_long(", ".join(of.topic for of in written)) from None
-        self._publisher.publish(decision, deadline)
-        return True
+            number = max(head.number, batch) + 1
+            key = TransactionKey(self._log.transactional_id, head.epoch, number)
+            draft = Decision(key, 0, tuple(written), (), application)
+            try:
+                decision = self._log.commit(draft, deadline)
+            except TransactionAborted:
+                # Another driver of the query has committed it, or orphan removal has taken the
+                # number: whether it removes files of this batch is asked again.
+                continue
+            self._publisher.publish(decision, deadline)
+            return True
 
     def _published(self, deadline: float) -> TransactionHead:
         """The head of the query's log, with its newest decision published."""
@@ -112,12 +112,8 @@ class BatchTransaction:
             if done is not None and done.version >= application.version:
                 return True
             if voided_uploads(records.segments, log.live_head):
-                raise _waited_too_long(records.topic)
+                raise Unavailable(
+                    f"files for topic {records.topic!r} waited for their commit longer than "
+                    "file.delete.delay.ms and may have been removed: run the batch again"
+                )
         return False
-
-
-def _waited_too_long(topics: str) -> Unavailable:
-    return Unavailable(
-        f"files for {topics} waited for their commit longer than file.delete.delay.ms and may have "
-        "been removed: run the batch again"
-    )

@@ -16,6 +16,7 @@ from deltaq.names import TransactionKey, parse_staged_file
 from deltaq.store import Store
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.publication import Publisher
+from deltaq.transactions.state import is_of_query
 
 _log = logging.getLogger("deltaq.transactions")
 
@@ -75,6 +76,11 @@ def resolve_files(
 def _end(store: Store, transaction: TransactionKey, clock: Clock, deadline: float) -> None:
     log = TransactionLog(store, transaction.transactional_id, clock)
     head = log.abort(transaction, deadline)
+    if head is not None and is_of_query(transaction.transactional_id):
+        # A driver may be about to commit files of an earlier number under the next one. It finds
+        # that number taken, and then that the topic holds these files for removed.
+        following = transaction._replace(epoch=head.epoch, number=head.number + 1)
+        head = log.abort(following, deadline)
     if head is not None and head.decision is not None:
         # It may have these files under another number: a micro-batch of Spark may.
         Publisher.of(log, store, clock).publish(head.decision, deadline)

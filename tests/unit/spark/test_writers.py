@@ -38,6 +38,7 @@ from deltaq.store import LocalStore, Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.transactions.log import TransactionLog
+from deltaq.transactions.resolution import resolve_files
 from tests.doubles.unsound import text_of
 
 UTC = datetime.UTC
@@ -222,6 +223,33 @@ def test_two_drivers_of_a_query_commit_a_micro_batch_once(
     monkeypatch.setattr(TransactionLog, "commit", late)
     writer.commit(done, 1)
     assert len(topic_rows(root, "a", "value")) == len(topic_rows(root, "b", "value")) == 2
+
+
+def test_orphan_removal_and_a_late_micro_batch_take_the_same_slot(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that was to commit files at the moment of their removal looks at the topic again."""
+    rows = pa.table({"topic": ["a", "b"], "value": [b"1", b"2"]})
+    in_batch(monkeypatch, root, rows, 0)
+    in_batch(monkeypatch, root, rows, 1)
+    monkeypatch.setattr("deltaq.spark.sink.TaskContext.get", lambda: OfBatch(0))
+    writer = stream_writer(root, rows, txnAppId="query")
+    late = task_results(writer, [rows])  # staged under a number that is over
+    decide, asked = TransactionLog.commit, []
+    store = LocalStore(root)
+
+    def beside_removal(log: TransactionLog, *arguments: Any) -> Any:
+        asked.append(arguments[0])
+        if len(asked) == 1:
+            paths = [segment.path for of in arguments[0].topics for segment in of.segments]
+            resolve_files(store, paths, float("inf"), SYSTEM_CLOCK, SYSTEM_CLOCK.monotonic() + 10)
+        return decide(log, *arguments)
+
+    monkeypatch.setattr(TransactionLog, "commit", beside_removal)
+    writer.commit(late, 2)
+    first, second = asked
+    assert second.key.number == first.key.number + 1
+    assert len(topic_rows(root, "a", "value")) == len(topic_rows(root, "b", "value")) == 3
 
 
 @pytest.mark.parametrize(("enabled", "versions_with_checkpoint"), [("true", [100]), ("false", [])])

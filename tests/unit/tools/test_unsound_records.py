@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 
 import duckdb
@@ -219,10 +220,10 @@ def test_an_error_of_one_topic_never_ends_the_copy_of_the_others(
             producer.produce(name, b"1")
     sound = copying.TopicCopier.run
 
-    def run(copier: copying.TopicCopier) -> None:
+    def run(copier: copying.TopicCopier, ends: Mapping[int, int] | None = None) -> None:
         if copier._topic == "a":
             raise OverflowError("date value out of range")
-        sound(copier)
+        sound(copier, ends)
 
     monkeypatch.setattr(copying.TopicCopier, "run", run)
     report = copy(source, target)

@@ -165,7 +165,8 @@ def _root(given: str | None, results: Path) -> Iterator[str]:
     on disk, while the system's temporary folder may be in memory.
     """
     if given is None:
-        with TemporaryDirectory(prefix="root-", dir=results) as folder:
+        # Maintenance of a closed producer may still write.
+        with TemporaryDirectory(prefix="root-", dir=results, ignore_cleanup_errors=True) as folder:
             yield folder
         return
     root = f"{given.rstrip('/')}/deltaq-benchmark-{uuid4().hex[:12]}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, process_time
 from typing import Any
@@ -109,11 +110,12 @@ def measure_transactions(plan: TransactionPlan, place: Place) -> Iterator[Transa
     yield TransactionTimes(plan, tuple(timed))
 
 
-def _producer(client: Client) -> Any:
+@contextmanager
+def _producer(client: Client) -> Iterator[Any]:
     conf = {**client.conf, "transactional.id": f"t-{uuid4().hex[:8]}", "linger.ms": 0}
-    producer = client.api.Producer(conf)
-    producer.init_transactions()
-    return producer
+    with client.api.Producer(conf) as producer:
+        producer.init_transactions()
+        yield producer
 
 
 def _topics(client: Client, count: int) -> list[str]:
@@ -136,22 +138,22 @@ def _timed(transact: Callable[[], None], count: int) -> tuple[float, float]:
 
 def _one_message(client: Client, plan: TransactionPlan) -> Timed:
     (topic,) = _topics(client, 1)
-    producer = _producer(client)
+    with _producer(client) as producer:
 
-    def transact() -> None:
-        producer.begin_transaction()
-        producer.produce(topic, MESSAGE)
-        producer.commit_transaction()
+        def transact() -> None:
+            producer.begin_transaction()
+            producer.produce(topic, MESSAGE)
+            producer.commit_transaction()
 
-    figures = _timed(transact, plan.small)
+        figures = _timed(transact, plan.small)
     is_whole = _count(client, topic) == plan.small + 1
     return Timed(client.name, "one message", *figures, is_whole)
 
 
 def _two_topics(client: Client, plan: TransactionPlan) -> Timed:
     source, *topics = _topics(client, 3)
-    producer = _producer(client)
-    with client.api.Consumer({**client.consumer_conf, "group.id": f"g-{source}"}) as consumer:
+    conf = {**client.consumer_conf, "group.id": f"g-{source}"}
+    with _producer(client) as producer, client.api.Consumer(conf) as consumer:
         subscribe(consumer, source)
         offset = 0
 
@@ -178,10 +180,10 @@ def _loop(client: Client, plan: TransactionPlan) -> Timed:
             if number % 1000 == 0:
                 plain.poll(0)
         plain.flush()
-    producer = _producer(client)
     conf = {**client.consumer_conf, "group.id": f"g-{source}", "auto.offset.reset": "earliest"}
+    conf["enable.auto.commit"] = False
     done, transactions = 0, 0
-    with client.api.Consumer({**conf, "enable.auto.commit": False}) as consumer:
+    with _producer(client) as producer, client.api.Consumer(conf) as consumer:
         consumer.subscribe([source])
         begun = cpu = 0.0
         while done < plan.messages:

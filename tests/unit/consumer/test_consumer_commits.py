@@ -497,8 +497,9 @@ def test_a_call_returns_records_of_one_of_two_topics_of_a_name(root):
         topic(root)
         fill(root, 5, start=10)
         eventually(lambda: reader.get_watermark_offsets(tp(), cached=True) == (0, 5))
-        first = reader.consume(10, 2)
-        assert [m.value() for m in first] == [b"v1", b"v2"]
+        # A slow store shows the reader that there is no such topic for a moment: an event.
+        first = [message for message in reader.consume(10, 2) if message.error() is None]
+        assert [message.value() for message in first] == [b"v1", b"v2"]
         reader.commit(offsets=[tp(0, 3)], asynchronous=False)
         assert committed(root) == OFFSET_INVALID, "not 3: that would skip records of the new topic"
         found: list[Message] = []

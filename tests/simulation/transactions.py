@@ -188,7 +188,7 @@ def _finish(harness: Harness, done: Transactional) -> None:
         ) as producer,
     ):
         producer.init_transactions()
-        consumer.subscribe([INPUT])
+        last.subscribe(consumer)
         deadline = machine.clock.monotonic() + LAST_S
         left = -1
         while left or len(consumer.assignment()) < len(partitions):

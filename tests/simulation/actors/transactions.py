@@ -96,9 +96,13 @@ class Processor:
                 Consumer(conf, store=machine.store, clock=machine.clock) as consumer,
                 suppress(Fenced),
             ):
-                consumer.subscribe([INPUT], on_revoke=self._revoked, on_lost=self._revoked)
+                self.subscribe(consumer)
                 self._live(machine, consumer, machine.clock.monotonic() + harness.between(5, 60))
         self.is_done = True
+
+    def subscribe(self, consumer: Consumer) -> None:
+        """Read the input, and note when partitions are taken away inside a transaction."""
+        consumer.subscribe([INPUT], on_revoke=self._revoked, on_lost=self._revoked)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._is_revoked = True

@@ -55,6 +55,7 @@ class Audit:
     )
     properties: Mapping[str, str] = field(default_factory=dict)
     topic_id: str = ""
+    is_deleted: bool = False
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     live: dict[str, LoggedFile] = field(default_factory=dict)
@@ -91,8 +92,9 @@ class Audit:
         self._claim(
             entry, self.ends == head["next_offsets"], f"says next offsets {head['next_offsets']}"
         )
-        self._remove(entry, head["start_offsets"], is_end=head.get("deleted", False))
-        if not head.get("deleted", False):
+        self.is_deleted = head.get("deleted", False)
+        self._remove(entry, head["start_offsets"], is_end=self.is_deleted)
+        if not self.is_deleted:
             self._check_covered(entry)
         self.before.append(dict(self.live))
 

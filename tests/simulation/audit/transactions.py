@@ -211,17 +211,19 @@ def publications(disk: Disk) -> list[Publication]:
 
 
 def recreated_topics(disk: Disk) -> list[str]:
-    """The output topics that had more than one topic id."""
-    return [topic for topic in OUTPUTS if len(_topic_ids(disk, topic)) > 1]
+    """The output topics that were deleted. The program that deletes one may be killed before it
+    creates it again.
+    """
+    return [topic for topic in OUTPUTS if _was_deleted(disk, topic)]
 
 
-def _topic_ids(disk: Disk, topic: str) -> set[str]:
-    return {
-        json.loads(action["domainMetadata"]["configuration"])["topic_id"]
+def _was_deleted(disk: Disk, topic: str) -> bool:
+    return any(
+        json.loads(action["domainMetadata"]["configuration"]).get("deleted") is True
         for _, actions in logged_actions(disk, f"topics/{topic}/")
         for action in actions
         if "domainMetadata" in action
-    }
+    )
 
 
 def check_publications(
@@ -251,8 +253,8 @@ def check_publications(
         landed[place] = entry.landed
     by = {decided.key: at for audit in ids.values() for at, decided in audit.ended}
     for (topic, app_id, version), (decided, _) in expected.items():
-        if topics[topic].topic_id != decided.topics[topic][0]:
-            continue  # it was deleted
+        if topics[topic].is_deleted or topics[topic].topic_id != decided.topics[topic][0]:
+            continue  # it was deleted, and perhaps created again
         at = landed.get((topic, app_id, version))
         if at is None:
             yield f"torn transaction: {decided} is not in {topic}"

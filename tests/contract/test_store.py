@@ -33,8 +33,12 @@ FALSE_REFUSALS: dict[str, type[StoreError]] = {"minio": StoreRefused, "versitygw
 """How servers over a folder refuse a free key now and then, in a folder that is removed with its
 last object meanwhile.
 
-Nothing of deltaq's relies on such a folder but probes and heartbeats, and both try again.
+Of deltaq's objects, probes, heartbeats and the files of transactions are in such folders. Probes
+and heartbeats try again; a transaction whose file was refused is to be aborted, and may be
+repeated.
 """
+LOSES_OBJECTS = "versitygw"
+"""The server that loses an acknowledged object of such a folder, one in 100,000."""
 FIVE_MB = random.Random(5).randbytes(5 * 1024 * 1024)
 
 
@@ -400,7 +404,11 @@ def test_creating_and_deleting_in_one_folder_do_not_disturb_each_other(
         for round_ in range(30):
             key = f"members/of/group/{number}-{round_}"
             create(key)
-            assert store.get(key) == b"alive"
+            try:
+                assert store.get(key) == b"alive"
+            except ObjectMissing:
+                if os.environ.get("DELTAQ_TEST_S3_SERVER") != LOSES_OBJECTS:
+                    raise
             store.delete(key)
 
     in_threads(4, work)

@@ -45,6 +45,7 @@ from benchmarks.spark import FULL_SPARK, QUICK_SPARK, measure_spark, spark_versi
 from benchmarks.suite import Place, Suite
 from benchmarks.throughput import ThroughputPlan, measure_speeds
 from benchmarks.trace import FULL_TRACE, QUICK_TRACE, measure_trace
+from benchmarks.transaction_latency import measure_latency_of_transactions
 from benchmarks.transactions import TransactionPlan, measure_transactions
 from deltaq.store import open_store
 
@@ -95,6 +96,7 @@ SUITES: dict[str, Suite[Any]] = {
         needs_kafka="make bench-peers",
         versions=kafka_versions,
     ),
+    "transaction-latency": Suite(300, 30, measure_latency_of_transactions),
     "spark": Suite(
         FULL_SPARK,
         QUICK_SPARK,

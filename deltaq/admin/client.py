@@ -50,7 +50,7 @@ from deltaq.admin.groups import (
     check_offsets,
     named_partitions,
 )
-from deltaq.admin.offset_copy import copy_offsets
+from deltaq.admin.offset_copy import copy_offsets, offsets_to_copy
 from deltaq.admin.offsets import (
     IsolationLevel,
     ListOffsetsResultInfo,
@@ -643,11 +643,12 @@ class AdminClient(UnsupportedCalls):
         target_groups = self._groups if to is None else to._groups
         changed = [call_order.group(target)] if to is None else []
         touched = changes(*changed, reads=[call_order.group(source), ALL_TOPICS])
-        return self._calls.one(
-            lambda: copy_offsets(self._groups, source, target_groups, target, deadline),
-            touched,
-            deadline,
-        )
+
+        def copy() -> ConsumerGroupTopicPartitions:
+            offsets = offsets_to_copy(self._groups, source)
+            return copy_offsets(self._groups, offsets, target_groups, target, deadline)
+
+        return self._calls.one(copy, touched, deadline)
 
     # --- the cluster ---
 

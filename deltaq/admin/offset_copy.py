@@ -25,26 +25,36 @@ _SHOWN_MAX = 3
 """Failed partitions that an error names."""
 
 
-def copy_offsets(
-    source: GroupCalls, source_group: str, target: GroupCalls, target_group: str, deadline: float
-) -> ConsumerGroupTopicPartitions:
-    """Copy all committed offsets in one entry, or none.
-
-    Raises KafkaException (GROUP_ID_NOT_FOUND, and the code of the first partition that cannot be
-    copied), Fenced if the target has members, and what `GroupLog.commit` raises.
+def offsets_to_copy(source: GroupCalls, group: str) -> list[CommittedOffset]:
+    """The committed offsets of a group. Raises KafkaException (GROUP_ID_NOT_FOUND), and what
+    `GroupLog.state` raises.
     """
-    state, head = source.read(source_group)
-    check_there(state, head, source_group)
-    offsets, _ = source.committed(state)
+    state, head = source.read(group)
+    check_there(state, head, group)
+    return source.committed(state)[0]
+
+
+def copy_offsets(
+    source: GroupCalls,
+    offsets: Sequence[CommittedOffset],
+    target: GroupCalls,
+    group: str,
+    deadline: float,
+) -> ConsumerGroupTopicPartitions:
+    """Commit offsets of another group to the group `group` of `target` in one entry, or none.
+
+    Raises KafkaException (the code of the first partition that cannot be copied), Fenced if the
+    target has members, and what `GroupLog.commit` raises.
+    """
     if source.store.url != target.store.url:
         offsets = _mapped(source, target, offsets)
     if offsets:
-        target.log(target_group).commit(None, offsets, deadline, wait=True)
+        target.log(group).commit(None, offsets, deadline, wait=True)
     copied = [
         TopicPartition(entry.topic, entry.partition, entry.offset, entry.metadata)
         for entry in offsets
     ]
-    return ConsumerGroupTopicPartitions(target_group, copied)
+    return ConsumerGroupTopicPartitions(group, copied)
 
 
 def _mapped(

@@ -17,7 +17,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from deltaq import names
-from deltaq.admin import AdminClient
+from deltaq.admin.group_calls import GroupCalls
+from deltaq.admin.offset_copy import copy_offsets, offsets_to_copy
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import AdminConfig, parse_client_config
 from deltaq.delta.position import LogCleaned
@@ -32,6 +33,7 @@ from deltaq.errors import (
     Unavailable,
     UnknownTopic,
 )
+from deltaq.groups.offsets import CommittedOffset
 from deltaq.maintenance.retention import plan_deletion
 from deltaq.parquet.segment import encode_segment
 from deltaq.root import open_root
@@ -57,6 +59,7 @@ from deltaq.topics.record_faults import name_faults
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.state import PendingSegment, RewrittenRecords, TopicHead
 from deltaq.transactions.cut import cut_of_readable
+from deltaq.transactions.resolution import publish_sent_offsets
 
 _log = logging.getLogger("deltaq.tools")
 
@@ -64,6 +67,7 @@ BYTES_AT_ONCE = 32 * 1024 * 1024
 """Decoded bytes of the records in one commit of a copy, about."""
 
 COMMIT_TIMEOUT_S = 60.0
+_CLIENT_ID = "deltaq-copy"
 TRIES = 6
 """How often a topic is tried in a row if the store does not answer or the source changes, before
 that is raised. A try that copies records begins a new row.
@@ -151,10 +155,13 @@ def copy(
     while True:
         if schemas:
             run.schemas()
-        run.listed("topics of the source", run.topics)
-        if groups and clock.monotonic() >= groups_at + (GROUPS_PAUSE_S if follow else 0):
-            run.listed("groups of the source", run.groups)
+        with_groups = groups and clock.monotonic() >= groups_at + (GROUPS_PAUSE_S if follow else 0)
+        if with_groups:
+            run.listed("groups of the source", run.read_groups)
             groups_at = clock.monotonic()
+        run.listed("topics of the source", run.topics)
+        if with_groups:
+            run.groups()
         if not follow:
             return run.report
         clock.sleep(FOLLOW_PAUSE_S)
@@ -178,10 +185,8 @@ class _CopyRun:
         configs = (parse_client_config(AdminConfig, conf) for conf in (source, target))
         first, second = (open_root(config, clock) for config in configs)
         self._stores = first, second
-        self._admins = [
-            AdminClient(conf, store=store, clock=clock)
-            for conf, store in zip((source, target), self._stores, strict=True)
-        ]
+        self._group_calls = [GroupCalls(store, clock, _CLIENT_ID) for store in self._stores]
+        self._offsets: dict[str, list[CommittedOffset]] = {}
         if self._stores[0].url == self._stores[1].url:
             raise InvalidConfig("the source and the target are the same root", key="target")
         self._patterns = patterns
@@ -256,18 +261,34 @@ class _CopyRun:
         with self._reported("schema registry"):
             self.report.schemas += self._registry.run()
 
-    def groups(self) -> None:
-        """Copy the committed offsets of all groups."""
-        source, target = self._admins
-        found = source.list_consumer_groups().result()
-        for group in [listing.group_id for listing in found.valid]:
-            with self._reported(f"group {group}"):
-                source.copy_consumer_group_offsets(group, group, to=target).result()
-                if group not in self.report.groups:
-                    self.report.groups.append(group)
+    def read_groups(self) -> None:
+        """Read the committed offsets of all groups, before the topics are copied: what was
+        processed up to them is in the copies then.
+        """
+        self._offsets = {}
+        source, _ = self._group_calls
+        found = source.list_groups(None, None)
+        offsets: dict[str, list[CommittedOffset]] = {}
+        for listing in found.valid:
+            with self._reported(f"group {listing.group_id}"):
+                offsets[listing.group_id] = offsets_to_copy(source, listing.group_id)
         with self._reported("groups that cannot be read"):
             for error in found.errors:
                 raise error
+        publish_sent_offsets(self._stores[0], self._clock, self._deadline())
+        self._offsets = offsets
+
+    def groups(self) -> None:
+        """Copy the offsets that were read."""
+        source, target = self._group_calls
+        for group, offsets in self._offsets.items():
+            with self._reported(f"group {group}"):
+                copy_offsets(source, offsets, target, group, self._deadline())
+                if group not in self.report.groups:
+                    self.report.groups.append(group)
+
+    def _deadline(self) -> float:
+        return self._clock.monotonic() + COMMIT_TIMEOUT_S
 
     def _names(self) -> list[str]:
         there = topic_names(self._stores[0])
@@ -316,7 +337,7 @@ class TopicCopier:
         self._notify = notify
         self._bytes_at_once = bytes_at_once
         self._source = TopicLog(source, topic, clock, indexed=True)
-        self._copy = MaintenanceLog(target, topic, clock, client_id="deltaq-copy")
+        self._copy = MaintenanceLog(target, topic, clock, client_id=_CLIENT_ID)
         self.copied = 0
         self._ends: Mapping[int, int] | None = None
         self._bytes = 0

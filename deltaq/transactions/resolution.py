@@ -9,11 +9,13 @@ from collections.abc import Iterable
 
 from deltaq import metrics
 from deltaq.clock import Clock
+from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import Corrupt, Incompatible
 from deltaq.groups.log import GroupLog
 from deltaq.groups.transaction_offsets import TransactionOffsets
-from deltaq.names import TransactionKey, parse_staged_file
+from deltaq.names import TRANSACTIONS_FOLDER, TransactionKey, is_name, parse_staged_file
 from deltaq.store import Store
+from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.publication import Publisher
 from deltaq.transactions.state import is_of_query
@@ -36,6 +38,32 @@ def resolve_transaction(
     Publisher.of(log, store, clock).publish(head.decision, deadline)
     metrics.TRANSACTIONS_PUBLISHED.add()
     return True
+
+
+def publish_sent_offsets(store: Store, clock: Clock, deadline: float) -> None:
+    """Publish each decision that has sent offsets to a group, where it is not: then no topic lacks
+    the records of a transaction whose offsets a group had before. Raises Unavailable,
+    OutcomeUnknown.
+    """
+    with raising_unavailable():
+        ids = [name for name in store.list_folders(TRANSACTIONS_FOLDER) if is_name(name)]
+
+    def publish(transactional_id: str) -> None:
+        log = TransactionLog(store, transactional_id, clock)
+        try:
+            head = log.head()
+            # Earlier decisions are published: the id goes on only then.
+            decision = None if head is None else head.decision
+            if decision is not None and decision.groups:
+                publisher = Publisher.of(log, store, clock)
+                if publisher.missing(decision):
+                    publisher.publish(decision, deadline)
+        except (Corrupt, Incompatible) as error:
+            _log.warning(
+                "perhaps not published transactional.id=%r: %s", transactional_id, error.error.str()
+            )
+
+    in_parallel_if_remote(store, clock, publish, ids)
 
 
 def may_be_committed(

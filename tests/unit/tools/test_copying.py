@@ -5,6 +5,7 @@ through.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from deltaq.store import MemoryStore, forget_memory_store, open_store, serve_mem
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.tools import CopyProgress, CopyReport, copy, diff, offset_ranges
 from deltaq.tools.copying import TRIES, TopicCopier
+from deltaq.transactions.publication import Publisher
 
 SOURCE, TARGET = "memory://source", "memory://target"
 T0 = 1_700_000_000_000
@@ -521,3 +523,55 @@ def test_a_round_of_a_copy_splits_no_transaction(monkeypatch: pytest.MonkeyPatch
     assert not _copy(topics=["*"]).failures
     assert values("a") == values("b") == [b"1", b"2"]
     writer.close()
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_copied_offsets_are_not_ahead_of_the_output(
+    monkeypatch: pytest.MonkeyPatch, is_published: bool
+) -> None:
+    """While the topics are copied, a program copies one more record in a transaction. The one
+    before is perhaps published in the group alone, as by a process that was killed.
+    """
+    conf = {"bootstrap.servers": SOURCE}
+    with Producer(conf) as producer:
+        for value in (b"1", b"2"):
+            producer.produce("in", value)
+    consumer = Consumer(conf, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
+    consumer.subscribe(["in"])
+    writer = Producer(conf, transactional_id="t", linger_ms=0)
+    writer.init_transactions()
+    Topic("out", conf=conf).create()
+
+    def copy_one() -> None:
+        with writer.transaction(consumer=consumer):
+            writer.produce("out", consumer.consume(1, 10)[0].value())
+
+    with monkeypatch.context() as patch:
+        if not is_published:
+            publish = Publisher.publish
+            patch.setattr(
+                Publisher,
+                "publish",
+                lambda self, of, until: publish(self, replace(of, topics=()), until),
+            )
+        copy_one()
+
+    def late(self: TopicCopier, *ends: Any) -> None:
+        run(self, *ends)
+        if not is_late:
+            is_late.append(True)
+            copy_one()
+
+    run, is_late = TopicCopier.run, list[bool]()
+    monkeypatch.setattr(TopicCopier, "run", late)
+    report = _copy(groups=True)
+    writer.close()
+    consumer.close()
+    assert not report.failures
+    assert is_late
+    assert report.groups == ["g"]
+    with Consumer(bootstrap_servers=TARGET, group_id="g") as there:
+        (committed,) = there.committed([TopicPartition("in", 0)])
+    assert committed.offset == 1
+    output = Topic("out", bootstrap_servers=TARGET).to_arrow()["value"].to_pylist()
+    assert [bytes(value) for value in output] == [b"1"]

@@ -58,9 +58,9 @@ def test_every_counter_of_faults_is_on_the_dashboard() -> None:
     faults = [
         name
         for name in metrics_of_the_page()
-        if re.search("error|unknown|expired|missing|lost|failed|refused", name)
+        if re.search("error|unknown|expired|missing|lost|failed|refused|fenced|by_others", name)
     ]
-    assert len(faults) >= 7
+    assert len(faults) >= 9
     assert [name for name in faults if name not in shown] == []
 
 

@@ -49,6 +49,7 @@ LEVELS = (
     {"consumer", "producer"},
     {"admin", "aio"},
     {"tools"},
+    {"views"},
     {"console"},
     {"__main__", "cli", "compat", "spark", "testing"},
 )
@@ -83,7 +84,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "deltaq/schema_registry/json_unevaluated.py",
         "deltaq/schema_registry/json_validators.py",
     ),
-    "duckdb": ("deltaq/tools/sql.py",),
+    "duckdb": ("deltaq/tools/duckdb_tables.py",),
     "openpyxl": ("deltaq/tools/spreadsheets.py",),
     "polars": ("deltaq/tools/frames.py",),
     "opentelemetry": ("deltaq/telemetry.py",),

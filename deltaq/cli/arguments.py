@@ -55,6 +55,12 @@ def complete_transactional_id(context: Context, incomplete: str) -> list[str]:
     return _complete(context, incomplete, names.TRANSACTIONS_FOLDER)
 
 
+def complete_views(context: Context, incomplete: str) -> list[str]:
+    """For the shell: groups of views of the root."""
+    topics = _complete(context, incomplete, names.TOPICS_FOLDER)
+    return [name.removesuffix(".ticks") for name in topics if name.endswith(".ticks")]
+
+
 Topic = Annotated[
     str, Argument(help="Name of the topic.", metavar="TOPIC", autocompletion=complete_topic)
 ]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from deltaq.cli.command import Argument, Command, Option, fail, finish
+from deltaq.cli.arguments import complete_views
+from deltaq.cli.command import Argument, Command, Option, UsageError, fail, finish
 from deltaq.cli.messages import From, Until
+from deltaq.cli.query_result import show_rows
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
-from deltaq.units import as_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def setup(session: CliSession) -> None:
@@ -94,32 +98,40 @@ def sql(
     ],
     start: From = "beginning",
     until: Until = "end",
+    at: Annotated[
+        str | None,
+        Option(
+            "--at",
+            metavar="GROUP[@TICK]",
+            help="The views of a group and their inputs as tables, at one cut.",
+            autocompletion=complete_views,
+        ),
+    ] = None,
 ) -> None:
     """Query topics as tables, with the extra [sql].
 
     The columns are _partition, _offset, _timestamp, _key, _headers, and value or those of a typed
     topic. Bytes become text by decode(value), and fields of JSON by decode(value)->>'$.name'.
     """
-    from deltaq.serde.schema import Unreadable, python_values  # noqa: PLC0415 - `deltaq --help` needs no clients
-    from deltaq.tools.positions import parse_place  # noqa: PLC0415 - as above
-    from deltaq.tools.records import plain  # noqa: PLC0415 - as above
+    from deltaq.tools.positions import parse_place  # noqa: PLC0415 - `deltaq --help` needs no clients
     from deltaq.tools.sql import sql as queried  # noqa: PLC0415 - as above
 
+    if at is not None:
+        show_rows(session, _at_tick(session, at, query))
+        return
     now_ms = session.clock.time_ms()
     places = parse_place(start, now_ms), parse_place(until, now_ms, end=True)
-    found = queried(session.store, query, *places, clock=session.clock)
-    rows = [row for batch in found.to_batches() for row in python_values(batch)]
-    for number, row in enumerate(rows, 1):
-        for name, value in row.items():
-            if isinstance(value, Unreadable):
-                session.out.note(f"row {number}: the value cannot be shown: {value}")
-                row[name] = None
+    show_rows(session, queried(session.store, query, *places, clock=session.clock))
 
-    def cell(value: object) -> str:
-        return as_text(value if isinstance(value, bytes) else plain(value))
 
-    columns = [Column(name, cell, title=name) for name in found.column_names]
-    session.out.rows(columns, plain(rows) if session.out.is_json else rows)
+def _at_tick(session: CliSession, at: str, query: str) -> pa.Table:
+    from deltaq.views.reading import opened  # noqa: PLC0415 - as above
+
+    group, _, tick = at.partition("@")
+    if tick and not tick.isdecimal():
+        raise UsageError(f"{at!r} is no group of views with a tick, such as bank@17")
+    number = int(tick) if tick else None
+    return opened(session.store, session.clock, group, number).sql(query)
 
 
 COMMANDS: Mapping[str, Command] = {

@@ -46,6 +46,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "messages": ("consume", "cat", "head", "tail", "grep", "wc", "stat", "diff"),
     "groups": ("groups",),
     "transactions": ("transactions",),
+    "views": ("views",),
     "schemas": ("schemas",),
     "copies": ("copy", "backup", "restore"),
     "health": ("sql", "doctor", "maintain", "setup"),

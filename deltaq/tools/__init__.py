@@ -13,8 +13,9 @@ Modules:
 * `model_rows`: rows of files and frames as the model of a handle writes them
 * `cost`, `prices`, `speed`: what rates cost a day on an object store, and the price lists, as pure
   functions; a short measurement of a root
-* `doctor`, `rates`, `sql`: `deltaq doctor`: whether a root is sound, down to its data files; live
-  rates; topics as tables, with duckdb, which is known only here
+* `doctor`, `rates`: `deltaq doctor`: whether a root is sound, down to its data files; live rates
+* `sql`, `duckdb_tables`: SQL over topics as tables, with duckdb, which is known only in
+  `duckdb_tables`
 * `copying`, `copy_plan`: copies of topics in other roots; what a copy lacks, as pure functions
 * `statistics`, `differences`, `offset_resets`, `transactions`: what a topic holds, how two differ,
   planned resets of a group, what each `transactional.id` is doing

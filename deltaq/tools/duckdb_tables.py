@@ -1,0 +1,167 @@
+"""Topics as tables of DuckDB, which is known only here."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from deltaq.errors import InvalidConfig
+from deltaq.tools.positions import Place, Ranges, offset_ranges
+from deltaq.tools.reading import read
+from deltaq.tools.records import json_text
+from deltaq.tools.registry_values import RegistryDecoder
+from deltaq.topic import Topic
+from deltaq.topics.columns import table_schema
+from deltaq.topics.record_faults import without_faults
+
+if TYPE_CHECKING:
+    import duckdb
+
+Connection: TypeAlias = "duckdb.DuckDBPyConnection"
+Relation: TypeAlias = "duckdb.DuckDBPyRelation"
+
+_log = logging.getLogger("deltaq.tools")
+
+BYTES_AT_ONCE = 64 * 1024 * 1024
+"""Bytes of rows that DuckDB gets at once, about."""
+
+_SOURCE = "_deltaq_source"
+_DECODED = "_value"
+
+
+@contextmanager
+def connected(extra: str = "sql", *, threads: int | None = None) -> Iterator[Connection]:
+    """A connection to a database of its own in memory. DuckDB writes to disk what does not fit, and
+    uses all processors unless `threads` says how many.
+
+    What DuckDB raises within it becomes InvalidConfig, and so does a missing DuckDB.
+    """
+    try:
+        import duckdb  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise InvalidConfig(
+            f"SQL needs the extra [{extra}]: pip install 'deltaq[{extra}]'", key="sql"
+        ) from None
+    config: dict[str, Any] = {} if threads is None else {"threads": threads}
+    with duckdb.connect(config=config) as connection:
+        try:
+            yield connection
+        except duckdb.Error as error:
+            raise InvalidConfig(f"DuckDB: {error}", key="sql") from None
+
+
+@contextmanager
+def naming(what: str, key: str) -> Iterator[None]:
+    """What DuckDB raises within it becomes InvalidConfig that begins with `what`."""
+    import duckdb  # noqa: PLC0415 - an extra
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise InvalidConfig(f"{what}: DuckDB: {error}", key=key) from None
+
+
+def fetched(connection: Connection, query: str) -> pa.Table:
+    """The result of a query as Arrow."""
+    # A connection of DuckDB 1.4 has no `to_arrow_table`.
+    return connection.execute(query).arrow().read_all()
+
+
+def parsed(connection: Connection, query: str) -> dict[str, Any]:
+    """A query as DuckDB parses it. Raises InvalidConfig for a statement that is no query: topics
+    only are read.
+    """
+    answer = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchone()
+    found: dict[str, Any] = {"error": False} if answer is None else json.loads(answer[0])
+    if not found["error"] and not found.get("statements"):
+        raise InvalidConfig("DuckDB: no statement", key="sql")
+    if found["error"]:
+        where = found.get("position")
+        place = "" if where is None else f" at character {int(where) + 1}"
+        raise InvalidConfig(f"DuckDB: {found['error_message']}{place}", key="sql")
+    return found
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def load(connection: Connection, name: str, topic: Topic, start: Place, end: Place) -> None:
+    """Load the records between two places into a temporary table."""
+    columns, batches = rows_of(topic, offset_ranges(topic, start, end))
+    create(connection, quoted(name), columns, batches, kind="temp table")
+
+
+def rows_of(topic: Topic, ranges: Ranges) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The columns of a topic's table, and its records between these offsets: with `_value` where
+    the registry decodes values, and null in the place of a value that DuckDB cannot take.
+    """
+    columns, decoder = table_schema(topic.describe().schema), RegistryDecoder.of_topic(topic)
+    batches = (without_faults(batch, topic.name, _log) for batch in read(topic, ranges))
+    if decoder is None:
+        return columns, batches
+    decoded = (_with_decoded(batch, decoder) for batch in batches)
+    return columns.append(pa.field(_DECODED, pa.string())), decoded
+
+
+def create(
+    connection: Connection,
+    table: str,
+    columns: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    kind: str = "table",
+) -> None:
+    """Create a table with these rows. `table` is its name as SQL takes it."""
+    with registered(connection, columns.empty_table()) as source:
+        connection.execute(f"create {kind} {table} as select * from {source}")
+    insert(connection, table, columns, batches)
+
+
+def insert(
+    connection: Connection, table: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> None:
+    """Add rows to a table.
+
+    DuckDB gets them in parts, which are made before: it would read them in a thread of its own, and
+    make an error of its own from what reading a topic raises.
+    """
+    for part in _parts(columns, batches):
+        with registered(connection, part) as source:
+            connection.execute(f"insert into {table} select * from {source}")
+
+
+def _parts(columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= BYTES_AT_ONCE:
+            yield pa.Table.from_batches(waiting, columns)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting, columns)
+
+
+@contextmanager
+def registered(connection: Connection, rows: pa.Table) -> Iterator[str]:
+    """The name under which statements can read these rows."""
+    connection.register(_SOURCE, rows)
+    try:
+        yield _SOURCE
+    finally:
+        connection.unregister(_SOURCE)
+
+
+def _with_decoded(batch: pa.RecordBatch, decoder: RegistryDecoder) -> pa.RecordBatch:
+    """The batch with a column of its decoded values."""
+    found = decoder.column(batch.column("value"))
+    texts = [None if value is None else json_text(value.value) for value in found]
+    return batch.append_column(_DECODED, pa.array(texts, pa.string()))

@@ -1,0 +1,24 @@
+"""SQL views over topics, which never show a wrong result: each version that a reader can see equals
+the SQL over the offsets that it names, and all views of a group have the same offsets.
+
+Modules:
+
+* `group`: a group of views as users see it
+* `query`, `program`: what the SQL of a view reads, what tells its rows apart, and why it has no
+  single right result, as pure functions; the views of a group in their order
+* `engine`, `inputs`: the views by full recompute in DuckDB; the topics that they read, at a cut
+* `ticks`, `tables`: what each tick has published; the topics of the views
+* `runner`: evaluates and publishes, tick after tick
+* `reading`, `following`, `checking`: a cut for readers; the changes of a view; the proof
+* `listing`: the groups of a root, their lag, their graph, and their end
+"""
+
+from __future__ import annotations
+
+from deltaq.views.checking import ViewMismatch
+from deltaq.views.following import ViewChange
+from deltaq.views.group import Views
+from deltaq.views.reading import ViewCut, ViewRows
+from deltaq.views.ticks import Tick
+
+__all__ = ["Tick", "ViewChange", "ViewCut", "ViewMismatch", "ViewRows", "Views"]

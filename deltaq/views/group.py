@@ -1,0 +1,197 @@
+"""A group of views as users see it: defined, run, read, followed and checked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.config import AdminConfig, parse_client_config
+from deltaq.errors import InvalidConfig, Unavailable
+from deltaq.names import check_id
+from deltaq.root import open_root
+from deltaq.store import Store
+from deltaq.views.checking import ViewMismatch, mismatches
+from deltaq.views.following import ViewChange, followed
+from deltaq.views.listing import delete
+from deltaq.views.program import ViewProgram, ViewQuery, compiled
+from deltaq.views.reading import ViewCut, opened
+from deltaq.views.runner import GroupRunner
+from deltaq.views.ticks import Tick, last_tick
+
+_log = logging.getLogger("deltaq.views")
+
+
+class Views:
+    """A group of SQL views over topics, and over each other.
+
+    A runner evaluates them at a *cut*, offsets of all topics that they read, and publishes what has
+    changed as one transaction: a *tick*. So each version that a reader can see equals the result of
+    the SQL over the records up to the offsets that it names, and all views of the group have the
+    same offsets.
+
+    `root` is the configuration of a client, or the root itself. The SQL is DuckDB's; it needs the
+    extra [views]. The view `name` has the topic `<group>.<name>`. `store` and `clock` replace the
+    built-in components. The constructor does no I/O. Raises InvalidConfig.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        root: str | Mapping[str, Any] | None = None,
+        *,
+        store: Store | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.group = check_id(group, "group")
+        self._clock = clock
+        if store is None:
+            conf = {"bootstrap.servers": root} if isinstance(root, str) else root
+            store = open_root(parse_client_config(AdminConfig, conf, {}), clock)
+        self._store = store
+        self._queries: dict[str, ViewQuery] = {}
+        self._program: ViewProgram | None = None
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: str | Path,
+        root: str | Mapping[str, Any] | None = None,
+        *,
+        group: str | None = None,
+        store: Store | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> Views:
+        """The views of a folder: each file `name.sql` is the view `name`. A first line `-- key: a,
+        b` names the columns that tell its rows apart. The group has the name of the folder. Raises
+        InvalidConfig for a folder without such files.
+        """
+        path = Path(folder)
+        files = sorted(path.glob("*.sql"))
+        if not files:
+            raise InvalidConfig(f"{path} has no files named *.sql", key="folder")
+        views = cls(group or path.resolve().name, root, store=store, clock=clock)
+        for file in files:
+            text = file.read_text()
+            views.view(file.stem, text, key=_key_in(text))
+        return views
+
+    def view(self, name: str, sql: str, *, key: Sequence[str] | str | None = None) -> None:
+        """Define a view. `key` names the columns that tell its rows apart, if the SQL does not: by
+        GROUP BY, by DISTINCT, or by one row for all. A view without any is a changelog.
+        """
+        if name in self._queries:
+            raise InvalidConfig(f"the group {self.group!r} has two views named {name!r}", key=name)
+        columns = (key,) if isinstance(key, str) else key
+        query = ViewQuery(
+            name, sql.strip().rstrip(";"), None if columns is None else tuple(columns)
+        )
+        self._queries[name] = query
+        self._program = None
+
+    @property
+    def program(self) -> ViewProgram:
+        """The views in an order in which each follows those that it reads.
+
+        Raises InvalidConfig, naming the view: for SQL that DuckDB refuses, and for SQL without one
+        right result, such as `now()`, `random()`, or a LIMIT over an order with equal rows.
+        """
+        if self._program is None:
+            self._program = compiled(self.group, tuple(self._queries.values()))
+        return self._program
+
+    # --- running ---
+
+    def run(
+        self,
+        *,
+        every: float = 1.0,
+        until: Literal["now"] | None = None,
+        retract_on_retention: bool = False,
+    ) -> Tick | None:
+        """Publish a tick each `every` seconds while inputs change, until Ctrl-C; with
+        `until="now"`, one tick, and return the last one. A store that does not answer is tried
+        again.
+
+        Retention of an input is no change of it: the views keep what its records have contributed.
+        With `retract_on_retention` they lose it.
+
+        Raises Fenced if another runner of the group has taken over, InvalidConfig for SQL that
+        DuckDB refuses and a table that does not exist, InvalidValue for a row key that does not
+        tell rows apart, UnknownTopic for an input that was deleted or created anew,
+        OffsetOutOfRange for one that lacks records, Corrupt, Incompatible; with `until="now"` also
+        Unavailable.
+        """
+        if every <= 0:
+            raise InvalidConfig(f"every must be more than 0 seconds, not {every}", key="every")
+        program = self.program
+        with GroupRunner(
+            program,
+            tuple(self._queries.values()),
+            self._store,
+            self._clock,
+            moves_with_retention=retract_on_retention,
+        ) as runner:
+            if until == "now":
+                return runner.tick() or runner.last
+            with suppress(KeyboardInterrupt):
+                self._repeat(runner, every)
+            return runner.last
+
+    def _repeat(self, runner: GroupRunner, every: float) -> None:
+        due = self._clock.monotonic()
+        while True:
+            try:
+                runner.tick()
+            except Unavailable as error:
+                if not error.error.retriable():
+                    raise
+                _log.warning("no tick of %r: %s", self.group, error.error.str())
+            due = max(due + every, self._clock.monotonic())
+            self._clock.sleep(max(0.0, due - self._clock.monotonic()))
+
+    # --- reading ---
+
+    def last_tick(self) -> Tick | None:
+        """The last tick; None before the first. Raises Corrupt, Incompatible, Unavailable."""
+        return last_tick(self._store, self.group, self._clock)
+
+    def read(self, at: int | None = None) -> ViewCut:
+        """The views and their inputs at one cut: that of the tick `at`, by default the last one.
+
+        Raises InvalidConfig before the first tick, and for one that is not kept any more; Corrupt,
+        Incompatible, Unavailable.
+        """
+        return opened(self._store, self._clock, self.group, at)
+
+    def follow(self, name: str, *, every: float = 0.2) -> Iterator[ViewChange]:
+        """The changes of a view, tick after tick, without end: first all of its rows, then what
+        each tick with changes has added and removed. `every` is how often it looks, in seconds.
+        Raises as `read`.
+        """
+        return followed(self._store, self._clock, self.group, name, every)
+
+    def delete(self) -> None:
+        """Delete the group with the topics of its views; its inputs stay. A runner is fenced. May
+        be repeated. Raises OutcomeUnknown, Unavailable.
+        """
+        delete(self._store, self._clock, self.group)
+
+    def check(self) -> list[ViewMismatch]:
+        """Compare the published views with their SQL over the cut of the last tick, evaluated from
+        nothing: the views that differ, none if all are equal. The SQL is that of the tick. Sums of
+        floats may differ in their last digits. Raises as `read`.
+        """
+        return mismatches(self._store, self._clock, self.group)
+
+
+def _key_in(text: str) -> tuple[str, ...] | None:
+    """The columns that the first line of a file names."""
+    first = text.lstrip().partition("\n")[0]
+    mark, _, names = first.partition("key:")
+    if mark.strip() != "--":
+        return None
+    return tuple(name.strip() for name in names.split(",") if name.strip())

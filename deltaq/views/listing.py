@@ -1,0 +1,90 @@
+"""The groups of views of a root: which there are, how far they are behind, and their end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from deltaq.clock import Clock
+from deltaq.errors import UnknownTopic
+from deltaq.names import is_name
+from deltaq.producer import Producer
+from deltaq.store import Store
+from deltaq.topic import Topic
+from deltaq.topics.listing import topic_names
+from deltaq.topics.lookup import TopicLookup
+from deltaq.views.program import TICK, ViewProgram, is_view_name, ticks_topic
+from deltaq.views.runner import transactional_id
+from deltaq.views.ticks import Tick
+
+_TICKS = ticks_topic("")
+
+
+def groups(store: Store) -> list[str]:
+    """The groups of views, by the topics of their ticks. Raises Unavailable."""
+    found = (name.removesuffix(_TICKS) for name in topic_names(store) if name.endswith(_TICKS))
+    return sorted(group for group in found if is_name(group))
+
+
+@dataclass(frozen=True, slots=True)
+class InputLag:
+    """How far a group is behind in an input: `records` are those after its cut; None if the topic
+    is gone.
+    """
+
+    topic: str
+    records: int | None
+
+
+def lags(store: Store, clock: Clock, tick: Tick) -> list[InputLag]:
+    """How far a tick is behind each input now. Raises Corrupt, Incompatible, Unavailable."""
+    lookup, found = TopicLookup(store, clock), []
+    for topic, cut in tick.inputs.items():
+        records = None
+        with suppress(UnknownTopic):
+            head = lookup.head(topic)
+            if head.topic_id == cut.topic_id:
+                records = sum(head.next_offsets) - sum(cut.ends)
+        found.append(InputLag(topic, records))
+    return found
+
+
+def delete(store: Store, clock: Clock, group: str) -> list[str]:
+    """Delete a group: its ticks and the topics of its views, whose names this returns. Its runner
+    is fenced. May be repeated. Raises OutcomeUnknown, Unavailable.
+    """
+    conf = {"bootstrap.servers": store.url, "transactional.id": transactional_id(group)}
+    with Producer(conf, store=store, clock=clock) as producer:
+        producer.init_transactions()
+    topics = [topic for topic in sorted(topic_names(store)) if _is_view(store, clock, group, topic)]
+    # Last: while there are ticks, the call can be repeated.
+    for topic in (*topics, ticks_topic(group)):
+        with suppress(UnknownTopic):
+            Topic(topic, store=store, clock=clock).delete()
+    return topics
+
+
+def _is_view(store: Store, clock: Clock, group: str, topic: str) -> bool:
+    """Whether a topic is that of a view of the group."""
+    name = topic.removeprefix(f"{group}.")
+    if name == topic or not is_view_name(name):
+        return False
+    try:
+        schema = Topic(topic, store=store, clock=clock).describe().schema
+    except UnknownTopic:
+        return False
+    return schema is not None and TICK in schema.arrow.names
+
+
+def mermaid(program: ViewProgram) -> str:
+    """The graph of a program, as Mermaid draws it: topics, and the views that read them."""
+    lines = ["graph LR"]
+    numbers: dict[str, str] = {}
+    for topic in program.inputs:
+        numbers[topic] = f"t{len(numbers)}"
+        lines.append(f'  {numbers[topic]}[("{topic}")]')
+    for view in program.views:
+        numbers[view.name] = f"v{len(numbers)}"
+        lines.append(f'  {numbers[view.name]}["{view.name}"]')
+        lines += [f"  {numbers[read]} --> {numbers[view.name]}" for read in view.reads]
+    return "\n".join(lines)

@@ -1,0 +1,180 @@
+"""The program of a group of views: their SQL, in an order in which each follows those that it
+reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from deltaq.errors import InvalidConfig
+from deltaq.names import check_id, check_topic
+from deltaq.serde.json_text import compact_json
+from deltaq.tools.duckdb_tables import Connection, connected, parsed
+from deltaq.views.query import Functions, row_key, tables, why_not
+
+EXTRA = "views"
+"""The extra that installs DuckDB for views."""
+
+WEIGHT = "weight"
+"""The column of a view without a row key: how many such rows come, or go if it is negative."""
+
+TICK = "tick"
+"""The column of each view with the tick that wrote the row."""
+
+KEY = "_key"
+"""The column of a topic with the key of a record. In a view, its key columns as JSON."""
+
+_VIEW_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewQuery:
+    """A view before its SQL is read. `key`: the columns that tell its rows apart; None for those
+    that the SQL names.
+    """
+
+    name: str
+    sql: str
+    key: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view. `key` are the columns that tell its rows apart, none for a view with one row; None if
+    it has no such columns. `reads` are the views and topics that it reads.
+    """
+
+    name: str
+    sql: str
+    key: tuple[str, ...] | None
+    reads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewProgram:
+    """The views of a group, each after those that it reads."""
+
+    group: str
+    views: tuple[View, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The topics that the views read, by name."""
+        own = {view.name for view in self.views}
+        return tuple(sorted({name for view in self.views for name in view.reads} - own))
+
+    @property
+    def digest(self) -> str:
+        """What names this program: it changes with the SQL or the key of a view."""
+        said = [[view.name, view.sql, view.key] for view in self.views]
+        return hashlib.blake2b(compact_json(said).encode(), digest_size=8).hexdigest()
+
+    def view(self, name: str) -> View:
+        """A view by name. Raises InvalidConfig."""
+        for view in self.views:
+            if view.name == name:
+                return view
+        known = ", ".join(view.name for view in self.views)
+        raise InvalidConfig(
+            f"the group {self.group!r} has no view {name!r}, only {known}", key=name
+        )
+
+
+def ticks_topic(group: str) -> str:
+    """The topic with what each tick of a group has published."""
+    return f"{group}.ticks"
+
+
+def view_topic(group: str, view: str) -> str:
+    """The topic of a view of a group."""
+    return f"{group}.{view}"
+
+
+def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
+    """The program of these views. Raises InvalidConfig, naming the view: for SQL that DuckDB
+    refuses, SQL without one right result, views that read each other, and names that are taken.
+    """
+    check_id(group, "group")
+    if not queries:
+        raise InvalidConfig("a group of views has no view", key=group)
+    for name in _checked(group, queries):
+        check_topic(view_topic(group, name))
+    with connected(EXTRA, threads=1) as connection:
+        functions = _functions(connection)
+        found = {query.name: parsed_view(connection, query) for query in queries}
+    own = {name.lower(): name for name in found}
+    reads = {
+        name: tuple(sorted(own.get(table.lower(), table) for table in tables(query)))
+        for name, query in found.items()
+    }
+    keys = {
+        query.name: row_key(found[query.name], functions) if query.key is None else query.key
+        for query in queries
+    }
+    by_lower = {name.lower(): key for name, key in keys.items() if key is not None}
+    for name, query in found.items():
+        for reason in why_not(query, functions, by_lower):
+            raise InvalidConfig(f"view {name!r} {reason}", key=name)
+    sql = {query.name: query.sql for query in queries}
+    order = _in_order(
+        {name: [table for table in of if table in found] for name, of in reads.items()}
+    )
+    return ViewProgram(
+        group, tuple(View(name, sql[name], keys[name], reads[name]) for name in order)
+    )
+
+
+def is_view_name(name: str) -> bool:
+    """Whether a view may have this name."""
+    return _VIEW_NAME.fullmatch(name) is not None and name.lower() != "ticks"
+
+
+def _checked(group: str, queries: Sequence[ViewQuery]) -> Iterator[str]:
+    """The names of the views. Raises InvalidConfig for one that cannot be used."""
+    taken: set[str] = set()
+    for query in queries:
+        name = query.name
+        if not is_view_name(name):
+            reason = "use letters, digits and '_', a letter first, and not 'ticks'"
+            raise InvalidConfig(f"a view cannot be named {name!r}: {reason}", key=name)
+        if name.lower() in taken:
+            raise InvalidConfig(f"the group {group!r} has two views named {name!r}", key=name)
+        taken.add(name.lower())
+        yield name
+
+
+def parsed_view(connection: Connection, query: ViewQuery) -> dict[str, object]:
+    """The SQL of a view as DuckDB parses it. Raises InvalidConfig, naming the view."""
+    try:
+        found = parsed(connection, query.sql)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"view {query.name!r}: {error.error.str()}", key=query.name) from None
+    if len(found["statements"]) != 1:
+        raise InvalidConfig(f"view {query.name!r} has more than one statement", key=query.name)
+    return found
+
+
+def _functions(connection: Connection) -> Functions:
+    rows = connection.execute(
+        "select function_name, function_type, stability from duckdb_functions()"
+    ).fetchall()
+    return Functions(
+        frozenset(name for name, kind, _ in rows if kind == "aggregate"),
+        frozenset(
+            name
+            for name, _, stability in rows
+            if stability in ("VOLATILE", "CONSISTENT_WITHIN_QUERY")
+        ),
+    )
+
+
+def _in_order(reads: Mapping[str, Sequence[str]]) -> list[str]:
+    try:
+        return list(TopologicalSorter(reads).static_order())
+    except CycleError as error:
+        path = " reads ".join(reversed(error.args[1]))
+        raise InvalidConfig(f"views read each other: {path}", key=error.args[1][0]) from None

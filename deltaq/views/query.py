@@ -1,0 +1,279 @@
+"""What the SQL of a view says, from the query as DuckDB parses it: the tables that it reads, the
+columns that tell its rows apart, and why it has no single right result, if it has none. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Node: TypeAlias = "dict[str, Any]"
+
+_PLACE = frozenset({"_partition", "_offset"})
+"""The columns that tell the records of a topic apart."""
+
+_TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "unnest"})
+"""Functions in FROM that read nothing from outside."""
+
+_OF_THE_MOMENT = frozenset(
+    {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
+)
+"""Names without a bracket that DuckDB takes for functions."""
+
+_IN_ANY_ORDER = frozenset(
+    {"any_value", "approx_quantile", "arbitrary", "first", "last", "reservoir_quantile"}
+)
+"""Aggregates whose result depends on the order of the rows, which a table does not have."""
+
+_IN_GIVEN_ORDER = frozenset({"array_agg", "group_concat", "list", "listagg", "string_agg"})
+"""Aggregates whose result depends on the order that their ORDER BY gives."""
+
+_RANKS = frozenset({"WINDOW_RANK", "WINDOW_RANK_DENSE", "WINDOW_PERCENT_RANK", "WINDOW_CUME_DIST"})
+"""Window functions that treat equal rows alike."""
+
+_REMEDY = (
+    "add columns to its ORDER BY until no two rows are equal, such as _partition and _offset of a "
+    "topic, or the key of a view"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """The functions of DuckDB, by its catalogue: `aggregates`, and those that are `unstable`, whose
+    result depends on more than their arguments.
+    """
+
+    aggregates: frozenset[str]
+    unstable: frozenset[str]
+
+
+# --- tables ---
+
+
+def tables(query: Node) -> frozenset[str]:
+    """The tables that a query reads, without those that it defines itself."""
+    return frozenset(_tables(query, frozenset()))
+
+
+def _tables(node: object, hidden: frozenset[str]) -> Iterator[str]:
+    if isinstance(node, list):
+        for inner in node:
+            yield from _tables(inner, hidden)
+    elif isinstance(node, dict):
+        if node.get("type") == "BASE_TABLE":
+            schema, name = node.get("schema_name"), str(node["table_name"])
+            if schema:
+                yield f"{schema}.{name}"
+            elif name.lower() not in hidden:
+                yield name
+        if node.get("type") == "RECURSIVE_CTE_NODE":
+            hidden |= {str(node["cte_name"]).lower()}
+        for entry in _ctes(node):
+            yield from _tables(entry["value"], hidden)
+            hidden |= {str(entry["key"]).lower()}
+        for name, inner in node.items():
+            if name != "cte_map":
+                yield from _tables(inner, hidden)
+
+
+def _ctes(node: Node) -> list[Node]:
+    found = node.get("cte_map")
+    return list(found["map"]) if isinstance(found, dict) else []
+
+
+# --- the key of a row ---
+
+
+def row_key(query: Node, functions: Functions) -> tuple[str, ...] | None:
+    """The columns of the result that tell its rows apart: those of GROUP BY or DISTINCT, and no
+    column for a query that returns one row. None if the query does not tell.
+    """
+    (statement,) = query["statements"]
+    select = statement["node"]
+    if select["type"] != "SELECT_NODE":
+        return None
+    columns = select["select_list"]
+    names = [_name(column) for column in columns]
+    if select["aggregate_handling"] == "FORCE_AGGREGATES":  # GROUP BY ALL
+        pairs = zip(names, columns, strict=True)
+        grouped = [name for name, column in pairs if not _has_aggregate(column, functions)]
+        return _whole(grouped)
+    if len(select["group_sets"]) > 1:
+        return None
+    if groups := select["group_expressions"]:
+        return _whole([_column_of(group, columns, names) for group in groups])
+    distinct = [found for found in select["modifiers"] if found["type"] == "DISTINCT_MODIFIER"]
+    if distinct:
+        return None if distinct[0].get("distinct_on_targets") else _whole(names)
+    is_one_row = all(_has_aggregate(column, functions) for column in columns)
+    return () if is_one_row and select["qualify"] is None else None
+
+
+def _whole(names: Sequence[str | None]) -> tuple[str, ...] | None:
+    known = tuple(name for name in names if name is not None)
+    return known if len(known) == len(names) else None
+
+
+def _name(column: Node) -> str | None:
+    """The name of a column of the result; None if it is that of an expression, or of many."""
+    if column["alias"]:
+        return str(column["alias"])
+    return _reference(column)
+
+
+def _reference(node: Node) -> str | None:
+    """The name of the column to which an expression refers; None for another expression."""
+    return str(node["column_names"][-1]) if node["class"] == "COLUMN_REF" else None
+
+
+def _column_of(group: Node, columns: Sequence[Node], names: Sequence[str | None]) -> str | None:
+    """The column of the result that has the value of an expression of GROUP BY."""
+    if group["class"] == "CONSTANT":
+        place = group["value"].get("value")
+        return names[place - 1] if isinstance(place, int) and 0 < place <= len(names) else None
+    wanted = _bare(group)
+    for column, name in zip(columns, names, strict=True):
+        if _bare(column) == wanted or (column["alias"] and column["alias"] == _reference(group)):
+            return name
+    return None
+
+
+def _bare(node: object) -> object:
+    """An expression without its name and its place in the text."""
+    if isinstance(node, dict):
+        return {
+            name: _bare(inner)
+            for name, inner in node.items()
+            if name not in ("alias", "query_location")
+        }
+    return [_bare(inner) for inner in node] if isinstance(node, list) else node
+
+
+def _has_aggregate(node: Node, functions: Functions) -> bool:
+    return any(
+        found["class"] == "FUNCTION" and found["function_name"] in functions.aggregates
+        for found in _nodes(node)
+        if "class" in found
+    )
+
+
+def _nodes(node: object) -> Iterator[Node]:
+    """All nodes below one, and itself."""
+    if isinstance(node, list):
+        for inner in node:
+            yield from _nodes(inner)
+    elif isinstance(node, dict):
+        yield node
+        for inner in node.values():
+            yield from _nodes(inner)
+
+
+# --- what has no single right result ---
+
+
+def why_not(
+    query: Node, functions: Functions, keys: Mapping[str, tuple[str, ...]]
+) -> Iterator[str]:
+    """Why a query may have several results over the same rows, in words that follow its name.
+    `keys` are the row keys of the views, by their name in lower case.
+    """
+    for node in _nodes(query):
+        kind = node.get("class")
+        if node.get("type") == "TABLE_FUNCTION":
+            yield from _of_table_function(node["function"])
+        elif kind == "FUNCTION":
+            yield from _of_function(node, functions)
+        elif kind == "COLUMN_REF" and _of_the_moment(node["column_names"]):
+            yield f"calls {node['column_names'][0]}, which changes from moment to moment"
+        if node.get("type") == "SELECT_NODE":
+            yield from _of_select(node, keys)
+        if node.get("sample"):
+            yield "takes a sample of rows"
+
+
+def _of_the_moment(names: Sequence[str]) -> bool:
+    return len(names) == 1 and names[0].lower() in _OF_THE_MOMENT
+
+
+def _of_table_function(function: Node) -> Iterator[str]:
+    name = str(function["function_name"])
+    if name not in _TABLE_FUNCTIONS:
+        yield f"reads {name}(), which is neither a topic nor a view"
+
+
+def _of_function(node: Node, functions: Functions) -> Iterator[str]:
+    name, arguments = str(node["function_name"]), node["children"]
+    orders = _orders(node["order_bys"])
+    if name in functions.unstable or (name == "age" and len(arguments) == 1):
+        yield f"calls {name}(), which changes from moment to moment"
+    elif name in _IN_ANY_ORDER:
+        yield f"calls {name}(), whose result depends on the order of the rows; use min or max"
+    elif name in _IN_GIVEN_ORDER and arguments:
+        of_itself = _bare(arguments[0]) in [_bare(order) for order in orders]
+        if not of_itself and not set(map(_reference, orders)) >= _PLACE:
+            yield (
+                f"calls {name}(), whose result depends on the order of the rows; order it by the "
+                f"value itself: {name}(x ORDER BY x)"
+            )
+
+
+def _of_select(select: Node, keys: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    outputs = [_name(column) for column in select["select_list"]]
+    unique = [_PLACE, *_keys_of(select, keys)]
+    modifiers = {modifier["type"]: modifier for modifier in select["modifiers"]}
+    limit = modifiers.get("LIMIT_MODIFIER") or modifiers.get("LIMIT_PERCENT_MODIFIER")
+    if limit is not None:
+        orders = _orders(modifiers.get("ORDER_MODIFIER"))
+        names = {_ordered_by(order, outputs) for order in orders}
+        is_all = any(order["class"] == "STAR" for order in orders)
+        if not (is_all or _is_total(names, [*unique, _columns(outputs)])):
+            yield f"has a LIMIT whose rows depend on their order; {_REMEDY}, or ORDER BY ALL"
+    for modifier in select["modifiers"]:
+        if modifier["type"] == "DISTINCT_MODIFIER" and modifier.get("distinct_on_targets"):
+            names = {_reference(o) for o in _orders(modifiers.get("ORDER_MODIFIER"))}
+            if not _is_total(names, unique):
+                yield f"has a DISTINCT ON whose rows depend on their order; {_REMEDY}"
+    # Those of subqueries are checked with these.
+    for node in _nodes([select["select_list"], select["qualify"]]):
+        if node.get("class") == "WINDOW" and node["type"] not in _RANKS and _minds_ties(node):
+            ordered = _orders({"orders": node["orders"]}) + list(node["partitions"])
+            if not _is_total(set(map(_reference, ordered)), unique):
+                name = node["function_name"] or node["type"].removeprefix("WINDOW_").lower()
+                yield f"calls {name}() over an order in which rows may be equal; {_REMEDY}"
+
+
+def _minds_ties(window: Node) -> bool:
+    """Whether a window function may treat rows differently that are equal in its order."""
+    is_aggregate = window["type"] == "WINDOW_AGGREGATE"
+    frame = f"{window['start']} {window['end']}"
+    return not is_aggregate or "ROWS" in frame or "GROUPS" in frame
+
+
+def _orders(modifier: Node | None) -> list[Node]:
+    return [] if modifier is None else [order["expression"] for order in modifier.get("orders", [])]
+
+
+def _ordered_by(order: Node, outputs: Sequence[str | None]) -> str | None:
+    if order["class"] == "CONSTANT":
+        place = order["value"].get("value")
+        return outputs[place - 1] if isinstance(place, int) and 0 < place <= len(outputs) else None
+    return _reference(order)
+
+
+def _columns(outputs: Sequence[str | None]) -> frozenset[str | None]:
+    """The columns of a result that tell its rows apart, all together: unknown for `*`."""
+    return frozenset({""}) if None in outputs else frozenset(outputs)
+
+
+def _is_total(names: Collection[str | None], unique: Sequence[Collection[str | None]]) -> bool:
+    return any(set(names) >= set(columns) for columns in unique)
+
+
+def _keys_of(select: Node, keys: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The row key of the view that a query reads, if it reads no other table."""
+    table = select["from_table"]
+    if table["type"] != "BASE_TABLE":
+        return []
+    key = keys.get(str(table["table_name"]).lower())
+    return [] if key is None else [key]

@@ -1,0 +1,163 @@
+"""Reading a group of views at one cut: the views at a tick, and the inputs at the same offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from deltaq.clock import Clock
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException
+from deltaq.store import Store
+from deltaq.topic import Topic
+from deltaq.transactions.cut import cut
+from deltaq.views.engine import ViewEngine, engine
+from deltaq.views.inputs import CUT_TIMEOUT_S, Inputs
+from deltaq.views.program import ViewProgram, compiled, ticks_topic, view_topic
+from deltaq.views.tables import ViewTopics
+from deltaq.views.ticks import Tick, ViewOffsets, last_tick, tick_at
+
+HISTORY = 1000
+"""How many ticks before the last one can be read: the inputs and the views keep what they need."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRows:
+    """A view at a tick."""
+
+    _cut: ViewCut
+    _name: str
+
+    def to_arrow(self) -> pa.Table:
+        """The rows, in no order. Raises Corrupt, Incompatible, Unavailable, and KafkaException
+        (OFFSET_OUT_OF_RANGE) if the tick is not kept any more.
+        """
+        return self._cut._content(self._name)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCut:
+    """A group of views at one tick: each view equals its SQL over the records of the inputs up to
+    `offsets`. `cut["total"]` is a view.
+    """
+
+    _store: Store
+    _clock: Clock
+    _group: str
+    _tick: Tick
+
+    def __enter__(self) -> ViewCut:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
+
+    @property
+    def tick(self) -> int:
+        """The number of the tick."""
+        return self._tick.number
+
+    @property
+    def published(self) -> Tick:
+        """What the tick has published."""
+        return self._tick
+
+    @property
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """By topic and partition the offset after the last record that the views cover."""
+        return {topic: dict(enumerate(of.ends)) for topic, of in self._tick.inputs.items()}
+
+    @property
+    def age(self) -> float:
+        """Seconds since the cut was chosen. Later records may exist."""
+        return max(0.0, (self._clock.time_ms() - self._tick.time_ms) / 1000)
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The names of the views."""
+        return tuple(self._tick.views)
+
+    def __getitem__(self, name: str) -> ViewRows:
+        self.written(name)
+        return ViewRows(self, name)
+
+    def written(self, name: str) -> ViewOffsets:
+        """The offsets of the view's own topic. Raises InvalidConfig for a view that the tick does
+        not have.
+        """
+        found = self._tick.views.get(name)
+        if found is None:
+            known = ", ".join(self._tick.views)
+            reason = f"tick {self.tick} of {self._group!r} has no view {name!r}, only {known}"
+            raise InvalidConfig(reason, key=name)
+        return found
+
+    def sql(self, query: str) -> pa.Table:
+        """The result of a query over the views, and the inputs at the same offsets, by their names
+        in the SQL of the views. Raises InvalidConfig for a query that DuckDB refuses, and what
+        `to_arrow` raises.
+        """
+        with self.at_cut() as (found, program):
+            for view in program.views:
+                found.create_view_of(view.name, self._content(view.name))
+            return found.query(query)
+
+    @contextmanager
+    def at_cut(self) -> Iterator[tuple[ViewEngine, ViewProgram]]:
+        """An engine with the inputs at the cut."""
+        program = program_of(self._store, self._clock, self._group, self._tick)
+        inputs = Inputs.of(program, self._store, self._clock)
+        with engine(program) as found:
+            inputs.load(found, {}, self._tick.inputs, inputs.forms())
+            self._check_kept()
+            yield found, program
+
+    def _content(self, name: str) -> pa.Table:
+        topic = view_topic(self._group, name)
+        rows = ViewTopics.of(self._store, self._clock).content(topic, self._tick.views[name])
+        self._check_kept()
+        return rows
+
+    def _check_kept(self) -> None:
+        """After reading: compaction may remove what an older tick needs."""
+        last = last_tick(self._store, self._group, self._clock)
+        if last is None or last.number - self._tick.number > HISTORY:
+            reason = f"tick {self.tick} of {self._group!r} is not kept any more: read again"
+            raise KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, reason))
+
+
+def opened(store: Store, clock: Clock, group: str, number: int | None) -> ViewCut:
+    """The cut of a tick, which is published in all of its topics. Raises as `Views.read`."""
+    last = last_tick(store, group, clock)
+    if last is None:
+        reason = f"the group of views {group!r} has no tick yet: run it first"
+        raise InvalidConfig(reason, key=group)
+    wanted = last.number if number is None else number
+    tick = last if wanted == last.number else tick_at(store, group, clock, wanted)
+    if tick is None or last.number - wanted > HISTORY:
+        oldest = max(1, last.number - HISTORY)
+        reason = f"tick {wanted} of {group!r} is not kept: it has {oldest} to {last.number}"
+        raise InvalidConfig(reason, key="at")
+    publish(store, clock, group, tick)
+    return ViewCut(store, clock, group, tick)
+
+
+def publish(store: Store, clock: Clock, group: str, tick: Tick) -> None:
+    """Publish a tick that only some of its topics show: its runner does so now, or was killed.
+    Raises Unavailable.
+    """
+    topics = [view_topic(group, name) for name in tick.views]
+    ends = (Topic(topic, store=store, clock=clock).describe().next_offsets[0] for topic in topics)
+    if any(end < of.end for end, of in zip(ends, tick.views.values(), strict=True)):
+        # A cut splits no transaction, and publishes what one of the topics shows.
+        cut([ticks_topic(group), *topics], store=store, clock=clock, timeout=CUT_TIMEOUT_S)
+
+
+def program_of(store: Store, clock: Clock, group: str, tick: Tick) -> ViewProgram:
+    """The program of a tick. Raises InvalidConfig if it is not kept."""
+    said = tick if tick.queries else tick_at(store, group, clock, tick.program_at)
+    if said is None or not said.queries:
+        raise InvalidConfig(f"the SQL of tick {tick.number} of {group!r} is not kept", key=group)
+    return compiled(group, said.queries)

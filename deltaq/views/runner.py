@@ -1,0 +1,236 @@
+"""The runner of a group of views: it evaluates them at a cut, and publishes what has changed, tick
+after tick.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deltaq.clock import Clock
+from deltaq.errors import Fenced, InvalidConfig
+from deltaq.producer import Producer
+from deltaq.store import Store
+from deltaq.topic import Topic
+from deltaq.views.engine import ViewEngine, engine
+from deltaq.views.inputs import ChosenCut, InputForm, Inputs
+from deltaq.views.program import ViewProgram, ViewQuery, ticks_topic, view_topic
+from deltaq.views.tables import ViewRecords, ViewTopics, records_of, written_after
+from deltaq.views.ticks import KEPT, InputCut, Tick, ViewOffsets, last_tick
+
+_log = logging.getLogger("deltaq.views")
+
+ROWS_AT_ONCE = 100_000
+"""Rows of a view that are handed to the producer at once."""
+
+IDLE_S = 24 * 3600.0
+"""Seconds after which a tick is published though no input has changed: a `transactional.id` that is
+not used for a week expires.
+"""
+
+_QUEUE_MS = 600_000
+"""Milliseconds for which a tick waits until the producer has room for its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What the engine has: its inputs at a cut, in these forms."""
+
+    inputs: Mapping[str, InputCut]
+    forms: Mapping[str, InputForm]
+
+
+class GroupRunner:
+    """Publishes the ticks of a group. Not thread-safe.
+
+    One runner writes: a new one fences the one before, whose next tick raises Fenced. Use it as a
+    context manager.
+    """
+
+    def __init__(
+        self,
+        program: ViewProgram,
+        queries: tuple[ViewQuery, ...],
+        store: Store,
+        clock: Clock,
+        *,
+        moves_with_retention: bool,
+    ) -> None:
+        self._program = program
+        self._queries = queries
+        self._store = store
+        self._clock = clock
+        self._moves = moves_with_retention
+        self._topics = ViewTopics.of(store, clock)
+        self._inputs = Inputs.of(program, store, clock)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": store.url,
+                "client.id": f"views-{program.group}",
+                "transactional.id": transactional_id(program.group),
+                "transaction.timeout.ms": 900_000,
+                "max.block.ms": _QUEUE_MS,
+                "linger.ms": 0,
+            },
+            store=store,
+            clock=clock,
+        )
+        self._context = engine(program)
+        self._engine: ViewEngine | None = None
+        self._loaded: _Loaded | None = None
+        self._is_compared = False
+        self._last: Tick | None = None
+        self._published_at = clock.monotonic()
+
+    def __enter__(self) -> GroupRunner:
+        try:
+            # What an earlier runner has decided is published now, and it writes nothing more.
+            self._producer.init_transactions()
+            ticks = Topic(
+                ticks_topic(self._program.group),
+                partitions=1,
+                config={"cleanup.policy": "compact"},
+                store=self._store,
+                clock=self._clock,
+            )
+            ticks.create(exist_ok=True)
+            self._last = last_tick(self._store, self._program.group, self._clock)
+        except BaseException:
+            self._producer.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._forget()
+        finally:
+            self._producer.close()
+
+    @property
+    def last(self) -> Tick | None:
+        """The last tick that was published."""
+        return self._last
+
+    def tick(self) -> Tick | None:
+        """Publish a tick, if an input or the program has changed; None if not. May be called again
+        after an error that is retriable.
+
+        Raises Fenced if another runner has taken over, InvalidConfig for SQL that DuckDB refuses,
+        InvalidValue for a row key that does not tell rows apart, what `Inputs.choose` raises,
+        Corrupt, Incompatible, Unavailable.
+        """
+        last = self._last
+        cut = self._inputs.choose(last, moves_with_retention=self._moves)
+        if last is not None and not self._is_due(last, cut):
+            return None
+        views = self._evaluated(cut)
+        number = 1 if last is None else last.number + 1
+        try:
+            before = self._prepared(views, last)
+        except InvalidConfig:
+            self._check_last()
+            raise
+        records = {
+            view.name: records_of(views.changes(view), number, is_keyed=view.key is not None)
+            for view in self._program.views
+        }
+        tick = self._tick(number, cut, written_after(before, records))
+        self._publish(tick, records)
+        views.accept()
+        self._is_compared = True
+        self._last, self._published_at = tick, self._clock.monotonic()
+        return tick
+
+    def _is_due(self, last: Tick, cut: ChosenCut) -> bool:
+        is_idle = self._clock.monotonic() - self._published_at < IDLE_S
+        is_same = last.inputs == cut.inputs and last.program == self._program.digest
+        return not (is_same and is_idle)
+
+    # --- evaluation ---
+
+    def _evaluated(self, cut: ChosenCut) -> ViewEngine:
+        """The engine with the views at a cut."""
+        if self._loaded is not None and self._loaded.forms != cut.forms:
+            _log.info("inputs of %r have other columns: loading them anew", self._program.group)
+            self._forget()
+        if self._engine is None:
+            self._context = engine(self._program)
+            self._engine = self._context.__enter__()
+        had = {} if self._loaded is None else self._loaded.inputs
+        # After an error in the middle the engine would have some of the records already.
+        found, self._loaded = self._engine, None
+        try:
+            self._inputs.load(found, had, cut.inputs, cut.forms)
+            found.evaluate()
+        except BaseException:
+            self._forget()
+            raise
+        self._loaded = _Loaded(cut.inputs, cut.forms)
+        return found
+
+    def _forget(self) -> None:
+        if self._engine is not None:
+            self._engine, self._loaded, self._is_compared = None, None, False
+            self._context.__exit__(None, None, None)
+
+    def _prepared(self, views: ViewEngine, last: Tick | None) -> dict[str, ViewOffsets]:
+        """Where each view's topic ends; and the engine knows what each view had."""
+        known = {} if last is None else last.views
+        found = {}
+        for view in self._program.views:
+            topic, before = view_topic(self._program.group, view.name), known.get(view.name)
+            if self._is_compared:
+                found[view.name] = self._topics.end(topic, before)
+            else:
+                columns = views.columns(view.name)
+                found[view.name] = self._topics.prepare(
+                    topic, columns, before, is_keyed=view.key is not None
+                )
+                rows = (
+                    columns.empty_table() if before is None else self._topics.content(topic, before)
+                )
+                views.restore(view.name, rows)
+        return found
+
+    def _check_last(self) -> None:
+        """Raise Fenced if another runner has published a tick."""
+        found = last_tick(self._store, self._program.group, self._clock)
+        if found is not None and found != self._last:
+            reason = f"another runner of the group {self._program.group!r} has published tick"
+            raise Fenced(f"{reason} {found.number}: close this one")
+
+    # --- publication ---
+
+    def _tick(self, number: int, cut: ChosenCut, written: Mapping[str, ViewOffsets]) -> Tick:
+        last, digest = self._last, self._program.digest
+        is_said = (
+            last is not None and last.program == digest and number - last.program_at < KEPT // 2
+        )
+        return Tick(
+            number,
+            cut.time_ms,
+            digest,
+            last.program_at if last is not None and is_said else number,
+            cut.inputs,
+            written,
+            () if is_said else self._queries,
+        )
+
+    def _publish(self, tick: Tick, records: Mapping[str, ViewRecords]) -> None:
+        producer = self._producer
+        with producer.transaction():
+            for name, found in records.items():
+                topic = view_topic(self._program.group, name)
+                for part in found.rows.to_batches(max_chunksize=ROWS_AT_ONCE):
+                    producer.produce_arrow(topic, part)
+                for key in found.tombstones:
+                    producer.produce(topic, None, key)
+            producer.produce(ticks_topic(self._program.group), tick.value(), tick.key)
+        rows = sum(map(len, records.values()))
+        _log.debug("tick group=%r number=%d rows=%d", self._program.group, tick.number, rows)
+
+
+def transactional_id(group: str) -> str:
+    """The `transactional.id` of the runner of a group."""
+    return f"views.{group}"

@@ -1,0 +1,159 @@
+"""What the SQL of a view reads, which columns tell its rows apart, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from deltaq.errors import InvalidConfig
+from deltaq.views import Views
+
+
+def program(sql: str, **others: str):
+    views = Views("g", "memory://query")
+    for name, text in others.items():
+        views.view(name, text)
+    views.view("v", sql)
+    return views.program
+
+
+@pytest.mark.parametrize(
+    ("sql", "reads"),
+    [
+        ("select * from orders", ["orders"]),
+        ('select * from "orders.eu" join "a-b" using (k)', ["a-b", "orders.eu"]),
+        ("with o as (select * from orders) select * from o", ["orders"]),
+        ("with orders as (select * from orders where a > 1) select * from orders", ["orders"]),
+        ("with a as (select 1 x), b as (select * from a) select * from b", []),
+        (
+            "with recursive r as (select 1 as n union all select n + 1 from r) select * from r",
+            [],
+        ),
+        ("select (select max(x) from p) from q where exists (select 1 from s)", ["p", "q", "s"]),
+        ("select a from t union all select a from u", ["t", "u"]),
+        ("select x from unnest([1, 2]) as n(x)", []),
+    ],
+)
+def test_a_view_reads_the_tables_that_it_does_not_define(sql, reads):
+    assert sorted(program(sql).view("v").reads) == reads
+
+
+@pytest.mark.parametrize(
+    ("sql", "key"),
+    [
+        ("select a, sum(b) as s from t group by a", ("a",)),
+        ("select a as x, sum(b) as s from t group by 1", ("x",)),
+        ("select lower(a) as l, c, count(*) as n from t group by l, c", ("l", "c")),
+        ("select lower(a) as l, count(*) as n from t group by lower(a)", ("l",)),
+        ("select a, c, count(*) as n from t group by all", ("a", "c")),
+        ("select distinct a, b from t", ("a", "b")),
+        ("select sum(a) as s, count(*) + 1 as n from t", ()),
+        ("select count(*) as n from t having count(*) > 1", ()),
+        ("select a, b from t", None),
+        ("select * from t", None),
+        ("select lower(a), count(*) as n from t group by lower(a)", None),
+        ("select count(*) as n from t group by a", None),
+        ("select a, b, count(*) as n from t group by rollup (a, b)", None),
+        ("select a from t union select a from u", None),
+        ("select sum(a) over () as s from t", None),
+    ],
+)
+def test_the_row_key_is_what_the_sql_tells(sql, key):
+    assert program(sql).view("v").key == key
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("select now() as n from t", "calls now()"),
+        ("select * from t where day > current_date", "calls current_date"),
+        ("select random() as r from t", "calls random()"),
+        ("select uuid() as r from t", "calls uuid()"),
+        ("select age(x) as a from t", "calls age()"),
+        ("select nextval('s') as n from t", "calls nextval()"),
+        ("select first(a) as f from t", "calls first()"),
+        ("select b, list(a) as l from t group by b", "calls list()"),
+        ("select string_agg(a order by b) as l from t", "calls string_agg()"),
+        ("select * from t limit 3", "has a LIMIT"),
+        ("select * from t order by a limit 3", "has a LIMIT"),
+        ("select * from (select a from t order by b limit 1)", "has a LIMIT"),
+        ("select distinct on (a) a, b from t order by a, b", "has a DISTINCT ON"),
+        ("select row_number() over (partition by a order by b) as n from t", "calls row_number()"),
+        ("select lag(a) over (order by b) as n from t", "calls lag()"),
+        ("select sum(a) over (order by b rows 2 preceding) as n from t", "calls sum()"),
+        ("select * from t tablesample 10%", "takes a sample"),
+        ("select * from read_csv('x.csv')", "reads read_csv()"),
+        ("delete from t", "Only SELECT statements"),
+        ("select 1; select 2", "more than one statement"),
+        ("selec 1", "syntax error"),
+        ("", "no statement"),
+    ],
+)
+def test_sql_without_one_right_result_is_refused_by_name(sql, reason):
+    with pytest.raises(InvalidConfig, match="view 'v'") as caught:
+        program(sql)
+    assert reason in caught.value.error.str()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from t order by _partition, _offset limit 3",
+        "select a, b from t order by b, a limit 3",
+        "select a, b from t order by 2, 1 limit 3",
+        "select a, b from t order by all limit 3",
+        "select * from sums order by k limit 3",
+        "select rank() over (order by b) as r, sum(a) over (order by b) as s from t",
+        "select row_number() over (partition by a order by _partition, _offset) as n from t",
+        "select lag(s) over (order by k) as n from sums",
+        "select string_agg(a order by a) as l from t",
+        "select age(x, y) as a from t",
+    ],
+)
+def test_an_order_without_equal_rows_is_taken(sql):
+    assert program(sql, sums="select k, sum(a) as s from t group by k").view("v").sql == sql
+
+
+def test_views_stand_behind_those_that_they_read():
+    views = Views("g", "memory://query")
+    views.view("c", "select * from B")
+    views.view("b", "select * from a join t using (k)")
+    views.view("a", "select * from t")
+    assert [view.name for view in views.program.views] == ["a", "b", "c"]
+    assert views.program.inputs == ("t",)
+    assert views.program.view("c").reads == ("b",)
+
+
+def test_views_that_read_each_other_are_refused():
+    with pytest.raises(InvalidConfig, match="views read each other"):
+        program("select * from w", w="select * from v")
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "ticks", "1a", "_a", "a b"])
+def test_names_that_a_view_cannot_have_are_refused(name):
+    views = Views("g", "memory://query")
+    views.view(name, "select 1 as a")
+    with pytest.raises(InvalidConfig, match="cannot be named"):
+        _ = views.program
+
+
+def test_two_views_of_one_name_are_refused():
+    views = Views("g", "memory://query")
+    views.view("v", "select 1 as a")
+    with pytest.raises(InvalidConfig, match="two views named 'v'"):
+        views.view("v", "select 1 as a")
+    views.view("V", "select 1 as a")
+    with pytest.raises(InvalidConfig, match="two views named 'V'"):
+        _ = views.program
+
+
+def test_the_digest_changes_with_the_sql_and_the_key():
+    def digest(sql: str, key: str | None = None) -> str:
+        views = Views("g", "memory://query")
+        views.view("v", sql, key=key)
+        return views.program.digest
+
+    assert digest("select a from t") == digest("select a from t;")
+    assert (
+        len({digest("select a from t"), digest("select b from t"), digest("select a from t", "a")})
+        == 3
+    )

@@ -1,0 +1,483 @@
+"""Groups of views: run, read at a cut, followed, checked, and continued after failures."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from deltaq import (
+    AdminClient,
+    Fenced,
+    OffsetOutOfRange,
+    Producer,
+    Topic,
+    TopicPartition,
+    UnknownTopic,
+)
+from deltaq.admin import NewPartitions
+from deltaq.errors import InvalidConfig, InvalidValue
+from deltaq.store import forget_memory_store, open_store
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from deltaq.views import Views
+from deltaq.views.engine import ViewEngine
+from deltaq.views.runner import IDLE_S, GroupRunner
+from deltaq.views.ticks import Tick
+
+ROOT = "memory://views"
+TRANSFERS = pa.schema([("source", pa.int64()), ("target", pa.int64()), ("amount", pa.int64())])
+
+
+@pytest.fixture(autouse=True)
+def root() -> Iterator[None]:
+    yield
+    forget_memory_store("views")
+
+
+def transfers(**options: Any) -> Topic:
+    return Topic("transfers", TRANSFERS, bootstrap_servers=ROOT, **options).create()
+
+
+def transfer(*rows: tuple[int, int, int]) -> None:
+    with Producer(bootstrap_servers=ROOT) as producer:
+        for row in rows:
+            producer.produce("transfers", dict(zip(TRANSFERS.names, row, strict=True)))
+
+
+def bank(**options: Any) -> Views:
+    views = Views("bank", **({"root": ROOT} | options))
+    views.view("credits", "select target as account, sum(amount) as c from transfers group by 1")
+    views.view("debits", "select source as account, sum(amount) as d from transfers group by 1")
+    views.view("balance", "select account, c - d as b from credits join debits using (account)")
+    views.view("total", "select sum(b) as total from balance")
+    return views
+
+
+def runner(views: Views, **options: Any) -> GroupRunner:
+    given = {"moves_with_retention": False} | options
+    queries = tuple(views._queries.values())
+    return GroupRunner(views.program, queries, views._store, views._clock, **given)
+
+
+def rows(views: Views, name: str, at: int | None = None) -> list[tuple[Any, ...]]:
+    found = views.read(at)[name].to_arrow().to_pylist()
+    return sorted((tuple(row.values()) for row in found), key=repr)
+
+
+def test_all_views_are_read_at_one_cut():
+    transfers()
+    views = bank()
+    transfer((1, 2, 5), (2, 1, 3))
+    views.run(until="now")
+    transfer((1, 2, 100))
+    with views.read() as cut:
+        assert cut.tick == 1
+        assert cut.offsets == {"transfers": {0: 2}}
+        assert cut.views == ("credits", "debits", "balance", "total")
+        assert 0 <= cut.age < 60
+        assert (
+            cut["balance"].to_arrow().to_pylist()
+            == [
+                {"account": 1, "b": -2},
+                {"account": 2, "b": 2},
+            ]
+            or cut["balance"].to_arrow().num_rows == 2
+        )
+        assert cut["total"].to_arrow().to_pylist() == [{"total": 0}]
+        # The input ends where the views do.
+        assert cut.sql("select sum(amount) as s from transfers").to_pylist() == [{"s": 8}]
+        (both,) = cut.sql("select (select sum(c) from credits) as c, total from total").to_pylist()
+        assert both == {"c": 8, "total": 0}
+    views.run(until="now")
+    assert rows(views, "credits") == [(1, 3), (2, 105)]
+    assert rows(views, "credits", at=1) == [(1, 3), (2, 5)]
+    assert views.check() == []
+
+
+def test_a_tick_is_published_only_if_something_has_changed():
+    transfers()
+    views = bank()
+    first, again = views.run(until="now"), views.run(until="now")
+    assert first == again
+    assert isinstance(first, Tick)
+    transfer((1, 2, 5))
+    second = views.run(until="now")
+    assert second is not None
+    assert second.number == 2
+    # The SQL is said once, and again when it changes.
+    assert bool(first.queries)
+    assert not second.queries
+    assert second.program_at == 1
+    views = bank()
+    views.view("accounts", "select count(*) as n from balance")
+    third = views.run(until="now")
+    assert third is not None
+    assert third.number == third.program_at == 3
+    assert third.inputs == second.inputs
+    assert rows(views, "accounts") == [(0,)]
+    assert views.check() == []
+
+
+def test_a_runner_that_idles_publishes_once_a_day():
+    transfers()
+    clock = ManualClock(auto_advance=True)
+    store = open_store(ROOT)
+    with runner(bank(store=store, clock=clock)) as running:
+        assert running.tick() is not None
+        assert running.tick() is None
+        clock.advance(IDLE_S)
+        tick = running.tick()
+        assert tick is not None
+        assert (tick.number, running.tick()) == (2, None)
+
+
+def test_rows_that_go_are_tombstones_or_weights():
+    Topic("orders", pa.schema([("id", pa.int64()), ("status", pa.string())]),
+          config={"cleanup.policy": "compact"}, bootstrap_servers=ROOT).create()  # fmt: skip
+    views = Views("shop", ROOT)
+    views.view("open", "select id from orders where status = 'open'")
+    views.view("by_status", "select status, count(*) as n from orders group by status")
+
+    def order(number: int, status: str | None) -> None:
+        with Producer(bootstrap_servers=ROOT) as producer:
+            value = None if status is None else {"id": number, "status": status}
+            producer.produce("orders", value, key=str(number))
+
+    for number, status in ((1, "open"), (2, "open"), (3, None)):
+        order(number, status)
+    views.run(until="now")
+    order(1, "sent")
+    order(2, None)
+    views.run(until="now")
+    assert rows(views, "open", at=1) == [(1,), (2,)]
+    assert rows(views, "open") == []
+    assert rows(views, "by_status") == [("sent", 1)]
+    weights = Topic("shop.open", bootstrap_servers=ROOT).to_arrow().select(["id", "weight", "tick"])
+    assert sorted(map(tuple, (row.values() for row in weights.to_pylist()))) == [
+        (1, -1, 2),
+        (1, 1, 1),
+        (2, -1, 2),
+        (2, 1, 1),
+    ]
+    keyed = Topic("shop.by_status", bootstrap_servers=ROOT).to_arrow()
+    assert keyed.column("_key").to_pylist() == [b'["open"]', b'["sent"]', b'["open"]']
+    assert keyed.column("tick").to_pylist() == [1, 2, None]
+    assert views.check() == []
+
+
+def test_equal_rows_of_a_changelog_are_counted():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("amounts", "select amount from transfers")
+    transfer((1, 2, 7), (1, 3, 7), (1, 2, 8))
+    views.run(until="now")
+    transfer((1, 2, 7))
+    views.run(until="now")
+    assert rows(views, "amounts") == [(7,), (7,), (7,), (8,)]
+    assert rows(views, "amounts", at=1) == [(7,), (7,), (8,)]
+
+
+def test_a_follower_gets_whole_ticks():
+    transfers()
+    views = bank()
+    transfer((1, 2, 5), (2, 1, 1))
+    views.run(until="now")
+    keyed, plain = views.follow("credits"), views.follow("balance")
+    seen: dict[str, Counter[tuple[Any, ...]]] = {"credits": Counter(), "balance": Counter()}
+    for step in range(3):
+        for name, follower in (("credits", keyed), ("balance", plain)):
+            change = next(follower)
+            assert change.tick == step + 1
+            for row in change.rows.to_pylist():
+                weight = row.pop("weight")
+                seen[name][tuple(row.values())] += weight
+            assert +seen[name] == seen[name]
+            assert sorted(seen[name].elements()) == rows(views, name, at=step + 1)
+        transfer((1, 2, step), (2, 1, 7))
+        views.run(until="now")
+
+
+def test_a_new_runner_fences_the_one_before():
+    transfers()
+    views = bank()
+    with runner(views) as first:
+        first.tick()
+        with runner(views) as second:
+            transfer((1, 2, 5))
+            assert (tick := second.tick()) is not None
+            assert tick.number == 2
+            transfer((1, 2, 6))
+            with pytest.raises(Fenced):
+                first.tick()
+            assert (tick := second.tick()) is not None
+            assert tick.number == 3
+    assert rows(views, "total") == [(None,)]
+    assert views.check() == []
+
+
+def test_one_runner_publishes_tick_after_tick():
+    transfers()
+    views = bank()
+    with runner(views) as running:
+        for number in range(1, 6):
+            transfer((number, 1, 10), (1, number, 3))
+            assert (tick := running.tick()) is not None
+            assert tick.number == number
+            assert views.check() == []
+    for number in range(1, 6):
+        assert rows(views, "total", at=number) == [(0,)]
+        assert sum(credit for _, credit in rows(views, "credits", at=number)) == 13 * number
+
+
+# --- what is refused ---
+
+
+def test_a_table_that_does_not_exist_is_named():
+    views = Views("g", ROOT)
+    views.view("v", "select * from nothing")
+    with pytest.raises(InvalidConfig, match="view 'v' reads 'nothing', which is neither"):
+        views.run(until="now")
+
+
+def test_a_column_that_does_not_exist_is_named():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", "select nothing from transfers")
+    with pytest.raises(InvalidConfig, match=r"view 'v': DuckDB: .*nothing"):
+        views.run(until="now")
+    assert views.last_tick() is None
+
+
+def test_columns_of_deltaq_are_refused():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", "select amount as tick from transfers")
+    with pytest.raises(InvalidConfig, match="view 'v' has a column 'tick'"):
+        views.run(until="now")
+
+
+def test_a_key_that_does_not_tell_rows_apart_is_refused():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", "select source, target, amount from transfers", key=["source", "target"])
+    transfer((1, 2, 5), (2, 2, 5))
+    views.run(until="now")
+    transfer((1, 2, 6))
+    with pytest.raises(InvalidValue, match=r"two rows with this key, \{'source': 1, 'target': 2\}"):
+        views.run(until="now")
+    # Readers keep what was published.
+    assert rows(views, "v") == [(1, 2, 5), (2, 2, 5)]
+
+
+def test_a_key_that_is_no_column_is_refused():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", "select amount from transfers", key="nothing")
+    with pytest.raises(InvalidConfig, match="names 'nothing', which is no column"):
+        views.run(until="now")
+
+
+def test_a_topic_that_others_have_written_is_refused():
+    transfers()
+    views = bank()
+    views.run(until="now")
+    with Producer(bootstrap_servers=ROOT) as producer:
+        producer.produce("bank.total", {"total": Decimal(5), "tick": 1}, key="[]")
+    transfer((1, 2, 5))
+    with pytest.raises(InvalidConfig, match=r"'bank\.total' has records that the group"):
+        views.run(until="now")
+
+
+def test_an_input_that_was_created_anew_stops_the_group():
+    topic = transfers()
+    views = bank()
+    transfer((1, 2, 5), (2, 1, 5))
+    views.run(until="now")
+    topic.delete()
+    with pytest.raises(UnknownTopic, match="'transfers' does not exist"):
+        views.run(until="now")
+    topic.create()
+    with pytest.raises(UnknownTopic, match="deleted and created again"):
+        views.run(until="now")
+    assert rows(views, "credits") == [(1, 5), (2, 5)]
+
+
+def test_records_that_an_input_lacks_stop_the_group_unless_it_retracts_them():
+    transfers()
+    views = bank()
+    transfer((1, 2, 5), (2, 1, 3), (1, 2, 1))
+    views.run(until="now")
+    with AdminClient(bootstrap_servers=ROOT) as admin:
+        place = TopicPartition("transfers", 0, 1)
+        admin.delete_records([place])[place].result()
+    with pytest.raises(OffsetOutOfRange, match="offset 0 of topic 'transfers'"):
+        views.run(until="now")
+    tick = views.run(until="now", retract_on_retention=True)
+    assert tick is not None
+    assert tick.inputs["transfers"].starts == (1,)
+    assert rows(views, "credits") == [(1, 3), (2, 1)]
+    assert views.check() == []
+
+
+def test_a_group_without_a_tick_cannot_be_read():
+    with pytest.raises(InvalidConfig, match="'bank' has no tick yet"):
+        bank().read()
+
+
+def test_unknown_views_and_ticks_are_named():
+    transfers()
+    views = bank()
+    views.run(until="now")
+    with pytest.raises(InvalidConfig, match="has no view 'nothing', only credits, debits"):
+        _ = views.read()["nothing"]
+    with pytest.raises(InvalidConfig, match="tick 7 of 'bank' is not kept: it has 1 to 1"):
+        views.read(at=7)
+
+
+def test_check_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch):
+    transfers()
+    views = bank()
+    transfer((1, 2, 5), (2, 1, 3))
+    changes = ViewEngine.changes
+
+    def careless(self: ViewEngine, view: Any) -> Any:
+        found = changes(self, view)
+        return replace(found, come=found.come.slice(1)) if view.name == "credits" else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ViewEngine, "changes", careless)
+        views.run(until="now")
+    (found,) = views.check()
+    assert (found.view, found.tick) == ("credits", 1)
+    assert (found.missing.num_rows, found.wrong.num_rows) == (1, 0)
+
+
+def test_sums_of_floats_may_differ_in_the_last_digits():
+    Topic("t", pa.schema([("x", pa.float64())]), bootstrap_servers=ROOT, partitions=2).create()
+    views = Views("g", ROOT)
+    views.view("v", "select sum(x) as s, count(*) as n from t")
+    for part in range(4):
+        with Producer(bootstrap_servers=ROOT) as producer:
+            for number in range(50):
+                producer.produce("t", {"x": 0.1 * number + 1e9 * part}, partition=number % 2)
+        views.run(until="now")
+    assert views.check() == []
+
+
+# --- other ways in ---
+
+
+def test_a_folder_of_files_is_a_group(tmp_path: Path):
+    transfers()
+    folder = tmp_path / "bank"
+    folder.mkdir()
+    (folder / "sums.sql").write_text("-- key: account\nselect account, s from raw;\n")
+    (folder / "raw.sql").write_text(
+        "select target as account, sum(amount) as s\nfrom transfers group by 1"
+    )
+    views = Views.from_folder(folder, ROOT)
+    assert views.group == "bank"
+    assert views.program.view("sums").key == ("account",)
+    transfer((1, 2, 5))
+    views.run(until="now")
+    assert rows(views, "sums") == [(2, 5)]
+    with pytest.raises(InvalidConfig, match="has no files"):
+        Views.from_folder(tmp_path, ROOT)
+
+
+def test_bytes_and_json_are_read_through_sql():
+    with Producer(bootstrap_servers=ROOT) as producer:
+        for number in range(3):
+            producer.produce("events", json.dumps({"user": "ann", "n": number}), key="k")
+    views = Views("g", ROOT)
+    views.view(
+        "events_of", "select (decode(value)::json ->> 'n')::int as n, decode(_key) as k from events"
+    )
+    views.view("users", "select k, sum(n) as n from events_of group by k")
+    views.run(until="now")
+    assert rows(views, "users") == [("k", 3)]
+    assert views.check() == []
+
+
+def test_types_that_delta_does_not_have_are_converted():
+    transfers()
+    views = Views("g", ROOT)
+    views.view(
+        "v",
+        "select sum(amount) as h, 'a'::enum('a', 'b') as e, timestamp '2026-01-02' as t, "
+        "time '10:00' as c, 5::ubigint as u, interval 1 day as i, 3::utinyint as b, "
+        "'00000000-0000-0000-0000-000000000001'::uuid as id, [1, 2] as l from transfers",
+    )
+    transfer((1, 2, 5))
+    views.run(until="now")
+    (found,) = views.read()["v"].to_arrow().to_pylist()
+    assert found["h"] == 5
+    assert (found["e"], found["c"], found["u"], found["b"]) == ("a", "10:00:00", 5, 3)
+    assert found["t"] == datetime(2026, 1, 2, tzinfo=UTC)
+    assert (found["i"], found["l"]) == ("1 day", [1, 2])
+    assert views.check() == []
+
+
+def test_a_view_gets_columns_when_its_sql_does():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", "select target, sum(amount) as s from transfers group by 1")
+    transfer((1, 2, 5))
+    views.run(until="now")
+    views = Views("g", ROOT)
+    views.view("v", "select target, sum(amount) as s, count(*) as n from transfers group by 1")
+    views.run(until="now")
+    assert rows(views, "v") == [(2, 5, 1)]
+    assert views.check() == []
+
+
+def test_an_input_gets_columns_and_partitions_while_a_runner_goes_on():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", "select count(*) as n from transfers")
+    with runner(views) as running:
+        transfer((1, 2, 5))
+        running.tick()
+        with AdminClient(bootstrap_servers=ROOT) as admin:
+            (grown,) = admin.create_partitions([NewPartitions("transfers", 3)]).values()
+            grown.result()
+        wider = TRANSFERS.append(pa.field("note", pa.string()))
+        Topic("transfers", wider, bootstrap_servers=ROOT).evolve()
+        with Producer(bootstrap_servers=ROOT) as producer:
+            row = {"source": 1, "target": 2, "amount": 3, "note": "n"}
+            producer.produce("transfers", row, partition=2)
+        tick = running.tick()
+    assert tick is not None
+    assert tick.inputs["transfers"].ends == (1, 0, 1)
+    assert rows(views, "v") == [(2,)]
+    assert views.check() == []
+
+
+def test_retriable_errors_are_tried_again(monkeypatch: pytest.MonkeyPatch):
+    transfers()
+    transfer((1, 2, 5))
+    store = FaultyStore(open_store(ROOT))
+    clock = ManualClock(auto_advance=True)
+    views = bank(root=None, store=store, clock=clock)
+    store.add(Rule("get", "topics/transfers/*", Fault.error_before(), times=40))
+    ticks = GroupRunner.tick
+
+    def tick(self: GroupRunner) -> Tick | None:
+        if (found := ticks(self)) is not None:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(GroupRunner, "tick", tick)
+    last = views.run(every=1.0)
+    assert last is not None
+    assert rows(bank(), "credits") == [(2, 5)]
+    with pytest.raises(InvalidConfig, match="every must be more than 0"):
+        views.run(every=0)

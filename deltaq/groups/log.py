@@ -253,16 +253,19 @@ class GroupLog:
 
     # --- the offsets of transactions ---
 
-    def send_offsets(self, sent: TransactionOffsets, deadline: float) -> None:
+    def send_offsets(
+        self, sent: TransactionOffsets, deadline: float, *, wait: bool = False
+    ) -> None:
         """Write offsets of a transaction as pending. Raises Fenced as `commit` does, and for a
-        producer that was replaced; else what `DeltaLog.commit` raises. May be repeated.
+        producer that was replaced; else what `DeltaLog.commit` raises. `wait` as for `commit`. May
+        be repeated.
         """
         self._sync_topics(sent.offsets)
         with self._lock:
             dead: frozenset[str] = frozenset()
             if sent.identity is None:
                 self._log.catch_up()
-                dead = self._dead_members(float("-inf"))
+                dead = self._dead_members(deadline if wait else float("-inf"))
 
             def actions(state: TableState, now: int) -> list[Action]:
                 first = self._admitted(state, sent.identity, sent.keys, dead, now)

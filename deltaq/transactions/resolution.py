@@ -124,8 +124,9 @@ def resolve_offsets(
     """End the transactions of these pending offsets of a group. Raises as `resolve_transaction`."""
     for of in pending:
         is_committed = resolve_transaction(store, of.transaction, clock, deadline)
-        if not is_committed:
-            group_log.resolve(of.transaction, deadline, is_committed=False)
+        # What is left belongs to no decision. A Spark query leaves it that was given another group
+        # before it has repeated a micro-batch.
+        group_log.resolve(of.transaction, deadline, is_committed=False)
         _log.info(
             "%s the offsets of a transaction group=%r transactional.id=%r",
             "committed" if is_committed else "dropped",

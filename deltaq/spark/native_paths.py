@@ -1,4 +1,6 @@
-"""The addresses of data files for Spark, which reads them through Hadoop's file systems."""
+"""The addresses of data files for Spark, which reads them through Hadoop's file systems, and those
+of checkpoints, which it writes through them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from deltaq.errors import Incompatible, InvalidConfig
 
 _GLOB = re.compile(r"([\\*?\[\]{}])")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ADDRESS = re.compile(r"(?:([^/:]+):)?(?://)?(.*)", re.DOTALL)
 
 _CONNECTORS: Mapping[str, str] = {
     "s3a": (
@@ -54,6 +57,29 @@ def hadoop_root(url: str, options: Mapping[str, str]) -> str:
             f"/{prefix}" if prefix else ""
         )
     return url
+
+
+def store_address(address: str) -> tuple[str, dict[str, str]]:
+    """The URL of the store at an address of Hadoop, and the `store.*` options, without that prefix,
+    that the address contains. The inverse of `hadoop_root`.
+
+    Raises InvalidConfig for a file system that no store reads.
+    """
+    found = _ADDRESS.fullmatch(address)
+    scheme, rest = found.groups() if found else (None, address)
+    if scheme is None or scheme == "file":
+        return rest if rest.startswith("/") else f"./{rest}", {}
+    if scheme in {"s3", "s3a", "gs"}:
+        return f"{scheme.removesuffix('a')}://{rest}", {}
+    if scheme in {"abfs", "abfss"}:
+        authority, slash, prefix = rest.partition("/")
+        container, _, host = authority.partition("@")
+        return f"az://{container}{slash}{prefix}", {"account_name": host.partition(".")[0]}
+    raise InvalidConfig(
+        f"deltaq cannot read a checkpoint at {scheme!a}: use a folder that the driver has mounted, "
+        "or s3a://, gs:// or abfss://",
+        key="checkpointLocation",
+    )
 
 
 def file_path(root: str, key: str) -> str:

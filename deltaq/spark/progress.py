@@ -7,10 +7,9 @@ in the checkpoint.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -19,19 +18,18 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     SourceProgress,
     StreamingQueryListener,
-    StreamingQueryProgress,
 )
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import ConsumerConfig, parse_client_config
 from deltaq.consumer.reader import group_maintenance
-from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException, UnknownTopic
+from deltaq.errors import Fenced, KafkaException
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.message import TopicPartition
 from deltaq.names import check_group
 from deltaq.root import open_root
-from deltaq.spark.offsets import SourceOffset, from_json
+from deltaq.spark.group_offsets import Partition, has_members, known_offset, of_root, reached
 from deltaq.store import Store
 from deltaq.topics.lookup import TopicLookup
 
@@ -41,9 +39,6 @@ COMMIT_TIMEOUT_S = 10.0
 """Longest time for one commit. Spark notifies its listeners one after the other, so a longer wait
 delays the others.
 """
-
-Partition: TypeAlias = "tuple[str, str, int]"
-"""Topic, topic id and number."""
 
 
 class ConsumerGroupListener(StreamingQueryListener):
@@ -109,7 +104,7 @@ class ConsumerGroupListener(StreamingQueryListener):
                     progress.batchId,
                     metrics,
                 )
-        self._reached = reached(progress)
+        self._reached = reached(source.endOffset for source in progress.sources)
         self._commit_reached()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002, N802
@@ -128,17 +123,13 @@ class ConsumerGroupListener(StreamingQueryListener):
             return
         error = None
         try:
-            new = {at: offset for at, offset in new.items() if self._is_there(*at)}
+            new = of_root(new, self._topics, self._root)
             if not new:
                 return
             offsets = [CommittedOffset(*at, offset) for at, offset in new.items()]
             self._log.commit(None, offsets, self._clock.monotonic() + COMMIT_TIMEOUT_S)
         except Fenced as refused:
-            reason = (
-                f"group {self._group!r} has members, and only they commit its offsets: use another "
-                "group.id for the query, or close its consumers"
-            )
-            error = KafkaError(refused.error.code(), reason)
+            error = has_members(self._group, refused)
         except KafkaException as failed:
             error = failed.error
         if error is None:
@@ -156,18 +147,6 @@ class ConsumerGroupListener(StreamingQueryListener):
                 error, [TopicPartition(topic, number, of) for (topic, _, number), of in new.items()]
             )
 
-    def _is_there(self, topic: str, topic_id: str, partition: int) -> bool:  # noqa: ARG002
-        """Whether the root has the topic that the query has read. Raises KafkaException."""
-        try:
-            if self._topics.head(topic).topic_id == topic_id:
-                return True
-        except UnknownTopic:
-            pass
-        _log.warning(
-            "progress of a topic that %s does not have topic=%r id=%s", self._root, topic, topic_id
-        )
-        return False
-
 
 def offsets_behind(source: SourceProgress) -> dict[str, float]:
     """How many offsets a source of a query was behind the end of its topics after a micro-batch.
@@ -178,7 +157,7 @@ def offsets_behind(source: SourceProgress) -> dict[str, float]:
     the source is not deltaq's, or if Spark does not know the end yet, as in the micro-batch that a
     restarted query repeats.
     """
-    end, latest = _offset(source.endOffset), _offset(source.latestOffset)
+    end, latest = known_offset(source.endOffset), known_offset(source.latestOffset)
     behind = [
         max(0, offset - end[topic].next_offsets[partition])
         for topic, of_topic in latest.items()
@@ -193,24 +172,3 @@ def offsets_behind(source: SourceProgress) -> dict[str, float]:
         "maxOffsetsBehindLatest": max(behind),
         "avgOffsetsBehindLatest": sum(behind) / len(behind),
     }
-
-
-def reached(progress: StreamingQueryProgress) -> dict[Partition, int]:
-    """The next offset of each partition that the query reads; the lowest one where several of its
-    sources read it.
-    """
-    offsets: dict[Partition, int] = {}
-    for source in progress.sources:
-        for topic, of_topic in _offset(source.endOffset).items():
-            for partition, offset in of_topic.next_offsets.items():
-                at = topic, of_topic.topic_id, partition
-                offsets[at] = min(offset, offsets.get(at, offset))
-    return offsets
-
-
-def _offset(text: str | None) -> SourceOffset:
-    """The offset of a source; an empty one if it is unknown, or the source is not deltaq's."""
-    try:
-        return from_json(json.loads(text or "{}"))
-    except (InvalidConfig, ValueError):
-        return {}

@@ -7,7 +7,6 @@ from __future__ import annotations
 import datetime
 import logging
 import threading
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,13 @@ from deltaq.clock import SYSTEM_CLOCK
 from deltaq.partitioner import assign_partitions
 from deltaq.spark import sink
 from deltaq.spark.data_source import DeltaqDataSource
-from deltaq.spark.sink import DeltaqStreamWriter, DeltaqWriter
+from deltaq.spark.sink import DeltaqWriter
 from deltaq.store import LocalStore, Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.resolution import resolve_files
+from tests.doubles.micro_batches import OfBatch, in_batch, new_worker, stream_writer, task_results
 from tests.doubles.unsound import text_of
 
 UTC = datetime.UTC
@@ -49,13 +49,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a worker process keeps from micro-batch to micro-batch, it does not keep from test to
     test.
     """
-    monkeypatch.setattr(sink, "_LOGS", {})
-    monkeypatch.setattr(sink, "_TRANSACTIONS", {})
-
-
-def stream_writer(root: str, rows: pa.Table, **options: str) -> DeltaqStreamWriter:
-    data_source = DeltaqDataSource({"path": root, "txnAppId": "query", **options})
-    return data_source.streamWriter(from_arrow_schema(rows.schema), False)
+    new_worker(monkeypatch)
 
 
 def batch_writer(
@@ -66,15 +60,6 @@ def batch_writer(
     )
     assert isinstance(writer, DeltaqWriter)
     return writer
-
-
-def task_results(
-    writer: DeltaqWriter | DeltaqStreamWriter, tasks: Sequence[pa.Table]
-) -> list[WriterCommitMessage | None]:
-    def batches(task: pa.Table) -> Iterator[pa.RecordBatch]:
-        yield from task.to_batches(max_chunksize=3)
-
-    return [writer.write(batches(task)) for task in tasks]
 
 
 def append(root: str, *tasks: pa.Table, **options: str) -> None:
@@ -151,23 +136,6 @@ def test_a_micro_batch_interrupted_between_two_topics_is_completed(
     assert [row["value"] for row in topic_rows(root, "b", "value")] == [b"2"]
 
 
-class OfBatch:
-    """The context of a task, as far as the sink asks for it."""
-
-    def __init__(self, number: int) -> None:
-        self._properties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": str(number)}
-
-    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
-        return self._properties.get(name)
-
-
-def in_batch(monkeypatch: pytest.MonkeyPatch, root: str, rows: pa.Table, number: int) -> None:
-    """Write a micro-batch as a query does."""
-    monkeypatch.setattr("deltaq.spark.sink.TaskContext.get", lambda: OfBatch(number))
-    writer = stream_writer(root, rows)
-    writer.commit(task_results(writer, [rows]), number)
-
-
 def test_a_micro_batch_that_names_topics_is_decided_before_any_of_them_shows_it(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,8 +152,7 @@ def test_a_micro_batch_that_names_topics_is_decided_before_any_of_them_shows_it(
         with pytest.raises(KeyboardInterrupt):
             in_batch(monkeypatch, root, rows, 0)
     # The process has ended. Spark repeats the batch, perhaps with other rows.
-    monkeypatch.setattr(sink, "_LOGS", {})
-    monkeypatch.setattr(sink, "_TRANSACTIONS", {})
+    new_worker(monkeypatch)
     other = pa.table({"topic": ["a", "c"], "value": [b"x", b"y"]})
     in_batch(monkeypatch, root, other, 0)
     assert [row["value"] for row in topic_rows(root, "a", "value")] == [b"1", b"3"]
@@ -215,8 +182,7 @@ def test_two_drivers_of_a_query_commit_a_micro_batch_once(
     def late(log: TransactionLog, *arguments: Any) -> Any:
         with monkeypatch.context() as patch:
             patch.setattr(TransactionLog, "commit", decide)
-            patch.setattr(sink, "_LOGS", {})
-            patch.setattr(sink, "_TRANSACTIONS", {})
+            new_worker(patch)
             in_batch(monkeypatch, root, rows, 1)  # the other driver is quicker
         return decide(log, *arguments)
 

@@ -36,7 +36,7 @@ SOURCE_OPTIONS = (
     "failOnDataLoss",
     "columns",
 )
-SINK_OPTIONS = ("topic", "columns", "mergeSchema", "txnAppId", "txnVersion")
+SINK_OPTIONS = ("topic", "columns", "mergeSchema", "txnAppId", "txnVersion", "group.id")
 
 _MAX_TRIGGER_DELAY = "15m"
 
@@ -106,7 +106,9 @@ class SinkOptions:
     """The parsed options of a write. Without `topic` each row names its topic. `txn_*` make a write
     idempotent.
 
-    With `merge_schema`, typed topics gain the columns that rows have, and wider types.
+    With `merge_schema`, typed topics gain the columns that rows have, and wider types. `group` is
+    the consumer group that gets the offsets which a stream has reached, and `checkpoint` the
+    address of the stream's checkpoint, if an option names it.
     """
 
     client: ProducerConfig
@@ -115,6 +117,8 @@ class SinkOptions:
     merge_schema: bool
     txn_app_id: str | None
     txn_version: int | None
+    group: str | None
+    checkpoint: str | None
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
@@ -125,7 +129,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(
         client=parse_client_config(AdminConfig, given.client()),
         subscription=_subscription(given),
-        starting_group=_starting_group(given),
+        starting_group=_group(given, "startingOffsetsByGroup"),
         starting=parse_bound(given, "starting"),
         ending=parse_bound(given, "ending"),
         trigger=_trigger(given),
@@ -161,6 +165,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         merge_schema=merge,
         txn_app_id=given.text("txnAppId"),
         txn_version=given.number("txnVersion", low=0),
+        group=_group(given, "group.id"),
+        checkpoint=given.text("checkpointLocation"),
     )
 
 
@@ -190,8 +196,8 @@ def _column_set(given: GivenOptions) -> ColumnSet:
     return refuse("columns", text, f"use {' or '.join(_COLUMN_SETS)}")
 
 
-def _starting_group(given: GivenOptions) -> str | None:
-    text = given.text("startingOffsetsByGroup")
+def _group(given: GivenOptions, name: str) -> str | None:
+    text = given.text(name)
     return None if text is None else check_group(text.strip())
 
 

@@ -1,8 +1,9 @@
 """Writing topics from Spark. Executors upload segments, and the driver commits them together.
 
-A micro-batch is one commit for each topic, and one transaction if its rows name their topics. The
-commit carries the query's id and the batch number as a Delta `txn`. If Spark repeats a micro-batch
-because it does not know that it was committed, the topic refuses the second commit.
+A micro-batch is one commit for each topic, and one transaction if its rows name their topics, or if
+it commits its offsets to a group. The commit carries the query's id and the batch number as a Delta
+`txn`. If Spark repeats a micro-batch because it does not know that it was committed, the topic
+refuses the second commit.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from deltaq.root import open_root
 from deltaq.serde.schema import TopicSchema
 from deltaq.serde.source import schema_of
 from deltaq.serde.widening import is_wider
+from deltaq.spark.group_offsets import open_checkpoint, reached, recorded_offsets
 from deltaq.spark.options import SinkOptions, needs_table_columns
-from deltaq.spark.sink_transactions import BatchTransaction, staged_path
+from deltaq.spark.sink_transactions import BatchTransaction, GroupProgress, staged_path
 from deltaq.spark.topics import located
 from deltaq.spark.worker_memory import freeze_loaded
 from deltaq.store import Store
@@ -114,6 +116,8 @@ class DeltaqWriter(DataSourceArrowWriter):
             raise InvalidConfig(
                 "txnAppId and txnVersion belong together: set both or neither", key="txnAppId"
             )
+        if options.group is not None:
+            raise InvalidConfig("a batch write has no progress: omit the option", key="group.id")
         self._rows = _RowWriter(options, schema)
         self._txn = (
             None if options.txn_app_id is None else (options.txn_app_id, options.txn_version or 0)
@@ -138,6 +142,14 @@ class DeltaqStreamWriter(DataSourceStreamArrowWriter):
             raise InvalidConfig(
                 "a stream numbers its batches itself: omit the option", key="txnVersion"
             )
+        if options.group is not None:
+            if options.checkpoint is None:
+                raise InvalidConfig(
+                    'option "group.id" needs the option "checkpointLocation" of the same stream: '
+                    "the setting of the session does not reach the sink",
+                    key="checkpointLocation",
+                )
+            open_checkpoint(options.checkpoint, options.client, _CLOCK)  # refuses a wrong one early
         self._app_id = options.txn_app_id
         self._rows = _RowWriter(options, schema)
 
@@ -152,9 +164,8 @@ class DeltaqStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _app_id(messages: Sequence[WriterCommitMessage | None]) -> str | None:
-    """The `txn` app id of a query's micro-batches; None if there is nothing to commit."""
-    done = [message for message in messages if isinstance(message, _TaskDone) and message.written]
-    query_ids = {message.query_id for message in done}
+    """The `txn` app id of a query's micro-batches; None if no task has run."""
+    query_ids = {message.query_id for message in messages if isinstance(message, _TaskDone)}
     if None in query_ids:
         raise InvalidConfig(
             'Spark does not provide the id of the query: set option "txnAppId"', key="txnAppId"
@@ -220,7 +231,7 @@ class _RowWriter:
         known.
         """
         options = self._options
-        if options.topic is not None:
+        if options.topic is not None and options.group is None:
             return None
         query = None if context is None else context.getLocalProperty(QUERY_ID)
         batch = None if context is None else context.getLocalProperty(BATCH_ID)
@@ -257,7 +268,12 @@ class _RowWriter:
                 raise UnknownTopic(
                     topic, reason=f"topic {topic!r} was deleted and created again during the write"
                 )
-        if txn is not None and self._options.topic is None and _are_staged(written):
+        group, is_staged = self._options.group, _are_staged(written)
+        if group is not None and (txn is None or not is_staged):
+            reason = "Spark does not provide the number of the micro-batch: omit the option"
+            raise InvalidConfig(reason, key="group.id")
+        names_topics = bool(written) and self._options.topic is None
+        if txn is not None and is_staged and (names_topics or group is not None):
             self._commit_together(written, Application(*txn))
         else:
             for topic, parts in written.items():
@@ -267,7 +283,7 @@ class _RowWriter:
     def _commit_together(
         self, written: Mapping[str, Sequence[_Written]], application: Application
     ) -> None:
-        """Make one transaction for all topics."""
+        """Make one transaction for all topics, and for the group."""
         client = self._options.client
         store = open_root(client, _CLOCK)
         key = store, application.app_id, client.client_id
@@ -283,11 +299,21 @@ class _RowWriter:
             StagedRecords(topic, parts[0].topic_id, _segments(parts))
             for topic, parts in sorted(written.items())
         ]
-        if not _TRANSACTIONS[key].commit(application.version, records, _deadline(client)):
+        progress = self._progress(application.version)
+        transaction = _TRANSACTIONS[key]
+        if not transaction.commit(application.version, records, _deadline(client), progress):
             _log.info("batch is committed already txn=%s", application)
             return
         for topic in written:
             self._checkpoint(store, _log_of(store, topic, client.client_id))
+
+    def _progress(self, batch: int) -> GroupProgress | None:
+        """The offsets that the micro-batch has reached, for the group; None without a group."""
+        options = self._options
+        if options.group is None or options.checkpoint is None:
+            return None
+        checkpoint = open_checkpoint(options.checkpoint, options.client, _CLOCK)
+        return GroupProgress(options.group, reached(recorded_offsets(checkpoint, batch)))
 
     def _append(self, topic: str, parts: Sequence[_Written], txn: tuple[str, int] | None) -> None:
         client = self._options.client

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructField, StructType
 
-from deltaq import Producer, Topic
+from deltaq import Consumer, Producer, Topic
 from tests.doubles.produced_tables import Produce
+from tests.doubles.reading import eventually, next_message
 from tests.spark.class_archive import ARCHIVE
 from tests.spark.conftest import WrittenThroughout
 from tests.spark.standing_query import IN_FIRST_BATCH
@@ -130,6 +132,41 @@ def test_micro_batches_that_name_their_topics_are_transactions(
     # The first producer, and a decision for each micro-batch.
     (of_query,) = Path(root, "transactions").iterdir()
     assert len(list(of_query.glob("_delta_log/*.json"))) == 1 + 2
+
+
+def has_entries(root: str, topic: str, count: int) -> bool:
+    return len(log_entries(root, topic)) >= count
+
+
+def test_the_progress_of_a_query_is_part_of_its_micro_batches(
+    spark: SparkSession, root: str, produce: Produce, tmp_path: Path
+) -> None:
+    for topic in ("a", "b"):
+        produce(topic, [b"%d" % number for number in range(1000)])
+    frame = read_stream(spark, root, "a,b", maxOffsetsPerTrigger="7")
+    writer = (
+        frame.selectExpr("value", "concat('copy_', topic) topic")
+        .writeStream.format("deltaq")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .option("group.id", "copies")
+    )
+    for batches in (2, 5):  # a query that is stopped and started again
+        query = writer.trigger(processingTime="0 seconds").start(root)
+        eventually(partial(has_entries, root, "copy_a", 1 + batches))
+        query.stop()
+    conf = {"bootstrap.servers": root, "group.id": "copies", "enable.auto.commit": "false"}
+    first: dict[str | None, int | None] = {}
+    with Consumer(conf | {"auto.offset.reset": "error"}) as consumer:
+        consumer.subscribe(["a", "b"])
+        while len(first) < 2:
+            message = next_message(consumer)
+            first.setdefault(message.topic(), message.offset())
+        # The consumer has ended what the stopped driver left, so this is the output.
+        for topic in ("a", "b"):
+            copied = values(root, f"copy_{topic}")
+            assert copied == [b"%d" % number for number in range(len(copied))]
+            assert first[topic] == len(copied) > 0
+            assert len(copied) < 1000
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from deltaq.spark.data_source import DeltaqDataSource
 from deltaq.spark.group_offsets import open_checkpoint, recorded_offsets
 from deltaq.spark.native_paths import store_address
 from deltaq.spark.options import parse_sink_options
-from deltaq.store import LocalStore
+from deltaq.store import LocalStore, open_store
 from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.topics.log import TopicLog
 from deltaq.transactions.log import TransactionLog
@@ -368,8 +368,8 @@ def test_only_topics_of_the_root_are_committed(
         5,  # of its rate source
         None,
         offset(elsewhere, 9),
-        orders[0],
         offset(root, 1, 1),
+        orders[0],
     )
     record_offsets(checkpoint, 0, *sources)
     write(0)
@@ -459,7 +459,9 @@ def test_the_store_of_a_checkpoint_is_that_of_its_address(
 def test_a_checkpoint_in_a_bucket_has_the_options_of_a_root_of_that_kind() -> None:
     given = {"path": "s3://events", "store.endpoint": "http://127.0.0.1:9", "store.region": "x"}
     client = parse_sink_options(given).client
-    assert open_checkpoint("s3a://jobs/one", client, SYSTEM_CLOCK).url == "s3://jobs/one"
+    options = {"endpoint": "http://127.0.0.1:9", "region": "x"}
+    found = open_checkpoint("s3a://jobs/one", client, SYSTEM_CLOCK)
+    assert found is open_store("s3://jobs/one", options, SYSTEM_CLOCK)
     with pytest.raises(InvalidConfig, match="credentials"):
         open_checkpoint("s3a://key:secret@jobs", client, SYSTEM_CLOCK)
 

@@ -117,7 +117,10 @@ class DeltaqWriter(DataSourceArrowWriter):
                 "txnAppId and txnVersion belong together: set both or neither", key="txnAppId"
             )
         if options.group is not None:
-            raise InvalidConfig("a batch write has no progress: omit the option", key="group.id")
+            raise InvalidConfig(
+                'option "group.id" is for streams, a batch write has no progress: omit it',
+                key="group.id",
+            )
         self._rows = _RowWriter(options, schema)
         self._txn = (
             None if options.txn_app_id is None else (options.txn_app_id, options.txn_version or 0)
@@ -270,8 +273,11 @@ class _RowWriter:
                 )
         group, is_staged = self._options.group, _are_staged(written)
         if group is not None and (txn is None or not is_staged):
-            reason = "Spark does not provide the number of the micro-batch: omit the option"
-            raise InvalidConfig(reason, key="group.id")
+            raise InvalidConfig(
+                "Spark does not provide the number of the micro-batch to its tasks: omit the option"
+                ' "group.id"',
+                key="group.id",
+            )
         names_topics = bool(written) and self._options.topic is None
         if txn is not None and is_staged and (names_topics or group is not None):
             self._commit_together(written, Application(*txn))

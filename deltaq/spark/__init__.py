@@ -14,8 +14,8 @@ Modules:
   its topics; reading by Spark's own Parquet reader, with its tables and addresses of files; the
   newest record of each key
 * `sink`, `sink_transactions`, `worker_memory`, `worker_daemon`: writing: executors upload files,
-  the driver commits them; several topics and a group at once; what a worker's garbage collections look at; how
-  workers end
+  the driver commits them; several topics and a group at once; what a worker's garbage collections
+  look at; how workers end
 * `progress`, `group_offsets`, `upsert`: a query's progress: committed to a group, and measured; the
   offsets of it that a group gets; changed rows of an aggregation as the newest records of their
   keys

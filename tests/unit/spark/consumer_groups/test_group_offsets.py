@@ -479,7 +479,7 @@ def test_a_group_without_the_checkpoint_of_the_query_is_refused(root: str) -> No
 def test_a_batch_write_has_no_group(root: str) -> None:
     given = {"path": root, "topic": "a", "group.id": "billing", "checkpointLocation": "./x"}
     schema = from_arrow_schema(ONE_TOPIC.schema)
-    with pytest.raises(InvalidConfig, match='"group.id" is for streams') as refused:
+    with pytest.raises(InvalidConfig, match=r'"group\.id" is for streams') as refused:
         DeltaqDataSource(given).writer(schema, False)
     assert refused.value.key == "group.id"
 

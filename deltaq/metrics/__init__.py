@@ -42,6 +42,8 @@ from deltaq.metrics.catalogue import (
     TRANSACTIONS,
     TRANSACTIONS_PUBLISHED,
     UNKNOWN_OUTCOMES,
+    VIEW_ROWS,
+    VIEW_TICK_LATENCY,
 )
 from deltaq.metrics.consumers import ObservedConsumer, consumer_samples
 from deltaq.metrics.events import (
@@ -86,6 +88,8 @@ __all__ = [
     "TRANSACTIONS_PUBLISHED",
     "TRANSACTION_LATENCY",
     "UNKNOWN_OUTCOMES",
+    "VIEW_ROWS",
+    "VIEW_TICK_LATENCY",
     "Counter",
     "Distribution",
     "Event",

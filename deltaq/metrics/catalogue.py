@@ -122,6 +122,18 @@ TRANSACTION_LATENCY = Histogram(
     "Transactions are committed: from the call to their publication.",
     labels=(),
 )
+VIEW_TICK_LATENCY = Histogram(
+    "deltaq_views_tick_latency_seconds",
+    "seconds",
+    "A runner publishes a tick of SQL views. `step` is `cut`, `evaluate` or `publish`.",
+    labels=("group", "step"),
+)
+VIEW_ROWS = Counter(
+    "deltaq_views_rows_total",
+    "rows",
+    "Rows of SQL views come, change or go with a tick.",
+    labels=("group",),
+)
 EXPIRED_UPLOADS = Counter(
     "deltaq_producer_expired_uploads_total",
     "files",

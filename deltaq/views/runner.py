@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.errors import Fenced, InvalidConfig
 from deltaq.producer import Producer
@@ -39,6 +40,20 @@ class _Loaded:
 
     inputs: Mapping[str, InputCut]
     forms: Mapping[str, InputForm]
+
+
+class _Steps:
+    """How long each step of a tick takes."""
+
+    def __init__(self, group: str, clock: Clock) -> None:
+        self._group = group
+        self._clock = clock
+        self._at = clock.monotonic()
+
+    def ended(self, step: str) -> None:
+        """A step has ended."""
+        before, self._at = self._at, self._clock.monotonic()
+        metrics.VIEW_TICK_LATENCY.observe(self._at - before, group=self._group, step=step)
 
 
 class GroupRunner:
@@ -120,10 +135,11 @@ class GroupRunner:
         InvalidValue for a row key that does not tell rows apart, what `Inputs.choose` raises,
         Corrupt, Incompatible, Unavailable.
         """
-        last = self._last
+        last, steps = self._last, _Steps(self._program.group, self._clock)
         cut = self._inputs.choose(last, moves_with_retention=self._moves)
         if last is not None and not self._is_due(last, cut):
             return None
+        steps.ended("cut")
         views = self._evaluated(cut)
         number = 1 if last is None else last.number + 1
         try:
@@ -135,8 +151,10 @@ class GroupRunner:
             view.name: records_of(views.changes(view), number, is_keyed=view.key is not None)
             for view in self._program.views
         }
+        steps.ended("evaluate")
         tick = self._tick(number, cut, written_after(before, records))
         self._publish(tick, records)
+        steps.ended("publish")
         views.accept()
         self._is_compared = True
         self._last, self._published_at = tick, self._clock.monotonic()
@@ -228,6 +246,7 @@ class GroupRunner:
                     producer.produce(topic, None, key)
             producer.produce(ticks_topic(self._program.group), tick.value(), tick.key)
         rows = sum(map(len, records.values()))
+        metrics.VIEW_ROWS.add(rows, group=self._program.group)
         _log.debug("tick group=%r number=%d rows=%d", self._program.group, tick.number, rows)
 
 

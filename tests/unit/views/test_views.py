@@ -22,9 +22,11 @@ from deltaq import (
     Topic,
     TopicPartition,
     UnknownTopic,
+    metrics,
 )
 from deltaq.admin import NewPartitions
 from deltaq.errors import InvalidConfig, InvalidValue
+from deltaq.metrics.totals import Distribution
 from deltaq.store import forget_memory_store, open_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.views import Views
@@ -235,6 +237,26 @@ def test_one_runner_publishes_tick_after_tick():
     for number in range(1, 6):
         assert rows(views, "total", at=number) == [(0,)]
         assert sum(credit for _, credit in rows(views, "credits", at=number)) == 13 * number
+
+
+def test_ticks_are_measured_by_step():
+    transfers()
+    views = bank()
+    totals = metrics.Totals()
+    with metrics.listening(totals):
+        views.run(until="now")
+        views.run(until="now")
+        transfer((1, 2, 5), (2, 1, 5))
+        views.run(until="now")
+    steps = {
+        sample.labels["step"]: sample.value.count
+        for sample in totals.samples()
+        if isinstance(sample.value, Distribution) and "step" in sample.labels
+    }
+    # The second tick had nothing to publish.
+    assert steps == {"cut": 2, "evaluate": 2, "publish": 2}
+    # First the total of no row, then one row in credits, debits and balance each, and two more.
+    assert totals.read()["deltaq_views_rows_total"] == 1 + 7
 
 
 # --- what is refused ---

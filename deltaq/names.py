@@ -37,6 +37,7 @@ SHARED_FILE_BYTES_MAX = 255
 _OURS = "_deltaq/"
 _SHARED = "shared/"
 _STAGED = "staged/"
+_HOLD_SUFFIX = ".json"
 _SHARED_FOLDER_VERSIONS = 64
 _LOOK_PARTS = 1_000_000
 _GRAMMAR = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
@@ -213,6 +214,23 @@ def log_start_marker(table_folder: str, version: int) -> str:
 def log_start_version(key: str) -> int | None:
     """The version of the log-start marker that `key` names; None if it names no such marker."""
     return _version(key, "")
+
+
+def holds_folder(topic: str) -> str:
+    """`topics/<topic>/_deltaq/holds/`, the folder of the holds on a topic."""
+    return f"{topic_folder(topic)}{_OURS}holds/"
+
+
+def hold_key(topic: str, holder: str) -> str:
+    """`topics/<topic>/_deltaq/holds/<holder>.json`, the hold of one holder."""
+    return f"{holds_folder(topic)}{check_id(holder, 'holder')}{_HOLD_SUFFIX}"
+
+
+def hold_holder(key: str) -> str | None:
+    """The holder of the hold that `key` (or a bare file name) names; None if it names no hold."""
+    name = key.rpartition("/")[2]
+    holder = name.removesuffix(_HOLD_SUFFIX)
+    return holder if holder != name and is_name(holder) else None
 
 
 def orphan_scans_folder(table_folder: str) -> str:

@@ -8,6 +8,7 @@ Modules:
 * `log`, `maintenance_log`: a topic's log, and the commits of producers and administrators; those of
   maintenance and of copies
 * `columns`, `arrow_input`, `upload`, `shared_files`: records as columns; files on their way in
+* `holds`: what maintenance keeps of a topic for readers of an earlier state of it
 * `record_faults`, `comparison`: records with values that cannot be returned; whether rows of two
   topics are the same
 * `listing`: the topics of a root with their size, read without Arrow

@@ -107,7 +107,23 @@ def test_the_layout_is_that_of_the_format() -> None:
         names.log_start_marker("topics/orders/", 40)
         == "topics/orders/_deltaq/log_start/00000000000000000040"
     )
+    assert names.hold_key("orders", "views") == "topics/orders/_deltaq/holds/views.json"
     assert names.data_file_name("0af3") == "0af3.parquet"
+
+
+@pytest.mark.parametrize(
+    ("key", "holder"),
+    [
+        ("topics/orders/_deltaq/holds/views.json", "views"),
+        ("a.json.json", "a.json"),
+        ("views", None),
+        (".json", None),
+        ("...json", None),
+        ("a b.json", None),
+    ],
+)
+def test_a_hold_names_its_holder(key: str, holder: str | None) -> None:
+    assert names.hold_holder(key) == holder
 
 
 @pytest.mark.fault("K2")
@@ -135,6 +151,7 @@ def test_the_longest_names_make_keys_that_every_store_takes() -> None:
         names.orphan_scan_key(names.topic_folder(long), names.VERSION_MAX, 999_999),
         names.checkpoint_file(names.topic_log(long), names.VERSION_MAX),
         names.member_key(long, names.member_id(long, "0" * 32)),
+        names.hold_key(long, long),
     ]
     assert all(is_key(key) for key in longest)
     assert PREFIX_LENGTH_MAX + 1 + KEY_LENGTH_MAX == 1024, "what object stores allow"

@@ -30,6 +30,7 @@ from deltaq.maintenance.retention import file_time_ms
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import Store
+from deltaq.topics.holds import is_below
 from deltaq.topics.log import StalePlan
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import definition_of
@@ -49,11 +50,12 @@ _Unit: TypeAlias = tuple[DataFile, ...]  # the files of one entry or one merge
 @dataclass(frozen=True, slots=True)
 class KeyCleaning:
     """Files to be compacted: `clean` units, from which older values are dropped, and `dirty` ones
-    that become clean.
+    that become clean. Tombstones of files with records at or after `held_ends` stay.
     """
 
     clean: tuple[_Unit, ...]
     dirty: tuple[_Unit, ...]
+    held_ends: tuple[int, ...] | None = None
 
     @property
     def newest_version(self) -> int:
@@ -74,11 +76,14 @@ def plan_cleaning(
     settings: MaintenanceSettings,
     now_ms: int,
     damaged: Container[str] = (),
+    held_ends: tuple[int, ...] | None = None,
 ) -> KeyCleaning | None:
     """The compaction that is due; None if the topic is not compacted, or too little of it is dirty.
 
     Files in `damaged` cannot be read, and may hold an older value of any key. So files behind a
-    damaged file stay dirty, and if a clean file is damaged, all dirty files do.
+    damaged file stay dirty, and if a clean file is damaged, all dirty files do. Files with records
+    at or after `held_ends` (`HeldOffsets.ends`; None: no limit), and those behind them, stay as
+    they are, as if they were too young.
 
     Source: Kafka's `min.cleanable.dirty.ratio`, `min.compaction.lag.ms`, `max.compaction.lag.ms`.
     """
@@ -87,11 +92,24 @@ def plan_cleaning(
     units = in_log_order(index)
     clean = list(takewhile(lambda unit: all(file.clean is not None for file in unit), units))
     sound = [unit for unit in clean if not _has_one_of(unit, damaged)]
-    dirty = _ripe(units[len(clean) :], topic, now_ms, damaged) if len(sound) == len(clean) else []
+    free = takewhile(lambda unit: _is_free(unit, held_ends), units[len(clean) :])
+    dirty = _ripe(free, topic, now_ms, damaged) if len(sound) == len(clean) else []
     if dirty and _is_worth_it(clean, dirty, topic, now_ms):
-        return KeyCleaning(tuple(clean), tuple(_first(dirty, settings.dirty_bytes_max)))
-    expired = tuple(unit for unit in sound if 0 < max(file.clean or 0 for file in unit) <= now_ms)
-    return KeyCleaning(expired, ()) if expired else None
+        first = _first(dirty, settings.dirty_bytes_max)
+        return KeyCleaning(tuple(clean), tuple(first), held_ends)
+    expired = tuple(
+        unit
+        for unit in sound
+        if 0 < max(file.clean or 0 for file in unit) <= now_ms and _is_free(unit, held_ends)
+    )
+    return KeyCleaning(expired, (), held_ends) if expired else None
+
+
+def _is_free(unit: Iterable[DataFile], held_ends: Sequence[int] | None) -> bool:
+    """Whether no record of the unit is held."""
+    return held_ends is None or all(
+        is_below(batch, held_ends) for file in unit for batch in file.batches
+    )
 
 
 def _ripe(
@@ -163,15 +181,21 @@ class KeyCleaner:
         newest, learned = yield from self._newest(plan.dirty)
         now_ms = self._clock.time_ms()
         horizon_ms = now_ms + topic.delete_retention_ms
-        clean = [(files, None) for unit in plan.clean for files in _alike(unit)]
+
+        def is_expired(files: _Unit) -> bool:
+            is_over = all((file.clean or 0) <= now_ms for file in files)
+            return is_over and _is_free(files, plan.held_ends)
+
+        clean = [(files, None, is_expired(files)) for unit in plan.clean for files in _alike(unit)]
         dirty = [
-            (files, horizon_ms) for files in _groups(plan.dirty[:learned], topic.segment_bytes)
+            (files, horizon_ms, False)
+            for files in _groups(plan.dirty[:learned], topic.segment_bytes)
         ]
         total = 0
         # Only after older values were dropped from the clean part may the dirty files be marked as
         # clean.
-        for files, until_ms in (*clean, *dirty):
-            dropped = yield from self._clean_unit(files, newest, now_ms, until_ms, topic)
+        for files, until_ms, expired in (*clean, *dirty):
+            dropped = yield from self._clean_unit(files, newest, until_ms, topic, expired=expired)
             if isinstance(dropped, StalePlan):
                 return dropped
             total += dropped
@@ -181,15 +205,16 @@ class KeyCleaner:
         self,
         files: _Unit,
         newest: dict[int, pa.Table],
-        now_ms: int,
         horizon_ms: int | None,
         topic: TopicSettings,
+        *,
+        expired: bool,
     ) -> Work[int | StalePlan]:
         """Rewrite neighbouring files. Returns the number of records dropped.
 
-        `horizon_ms` is given for dirty files: their tombstones are kept until then.
+        `horizon_ms` is given for dirty files: their tombstones are kept until then. Those of
+        `expired` files are dropped.
         """
-        expired = horizon_ms is None and all((file.clean or 0) <= now_ms for file in files)
         until_ms = (
             max((file.clean or 0 for file in files), default=0)
             if horizon_ms is None

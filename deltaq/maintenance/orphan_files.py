@@ -144,6 +144,11 @@ class OrphanFileRemover:
         # Note key -> time of its scan: a known note need not be read again until it is due.
         self._times_ms: dict[str, int] = {}
         self._live_since = SeenLive()  # the names that have been live since the last scan
+        self._holds_folder = names.holds_folder(log.topic)
+        self.has_seen_holds = False
+        """Whether a listing of the topic's folder has found holds, so that no other need look for
+        them.
+        """
 
     def note_live(self) -> frozenset[str]:
         """Record and return the names that are live now. Must be called before files leave the
@@ -219,6 +224,8 @@ class OrphanFileRemover:
         with raising_unavailable():
             for number, entry in enumerate(self._store.list(self._log.folder), 1):
                 name = entry.key.removeprefix(self._log.folder)
+                if entry.key.startswith(self._holds_folder):
+                    self.has_seen_holds = True
                 # Files of an earlier scan keep its time: a new note would begin their grace period
                 # anew.
                 if names.holds_data(name) and name not in noted:

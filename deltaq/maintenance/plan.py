@@ -18,6 +18,7 @@ from deltaq.maintenance.file_compaction import (
 from deltaq.maintenance.key_compaction import KeyCleaning, plan_cleaning
 from deltaq.maintenance.retention import plan_retention
 from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.topics.holds import HeldOffsets
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.state import TopicHead
@@ -40,7 +41,8 @@ class MaintainedTopic:
 
     `damaged` and `unmergeable` are paths: of files that cannot be read, and of files whose number a
     merge cannot reduce. `until` is the version up to which files are merged, since newer files
-    could displace older ones for ever.
+    could displace older ones for ever. `held`: what the holds on the topic keep; None if they were
+    not read.
     """
 
     head: TopicHead
@@ -49,6 +51,11 @@ class MaintainedTopic:
     damaged: AbstractSet[str] = frozenset()
     unmergeable: AbstractSet[str] = frozenset()
     until: int | None = None
+    held: HeldOffsets | None = None
+
+
+HELD_KINDS = frozenset({Kind.RETENTION, Kind.CLEANING})
+"""The kinds of actions that remove records which a hold may keep."""
 
 
 def plan(
@@ -65,10 +72,12 @@ def plan(
     """
     head, index = maintained.head, maintained.index
     topic, damaged = maintained.topic, maintained.damaged
+    ends = None if maintained.held is None else maintained.held.ends
+    starts = None if maintained.held is None else maintained.held.starts
     rules: dict[Kind, Callable[[], DueAction | None]] = {
-        Kind.RETENTION: lambda: plan_retention(index, head, topic, now_ms, yield_point),
+        Kind.RETENTION: lambda: plan_retention(index, head, topic, now_ms, yield_point, starts),
         Kind.TRIM: lambda: plan_trim(index, head, damaged),
-        Kind.CLEANING: lambda: plan_cleaning(index, topic, settings, now_ms, damaged),
+        Kind.CLEANING: lambda: plan_cleaning(index, topic, settings, now_ms, damaged, ends),
         Kind.MERGE: lambda: plan_compaction(
             index,
             head,

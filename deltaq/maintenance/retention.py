@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, takewhile
 
 from deltaq.config import TopicSettings
+from deltaq.topics.holds import is_below
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.state import Batch, DataFile, TopicHead
@@ -38,17 +39,21 @@ def plan_retention(
     settings: TopicSettings,
     now_ms: int,
     yield_point: Callable[[], object] = lambda: None,
+    held_starts: Sequence[int] | None = None,
 ) -> Trimmed | None:
     """What retention removes now, at most the oldest `EXPIRED_FILES_MAX` files; None if nothing.
 
     Without `delete` in the topic's `cleanup.policy`, these are only the files without readable
-    records. `yield_point` is called between partitions.
+    records. `yield_point` is called between partitions. Records at or after `held_starts`
+    (`HeldOffsets.starts`; None: no limit) stay.
     """
     runs: list[list[Batch]] = [[] for _ in head.start_offsets]
     if "delete" in settings.cleanup_policy:
-        runs = _worth_it(
-            index, head, _expired(index, head, settings, now_ms, yield_point), yield_point
-        )
+        expired = _expired(index, head, settings, now_ms, yield_point)
+        expired = [
+            list(takewhile(lambda batch: is_below(batch, held_starts), run)) for run in expired
+        ]
+        runs = _worth_it(index, head, expired, yield_point)
     paths = _emptied(index, _starts_after(runs, head))
     if len(paths) > EXPIRED_FILES_MAX:
         # Within each partition, offsets grow with the version. So a file that is empty after the

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from deltaq.maintenance.key_compaction import KeyCleaner
 from deltaq.maintenance.log_archive import LogArchive
 from deltaq.maintenance.log_maintenance import LogMaintenance
 from deltaq.maintenance.orphan_files import OrphanFileRemover, older_than
-from deltaq.maintenance.plan import DueAction, Kind, MaintainedTopic, plan
+from deltaq.maintenance.plan import HELD_KINDS, DueAction, Kind, MaintainedTopic, plan
 from deltaq.maintenance.report import Notify, Report
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S, Rewriter
 from deltaq.maintenance.row_cache import RowCache
@@ -32,6 +32,16 @@ from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.work_queue import WorkQueue
 from deltaq.store import Store
+from deltaq.topics.holds import (
+    HeldOffsets,
+    Hold,
+    StoredHold,
+    dead_holds,
+    held_offsets,
+    remove_hold,
+    stored_holds,
+    valid_holds,
+)
 from deltaq.topics.log import StalePlan
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.offset_index import OffsetIndex
@@ -65,6 +75,17 @@ class _ActionOutcome(Enum):
     STALE = auto()
     REPLAN = auto()  # a file was excluded
     FAILED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _HoldsRead:
+    """The holds on a topic, and what they keep, with what came after the position at which they
+    were read.
+    """
+
+    topic_id: str
+    holds: tuple[Hold, ...]
+    offsets: HeldOffsets
 
 
 class TopicPass:
@@ -108,6 +129,7 @@ class TopicPass:
             store, self._log.folder, clock, settings, self._report
         )
         self._queue = WorkQueue(clock.monotonic())
+        self._held: _HoldsRead | None = None
         # Uptime: a wall clock that is set back would delay the next scan.
         self._scanned_at = float("-inf")
 
@@ -118,7 +140,10 @@ class TopicPass:
         return self._report.plan(self._planned())
 
     def _planned(self) -> Iterator[str]:
+        self._held = None
         yield from map(_words, self._plan().values() if self._log.load() else ())
+        for holder in self._holders():
+            self._report.line(f"records are kept for {holder!r}, which holds the topic")
         if self._log.version < 0:
             return
         with raising_unavailable():
@@ -134,6 +159,8 @@ class TopicPass:
                 yield f"delete up to {deleted} files that are no longer in it"
             if noted:
                 yield f"note {noted} files that are not in it, to be deleted later"
+            for dead, reason in self._dead_holds(expiry_ms(self._store, self._clock)):
+                yield _words_of_removal(dead, reason)
             self._configure_log_maintenance()
             yield from self._log_maintenance.plan_clean_up(self._log.delta_log)
 
@@ -148,6 +175,7 @@ class TopicPass:
         """
         self._report.begin()
         self._throttle.begin()
+        self._held = None
         # Beside a writer the log is at what this process has read; a load would read it once more.
         if not self._log.is_beside_writer:
             self._log.load()
@@ -231,18 +259,44 @@ class TopicPass:
 
     def _plan(self, until: int | None = None) -> dict[Kind, DueAction]:
         self._excluded.forget_removed()
-        about = self._log.live_head, self._log.index, self._log.settings
+        head = self._log.live_head
+        if self._held is not None and self._held.topic_id != head.topic_id:
+            self._held = None
         maintained = MaintainedTopic(
-            *about, self._excluded.damaged, self._excluded.unmergeable, until
+            head,
+            self._log.index,
+            self._log.settings,
+            self._excluded.damaged,
+            self._excluded.unmergeable,
+            until,
+            None if self._held is None else self._held.offsets,
         )
         now_ms = expiry_ms(self._store, self._clock)
-        actions = plan(
-            maintained, self._settings, now_ms, self._rewriter.bytes_max, self._throttle.step
-        )
+        about = self._settings, now_ms, self._rewriter.bytes_max, self._throttle.step
+        actions = plan(maintained, *about)
+        if self._held is None and not HELD_KINDS.isdisjoint(actions):
+            self._held = self._read_holds(head, now_ms)
+            # Without holds, the plan for this position stands.
+            if self._held.holds:
+                actions = plan(replace(maintained, held=self._held.offsets), *about)
         # Key compaction stores the expiry of tombstones, from the wrong clock.
         if now_ms == NOTHING_EXPIRES_MS:
             actions.pop(Kind.CLEANING, None)
         return actions
+
+    def _holders(self) -> list[str]:
+        """The holders whose holds the latest plan respects."""
+        return [] if self._held is None else [hold.holder for hold in self._held.holds]
+
+    def _read_holds(self, head: TopicHead, now_ms: int) -> _HoldsRead:
+        """Read the holds for plans at the position `head` and, up to its offsets, at later ones."""
+        # The position first, then the holds. A hold that this listing misses is written after it,
+        # and its holder reads the log after that, so its cut is at or after the position. Removal
+        # that is planned for records before the position changes no state at such a cut. In the
+        # other order, a hold could be written after the listing, with a cut before the position.
+        stored = stored_holds(self._store, self._log.topic)
+        holds = valid_holds(stored, head.topic_id, now_ms)
+        return _HoldsRead(head.topic_id, holds, held_offsets(holds, head.next_offsets))
 
     def _attempt(self, action: DueAction) -> _ActionOutcome:
         try:
@@ -396,6 +450,8 @@ class TopicPass:
         """Checkpointing, orphan removal and log clean-up."""
         # Again, since beside a fast writer a round may last for days.
         compare_clocks(self._store, self._clock)
+        # For the same reason, the holds are read again when they are needed next.
+        self._held = None
         self._configure_log_maintenance()
         if checkpoint:
             self._log_maintenance.write_checkpoint(self._log.state)
@@ -427,6 +483,24 @@ class TopicPass:
         if (began - self._scanned_at) * 1000 >= self._settings.scan_interval_ms:
             counts["files noted"] += yield from self._orphans.scan()
             self._scanned_at = began
+            self._remove_dead_holds(now_ms)
+
+    def _remove_dead_holds(self, now_ms: int) -> None:
+        for hold, reason in self._dead_holds(now_ms):
+            self._report.line(_words_of_removal(hold, reason))
+            remove_hold(self._store, self._log.topic, hold.holder)
+            self._report.counts["holds removed"] += 1
+
+    def _dead_holds(self, now_ms: int) -> list[tuple[StoredHold, str]]:
+        """The holds to be removed, if the scan for orphan files has seen any, and why."""
+        if not self._orphans.has_seen_holds:
+            return []
+        stored = stored_holds(self._store, self._log.topic)
+        # After the listing: a topic may have been created again meanwhile, with holds on it.
+        self._log.catch_up()
+        self._orphans.note_live()
+        head = self._log.head
+        return dead_holds(stored, None if head is None else head.topic_id, now_ms)
 
     def _grace_ms(self) -> int:
         wanted = self._settings.file_delete_delay_ms
@@ -456,3 +530,7 @@ def _words(action: DueAction) -> str:
     if isinstance(action, Trimmed):
         return f"remove expired records, and {len(action.paths)} files with them"
     return str(action)
+
+
+def _words_of_removal(hold: StoredHold, reason: str) -> str:
+    return f"remove the hold of {hold.holder!r}: {reason}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -11,7 +12,7 @@ from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, 
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.errors import KafkaException, TopicExists, UnknownTopic
-from deltaq.units import as_count, as_size, counted
+from deltaq.units import as_age, as_count, as_size, counted
 
 if TYPE_CHECKING:
     from deltaq.admin import ConfigEntry, ConfigResource
@@ -93,12 +94,14 @@ def _row(name: str, answer: TopicListing | KafkaException) -> dict[str, Any]:
 
 @_VERBS.add("describe")
 def describe_topic(session: CliSession, topic: Topic) -> None:
-    """Describe a topic: its offsets by partition, its size, its columns, and the settings that were
-    changed.
+    """Describe a topic: its offsets by partition, its size, its columns, the settings that were
+    changed, and the holds on it.
     """
     from deltaq.metadata import describe_topic as described  # noqa: PLC0415 - as above
+    from deltaq.topics.holds import read_holds  # noqa: PLC0415 - as above
 
     found = described(session.store, session.clock, topic)
+    holds = read_holds(session.store, topic, found.topic_id, session.clock)
     settings = _settings(session, topic)
     changed = {name: entry.value for name, entry in settings.items() if not entry.is_default}
     columns = (
@@ -118,12 +121,17 @@ def describe_topic(session: CliSession, topic: Topic) -> None:
     if session.out.is_json:
         about = {"topic": topic, "topic_id": found.topic_id, "version": found.version}
         size = {"files": found.files, "bytes": found.bytes}
-        session.out.json(
-            {**about, **size, "schema": columns, "config": changed, "partitions": partitions}
-        )
+        kept = [
+            {name: value for name, value in asdict(hold).items() if name != "topic_id"}
+            for hold in holds
+        ]
+        more = {"holds": kept, "partitions": partitions}
+        session.out.json({**about, **size, "schema": columns, "config": changed, **more})
         return
     names = ", ".join(f"{column['name']}: {column['type']}" for column in columns or ())
     settings_changed = ", ".join(f"{name}={value}" for name, value in changed.items())
+    now_ms = session.clock.time_ms()
+    held = [f"{hold.holder}, {as_age(max(0, now_ms - hold.time_ms))} old" for hold in holds]
     session.out.fields(
         [
             ("Topic", topic),
@@ -132,6 +140,7 @@ def describe_topic(session: CliSession, topic: Topic) -> None:
             ("Size", f"{as_size(found.bytes)} in {counted(found.files, 'file')}"),
             ("Values", "bytes" if columns is None else names),
             ("Settings", settings_changed or "all at their defaults"),
+            *([("Holds", "; ".join(held))] if held else []),
         ]
     )
     session.out.line()

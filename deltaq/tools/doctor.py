@@ -21,12 +21,13 @@ from deltaq.store.parallel import in_parallel
 from deltaq.store.probe import PROBE_FOLDER, StoreUnsafe, probe
 from deltaq.tools.speed import left_behind
 from deltaq.tools.transactions import survey
+from deltaq.topics.holds import HOLD_MAX_MS, stored_holds
 from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.record_faults import record_faults
 from deltaq.topics.scan import FileGone, FileRead, read_file
-from deltaq.units import counted
+from deltaq.units import as_age, as_span, counted
 from deltaq.version import __version__
 
 OK, DUE, WRONG = "ok", "due", "wrong"
@@ -42,6 +43,9 @@ RECORDS_BYTES_MAX = 256 * 1024 * 1024
 topic a part, its newest files.
 """
 
+OLD_HOLD_MS = 24 * 60 * 60 * 1000
+"""Milliseconds without renewal after which an examination names a hold."""
+
 _PACKAGES = ("pyarrow", "obstore", "pydantic")
 
 
@@ -56,8 +60,8 @@ class Finding:
 
 
 def examine(store: Store, clock: Clock = SYSTEM_CLOCK) -> Iterator[Finding]:
-    """Examine a root: versions, store, permissions, clock, topics, groups, transactions, files,
-    records, maintenance.
+    """Examine a root: versions, store, permissions, clock, topics, groups, transactions, holds,
+    files, records, maintenance.
 
     Writes and deletes a few bytes under `_deltaq/`. Raises nothing that a store may answer.
     """
@@ -236,6 +240,28 @@ def _transactions(store: Store, clock: Clock) -> Finding:
     return Finding(name, OK, text)
 
 
+def _holds(store: Store, clock: Clock) -> Finding:
+    """Looks for holds that are not renewed: while they last, maintenance keeps old records."""
+    name, topics = "holds", topic_names(store)
+    found = in_parallel(clock, lambda topic: stored_holds(store, topic), topics)
+    now_ms, count = clock.time_ms(), sum(map(len, found))
+    old = [
+        f"{names.hold_key(topic, hold.holder)} was not renewed for {as_age(age_ms)}"
+        for topic, holds in zip(topics, found, strict=True)
+        for hold in holds
+        if (age_ms := now_ms - hold.modified_ms) > OLD_HOLD_MS
+    ]
+    if old:
+        remedy = (
+            "start its holder again, or delete the object; maintenance ignores and removes it after"
+            f" {as_span(HOLD_MAX_MS)}"
+        )
+        return Finding(name, DUE, _some(old), remedy)
+    return Finding(
+        name, OK, f"{counted(count, 'hold')}, renewed in time" if count else "the root has no hold"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _TopicFiles:
     """The data files in the folder of a topic: number and bytes of those that it does not name, and
@@ -381,6 +407,7 @@ _CHECKS: Mapping[str, Callable[[Store, Clock], Finding]] = {
     "topics": _topics,
     "groups": _groups,
     "transactions": _transactions,
+    "holds": _holds,
     "files": _data_files,
     "records": _records,
     "maintenance": _maintenance,

@@ -187,11 +187,13 @@ def is_below(batch: Batch, offsets: Sequence[int] | None) -> bool:
 
 
 def put_hold(store: Store, topic: str, hold: Hold) -> None:
-    """Write or renew a hold. Write it before choosing a cut, with `ends` at or below that cut, and
-    renew it well within `HOLD_MAX_MS`.
+    """Write or renew a hold. Renew it well within `HOLD_MAX_MS`, with `ends` at or below every cut
+    that is still needed.
 
-    A hold that was not renewed for that long may be removed at any time, even just after it is
-    written again: hold under another name then. Raises InvalidConfig, Unavailable.
+    A new hold protects cuts at or after the end of the log as it is read after this call: earlier
+    states may have been compacted meanwhile. A hold that was not renewed in time may be removed at
+    any moment, even just after it is written again: hold under another name then. Raises
+    InvalidConfig, Unavailable.
     """
     key = names.hold_key(topic, hold.holder)
     with raising_unavailable():

@@ -22,6 +22,7 @@ from deltaq.store.memory import MemoryStore
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.tools import Finding, examine
 from deltaq.tools.rates import RootSample, RootWatch, TopicCount, TopicRate, topic_rates
+from deltaq.topics.holds import Hold, put_hold
 from tests.unit.cli.conftest import ROOT, Shell
 
 T0 = 1_700_000_000_000
@@ -51,7 +52,7 @@ def test_a_sound_root_is_examined(orders: Shell) -> None:
     assert lines[0].split() == ["CHECK", "STATE", "FOUND", "REMEDY"]
     assert [line.split("  ")[0] for line in lines[1:]] == [
         "versions", "store", "create if absent", "permissions", "clock", "topics", "groups",
-        "transactions", "files", "records", "maintenance",
+        "transactions", "holds", "files", "records", "maintenance",
     ]  # fmt: skip
     found = _findings(orders)
     assert {finding["state"] for check, finding in found.items() if check != "maintenance"} == {
@@ -103,6 +104,26 @@ def _examined(*rules: Rule, clock: ManualClock | None = None) -> dict[str, Findi
     manual = clock or ManualClock(auto_advance=True)
     store = FaultyStore(MemoryStore("faulty", manual), *rules, clock=manual)
     return {finding.check: finding for finding in examine(store, manual)}
+
+
+def test_holds_that_are_not_renewed_are_named() -> None:
+    clock = ManualClock(auto_advance=True)
+    store = MemoryStore("held", clock)
+
+    def finding() -> Finding:
+        return next(found for found in examine(store, clock) if found.check == "holds")
+
+    store.put("topics/t/_delta_log/00000000000000000000.json", b"{}")
+    put_hold(store, "t", Hold("views", "id", (1,), None, clock.time_ms()))
+    put_hold(store, "t", Hold("other", "id", (1,), None, clock.time_ms()))
+    assert (finding().state, finding().found) == ("ok", "2 holds, renewed in time")
+    clock.advance(2 * 24 * 3600)
+    put_hold(store, "t", Hold("other", "id", (1,), None, clock.time_ms()))
+    assert (finding().state, finding().found) == (
+        "due",
+        "topics/t/_deltaq/holds/views.json was not renewed for 2 days",
+    )
+    assert "removes it after 7 days" in finding().remedy
 
 
 def test_a_store_that_ignores_create_if_absent_is_found() -> None:

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pytest
 
 from deltaq import Producer, Topic, __version__
+from deltaq.clock import SYSTEM_CLOCK
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.names import topic_log
 from deltaq.store import open_store
+from deltaq.topics.holds import Hold, put_hold
 from deltaq.topics.log import TopicLog
 from deltaq.units import as_size
 from tests.children import with_pandas
@@ -88,6 +90,19 @@ def test_a_topic_is_described_with_its_offsets_and_changed_settings(deltaq: Shel
     }
     assert found["config"] == {"retention.ms": "86400000", "cleanup.policy": "compact,delete"}
     assert found["schema"] is None
+    assert found["holds"] == []
+
+
+def test_the_holds_on_a_topic_are_described(deltaq: Shell) -> None:
+    deltaq("topics create orders")
+    topic_id = deltaq("topics describe orders -o json").json["topic_id"]
+    time_ms = SYSTEM_CLOCK.time_ms() - 3 * 3600 * 1000
+    for holder, of in (("views", topic_id), ("other", "earlier")):
+        put_hold(open_store(ROOT), "orders", Hold(holder, of, (0,), None, time_ms))
+    assert "Holds     views, 3 hours old\n" in deltaq("topics describe orders").output
+    assert deltaq("topics describe orders -o json").json["holds"] == [
+        {"holder": "views", "ends": [0], "starts": None, "time_ms": time_ms}
+    ]
 
 
 def test_the_columns_of_a_typed_topic_are_described(deltaq: Shell) -> None:

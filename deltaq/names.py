@@ -216,14 +216,14 @@ def log_start_version(key: str) -> int | None:
     return _version(key, "")
 
 
-def holds_folder(topic: str) -> str:
-    """`topics/<topic>/_deltaq/holds/`, the folder of the holds on a topic."""
-    return f"{topic_folder(topic)}{_OURS}holds/"
+def holds_folder(table_folder: str) -> str:
+    """`<table_folder>_deltaq/holds/`, the folder of the holds on a topic."""
+    return f"{table_folder}{_OURS}holds/"
 
 
 def hold_key(topic: str, holder: str) -> str:
     """`topics/<topic>/_deltaq/holds/<holder>.json`, the hold of one holder."""
-    return f"{holds_folder(topic)}{check_id(holder, 'holder')}{_HOLD_SUFFIX}"
+    return f"{holds_folder(topic_folder(topic))}{check_id(holder, 'holder')}{_HOLD_SUFFIX}"
 
 
 def hold_holder(key: str) -> str | None:

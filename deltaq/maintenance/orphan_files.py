@@ -144,7 +144,7 @@ class OrphanFileRemover:
         # Note key -> time of its scan: a known note need not be read again until it is due.
         self._times_ms: dict[str, int] = {}
         self._live_since = SeenLive()  # the names that have been live since the last scan
-        self._holds_folder = names.holds_folder(log.topic)
+        self._holds_folder = names.holds_folder(log.folder)
         self.has_seen_holds = False
         """Whether a listing of the topic's folder has found holds, so that no other need look for
         them.

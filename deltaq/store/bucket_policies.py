@@ -20,6 +20,7 @@ from deltaq.names import (
     SCHEMAS_FOLDER,
     TOPICS_FOLDER,
     TRANSACTIONS_FOLDER,
+    holds_folder,
     last_checkpoint,
 )
 from deltaq.store.probe import PROBE_FOLDER
@@ -59,6 +60,7 @@ def role_policies(
     ]
     pointer = last_checkpoint(f"*/{LOG_FOLDER}")
     schemas = SCHEMAS_FOLDER + LOG_FOLDER
+    holds = holds_folder(f"{TOPICS_FOLDER}*/")
     statements: dict[Role, list[Document]] = {
         "reader": [
             *every,
@@ -93,6 +95,8 @@ def role_policies(
                 f"{TRANSACTIONS_FOLDER}*/{LOG_FOLDER}*.checkpoint.parquet",
                 f"{TRANSACTIONS_FOLDER}{pointer}",
             ),
+            # A program that publishes results of topics holds what it needs to verify them.
+            place.allow("HoldTopics", _WRITE + _DELETE, f"{holds}*.json"),
             # Serializers register the schemas of what a producer writes, unless
             # `auto.register.schemas` is False.
             place.allow("RegisterSchemas", _WRITE, f"{schemas}*.json", creates=True),

@@ -211,7 +211,7 @@ def stored_holds(store: Store, topic: str) -> tuple[StoredHold, ...]:
     """
     found = []
     with raising_unavailable():
-        for entry in list(store.list(names.holds_folder(topic))):
+        for entry in list(store.list(names.holds_folder(names.topic_folder(topic)))):
             holder = names.hold_holder(entry.key)
             if holder is None or entry.key != names.hold_key(topic, holder):
                 continue  # another program's

@@ -34,6 +34,7 @@ from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.names import (
     checkpoint_file,
     clock_key,
+    hold_key,
     last_checkpoint,
     log_start_marker,
     root_claim_key,
@@ -271,6 +272,7 @@ def test_a_reader_cannot_write_to_a_topic(root: BucketRoot) -> None:
         f"{topic_log('t')}{0:020d}.json",
         "_deltaq/clock",
         "topics/t/_deltaq/log_start/1",
+        hold_key("t", "views"),
     ):
         assert refused(root.store("reader"), key) == {"put", "create", "delete"}
     group_entry = f"groups/billing/_delta_log/{0:020d}.json"
@@ -351,6 +353,7 @@ def test_a_producer_cannot_delete_data_or_write_group_and_maintenance_objects(
     }
     root.store("producer").put(checkpoint_file(log, 5), b"x")
     root.store("producer").put(last_checkpoint(log), b"x")
+    assert refused(root.store("producer"), hold_key("t", "views")) == set()
     probe(root.store("producer"))
     assert not list(root.store("root").list("_deltaq/probe/"))
 

@@ -23,6 +23,7 @@ from deltaq.topics.state import DataFile, TopicHead
 from tests.doubles.data_files import index_of, made_file
 from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic, seen_by_consumers
 
+HOLDS = holds_folder("topics/t/")
 NOW = 1_700_000_000_000
 HOUR_MS = 3600 * 1000
 DAY_S = 24 * 3600
@@ -340,7 +341,7 @@ def test_a_hold_that_is_not_renewed_is_removed(topic: WrittenTopic, clock: Manua
     assert expected in lines_of(topic, dry=True)
     assert expected in lines_of(topic)
     assert seen(topic) == [(1, b"2")]
-    assert list(topic.store.list(holds_folder("t"))) == []
+    assert list(topic.store.list(HOLDS)) == []
 
 
 def test_a_clock_that_is_wrong_voids_no_hold(clock: ManualClock) -> None:
@@ -352,7 +353,7 @@ def test_a_clock_that_is_wrong_voids_no_hold(clock: ManualClock) -> None:
     ahead.advance(30 * DAY_S)
     work = TopicPass(topic.store, "t", ahead, SMALL, Throttle(ahead))
     work.run()
-    assert [entry.key for entry in topic.store.list(holds_folder("t"))] == [hold_key("t", "views")]
+    assert [entry.key for entry in topic.store.list(HOLDS)] == [hold_key("t", "views")]
     assert list(topic.store.list(clock_key()))
 
 
@@ -364,10 +365,10 @@ def test_a_malformed_hold_keeps_nothing_and_is_removed_when_it_is_old(
         topic.append(RowToWrite(value, b"k"))
     topic.maintain()
     assert seen(topic) == [(1, b"2")]
-    assert len(list(topic.store.list(holds_folder("t")))) == 1
+    assert len(list(topic.store.list(HOLDS))) == 1
     clock.advance(HOLD_MAX_MS / 1000 + 1)
     topic.maintain()
-    assert list(topic.store.list(holds_folder("t"))) == []
+    assert list(topic.store.list(HOLDS)) == []
 
 
 def test_holds_on_an_earlier_topic_of_the_name_are_removed(topic: WrittenTopic) -> None:
@@ -377,14 +378,14 @@ def test_holds_on_an_earlier_topic_of_the_name_are_removed(topic: WrittenTopic) 
         topic.append(RowToWrite(value, b"k"))
     assert "t: remove the hold of 'other': it is of a topic that was deleted" in lines_of(topic)
     assert seen(topic) == [(0, b"1"), (1, b"2")]
-    assert [entry.key for entry in topic.store.list(holds_folder("t"))] == [hold_key("t", "views")]
+    assert [entry.key for entry in topic.store.list(HOLDS)] == [hold_key("t", "views")]
 
 
 def test_a_deleted_topic_loses_its_holds(topic: WrittenTopic) -> None:
     hold(topic, 0)
     topic.log.delete(topic.clock.monotonic() + 60)
     assert topic.maintain()["holds removed"] == 1
-    assert list(topic.store.list(holds_folder("t"))) == []
+    assert list(topic.store.list(HOLDS)) == []
 
 
 # --- cost and reports
@@ -403,7 +404,7 @@ def test_a_topic_without_holds_costs_one_listing_in_a_round_that_removes_records
         before = len(store.trace)
         topic.maintain()
         keys = [operation.key for operation in store.trace[before:]]
-        listed.append(keys.count(holds_folder("t")))
+        listed.append(keys.count(HOLDS))
     assert listed == [0, 1, 1]
 
 

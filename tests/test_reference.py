@@ -608,6 +608,10 @@ LIMITS = {
             "Time between two scans for orphan files",
         ),
         LimitRow(
+            "topics.holds.HOLD_MAX_MS", "ms", "Age without renewal at which a hold becomes void"
+        ),
+        LimitRow("topics.holds.HOLD_BYTES_MAX", "bytes", "A hold; a larger object is none"),
+        LimitRow(
             "maintenance.orphan_files.NAMES_OF_NOTE_MAX",
             "files",
             "Files in one list of files to be removed",

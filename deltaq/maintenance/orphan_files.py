@@ -146,8 +146,8 @@ class OrphanFileRemover:
         self._live_since = SeenLive()  # the names that have been live since the last scan
         self._holds_folder = names.holds_folder(log.folder)
         self.has_seen_holds = False
-        """Whether a listing of the topic's folder has found holds, so that no other need look for
-        them.
+        """Whether the latest listing of the topic's folder has found holds. If not, no other one is
+        needed to look for them.
         """
 
     def note_live(self) -> frozenset[str]:
@@ -221,6 +221,7 @@ class OrphanFileRemover:
         """
         found: dict[str, int] = {}
         began = self._clock.uptime()
+        self.has_seen_holds = False
         with raising_unavailable():
             for number, entry in enumerate(self._store.list(self._log.folder), 1):
                 name = entry.key.removeprefix(self._log.folder)

@@ -395,7 +395,8 @@ def _maintenance(store: Store, clock: Clock) -> Finding:
         return Finding(
             "maintenance", WRONG, _some(lines), "see the lines above, and the log of a maintainer"
         )
-    if lines:
+    # Other lines name the holders for which records are kept.
+    if counts["actions planned"]:
         return Finding("maintenance", DUE, _some(lines), "run: deltaq maintain --once")
     return Finding("maintenance", OK, "nothing is due")
 

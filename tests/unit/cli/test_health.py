@@ -126,6 +126,16 @@ def test_holds_that_are_not_renewed_are_named() -> None:
     assert "removes it after 7 days" in finding().remedy
 
 
+def test_records_that_are_kept_for_a_holder_are_not_due(deltaq: Shell) -> None:
+    deltaq("topics create orders -c cleanup.policy=compact")
+    with Producer(bootstrap_servers=ROOT, maintenance_enable=False) as producer:
+        producer.produce("orders", b"1", key=b"k")
+    topic_id = deltaq("topics describe orders -o json").json["topic_id"]
+    put_hold(open_store(ROOT), "orders", Hold("views", topic_id, (0,), None, T0))
+    assert "records are kept for 'views'" in deltaq("maintain --dry-run").output
+    assert _findings(deltaq)["maintenance"]["found"] == "nothing is due"
+
+
 def test_a_store_that_ignores_create_if_absent_is_found() -> None:
     finding = _examined(Rule("create", "*", Fault.ignored_condition(), times=None))[
         "create if absent"

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deltaq import AdminClient, TopicPartition
 from deltaq.config import TopicSettings, topic_properties
@@ -20,6 +23,7 @@ from deltaq.store import MemoryStore
 from deltaq.testing import FaultyStore, ManualClock
 from deltaq.topics.holds import HOLD_MAX_MS, HeldOffsets, Hold, put_hold, remove_hold
 from deltaq.topics.state import DataFile, TopicHead
+from tests.depth import depth
 from tests.doubles.data_files import index_of, made_file
 from tests.doubles.written_topic import SMALL, RowToWrite, WrittenTopic, seen_by_consumers
 
@@ -297,6 +301,81 @@ def test_retention_keeps_what_is_held_and_an_administrator_does_not(clock: Manua
     remove_hold(store, "t", "views")
     topic.maintain()
     assert seen(topic) == []
+
+
+KEYED = st.builds(
+    RowToWrite,
+    st.one_of(st.none(), st.binary(min_size=1, max_size=1)),
+    st.sampled_from([b"a", b"b", b"c"]),
+    st.integers(0, 1),
+)
+
+Records = dict[tuple[int, int], tuple[bytes | None, bytes | None]]
+"""Key and value by partition and offset."""
+
+
+def state_at(records: Records, ends: Sequence[int]) -> Records:
+    """The newest value of each key below these offsets, where it was written."""
+    newest = {
+        (partition, key): (partition, offset)
+        for (partition, offset), (key, _) in sorted(records.items())
+        if offset < ends[partition]
+    }
+    return {place: records[place] for place in newest.values() if records[place][1] is not None}
+
+
+@pytest.mark.slow
+@hypothesis.settings(max_examples=depth(15, 40))
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(KEYED, min_size=1, max_size=4),
+            st.sampled_from(["views", "other", None]),
+            st.sampled_from(["views", "other", None, None]),
+            st.booleans(),
+        ),
+        min_size=2,
+        max_size=8,
+    )
+)
+def test_each_held_state_and_all_later_records_can_be_read(
+    steps: list[tuple[list[RowToWrite], str | None, str | None, bool]],
+) -> None:
+    clock = ManualClock(auto_advance=True)
+    topic = WrittenTopic(
+        MemoryStore("test", clock),
+        clock,
+        2,
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio=0,
+        delete_retention_ms=HOUR_MS,
+    )
+    written: Records = {}
+    ends = [0, 0]
+    cuts: dict[str, list[int]] = {}
+    for rows, holder, released, wait in steps:
+        if released in cuts:
+            del cuts[released]
+            remove_hold(topic.store, "t", released)
+        if holder is not None:
+            hold(topic, *ends, holder=holder)
+            cuts[holder] = [*ends]
+        topic.append(*rows)
+        for row in rows:
+            written[row.partition, ends[row.partition]] = row.key, row.value
+            ends[row.partition] += 1
+        if wait:
+            clock.advance(2 * HOUR_MS / 1000)
+        topic.maintain()
+        found = {
+            (partition, offset): (key, value)
+            for partition, offset, _, key, value, _ in seen_by_consumers(topic.store)
+        }
+        assert state_at(found, ends) == state_at(written, ends)
+        for held in cuts.values():
+            assert state_at(found, held) == state_at(written, held)
+            later = {place: kv for place, kv in written.items() if place[1] >= held[place[0]]}
+            assert later.items() <= found.items()
 
 
 def test_a_hold_that_is_written_after_the_holds_were_read_misses_nothing(

@@ -8,7 +8,7 @@ Modules:
   single right result, as pure functions; the views of a group in their order
 * `engine`, `inputs`: the views by full recompute in DuckDB; the topics that they read, at a cut
 * `ticks`, `tables`: what each tick has published; the topics of the views
-* `runner`: evaluates and publishes, tick after tick
+* `runner`, `holding`: evaluates and publishes, tick after tick; what maintenance keeps for it
 * `reading`, `following`, `checking`: a cut for readers; the changes of a view; the proof
 * `listing`: the groups of a root, their lag, their graph, and their end
 """

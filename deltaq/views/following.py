@@ -11,8 +11,9 @@ from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.store import Store
 from deltaq.topic import Topic
+from deltaq.views.holding import HISTORY
 from deltaq.views.program import KEY, TICK, WEIGHT, view_topic
-from deltaq.views.reading import HISTORY, opened, publish
+from deltaq.views.reading import opened, publish
 from deltaq.views.tables import ViewTopics, own_columns
 from deltaq.views.ticks import last_tick, ticks_from
 

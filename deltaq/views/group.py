@@ -127,19 +127,32 @@ class Views:
         """
         if every <= 0:
             raise InvalidConfig(f"every must be more than 0 seconds, not {every}", key="every")
-        program = self.program
-        with GroupRunner(
-            program,
-            tuple(self._queries.values()),
-            self._store,
-            self._clock,
-            moves_with_retention=retract_on_retention,
-        ) as runner:
-            if until == "now":
-                return runner.tick() or runner.last
-            with suppress(KeyboardInterrupt):
-                self._repeat(runner, every)
-            return runner.last
+        program, queries = self.program, tuple(self._queries.values())
+
+        def runner() -> GroupRunner:
+            return GroupRunner(
+                program,
+                queries,
+                self._store,
+                self._clock,
+                moves_with_retention=retract_on_retention,
+            )
+
+        if until == "now":
+            with runner() as once:
+                return once.tick() or once.last
+        last: Tick | None = None
+        with suppress(KeyboardInterrupt):
+            while True:
+                try:
+                    with runner() as running:
+                        try:
+                            self._repeat(running, every)
+                        finally:
+                            last = running.last
+                except Unavailable as error:
+                    self._wait_after(error, every)
+        return last
 
     def _repeat(self, runner: GroupRunner, every: float) -> None:
         due = self._clock.monotonic()
@@ -147,11 +160,16 @@ class Views:
             try:
                 runner.tick()
             except Unavailable as error:
-                if not error.error.retriable():
-                    raise
-                _log.warning("no tick of %r: %s", self.group, error.error.str())
+                self._wait_after(error, every)
             due = max(due + every, self._clock.monotonic())
             self._clock.sleep(max(0.0, due - self._clock.monotonic()))
+
+    def _wait_after(self, error: Unavailable, every: float) -> None:
+        """The store does not answer. Raises the error if it will not either."""
+        if not error.error.retriable():
+            raise error
+        _log.warning("no tick of %r: %s", self.group, error.error.str())
+        self._clock.sleep(every)
 
     # --- reading ---
 

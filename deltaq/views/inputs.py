@@ -93,6 +93,10 @@ class Inputs:
             forms[name] = InputForm.of(topic)
         return ChosenCut(time_ms, found, forms)
 
+    def ids(self) -> dict[str, str]:
+        """The present topic ids. Raises UnknownTopic, Corrupt, Incompatible, Unavailable."""
+        return {name: self._topic(name).describe().topic_id for name in self.topics.values()}
+
     def forms(self) -> dict[str, InputForm]:
         """The present forms of the topics. Raises UnknownTopic, Corrupt, Unavailable."""
         return {name: InputForm.of(self._topic(name).describe()) for name in self.topics.values()}

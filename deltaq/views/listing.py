@@ -13,9 +13,10 @@ from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.topics.listing import topic_names
 from deltaq.topics.lookup import TopicLookup
+from deltaq.views.holding import release
 from deltaq.views.program import TICK, ViewProgram, is_view_name, ticks_topic
 from deltaq.views.runner import transactional_id
-from deltaq.views.ticks import Tick
+from deltaq.views.ticks import Tick, last_tick
 
 _TICKS = ticks_topic("")
 
@@ -56,6 +57,9 @@ def delete(store: Store, clock: Clock, group: str) -> list[str]:
     conf = {"bootstrap.servers": store.url, "transactional.id": transactional_id(group)}
     with Producer(conf, store=store, clock=clock) as producer:
         producer.init_transactions()
+    tick = last_tick(store, group, clock)
+    for topic in () if tick is None else tick.inputs:
+        release(store, topic, group)
     topics = [topic for topic in sorted(topic_names(store)) if _is_view(store, clock, group, topic)]
     # Last: while there are ticks, the call can be repeated.
     for topic in (*topics, ticks_topic(group)):

@@ -14,13 +14,11 @@ from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.transactions.cut import cut
 from deltaq.views.engine import ViewEngine, engine
+from deltaq.views.holding import HISTORY, is_kept
 from deltaq.views.inputs import CUT_TIMEOUT_S, Inputs
 from deltaq.views.program import ViewProgram, compiled, ticks_topic, view_topic
 from deltaq.views.tables import ViewTopics
-from deltaq.views.ticks import Tick, ViewOffsets, last_tick, tick_at
-
-HISTORY = 1000
-"""How many ticks before the last one can be read: the inputs and the views keep what they need."""
+from deltaq.views.ticks import InputCut, Tick, ViewOffsets, last_tick, tick_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,22 +108,34 @@ class ViewCut:
         program = program_of(self._store, self._clock, self._group, self._tick)
         inputs = Inputs.of(program, self._store, self._clock)
         with engine(program) as found:
-            inputs.load(found, {}, self._tick.inputs, inputs.forms())
-            self._check_kept()
+            forms = inputs.forms()
+            inputs.load(found, {}, self._tick.inputs, forms)
+            # After reading: what was there then was there before.
+            for topic, cut in self._tick.inputs.items():
+                is_keyed = forms[topic].is_keyed
+                if not is_kept(
+                    self._store, self._clock, self._group, topic, cut, is_keyed=is_keyed
+                ):
+                    raise self._not_kept(f"what topic {topic!r} had at ")
             yield found, program
 
     def _content(self, name: str) -> pa.Table:
         topic = view_topic(self._group, name)
-        rows = ViewTopics.of(self._store, self._clock).content(topic, self._tick.views[name])
-        self._check_kept()
+        of = self._tick.views[name]
+        rows = ViewTopics.of(self._store, self._clock).content(topic, of)
+        # Compaction may have removed what an older tick needs.
+        last = last_tick(self._store, self._group, self._clock)
+        cut = InputCut(of.topic_id, (), (of.end,))
+        if last is None or (
+            last.number > self.tick
+            and not is_kept(self._store, self._clock, self._group, topic, cut, is_keyed=True)
+        ):
+            raise self._not_kept("")
         return rows
 
-    def _check_kept(self) -> None:
-        """After reading: compaction may remove what an older tick needs."""
-        last = last_tick(self._store, self._group, self._clock)
-        if last is None or last.number - self._tick.number > HISTORY:
-            reason = f"tick {self.tick} of {self._group!r} is not kept any more: read again"
-            raise KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, reason))
+    def _not_kept(self, what: str) -> KafkaException:
+        reason = f"{what}tick {self.tick} of {self._group!r} is not kept any more: read a later one"
+        return KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, reason))
 
 
 def opened(store: Store, clock: Clock, group: str, number: int | None) -> ViewCut:

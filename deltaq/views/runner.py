@@ -15,6 +15,7 @@ from deltaq.producer import Producer
 from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.views.engine import ViewEngine, engine
+from deltaq.views.holding import GroupHolds
 from deltaq.views.inputs import ChosenCut, InputForm, Inputs
 from deltaq.views.program import ViewProgram, ViewQuery, ticks_topic, view_topic
 from deltaq.views.tables import ViewRecords, ViewTopics, records_of, written_after
@@ -97,6 +98,7 @@ class GroupRunner:
         self._is_compared = False
         self._last: Tick | None = None
         self._published_at = clock.monotonic()
+        self._holds = GroupHolds(store, clock, program.group, moves_with_retention)
 
     def __enter__(self) -> GroupRunner:
         try:
@@ -111,6 +113,7 @@ class GroupRunner:
             )
             ticks.create(exist_ok=True)
             self._last = last_tick(self._store, self._program.group, self._clock)
+            self._holds.begin(self._last, self._inputs.ids())
         except BaseException:
             self._producer.close()
             raise
@@ -138,6 +141,7 @@ class GroupRunner:
         last, steps = self._last, _Steps(self._program.group, self._clock)
         cut = self._inputs.choose(last, moves_with_retention=self._moves)
         if last is not None and not self._is_due(last, cut):
+            self._holds.follow(last)
             return None
         steps.ended("cut")
         views = self._evaluated(cut)
@@ -158,6 +162,7 @@ class GroupRunner:
         views.accept()
         self._is_compared = True
         self._last, self._published_at = tick, self._clock.monotonic()
+        self._holds.follow(tick)
         return tick
 
     def _is_due(self, last: Tick, cut: ChosenCut) -> bool:

@@ -110,7 +110,7 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
 @settings(max_examples=depth(8, 400), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(st.sampled_from(sorted(SHAPES)), min_size=3, max_size=6, unique=True), steps)
 def test_each_tick_equals_the_batch_over_its_cut(chosen, history):
-    store = MemoryStore(f"memory://{uuid4().hex}")
+    store = MemoryStore(uuid4().hex)
     conf = {"bootstrap.servers": store.url}
     Topic("events", EVENTS, store=store, partitions=2).create()
     Topic("people", PEOPLE, store=store, config={"cleanup.policy": "compact"}).create()

@@ -25,12 +25,16 @@ from deltaq import (
     metrics,
 )
 from deltaq.admin import NewPartitions
-from deltaq.errors import InvalidConfig, InvalidValue
+from deltaq.errors import InvalidConfig, InvalidValue, KafkaException
+from deltaq.maintenance.run import Maintenance
+from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.metrics.totals import Distribution
-from deltaq.store import forget_memory_store, open_store
+from deltaq.store import MemoryStore, forget_memory_store, open_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
-from deltaq.views import Views
+from deltaq.topics.holds import stored_holds
+from deltaq.views import Views, holding
 from deltaq.views.engine import ViewEngine
+from deltaq.views.holding import release
 from deltaq.views.runner import IDLE_S, GroupRunner
 from deltaq.views.ticks import Tick
 
@@ -327,8 +331,11 @@ def test_an_input_that_was_created_anew_stops_the_group():
     with pytest.raises(UnknownTopic, match="'transfers' does not exist"):
         views.run(until="now")
     topic.create()
+    transfer((3, 4, 5), (4, 3, 5))
     with pytest.raises(UnknownTopic, match="deleted and created again"):
         views.run(until="now")
+    with pytest.raises(KafkaException, match="what topic 'transfers' had at tick 1"):
+        views.check()
     assert rows(views, "credits") == [(1, 5), (2, 5)]
 
 
@@ -342,6 +349,8 @@ def test_records_that_an_input_lacks_stop_the_group_unless_it_retracts_them():
         admin.delete_records([place])[place].result()
     with pytest.raises(OffsetOutOfRange, match="offset 0 of topic 'transfers'"):
         views.run(until="now")
+    with pytest.raises(OffsetOutOfRange, match="offset 0 of topic 'transfers'"):
+        views.check()
     tick = views.run(until="now", retract_on_retention=True)
     assert tick is not None
     assert tick.inputs["transfers"].starts == (1,)
@@ -503,3 +512,115 @@ def test_retriable_errors_are_tried_again(monkeypatch: pytest.MonkeyPatch):
     assert rows(bank(), "credits") == [(2, 5)]
     with pytest.raises(InvalidConfig, match="every must be more than 0"):
         views.run(every=0)
+
+
+# --- what maintenance keeps ---
+
+
+def maintain(clock: ManualClock) -> Counter[str]:
+    """Compact the topics, and remove what retention says, an hour later."""
+    clock.advance(3600)
+    maintenance = Maintenance(open_store(ROOT), clock, settings=DEFAULT_SETTINGS)
+    return maintenance.round() + maintenance.finish()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(auto_advance=True)
+
+
+def price(**prices: int) -> None:
+    with Producer(bootstrap_servers=ROOT) as producer:
+        for name, amount in prices.items():
+            producer.produce("prices", {"name": name, "price": amount}, key=name)
+
+
+def price_list(clock: ManualClock) -> Views:
+    columns = pa.schema([("name", pa.string()), ("price", pa.int64())])
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    Topic("prices", columns, config=config, bootstrap_servers=ROOT).create()
+    views = Views("shop", ROOT, clock=clock)
+    views.view("dear", "select name, price from prices where price > 10", key="name")
+    views.view("total", "select sum(price) as total from prices")
+    return views
+
+
+def test_compaction_keeps_what_a_tick_needs(clock: ManualClock):
+    views = price_list(clock)
+    price(tea=5, wine=20)
+    views.run(until="now")
+    for amount in (15, 16):
+        price(tea=amount)
+        done = maintain(clock)
+        # The tick that was published is proved, whatever has come since.
+        assert views.check() == []
+        assert views.read().sql("select sum(price) as s from prices").to_pylist() == [{"s": 25}]
+    views.run(until="now")
+    price(tea=17, wine=1)
+    views.run(until="now")
+    done += maintain(clock)
+    assert [rows(views, "total", at=tick) for tick in (1, 2, 3)] == [[(25,)], [(36,)], [(18,)]]
+    assert rows(views, "dear", at=1) == [("wine", 20)]
+    assert rows(views, "dear", at=2) == [("tea", 16), ("wine", 20)]
+    assert views.read(1).sql("select sum(price) as s from prices").to_pylist() == [{"s": 25}]
+    # Without holds they are compacted, and no reader gets a wrong result.
+    release(open_store(ROOT), "prices", "shop")
+    maintain(clock)
+    with pytest.raises(KafkaException, match="what topic 'prices' had at tick 2"):
+        views.read(2).sql("select sum(price) as s from prices")
+    for topic in ("shop.dear", "shop.total"):
+        release(open_store(ROOT), topic, "shop")
+    maintain(clock)
+    with pytest.raises(KafkaException, match="tick 2 of 'shop' is not kept"):
+        rows(views, "total", at=2)
+    assert rows(views, "total") == [(18,)]
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_retention_waits_for_a_group_unless_that_moves_with_it(clock: ManualClock, moves: bool):
+    store = MemoryStore(f"retention-{moves}", clock)
+    given: dict[str, Any] = {"store": store, "clock": clock}
+    conf = {"bootstrap.servers": store.url}
+    Topic("transfers", TRANSFERS, config={"retention.ms": "1000"}, **given).create()
+    views = bank(root=None, **given)
+    with Producer(conf, **given) as producer:
+        for row in ((1, 2, 5), (2, 1, 3)):
+            producer.produce("transfers", dict(zip(TRANSFERS.names, row, strict=True)))
+    views.run(until="now", retract_on_retention=moves)
+    clock.advance(3600)
+    Maintenance(store, clock).round()
+    start = Topic("transfers", **given).describe().start_offsets[0]
+    assert start == (2 if moves else 0)
+    views.run(until="now", retract_on_retention=moves)
+    assert rows(views, "credits") == ([] if moves else [(1, 3), (2, 5)])
+    assert views.check() == []
+
+
+def test_holds_follow_the_ticks_and_end_with_the_group(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(holding, "HISTORY", 2)
+    transfers()
+    store = open_store(ROOT)
+    views = bank(root=None, store=store, clock=clock)
+
+    def held() -> dict[str, list[tuple[int, ...]]]:
+        return {
+            topic: [hold.ends for hold in (of.hold for of in stored_holds(store, topic)) if hold]
+            for topic in ("transfers", "bank.credits")
+        }
+
+    with runner(views) as running:
+        assert held() == {"transfers": [()], "bank.credits": []}, "before the first cut"
+        for number in range(1, 5):
+            transfer((1, 2, number))
+            running.tick()
+        assert held() == {"transfers": [(1,)], "bank.credits": [(1,)]}
+        clock.advance(holding.RENEW_S)
+        transfer((1, 2, 5))
+        running.tick()
+        assert held() == {"transfers": [(3,)], "bank.credits": [(3,)]}
+    with runner(views):
+        assert held() == {"transfers": [(3,)], "bank.credits": [(3,)]}, "only those of one runner"
+    views.delete()
+    assert held()["transfers"] == []

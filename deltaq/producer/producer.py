@@ -324,8 +324,9 @@ class Producer(TransactionCalls):
         rows = sum(buffer.pending_rows for buffer in buffers) + sum(map(len, self._callbacks.due))
         return rows, sum(buffer.pending_bytes for buffer in buffers)
 
-    def _buffers(self) -> set[RecordAccumulator]:
-        return {handle.buffer for handle in tuple(self._handles.values())}
+    def _buffers(self) -> Iterable[RecordAccumulator]:
+        """Each buffer once, in the order of the topics."""
+        return dict.fromkeys(handle.buffer for handle in tuple(self._handles.values()))
 
     def _make_room(self, buffer: RecordAccumulator) -> None:
         """Grant a buffer room that `produce` may fill without checking the limits: half of what its
@@ -450,9 +451,9 @@ class Producer(TransactionCalls):
         written to the topic.
         """
         self._check_open()
-        for sender, buffer in {
-            (handle.sender, handle.buffer) for handle in tuple(self._handles.values())
-        }:
+        handles = tuple(self._handles.values())
+        # In the order of the topics, so that their callbacks come in the same order in each run.
+        for sender, buffer in dict.fromkeys((of.sender, of.buffer) for of in handles):
             sender.purge(buffer, in_queue=in_queue, in_flight=in_flight)
 
     def close(self) -> bool:
@@ -488,7 +489,7 @@ class Producer(TransactionCalls):
             self._closed, self._handles, self._topics.by_topic = True, {}, {}
             self._producible = {}
             self._dropped.detach()
-        for sender, buffer in {(handle.sender, handle.buffer) for handle in handles.values()}:
+        for sender, buffer in dict.fromkeys((of.sender, of.buffer) for of in handles.values()):
             sender.detach(buffer)
         if self._statistics is not None:
             self._statistics.close()

@@ -85,7 +85,7 @@ def resolve_files(
     OutcomeUnknown.
     """
     of: dict[TransactionKey, list[str]] = {}
-    for path in paths:
+    for path in sorted(paths):
         if (transaction := parse_staged_file(path)) is not None:
             of.setdefault(transaction, []).append(path)
     kept: list[str] = []

@@ -72,9 +72,12 @@ def test_a_seed_gives_the_same_run_again(seed):
 
 
 def test_a_seed_gives_the_same_run_in_another_process():
-    """Wherever strings have other hashes."""
-    seeds = [0, seed_with_all_maintenance()]
-    program = f"import tests.simulation.run as p; print([p.simulate(s).trace for s in {seeds}])"
+    """Wherever strings and addresses have other hashes."""
+    seeds = [(0, None), (seed_with_all_maintenance(), None), (21, "transactions")]
+    program = (
+        "import tests.simulation.run as p, tests.simulation.scenario as s; "
+        f"print([p.simulate(n, s.scenario_of(n, kind)).trace for n, kind in {seeds}])"
+    )
     traces = [
         subprocess.run(
             [sys.executable, "-c", program],

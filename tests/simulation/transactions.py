@@ -15,13 +15,8 @@ from deltaq import (
 from tests.simulation.actors.injection import ProcessKilled, inject_faults, result_of
 from tests.simulation.actors.maintenance import Maintainer, finish_maintenance
 from tests.simulation.actors.members import MAX_POLL_S, group_conf
-from tests.simulation.actors.transactions import (
-    Follower,
-    Processor,
-    Transactional,
-    Viewer,
-    transactional_conf,
-)
+from tests.simulation.actors.transactional import transactional_conf
+from tests.simulation.actors.transactions import Follower, Processor, Transactional, Viewer
 from tests.simulation.audit.group import MOVE_S, audit_group
 from tests.simulation.audit.topic import audit_log
 from tests.simulation.audit.transactions import (
@@ -188,7 +183,7 @@ def _finish(harness: Harness, done: Transactional) -> None:
         ) as producer,
     ):
         producer.init_transactions()
-        last.subscribe(consumer)
+        last.start(consumer)
         deadline = machine.clock.monotonic() + LAST_S
         left = -1
         while left or len(consumer.assignment()) < len(partitions):

@@ -4,16 +4,12 @@ and a reader of what they write.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from deltaq import (
     OFFSET_BEGINNING,
-    OFFSET_STORED,
     Consumer,
-    Fenced,
-    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -24,14 +20,13 @@ from deltaq import (
 )
 from deltaq.message import FetchedMessage
 from tests.simulation.actors.members import group_conf
+from tests.simulation.actors.transactional import Aborted, TransactionalProgram
 from tests.simulation.audit.oracle import Place
 from tests.simulation.harness import ROOT, Harness
 from tests.simulation.scenario import INPUT, OUTPUTS
 from tests.simulator.world import Machine
 
-__all__ = ["Attempt", "Follower", "Processor", "Transactional", "Viewer", "transactional_conf"]
-
-EXPLAINED = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._FATAL, KafkaError._PARTITION_EOF)
+__all__ = ["Attempt", "Follower", "Processor", "Transactional", "Viewer"]
 
 
 @dataclass
@@ -67,142 +62,90 @@ class Transactional:
                 self.followed.append((message.topic() or "", place, (value or b"").decode()))
 
 
-class _Aborted(Exception):
-    """The transaction has been aborted, and another one may begin."""
-
-
 class _Interrupted(Exception):
     """What a program raises inside of a transaction, to abort it."""
 
 
-class Processor:
-    """Copies the input to both outputs, across restarts: each input record once. Its
-    `transactional.id` may be that of others, too, who fence it then.
-    """
+class Processor(TransactionalProgram):
+    """Copies the input to both outputs: each input record once."""
 
     def __init__(self, harness: Harness, name: str, id_: str, done: Transactional) -> None:
-        self.name = name
-        self.is_done = False
-        self._harness = harness
-        self._id = id_
+        super().__init__(harness, name, id_)
         self._done = done
+        self._attempt = Attempt(-1)
         self._is_revoked = False
 
-    def act(self, machine: Machine) -> None:
-        harness = self._harness
-        while not harness.faults_ended:
-            conf = group_conf(harness) | {"client.id": machine.name, "enable.auto.commit": False}
-            with (
-                Consumer(conf, store=machine.store, clock=machine.clock) as consumer,
-                suppress(Fenced),
-            ):
-                self.subscribe(consumer)
-                self._live(machine, consumer, machine.clock.monotonic() + harness.between(5, 60))
-        self.is_done = True
+    def conf(self) -> dict[str, Any]:
+        return group_conf(self._harness)
 
-    def subscribe(self, consumer: Consumer) -> None:
+    def start(self, consumer: Consumer) -> None:
         """Read the input, and note when partitions are taken away inside a transaction."""
         consumer.subscribe([INPUT], on_revoke=self._revoked, on_lost=self._revoked)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._is_revoked = True
 
-    def _live(self, machine: Machine, consumer: Consumer, until: float) -> None:
-        while not self._harness.faults_ended and machine.clock.monotonic() < until:
-            self._produce(machine, consumer, until)
-
-    def _produce(self, machine: Machine, consumer: Consumer, until: float) -> None:
-        """The life of a producer."""
-        harness = self._harness
-        conf = transactional_conf(harness, self._id) | {"client.id": machine.name}
-        with Producer(conf, store=machine.store, clock=machine.clock) as producer:
-            try:
-                self._repeat(machine, producer.init_transactions)
-                while not harness.faults_ended and machine.clock.monotonic() < until:
-                    self.try_step(machine, producer, consumer)
-                    machine.clock.sleep(harness.between(0, harness.scenario.rest_s))
-            except KafkaException as error:
-                if not error.error.fatal():
-                    raise
-                harness.network.count("a producer was fenced")
-                _rewind(consumer)
-                machine.clock.sleep(harness.between(0, 10))
-
-    def try_step(self, machine: Machine, producer: Producer, consumer: Consumer) -> None:
-        """A transaction with the next messages, if there are some; it may be aborted."""
-        with suppress(_Aborted):
-            self._step(machine, producer, consumer)
-
-    def _step(self, machine: Machine, producer: Producer, consumer: Consumer) -> None:
+    def step(self, machine: Machine, producer: Producer, consumer: Consumer) -> None:
+        """Copy the next messages, if there are some."""
         harness = self._harness
         self._is_revoked = False
-        messages = self._consume(consumer)
+        messages = self._next(consumer)
         if not messages:
             return
-        attempt = Attempt(len(self._done.attempts))
-        self._done.attempts.append(attempt)
+        self._attempt = Attempt(len(self._done.attempts))
+        self._done.attempts.append(self._attempt)
         if harness.chance(0.5):
-            self._in_block(machine, producer, consumer, messages, attempt)
+            self._in_block(machine, producer, consumer, messages)
         else:
-            self._by_calls(machine, producer, consumer, messages, attempt)
+            self._by_calls(machine, producer, consumer, messages)
 
-    def _consume(self, consumer: Consumer) -> list[Message]:
+    def note_end(self, outcome: str) -> None:
+        self._attempt.outcome = self._attempt.outcome or outcome
+        self._attempt.ended = self._attempt.ended or self._harness.world.scheduler.now
+
+    def _next(self, consumer: Consumer) -> list[Message]:
         harness = self._harness
-        messages = consumer.consume(1 + harness.pick(4), harness.between(0, 1))
-        for message in messages:
-            error = message.error()
-            if error is not None and error.code() not in EXPLAINED:
-                harness.report_unexpected(f"{self.name} got an error: {error}")
+        messages = self.consume(consumer, 1 + harness.pick(4), harness.between(0, 1))
         return [message for message in messages if message.error() is None]
 
     # --- the two ways to write a transaction ---
 
     def _in_block(
-        self,
-        machine: Machine,
-        producer: Producer,
-        consumer: Consumer,
-        messages: list[Message],
-        attempt: Attempt,
+        self, machine: Machine, producer: Producer, consumer: Consumer, messages: list[Message]
     ) -> None:
         try:
             with producer.transaction(consumer=consumer):
-                self._copy(machine, producer, messages, attempt)
+                self._copy(machine, producer, messages)
                 if self._harness.chance(0.15):
                     raise _Interrupted
         except _Interrupted:
-            self._end(attempt, "aborted")
-            raise _Aborted from None
+            self.note_end("aborted")
+            raise Aborted from None
         except KafkaException as error:
             if error.error.retriable():
-                self._commit(machine, producer, consumer, attempt)
+                self.commit(machine, producer, consumer)
                 return
-            self._end(attempt, "refused")
+            self.note_end("refused")
             if error.error.txn_requires_abort():
                 self._harness.network.count("a transaction had to be aborted")
-                raise _Aborted from None
+                raise Aborted from None
             raise
-        self._end(attempt, "committed")
+        self.note_end("committed")
 
     def _by_calls(
-        self,
-        machine: Machine,
-        producer: Producer,
-        consumer: Consumer,
-        messages: list[Message],
-        attempt: Attempt,
+        self, machine: Machine, producer: Producer, consumer: Consumer, messages: list[Message]
     ) -> None:
         harness = self._harness
         producer.begin_transaction()
-        self._copy(machine, producer, messages, attempt)
+        self._copy(machine, producer, messages)
         if harness.chance(0.2):
-            more = self._consume(consumer)
-            self._copy(machine, producer, more, attempt)
+            more = self._next(consumer)
+            self._copy(machine, producer, more)
             messages = messages + more
         # What was read of a partition before it was revoked is read by its next owner, too.
         if self._is_revoked or harness.chance(0.15):
-            self._abort(machine, producer, consumer, attempt)
-            raise _Aborted
+            self.abort(machine, producer, consumer)
+            raise Aborted
         places = {(message.topic(), message.partition()): message.offset() for message in messages}
         positions = [
             TopicPartition(topic or "", partition or 0, (offset or 0) + 1)
@@ -210,92 +153,23 @@ class Processor:
         ]
         parts = [positions[:1], positions] if harness.chance(0.2) else [positions]
         for part in parts:
-            self._requiring_abort(
-                machine,
-                producer,
-                consumer,
-                attempt,
-                lambda timeout_s, part=part: producer.send_offsets_to_transaction(  # type: ignore[misc]
-                    part, consumer.consumer_group_metadata(), timeout_s
-                ),
-            )
+            self.send_offsets(machine, producer, consumer, part)
         # Meanwhile others may need the outcome.
         if harness.chance(0.4):
             machine.clock.sleep(harness.between(0, 12))
-        self._commit(machine, producer, consumer, attempt)
+        self.commit(machine, producer, consumer)
 
-    def _copy(
-        self, machine: Machine, producer: Producer, messages: list[Message], attempt: Attempt
-    ) -> None:
+    def _copy(self, machine: Machine, producer: Producer, messages: list[Message]) -> None:
         harness = self._harness
         for message in messages:
-            value = f"{(message.value() or b'').decode()}|{attempt.number}"
-            attempt.values.append(value)
+            value = f"{(message.value() or b'').decode()}|{self._attempt.number}"
+            self._attempt.values.append(value)
             for topic in OUTPUTS:
                 producer.produce(topic, value)
             if harness.chance(0.1):
                 machine.clock.sleep(harness.between(0, 3))
         if harness.chance(0.2):
             producer.flush(harness.between(0, 2))
-
-    # --- calls ---
-
-    def _commit(
-        self, machine: Machine, producer: Producer, consumer: Consumer, attempt: Attempt
-    ) -> None:
-        self._requiring_abort(machine, producer, consumer, attempt, producer.commit_transaction)
-        self._end(attempt, "committed")
-
-    def _requiring_abort(
-        self,
-        machine: Machine,
-        producer: Producer,
-        consumer: Consumer,
-        attempt: Attempt,
-        call: Callable[[float], None],
-    ) -> None:
-        """Repeat a call until its outcome is known, and abort if it requires that."""
-        try:
-            self._repeat(machine, call)
-        except KafkaException as error:
-            self._end(attempt, "refused")
-            if not error.error.txn_requires_abort():
-                raise
-            self._harness.network.count("a transaction had to be aborted")
-            self._abort(machine, producer, consumer, attempt)
-            raise _Aborted from None
-
-    def _abort(
-        self, machine: Machine, producer: Producer, consumer: Consumer, attempt: Attempt
-    ) -> None:
-        self._repeat(machine, producer.abort_transaction)
-        self._end(attempt, "aborted")
-        _rewind(consumer)
-
-    def _repeat(self, machine: Machine, call: Callable[[float], None]) -> None:
-        harness = self._harness
-        while True:
-            try:
-                call(harness.between(0.1, 5))
-            except KafkaException as error:
-                if not error.error.retriable():
-                    if not (error.error.fatal() or error.error.txn_requires_abort()):
-                        harness.report_unexpected(f"{self.name} got an error: {error}")
-                    raise
-                harness.network.count("a call about a transaction was repeated")
-                machine.clock.sleep(harness.between(0, 2))
-            else:
-                return
-
-    def _end(self, attempt: Attempt, outcome: str) -> None:
-        attempt.outcome = attempt.outcome or outcome
-        attempt.ended = attempt.ended or self._harness.world.scheduler.now
-
-
-def _rewind(consumer: Consumer) -> None:
-    """Continue at the committed offsets."""
-    for held in consumer.assignment():
-        consumer.seek(TopicPartition(held.topic, held.partition, OFFSET_STORED))
 
 
 class Follower:
@@ -342,16 +216,3 @@ class Viewer:
                 self._done.cuts.append(found)
             machine.clock.sleep(self._harness.between(0, 8))
         self.is_done = True
-
-
-def transactional_conf(harness: Harness, id_: str) -> dict[str, str | int]:
-    """The configuration of a producer with this `transactional.id`."""
-    scenario = harness.scenario
-    return {
-        "bootstrap.servers": ROOT,
-        "transactional.id": id_,
-        "transaction.timeout.ms": scenario.timeout_ms,
-        "linger.ms": scenario.linger_ms,
-        "message.timeout.ms": scenario.timeout_ms,
-        "batch.num.messages": scenario.batch_messages,
-    }

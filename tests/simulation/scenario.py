@@ -18,6 +18,9 @@ __all__ = [
     "KINDS",
     "OTHER",
     "OUTPUTS",
+    "RANDOM_GROUP",
+    "RANDOM_PARTITIONS",
+    "RANDOM_TOPICS",
     "TOPIC",
     "Scenario",
     "calmed",
@@ -31,6 +34,10 @@ GROUP = "g"
 INPUT = "in"
 OUTPUTS = "a", "b"
 """What transactional programs read and write."""
+RANDOM_TOPICS = "x", "y"
+"""What programs of random transactions read and write, with so many partitions each."""
+RANDOM_PARTITIONS = 2
+RANDOM_GROUP = "random"
 TRANSACTIONS = "transactions"
 KINDS = (
     "no faults",
@@ -65,7 +72,8 @@ class Scenario:
     nothing happens to them but rebalances.
 
     With `processors`, all of this is replaced: so many members of the group copy the `messages` of
-    one topic to two others in transactions, with so many `transactional_ids`.
+    one topic to two others in transactions, with so many `transactional_ids`. Beside them,
+    `random_programs` make random transactions with topics of their own.
     """
 
     producers: int
@@ -105,6 +113,7 @@ class Scenario:
     is_calm: bool = False
     processors: int = 0
     transactional_ids: int = 1
+    random_programs: int = 0
 
     def group_commit(self, number: int) -> str:
         """The setting `deltaq.group.commit` of a producer."""
@@ -216,6 +225,7 @@ def _transactional(seed: int) -> Scenario:
         maintainers=chance.choice([0, 1, 2]),
         static=False,
         topic={"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "1048576"},
+        random_programs=chance.choice([0, 0, 1, 2, 3]),
     )
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from deltaq import names
 from deltaq.testing import ManualClock
 from tests.checker.history import Operation
 from tests.checker.history import SeenRecord as Seen
 from tests.simulation.audit.group import (
-    HEARTBEATS,
     IN_FLIGHT_S,
     MOVE_S,
     GroupAudit,
@@ -25,6 +25,7 @@ from tests.simulation.audit.group import (
 from tests.simulation.audit.hand_over import STOP_S, check_hand_overs, check_once
 from tests.simulation.audit.oracle import Place, WrittenRecord
 from tests.simulation.audit.topic import Audit, Removal
+from tests.simulation.scenario import GROUP
 from tests.simulator.disk import Disk
 
 SESSION_S = 6.0
@@ -101,9 +102,10 @@ def audited(
     disk = Disk("audited", ManualClock())
     every_second = [float(at) for at in range(100)]
     for name in ("a-1", "b-1", "b-2"):
-        times = disk.written[HEARTBEATS + name] = (beats or {}).get(name, every_second)
+        key = names.member_key(GROUP, name)
+        times = disk.written[key] = (beats or {}).get(name, every_second)
         content = b"1" if shown is None else b"1 00000000 " + json.dumps({name: shown}).encode()
-        disk.history[HEARTBEATS + name] = [content if name == "b-1" else b"1"] * len(times)
+        disk.history[key] = [content if name == "b-1" else b"1"] * len(times)
     audit = GroupAudit(disk)
     for entry in entries:
         audit.take(entry)

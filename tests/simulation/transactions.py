@@ -1,6 +1,10 @@
-"""A run of transactional programs: they copy the records of a topic to two others, each once."""
+"""A run of transactional programs: some copy the records of a topic to two others, each once, and
+some make random transactions, whose history is checked.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from deltaq import (
     OFFSET_BEGINNING,
@@ -12,9 +16,12 @@ from deltaq import (
     Producer,
     TopicPartition,
 )
+from tests.checker import check_history, report
+from tests.checker.history import Operation
 from tests.simulation.actors.injection import ProcessKilled, inject_faults, result_of
 from tests.simulation.actors.maintenance import Maintainer, finish_maintenance
 from tests.simulation.actors.members import MAX_POLL_S, group_conf
+from tests.simulation.actors.random_transactions import RandomProgram, read_random_topics
 from tests.simulation.actors.transactional import transactional_conf
 from tests.simulation.actors.transactions import Follower, Processor, Transactional, Viewer
 from tests.simulation.audit.group import MOVE_S, audit_group
@@ -31,9 +38,16 @@ from tests.simulation.audit.transactions import (
     recreated_topics,
 )
 from tests.simulation.harness import ROOT, Actor, Harness
-from tests.simulation.scenario import INPUT, OUTPUTS
+from tests.simulation.scenario import (
+    GROUP,
+    INPUT,
+    OUTPUTS,
+    RANDOM_GROUP,
+    RANDOM_PARTITIONS,
+    RANDOM_TOPICS,
+)
 
-__all__ = ["audit_transactions", "run_transactions"]
+__all__ = ["audit_transactions", "check_random_programs", "run_transactions"]
 
 RUN_S = 90.0
 """Longest time in simulated seconds for which faults are injected."""
@@ -48,7 +62,9 @@ def run_transactions(harness: Harness) -> Transactional:
     """
     scenario, clock = harness.scenario, harness.director.clock
     for topic in (INPUT, *OUTPUTS):
-        _create(harness, topic)
+        _create(harness, topic, scenario.partitions)
+    for topic in _random_topics(harness):
+        _create(harness, topic, RANDOM_PARTITIONS)
     with Producer(
         {"bootstrap.servers": ROOT}, store=harness.director.store, clock=clock
     ) as producer:
@@ -59,7 +75,9 @@ def run_transactions(harness: Harness) -> Transactional:
         Processor(harness, f"processor-{number}", f"id-{number % scenario.transactional_ids}", done)
         for number in range(scenario.processors)
     ]
+    random_ids = _random_ids(harness)
     others: list[Actor] = [
+        *(RandomProgram(harness, f"random-{n}", id_) for n, id_ in enumerate(random_ids)),
         Viewer(harness, "viewer", done),
         *(Follower(harness, f"follower-{topic}", topic, done) for topic in OUTPUTS),
         *(Maintainer(harness, f"maintainer-{number}") for number in range(scenario.maintainers)),
@@ -81,6 +99,8 @@ def run_transactions(harness: Harness) -> Transactional:
         finish_maintenance(harness)
     for topic in OUTPUTS:
         _read_to_end(harness, topic, done)
+    if random_ids:
+        read_random_topics(harness, sorted({*random_ids}), LAST_S)
     return done
 
 
@@ -100,15 +120,17 @@ def audit_transactions(harness: Harness, done: Transactional) -> list[str]:
             delay_s=(scenario.maintenance.file_delete_delay_ms or 0) / 1000,
             in_flight_s=scenario.maintenance.in_flight_ms / 1000,
         )
-        for topic in OUTPUTS
+        for topic in (*OUTPUTS, *_random_topics(harness))
     }
-    ids, published, recreated = audit_ids(disk), publications(disk), recreated_topics(disk)
+    outputs = {topic: topics[topic] for topic in OUTPUTS}
+    ids, published, recreated = audit_ids(disk), publications(disk, topics), recreated_topics(disk)
     # A program does not poll while it repeats calls.
-    group = audit_group(disk, move_s=MAX_POLL_S + MOVE_S)
+    move_s = MAX_POLL_S + MOVE_S
+    groups = [audit_group(disk, group, move_s=move_s) for group in (GROUP, RANDOM_GROUP)]
     for happened in (
         *(audit.happened for audit in topics.values()),
         *(audit.happened for audit in ids.values()),
-        group.happened,
+        *(group.happened for group in groups),
         events(ids, published, done),
     ):
         harness.network.happened += happened
@@ -116,22 +138,40 @@ def audit_transactions(harness: Harness, done: Transactional) -> list[str]:
         *harness.unexpected,
         *(problem for audit in ids.values() for problem in audit.problems),
         *(problem for audit in topics.values() for problem in audit.problems),
-        *group.problems,
+        *(problem for group in groups for problem in group.problems),
         *check_publications(ids, published, topics),
-        *check_offsets(ids, group),
-        *check_attempts(done, topics, recreated),
-        *(() if recreated else check_cuts(done.cuts, topics)),
-        *check_copies(input_values(harness), topics, recreated),
+        *(problem for group in groups for problem in check_offsets(ids, group)),
+        *check_attempts(done, outputs, recreated),
+        *(() if recreated else check_cuts(done.cuts, outputs)),
+        *check_copies(input_values(harness), outputs, recreated),
+        *check_random_programs(harness.history.operations),
     ]
 
 
-def _create(harness: Harness, topic: str) -> None:
+def check_random_programs(operations: list[Operation]) -> list[str]:
+    """The anomalies in the history of the programs of random transactions."""
+    anomalies = check_history(operations, drained=True, gaps=False, isolated_writes=True)
+    return [report(anomalies)] if anomalies else []
+
+
+def _random_topics(harness: Harness) -> Sequence[str]:
+    return RANDOM_TOPICS if harness.scenario.random_programs else ()
+
+
+def _random_ids(harness: Harness) -> list[str]:
+    """The `transactional.id` of each program of random transactions; at times two share one."""
+    count = harness.scenario.random_programs
+    is_shared = count > 1 and harness.chance(0.3)
+    return [f"random-{0 if is_shared and number == 1 else number}" for number in range(count)]
+
+
+def _create(harness: Harness, topic: str, partitions: int) -> None:
     machine = harness.world.machine(f"creator of {topic} at {harness.world.scheduler.now}")
     config = dict(harness.scenario.topic)
     with AdminClient(
         {"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock
     ) as admin:
-        plan = NewTopic(topic, harness.scenario.partitions, config=config)
+        plan = NewTopic(topic, partitions, config=config)
         result_of(machine, admin.create_topics([plan])[topic])
 
 
@@ -150,7 +190,7 @@ def _recreate(harness: Harness) -> None:
         except (KafkaException, ProcessKilled):
             return  # the outcome is unknown: the audit checks the log
     try:
-        _create(harness, topic)
+        _create(harness, topic, harness.scenario.partitions)
     except (KafkaException, ProcessKilled):
         return
 

@@ -4,6 +4,7 @@ until their outcome is known, as the documentation tells them to.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -30,11 +31,9 @@ class Aborted(Exception):
     """The transaction has been aborted, and another one may begin."""
 
 
-class TransactionalProgram:
+class TransactionalProgram(ABC):
     """A consumer and a transactional producer, across restarts. Its `transactional.id` may be that
     of others, too, who fence it then.
-
-    Subclasses have `conf`, `start`, `step` and `note_end`.
     """
 
     def __init__(self, harness: Harness, name: str, id_: str) -> None:
@@ -43,23 +42,23 @@ class TransactionalProgram:
         self._harness = harness
         self._id = id_
 
+    @abstractmethod
     def conf(self) -> dict[str, Any]:
         """The configuration of the consumer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def start(self, consumer: Consumer) -> None:
         """Have a new consumer read its topics."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step(self, machine: Machine, producer: Producer, consumer: Consumer) -> None:
         """One transaction. Raises Aborted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def note_end(self, outcome: str) -> None:
         """The open transaction, if there is one, is `committed` or `aborted`. Or a call of it was
         `refused`, so that it is not committed, and never will be.
         """
-        raise NotImplementedError
 
     def rewind(self, consumer: Consumer) -> None:
         """Continue at the committed offsets."""

@@ -20,8 +20,6 @@ from tests.simulator.disk import Disk
 
 __all__ = ["MOVE_S", "GroupAudit", "audit_group"]
 
-HEARTBEATS = f"groups/{GROUP}/_members/"
-
 MOVE_S = 20.0
 """Simulated seconds within which a living owner releases a partition that is assigned to another
 member.
@@ -74,8 +72,8 @@ class GroupAudit:
 
     `pending`: the offsets of transactions by `transactional.id`, and `resolved` those that were
     committed or dropped: (when, epoch, number and id of the transaction, whether committed).
-    `is_recreated`: whether the topic is deleted and created again at times; `move_s`: within
-    how many seconds a living owner releases a partition. `owners`: by partition;
+    `group`: its name; `is_recreated`: whether the topic is deleted and created again at times;
+    `move_s`: within how many seconds a living owner releases a partition. `owners`: by partition;
     `offsets`: those committed, and `slots`: the version of the last commit, by app id. `clients`:
     the client id of each member that ever was. `committed`: the committed offsets by app id,
     `moves`: the clients that got a partition or None, and `left_out`: the clients that have left
@@ -83,6 +81,7 @@ class GroupAudit:
     """
 
     disk: Disk
+    group: str = GROUP
     is_recreated: bool = False
     move_s: float = MOVE_S
     problems: list[str] = field(default_factory=list)
@@ -211,7 +210,7 @@ class GroupAudit:
         """Check that a heartbeat of the owner has shown the offset, in this generation, and after
         it knew of the last commit of the partition.
         """
-        key = HEARTBEATS + owner
+        key = names.member_key(self.group, owner)
         heard = zip(self.disk.history.get(key, ()), self.disk.written.get(key, ()), strict=True)
         parts = [content.split(b" ", 2) for content, at in heard if at < entry.landed]
         shown = [json.loads(of[2]) for of in parts if len(of) == 3]
@@ -329,7 +328,11 @@ class GroupAudit:
 
     def _silent_s(self, member: str, until: float) -> float:
         """The longest time without a heartbeat of a member."""
-        heard = [at for at in self.disk.written.get(HEARTBEATS + member, []) if at < until]
+        heard = [
+            at
+            for at in self.disk.written.get(names.member_key(self.group, member), [])
+            if at < until
+        ]
         return max((after - before for before, after in pairwise([*heard, until])), default=0.0)
 
     def check_sessions(self) -> None:
@@ -337,7 +340,7 @@ class GroupAudit:
         the member.
         """
         for member, (joined, session_s) in self.sessions.items():
-            heard = self.disk.written.get(HEARTBEATS + member, [])
+            heard = self.disk.written.get(names.member_key(self.group, member), [])
             for before, after in pairwise(heard):
                 if (
                     before >= joined
@@ -428,9 +431,9 @@ def _client(member: str) -> str:
     return member.rpartition("-")[0]
 
 
-def read_group(disk: Disk) -> list[GroupEntry]:
+def read_group(disk: Disk, group: str) -> list[GroupEntry]:
     """All entries that ever were."""
-    entries = logged_actions(disk, names.group_folder(GROUP))
+    entries = logged_actions(disk, names.group_folder(group))
     return [_entry(version, *found) for version, found in enumerate(entries)]
 
 
@@ -455,10 +458,12 @@ def _entry(version: int, landed: float, actions: list[dict[str, Any]]) -> GroupE
     )
 
 
-def audit_group(disk: Disk, *, is_recreated: bool = False, move_s: float = MOVE_S) -> GroupAudit:
-    """Audit the whole log of the group."""
-    audit = GroupAudit(disk, is_recreated, move_s)
-    for entry in read_group(disk):
+def audit_group(
+    disk: Disk, group: str = GROUP, *, is_recreated: bool = False, move_s: float = MOVE_S
+) -> GroupAudit:
+    """Audit the whole log of a group."""
+    audit = GroupAudit(disk, group, is_recreated, move_s)
+    for entry in read_group(disk, group):
         audit.take(entry)
     audit.check_sessions()
     return audit

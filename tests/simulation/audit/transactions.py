@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
@@ -67,7 +67,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class Publication:
-    """An entry that appends to an output topic. `app_id` is empty if it belongs to no
+    """An entry that appends to a topic. `app_id` is empty if it belongs to no
     transaction.
     """
 
@@ -189,10 +189,10 @@ def events(
 # --- topics ---
 
 
-def publications(disk: Disk) -> list[Publication]:
-    """The appends to the output topics, in the order of each log."""
+def publications(disk: Disk, topics: Iterable[str]) -> list[Publication]:
+    """The appends to topics that transactions write, in the order of each log."""
     found = []
-    for topic in OUTPUTS:
+    for topic in topics:
         topic_id = ""
         for landed, actions in logged_actions(disk, f"topics/{topic}/"):
             for action in actions:
@@ -266,7 +266,7 @@ def check_publications(
 
 
 def check_offsets(ids: Mapping[str, IdAudit], group: GroupAudit) -> Iterator[str]:
-    """Offsets are committed of decided transactions, and dropped of others."""
+    """Offsets of a group are committed of decided transactions, and dropped of others."""
     decided = {of.key: of for audit in ids.values() for of in audit.decided}
     at = dict[Key, float]()
     for landed, key, is_committed in group.resolved:
@@ -278,10 +278,10 @@ def check_offsets(ids: Mapping[str, IdAudit], group: GroupAudit) -> Iterator[str
         at[Key(*key)] = landed
     for audit in ids.values():
         for ended, of in audit.ended:
-            if of.groups and at.get(of.key, ended + 1) > ended:
+            if group.group in of.groups and at.get(of.key, ended + 1) > ended:
                 yield f"{of} has no offsets in its group when the id went on at {ended}"
     if group.pending:
-        yield f"offsets of transactions are pending at the end: {group.pending}"
+        yield f"offsets of transactions of {group.group} are pending at the end: {group.pending}"
 
 
 # --- what programs have seen ---

@@ -10,31 +10,15 @@ import pytest
 
 from tests.simulation.run import simulate
 from tests.simulation.scenario import Scenario
+from tests.simulation.transactions import check_random_programs
 from tests.simulator.scheduler import SimulationError
 
-__all__ = ["expect_notice"]
+__all__ = ["anomalies", "expect_notice"]
 
 SEEDS_MAX = 200
 """Any change in the random draws changes the runs of all seeds. So each mutation names the seed
 that noticed it last, which is tried first.
 """
-
-
-def expect_notice(
-    mutation: Callable[[pytest.MonkeyPatch], None],
-    last: int,
-    scenario: Callable[[int], Scenario],
-    patch: pytest.MonkeyPatch,
-) -> None:
-    """Some seed notices the mutation, and nothing without it."""
-    with _silent():
-        mutation(patch)
-        noticed = next(
-            (seed for seed in (last, *range(SEEDS_MAX)) if problems(seed, scenario(seed))), None
-        )
-        assert noticed is not None, f"{SEEDS_MAX} seeds did not notice"
-        patch.undo()
-        assert not problems(noticed, scenario(noticed)), f"seed {noticed} is not about the mutation"
 
 
 def problems(seed: int, scenario: Scenario) -> str:
@@ -43,6 +27,33 @@ def problems(seed: int, scenario: Scenario) -> str:
         return simulate(seed, scenario).problems
     except (SimulationError, AssertionError) as error:
         return str(error)
+
+
+def anomalies(seed: int, scenario: Scenario) -> str:
+    """What the history checker alone finds in the random transactions of a seed."""
+    try:
+        operations = simulate(seed, scenario).operations
+    except (SimulationError, AssertionError):
+        return ""
+    return "\n".join(check_random_programs(operations))
+
+
+def expect_notice(
+    mutation: Callable[[pytest.MonkeyPatch], None],
+    last: int,
+    scenario: Callable[[int], Scenario],
+    patch: pytest.MonkeyPatch,
+    found: Callable[[int, Scenario], str] = problems,
+) -> None:
+    """Some seed notices the mutation, and nothing without it: `found` is what a run finds."""
+    with _silent():
+        mutation(patch)
+        noticed = next(
+            (seed for seed in (last, *range(SEEDS_MAX)) if found(seed, scenario(seed))), None
+        )
+        assert noticed is not None, f"{SEEDS_MAX} seeds did not notice"
+        patch.undo()
+        assert not found(noticed, scenario(noticed)), f"seed {noticed} is not about the mutation"
 
 
 @contextmanager

@@ -22,9 +22,9 @@ from deltaq.topics.log import AlreadyCommitted, TopicLog
 from deltaq.transactions import state
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.publication import Publisher
-from deltaq.transactions.state import TransactionAborted
+from deltaq.transactions.state import Application, TransactionAborted
 from tests.depth import third
-from tests.simulation.noticing import expect_notice
+from tests.simulation.noticing import anomalies, expect_notice
 from tests.simulation.scenario import Scenario, scenario_of
 from tests.simulator.network import Faults
 
@@ -118,6 +118,29 @@ def publishes_to_one_topic_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Publisher, "publish", partial)
 
 
+def publishes_half_of_the_files(patch: pytest.MonkeyPatch) -> None:
+    append = Publisher._append
+
+    def partial(self, staged, decision, deadline):
+        half = staged.segments[: (len(staged.segments) + 1) // 2]
+        append(self, replace(staged, segments=half), decision, deadline)
+
+    patch.setattr(Publisher, "_append", partial)
+
+
+def publishes_each_file_by_itself(patch: pytest.MonkeyPatch) -> None:
+    append = Publisher._append
+
+    def singly(self, staged, decision, deadline):
+        for number, segment in enumerate(staged.segments):
+            self._clock.sleep(1.0 if number else 0.0)
+            application = Application(f"{self._log.app_id}-{number}", decision.version)
+            one = replace(staged, segments=(segment,))
+            append(self, one, replace(decision, application=application), deadline)
+
+    patch.setattr(Publisher, "_append", singly)
+
+
 def publishes_no_offsets(patch: pytest.MonkeyPatch) -> None:
     publish = Transactions._publish
     patch.setattr(
@@ -205,6 +228,7 @@ ONE_PARTITION = {
 }
 """Members often lose the only partition while they are suspended."""
 
+RANDOM = {"random_programs": 3}
 SHARED_ID = {"processors": 3, "transactional_ids": 1}
 RESTLESS = {"crashes": True, "pauses": True}
 
@@ -215,7 +239,7 @@ RESTLESS = {"crashes": True, "pauses": True}
     third(
         [
             (decides_for_an_older_epoch, 0, SHARED_ID),
-            (decides_what_was_aborted, 11, {"faults": STALLING} | RESTLESS),
+            (decides_what_was_aborted, 27, {"faults": STALLING} | RESTLESS),
             (aborts_after_an_unknown_decision, 8, {"faults": LOSSY}),
             (takes_an_id_before_its_decision_is_published, 13, RESTLESS),
             (adds_messages_of_an_aborted_transaction_to_the_next, 6, {}),
@@ -225,7 +249,7 @@ RESTLESS = {"crashes": True, "pauses": True}
             (publishes_no_offsets, 0, {}),
             (cuts_topics_at_their_ends, 0, RESTLESS),
             (accepts_offsets_of_a_former_owner, 2, {"faults": STALLING} | RESTLESS),
-            (sends_offsets_as_the_newest_member, 16, ONE_PARTITION),
+            (sends_offsets_as_the_newest_member, 20, ONE_PARTITION),
             (ignores_pending_offsets_of_an_earlier_owner, 7, RESTLESS),
             (drops_offsets_of_a_decided_transaction, 13, UNANSWERED),
             (commits_offsets_of_aborted_transactions, 1, {}),
@@ -236,6 +260,30 @@ def test_a_broken_transaction_is_noticed(mutation, last, more, monkeypatch):
     expect_notice(mutation, last, lambda seed: transactions(seed, **more), monkeypatch)
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("mutation", "last", "more"),
+    third(
+        [
+            (decides_for_an_older_epoch, 1, {}),
+            (aborts_after_an_unknown_decision, 7, {"faults": LOSSY}),
+            (adds_messages_of_an_aborted_transaction_to_the_next, 2, {}),
+            (takes_an_id_before_its_decision_is_published, 19, RESTLESS),
+            (publishes_to_one_topic_only, 0, {}),
+            (publishes_half_of_the_files, 0, {}),
+            (publishes_each_file_by_itself, 0, {"linger_ms": 0, "rest_s": 0.5}),
+            (commits_offsets_of_aborted_transactions, 5, {}),
+        ]
+    ),
+)
+def test_the_history_alone_tells_of_a_broken_transaction(mutation, last, more, monkeypatch):
+    def scenario(seed: int) -> Scenario:
+        return transactions(seed, **(RANDOM | more))
+
+    expect_notice(mutation, last, scenario, monkeypatch, anomalies)
+
+
 def transactions(seed: int, **more: Any) -> Scenario:
     """Transactional programs on topics that stay as they are."""
-    return replace(scenario_of(seed, "transactions"), **({"recreates": False} | more))
+    steady = {"recreates": False, "random_programs": 0}
+    return replace(scenario_of(seed, "transactions"), **(steady | more))

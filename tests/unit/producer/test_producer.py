@@ -431,6 +431,16 @@ def test_purge_drops_waiting_messages_and_reports_them(root):
     assert [m.value() for m in read(root, 1)] == [b"kept"]
 
 
+def test_purge_reports_messages_in_the_order_of_their_topics(root):
+    reports = []
+    with lingering(root) as producer:
+        topics = [f"t{number}" for number in range(8)]
+        for topic in topics:
+            producer.produce(topic, "v", on_delivery=lambda *r: reports.append(r))
+        producer.purge()
+    assert [message.topic() for _, message in reports] == topics
+
+
 def test_purge_with_nothing_selected_drops_nothing(root):
     with lingering(root) as producer:
         producer.produce("t", "v")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from deltaq.delta.slot_proof import HEAD_PROOF_S
+from deltaq.maintenance.run import TRANSACTIONAL_ID_EXPIRATION_MS
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from tests.simulator.network import Faults
 
@@ -73,7 +74,9 @@ class Scenario:
 
     With `processors`, all of this is replaced: so many members of the group copy the `messages` of
     one topic to two others in transactions, with so many `transactional_ids`. Beside them,
-    `random_programs` make random transactions with topics of their own.
+    `random_programs` make random transactions with topics of their own. With `large_messages` some
+    of their messages are written in pieces, and with `arrow_outputs` some copies are written as
+    Arrow tables. Maintenance expires ids that are not used for `id_expiration_ms`.
     """
 
     producers: int
@@ -114,6 +117,9 @@ class Scenario:
     processors: int = 0
     transactional_ids: int = 1
     random_programs: int = 0
+    large_messages: bool = False
+    arrow_outputs: bool = False
+    id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS
 
     def group_commit(self, number: int) -> str:
         """The setting `deltaq.group.commit` of a producer."""
@@ -226,6 +232,9 @@ def _transactional(seed: int) -> Scenario:
         static=False,
         topic={"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "1048576"},
         random_programs=chance.choice([0, 0, 1, 2, 3]),
+        large_messages=chance.random() < 0.3,
+        arrow_outputs=chance.random() < 0.3,
+        id_expiration_ms=chance.choice([TRANSACTIONAL_ID_EXPIRATION_MS, 5_000, 15_000]),
     )
 
 

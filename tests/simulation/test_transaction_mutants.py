@@ -14,6 +14,7 @@ from deltaq.errors import Fenced
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import group_metadata
 from deltaq.maintenance.orphan_files import OrphanFileRemover
+from deltaq.maintenance.run import TRANSACTIONAL_ID_EXPIRATION_MS
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.names import TransactionKey
 from deltaq.producer.staging import Staging
@@ -76,6 +77,13 @@ def takes_an_id_before_its_decision_is_published(patch: pytest.MonkeyPatch) -> N
         self.state = State.READY
 
     patch.setattr(Transactions, "_take_id", hasty)
+
+
+def keeps_the_epoch_of_an_expired_id(patch: pytest.MonkeyPatch) -> None:
+    def lax(head, now_ms):
+        return replace(head, time_ms=now_ms, decision=None, is_expired=True)
+
+    patch.setattr("deltaq.transactions.log.expired", lax)
 
 
 # --- files ---
@@ -228,6 +236,9 @@ ONE_PARTITION = {
 }
 """Members often lose the only partition while they are suspended."""
 
+EXPIRING = {"maintainers": 2, "id_expiration_ms": 5_000}
+"""Producers are fenced while they have nothing to copy, and while they wait for their commit."""
+
 RANDOM = {"random_programs": 3}
 SHARED_ID = {"processors": 3, "transactional_ids": 1}
 RESTLESS = {"crashes": True, "pauses": True}
@@ -242,6 +253,7 @@ RESTLESS = {"crashes": True, "pauses": True}
             (decides_what_was_aborted, 27, {"faults": STALLING} | RESTLESS),
             (aborts_after_an_unknown_decision, 8, {"faults": LOSSY}),
             (takes_an_id_before_its_decision_is_published, 13, RESTLESS),
+            (keeps_the_epoch_of_an_expired_id, 0, EXPIRING),
             (adds_messages_of_an_aborted_transaction_to_the_next, 6, {}),
             (removes_staged_files_of_decided_transactions, 8, CLEANING),
             (publishes_again_what_is_published, 1, {"faults": LOSSY}),
@@ -284,6 +296,14 @@ def test_the_history_alone_tells_of_a_broken_transaction(mutation, last, more, m
 
 
 def transactions(seed: int, **more: Any) -> Scenario:
-    """Transactional programs on topics that stay as they are."""
-    steady = {"recreates": False, "random_programs": 0}
+    """Transactional programs that copy small messages, on topics and with ids that stay as they
+    are.
+    """
+    steady = {
+        "recreates": False,
+        "random_programs": 0,
+        "large_messages": False,
+        "arrow_outputs": False,
+        "id_expiration_ms": TRANSACTIONAL_ID_EXPIRATION_MS,
+    }
     return replace(scenario_of(seed, "transactions"), **(steady | more))

@@ -144,13 +144,15 @@ def audit_transactions(harness: Harness, done: Transactional) -> list[str]:
         *check_attempts(done, outputs, recreated),
         *(() if recreated else check_cuts(done.cuts, outputs)),
         *check_copies(input_values(harness), outputs, recreated),
-        *check_random_programs(harness.history.operations),
+        *check_random_programs(harness.history.operations, gaps=scenario.large_messages),
     ]
 
 
-def check_random_programs(operations: list[Operation]) -> list[str]:
-    """The anomalies in the history of the programs of random transactions."""
-    anomalies = check_history(operations, drained=True, gaps=False, isolated_writes=True)
+def check_random_programs(operations: list[Operation], *, gaps: bool = False) -> list[str]:
+    """The anomalies in the history of the programs of random transactions. `gaps`: of a message in
+    pieces, readers see the last offset only.
+    """
+    anomalies = check_history(operations, drained=True, gaps=gaps, isolated_writes=True)
     return [report(anomalies)] if anomalies else []
 
 

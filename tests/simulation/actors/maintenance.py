@@ -64,7 +64,11 @@ def _maintenance(harness: Harness, machine: Machine, *, is_strict: bool) -> Call
     """A round of maintenance. A strict one has no fault that could explain a failure."""
     lines: list[str] = []
     maintenance = Maintenance(
-        machine.store, machine.clock, harness.scenario.maintenance, notify=lines.append
+        machine.store,
+        machine.clock,
+        harness.scenario.maintenance,
+        notify=lines.append,
+        transactional_id_expiration_ms=harness.scenario.id_expiration_ms,
     )
 
     def work() -> None:

@@ -18,6 +18,7 @@ from deltaq import (
 from tests.checker.history import Invocation, Partition
 from tests.simulation.actors.members import group_conf
 from tests.simulation.actors.transactional import (
+    PIECE_BYTES,
     Aborted,
     TransactionalProgram,
     transactional_conf,
@@ -64,7 +65,7 @@ class RandomProgram(TransactionalProgram):
     def conf(self) -> dict[str, Any]:
         group = RANDOM_GROUP if self._harness.chance(0.5) else f"only-{self.name}"
         self._is_member = group == RANDOM_GROUP
-        return group_conf(self._harness) | {"group.id": group, "enable.partition.eof": True}
+        return _reading(self._harness) | {"group.id": group}
 
     def is_over(self) -> bool:
         return super().is_over() or self._begun >= TRANSACTIONS_MAX
@@ -159,6 +160,9 @@ class RandomProgram(TransactionalProgram):
             else:
                 sending.info(error)  # the end of the transaction tells
 
+        if self._harness.scenario.large_messages and self._harness.chance(0.3):
+            value += f" {'x' * 2 * PIECE_BYTES}"
+            self._harness.network.count("a message was sent in pieces")
         producer.produce(topic, value, partition=number, on_delivery=delivered)
         if self._harness.chance(0.2):
             producer.flush(self._harness.between(0, 2))
@@ -199,11 +203,7 @@ def read_random_topics(harness: Harness, ids: list[str], limit_s: float) -> None
         conf = transactional_conf(harness, id_)
         with Producer(conf, store=machine.store, clock=machine.clock) as producer:
             producer.init_transactions()
-    conf = group_conf(harness) | {
-        "group.id": RANDOM_GROUP,
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-    }
+    conf = _reading(harness) | {"group.id": RANDOM_GROUP, "enable.auto.commit": False}
 
     def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
         history.assign(
@@ -243,9 +243,17 @@ def _read_to_ends(harness: Harness, machine: Machine, consumer: Consumer, limit_
             return
 
 
+def _reading(harness: Harness) -> dict[str, Any]:
+    """The configuration of a consumer, but for its group."""
+    is_joining = harness.scenario.large_messages
+    more = {"enable.partition.eof": True, "large.message.enabled": is_joining}
+    return group_conf(harness) | more
+
+
 def _place(message: Message) -> Partition:
     return message.topic() or "", message.partition() or 0
 
 
 def _seen(message: Message) -> tuple[str, int, int, str]:
-    return *_place(message), message.offset() or 0, (message.value() or b"").decode()
+    value = (message.value() or b"").decode().partition(" ")[0]
+    return *_place(message), message.offset() or 0, value

@@ -22,9 +22,13 @@ from deltaq import (
 from tests.simulation.harness import ROOT, Harness
 from tests.simulator.world import Machine
 
-__all__ = ["Aborted", "TransactionalProgram", "transactional_conf"]
+__all__ = ["PIECE_BYTES", "Aborted", "TransactionalProgram", "transactional_conf"]
 
 EXPLAINED = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._FATAL, KafkaError._PARTITION_EOF)
+
+
+PIECE_BYTES = 1_000
+"""Messages above this are written in pieces."""
 
 
 class Aborted(Exception):
@@ -194,4 +198,6 @@ def transactional_conf(harness: Harness, id_: str) -> dict[str, str | int]:
         "linger.ms": scenario.linger_ms,
         "message.timeout.ms": scenario.timeout_ms,
         "batch.num.messages": scenario.batch_messages,
+        "large.message.enabled": scenario.large_messages,
+        "message.max.bytes": PIECE_BYTES if scenario.large_messages else 1_000_000,
     }

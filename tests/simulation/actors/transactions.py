@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from deltaq import (
     OFFSET_BEGINNING,
     Consumer,
@@ -161,8 +163,14 @@ class Processor(TransactionalProgram):
 
     def _copy(self, machine: Machine, producer: Producer, messages: list[Message]) -> None:
         harness = self._harness
-        for message in messages:
-            value = f"{(message.value() or b'').decode()}|{self._attempt.number}"
+        number = self._attempt.number
+        values = [f"{(message.value() or b'').decode()}|{number}" for message in messages]
+        if values and harness.scenario.arrow_outputs and harness.chance(0.5):
+            self._attempt.values += values
+            for topic in OUTPUTS:
+                producer.produce_arrow(topic, pa.table({"value": values}))
+            values = []
+        for value in values:
             self._attempt.values.append(value)
             for topic in OUTPUTS:
                 producer.produce(topic, value)

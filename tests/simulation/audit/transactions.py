@@ -107,6 +107,9 @@ class IdAudit:
             is_new = head["number"] == 0 and "decision" not in head
             self._claim(is_new, f"{what} is not the begin of an epoch: {head}")
             self._note_ended(landed)
+            self.happened["an id expired"] += operation == "EXPIRE EPOCH"
+            is_taken = operation == "BEGIN EPOCH" and before.get("expired") is True
+            self.happened["an expired id was taken again"] += is_taken
         elif before and operation == "COMMIT TRANSACTION":
             self._advance(what, head)
             self._note_ended(landed)

@@ -145,9 +145,9 @@ class Fetcher:
             return
         # First: after an interrupt, a repeated call may find nothing left to do.
         self._count_change()
-        for topic in set(self._topics) - wanted:
+        for topic in sorted(self._topics.keys() - wanted):
             del self._topics[topic]
-        for topic in wanted - set(self._topics):
+        for topic in sorted(wanted - self._topics.keys()):
             self._watch.add(names.topic_log(topic))
             self._topics[topic] = self._topic_fetcher(
                 topic, self._settings.plan if topic in may_create else None

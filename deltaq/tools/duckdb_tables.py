@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -85,6 +85,40 @@ def parsed(connection: Connection, query: str) -> dict[str, Any]:
         place = "" if where is None else f" at character {int(where) + 1}"
         raise InvalidConfig(f"DuckDB: {found['error_message']}{place}", key="sql")
     return found
+
+
+def tables_read(query: object) -> frozenset[tuple[str, str]]:
+    """The tables that a parsed query reads, as schema ("" without one) and name, without those that
+    it defines itself.
+    """
+    return frozenset(_tables(query, frozenset()))
+
+
+def _tables(node: object, hidden: frozenset[str]) -> Iterator[tuple[str, str]]:
+    if isinstance(node, list):
+        for inner in node:
+            yield from _tables(inner, hidden)
+    elif isinstance(node, dict):
+        if node.get("type") == "BASE_TABLE":
+            schema, name = str(node.get("schema_name") or ""), str(node["table_name"])
+            if schema or name.lower() not in hidden:
+                yield schema, name
+        if node.get("type") == "RECURSIVE_CTE_NODE":
+            hidden |= {str(node["cte_name"]).lower()}
+        defined = node.get("cte_map")
+        for entry in defined["map"] if isinstance(defined, dict) else ():
+            yield from _tables(entry["value"], hidden)
+            hidden |= {str(entry["key"]).lower()}
+        for name, inner in node.items():
+            if name != "cte_map":
+                yield from _tables(inner, hidden)
+
+
+def topic_of(table: str, topics: Collection[str]) -> str | None:
+    """The topic that a query names as a table. DuckDB ignores case; the exact name goes first."""
+    if table in topics:
+        return table
+    return next((topic for topic in topics if topic.lower() == table.lower()), None)
 
 
 def quoted(name: str) -> str:

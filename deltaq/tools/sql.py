@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain, count
 
 import pyarrow as pa
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.store import Store
-from deltaq.tools.duckdb_tables import Connection, Relation, connected, fetched, load, parsed
+from deltaq.tools.duckdb_tables import (
+    Connection,
+    Relation,
+    connected,
+    fetched,
+    load,
+    parsed,
+    tables_read,
+    topic_of,
+)
 from deltaq.tools.frames import from_arrow
 from deltaq.tools.positions import Place
 from deltaq.topic import Topic
@@ -31,7 +40,8 @@ def sql(
     Corrupt, Incompatible, Unavailable.
     """
     with connected() as connection:
-        for topic, name in _topics(store, set(_tables(parsed(connection, query)))).items():
+        tables = (name for _, name in tables_read(parsed(connection, query)))
+        for topic, name in _topics(store, tables).items():
             load(connection, name, Topic(topic, store=store, clock=clock), start, end)
         return _with_names_apart(fetched(connection, query))
 
@@ -72,24 +82,8 @@ def from_duckdb(topic: Topic, relation: Relation, *, key_column: str | None = No
     return from_arrow(topic, relation.to_arrow_table(), key_column=key_column)
 
 
-def _tables(node: object) -> Iterator[str]:
-    """The names of tables in a parsed query."""
-    if isinstance(node, dict):
-        if node.get("type") == "BASE_TABLE":
-            yield node["table_name"]
-        for inner in node.values():
-            yield from _tables(inner)
-    elif isinstance(node, list):
-        for inner in node:
-            yield from _tables(inner)
-
-
-def _topics(store: Store, named: set[str]) -> Mapping[str, str]:
-    """The topics that a query names, with one of their names in the query. DuckDB ignores case."""
+def _topics(store: Store, tables: Iterable[str]) -> Mapping[str, str]:
+    """The topics that a query names, with one of their names in the query."""
     there = topic_names(store)
-    folded = {topic.lower(): topic for topic in there}
-    return {
-        name if name in there else folded[name.lower()]: name
-        for name in sorted(named)
-        if name.lower() in folded
-    }
+    named = {name: topic_of(name, there) for name in sorted(tables)}
+    return {topic: name for name, topic in named.items() if topic is not None}

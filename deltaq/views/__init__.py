@@ -4,8 +4,8 @@ the SQL over the offsets that it names, and all views of a group have the same o
 Modules:
 
 * `group`: a group of views as users see it
-* `query`, `program`: what the SQL of a view reads, what tells its rows apart, and why it has no
-  single right result, as pure functions; the views of a group in their order
+* `query`, `program`: what tells the rows of a view apart, and why its SQL has no single right
+  result, as pure functions; the views of a group in their order
 * `engine`, `inputs`: the views by full recompute in DuckDB; the topics that they read, at a cut
 * `ticks`, `tables`: what each tick has published; the topics of the views
 * `runner`, `holding`: evaluates and publishes, tick after tick; what maintenance keeps for it

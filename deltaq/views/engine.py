@@ -57,9 +57,6 @@ class ViewChanges:
     come: pa.Table
     gone: pa.Table
 
-    def __bool__(self) -> bool:
-        return bool(self.come.num_rows or self.gone.num_rows)
-
 
 @contextmanager
 def engine(program: ViewProgram) -> Iterator[ViewEngine]:

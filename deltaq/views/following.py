@@ -14,7 +14,7 @@ from deltaq.topic import Topic
 from deltaq.views.holding import HISTORY
 from deltaq.views.program import KEY, TICK, WEIGHT, view_topic
 from deltaq.views.reading import opened, publish
-from deltaq.views.tables import ViewTopics, own_columns
+from deltaq.views.tables import own_columns
 from deltaq.views.ticks import last_tick, ticks_from
 
 
@@ -35,10 +35,9 @@ def followed(
     while last_tick(store, group, clock) is None:
         clock.sleep(every_s)
     begin = opened(store, clock, group, None)
-    begin[name]  # raises for an unknown view
     topic = Topic(view_topic(group, name), store=store, clock=clock)
     # In the form of records of its topic, so that they have keys.
-    records = ViewTopics.of(store, clock).present(topic.name, begin.written(name))
+    records = begin.present(name)
     rows = _Rows(records.schema)
     yield ViewChange(begin.tick, rows.taken(records))
     number = begin.tick

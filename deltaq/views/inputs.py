@@ -10,7 +10,7 @@ from deltaq.errors import InvalidConfig, OffsetOutOfRange, UnknownTopic
 from deltaq.metadata import TopicDescription
 from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store
-from deltaq.tools.duckdb_tables import rows_of
+from deltaq.tools.duckdb_tables import rows_of, topic_of
 from deltaq.topic import Topic
 from deltaq.topics.listing import topic_names
 from deltaq.transactions.cut import cut
@@ -56,10 +56,9 @@ class Inputs:
     def of(cls, program: ViewProgram, store: Store, clock: Clock) -> Inputs:
         """Raises InvalidConfig for a table that is neither a view nor a topic, Unavailable."""
         there = topic_names(store)
-        folded = {topic.lower(): topic for topic in there}
         topics = {}
         for name in program.inputs:
-            topic = name if name in there else folded.get(name.lower())
+            topic = topic_of(name, there)
             if topic is None:
                 (reader, *_) = (view.name for view in program.views if name in view.reads)
                 raise InvalidConfig(
@@ -111,10 +110,10 @@ class Inputs:
         """Add to the engine what `wanted` has and `had` had not. Raises Corrupt, Unavailable."""
         for name, topic_name in self.topics.items():
             before, after = had.get(topic_name), wanted[topic_name]
-            columns, batches = rows_of(self._topic(topic_name), _between(before, after))
-            if before is None:
-                engine.create_input(name, columns)
             if before is None or before.ends != after.ends:
+                columns, batches = rows_of(self._topic(topic_name), _between(before, after))
+                if before is None:
+                    engine.create_input(name, columns)
                 keyed = forms[topic_name].is_keyed
                 engine.add_rows(name, columns, batches, is_keyed=keyed)
             if before is not None and before.starts != after.starts[: len(before.starts)]:

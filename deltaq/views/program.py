@@ -13,8 +13,8 @@ from graphlib import CycleError, TopologicalSorter
 from deltaq.errors import InvalidConfig
 from deltaq.names import check_id, check_topic
 from deltaq.serde.json_text import compact_json
-from deltaq.tools.duckdb_tables import Connection, connected, parsed
-from deltaq.views.query import Functions, row_key, tables, why_not
+from deltaq.tools.duckdb_tables import Connection, connected, parsed, tables_read
+from deltaq.views.query import Functions, row_key, why_not
 
 EXTRA = "views"
 """The extra that installs DuckDB for views."""
@@ -105,10 +105,10 @@ def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
         check_topic(view_topic(group, name))
     with connected(EXTRA, threads=1) as connection:
         functions = _functions(connection)
-        found = {query.name: parsed_view(connection, query) for query in queries}
+        found = {query.name: _parsed_view(connection, query) for query in queries}
     own = {name.lower(): name for name in found}
     reads = {
-        name: tuple(sorted(own.get(table.lower(), table) for table in tables(query)))
+        name: tuple(sorted(own.get(table.lower(), table) for table in _tables(query)))
         for name, query in found.items()
     }
     keys = {
@@ -126,6 +126,10 @@ def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
     return ViewProgram(
         group, tuple(View(name, sql[name], keys[name], reads[name]) for name in order)
     )
+
+
+def _tables(query: object) -> set[str]:
+    return {f"{schema}.{name}" if schema else name for schema, name in tables_read(query)}
 
 
 def is_view_name(name: str) -> bool:
@@ -147,7 +151,7 @@ def _checked(group: str, queries: Sequence[ViewQuery]) -> Iterator[str]:
         yield name
 
 
-def parsed_view(connection: Connection, query: ViewQuery) -> dict[str, object]:
+def _parsed_view(connection: Connection, query: ViewQuery) -> dict[str, object]:
     """The SQL of a view as DuckDB parses it. Raises InvalidConfig, naming the view."""
     try:
         found = parsed(connection, query.sql)

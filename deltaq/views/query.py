@@ -1,5 +1,5 @@
-"""What the SQL of a view says, from the query as DuckDB parses it: the tables that it reads, the
-columns that tell its rows apart, and why it has no single right result, if it has none. Pure.
+"""What the SQL of a view says, from the query as DuckDB parses it: the columns that tell its rows
+apart, and why it has no single right result, if it has none. Pure.
 """
 
 from __future__ import annotations
@@ -46,40 +46,6 @@ class Functions:
 
     aggregates: frozenset[str]
     unstable: frozenset[str]
-
-
-# --- tables ---
-
-
-def tables(query: Node) -> frozenset[str]:
-    """The tables that a query reads, without those that it defines itself."""
-    return frozenset(_tables(query, frozenset()))
-
-
-def _tables(node: object, hidden: frozenset[str]) -> Iterator[str]:
-    if isinstance(node, list):
-        for inner in node:
-            yield from _tables(inner, hidden)
-    elif isinstance(node, dict):
-        if node.get("type") == "BASE_TABLE":
-            schema, name = node.get("schema_name"), str(node["table_name"])
-            if schema:
-                yield f"{schema}.{name}"
-            elif name.lower() not in hidden:
-                yield name
-        if node.get("type") == "RECURSIVE_CTE_NODE":
-            hidden |= {str(node["cte_name"]).lower()}
-        for entry in _ctes(node):
-            yield from _tables(entry["value"], hidden)
-            hidden |= {str(entry["key"]).lower()}
-        for name, inner in node.items():
-            if name != "cte_map":
-                yield from _tables(inner, hidden)
-
-
-def _ctes(node: Node) -> list[Node]:
-    found = node.get("cte_map")
-    return list(found["map"]) if isinstance(found, dict) else []
 
 
 # --- the key of a row ---

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -78,10 +78,10 @@ class ViewCut:
         return tuple(self._tick.views)
 
     def __getitem__(self, name: str) -> ViewRows:
-        self.written(name)
+        self._written(name)
         return ViewRows(self, name)
 
-    def written(self, name: str) -> ViewOffsets:
+    def _written(self, name: str) -> ViewOffsets:
         """The offsets of the view's own topic. Raises InvalidConfig for a view that the tick does
         not have.
         """
@@ -120,9 +120,19 @@ class ViewCut:
             yield found, program
 
     def _content(self, name: str) -> pa.Table:
-        topic = view_topic(self._group, name)
-        of = self._tick.views[name]
-        rows = ViewTopics.of(self._store, self._clock).content(topic, of)
+        return self._checked(name, ViewTopics.content)
+
+    def present(self, name: str) -> pa.Table:
+        """The rows of a view with what tells them apart; see `ViewTopics.present`. Raises as
+        `to_arrow`.
+        """
+        return self._checked(name, ViewTopics.present)
+
+    def _checked(
+        self, name: str, read: Callable[[ViewTopics, str, ViewOffsets], pa.Table]
+    ) -> pa.Table:
+        topic, of = view_topic(self._group, name), self._written(name)
+        rows = read(ViewTopics.of(self._store, self._clock), topic, of)
         # Compaction may have removed what an older tick needs.
         last = last_tick(self._store, self._group, self._clock)
         cut = InputCut(of.topic_id, (), (of.end,))

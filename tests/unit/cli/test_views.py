@@ -38,14 +38,8 @@ def test_a_folder_is_run_and_read(deltaq: Shell, folder: Path):
     assert deltaq(f"views run {folder} --once").output == "group shops is at tick 1\n"
     sell(("north", 1))
     assert deltaq(f"views run {folder} --once").output == "group shops is at tick 2\n"
-    assert (
-        deltaq("views read shops totals -o json").json
-        == [
-            {"shop": "north", "total": "6"},
-            {"shop": "south", "total": "3"},
-        ]
-        or len(deltaq("views read shops totals -o json").json) == 2
-    )
+    totals = deltaq("views read shops totals -o json").json
+    assert sorted((row["shop"], row["total"]) for row in totals) == [("north", "6"), ("south", "3")]
     (before,) = deltaq("views read shops all_of_them --at 1 -o json").json
     assert before == {"total": "8"}
     assert deltaq("views check shops").output == "2 views equal their SQL at tick 2\n"

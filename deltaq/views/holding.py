@@ -37,23 +37,74 @@ class GroupHolds:
 
     def __post_init__(self) -> None:
         self._name = f"{_prefix(self._group)}{self._clock.unique_id()}"
-        self._held: Tick | None = None
+        self._held = 0  # the last tick when the holds were put
         self._put_at = float("-inf")
+        self._inputs = dict[str, str]()
+        self._views = set[str]()
+        self._floor: Tick | None = None
 
     def begin(self, last: Tick | None, inputs: Mapping[str, str]) -> None:
         """Hold the inputs, topic ids by name, before the first cut is chosen, and what the ticks up
-        to `last` need. Then remove the holds of earlier runners. Raises Unavailable.
+        to `last` need, as far as it was held until now. Then remove the holds of earlier runners.
+        Raises UnknownTopic, Unavailable.
         """
-        # Until there is a tick, all of the inputs is held.
-        everything = {topic: InputCut(topic_id, (), ()) for topic, topic_id in inputs.items()}
-        oldest = None if last is None else self._oldest(last)
-        held = everything if oldest is None else everything | dict(oldest.inputs)
-        self._put_inputs({topic: held[topic] for topic in inputs})
-        views = {} if last is None or oldest is None else _views(last, oldest)
-        self._put_views(views)
-        self._held, self._put_at = last, self._clock.monotonic()
-        for topic in [*inputs, *(view_topic(self._group, name) for name in views)]:
+        self._inputs = dict(inputs)
+        if last is None or self._was_held(last):
+            self._put_first(last)
+        # Also when a hold that was there a moment ago was not renewed in time: maintenance may not
+        # have seen the one that follows it.
+        if last is not None and not self._was_held(last):
+            self._floor = self._present(last)
+            self._put_first(last)
+        if last is not None:
+            self._held, self._put_at = last.number, self._clock.monotonic()
+            self._views.update(last.views)
+        for topic in [*inputs, *(view_topic(self._group, name) for name in self._views)]:
             release(self._store, topic, self._group, but=self._name)
+
+    def add(self, views: Mapping[str, ViewOffsets]) -> None:
+        """Hold the topics of views that have none of their rows in a tick yet, before they are in
+        one. Raises Unavailable.
+        """
+        new = {name: of for name, of in views.items() if name not in self._views}
+        self._put_views(new)
+        self._views.update(new)
+
+    def _was_held(self, last: Tick) -> bool:
+        """Whether the holds of earlier runners cover the oldest tick that is to be read."""
+        oldest = self._oldest(last)
+        cuts = self._of_inputs(oldest) | {
+            view_topic(self._group, name): InputCut(of.topic_id, (), (of.end,))
+            for name, of in _views(last, oldest).items()
+        }
+        return all(
+            _is_held(self._store, self._clock, self._group, topic, cut, but=self._name)
+            for topic, cut in cuts.items()
+        )
+
+    def _present(self, last: Tick) -> Tick:
+        """The last tick as if its inputs had been read now: key compaction may have removed what
+        was before.
+        """
+        lookup = TopicLookup(self._store, self._clock)
+        held = {
+            topic: replace(cut, ends=tuple(lookup.head(topic).next_offsets))
+            for topic, cut in self._of_inputs(last).items()
+        }
+        return replace(last, inputs=held)
+
+    def _of_inputs(self, tick: Tick) -> dict[str, InputCut]:
+        """What a tick covers of the topics that the program reads now."""
+        return {topic: cut for topic, cut in tick.inputs.items() if topic in self._inputs}
+
+    def _put_first(self, last: Tick | None) -> None:
+        # An input is held from its begin until a tick has read it.
+        held = {topic: InputCut(topic_id, (), ()) for topic, topic_id in self._inputs.items()}
+        if last is not None:
+            oldest = self._oldest(last)
+            held |= self._of_inputs(oldest)
+            self._put_views(_views(last, oldest))
+        self._put_inputs(held)
 
     def follow(self, last: Tick) -> None:
         """Renew the holds if it is time, so that they release what only older ticks need. Raises
@@ -61,19 +112,19 @@ class GroupHolds:
         """
         if self._is_due(last):
             oldest = self._oldest(last)
-            self._put_inputs(oldest.inputs)
+            self._put_inputs(self._of_inputs(oldest))
             self._put_views(_views(last, oldest))
-            self._held, self._put_at = last, self._clock.monotonic()
+            self._held, self._put_at = last.number, self._clock.monotonic()
 
     def _is_due(self, last: Tick) -> bool:
-        held, waited_s = self._held, self._clock.monotonic() - self._put_at
-        if held is None or held.views.keys() != last.views.keys():
-            return True
-        return waited_s >= (RENEW_S if last.number > held.number else REST_S)
+        waited_s = self._clock.monotonic() - self._put_at
+        return waited_s >= (RENEW_S if last.number > self._held else REST_S)
 
     def _oldest(self, last: Tick) -> Tick:
         """The oldest tick that is to be read."""
         number = max(1, last.number - HISTORY)
+        if self._floor is not None and number <= self._floor.number:
+            return self._floor
         return tick_at(self._store, self._group, self._clock, number) or last
 
     def _put_inputs(self, inputs: Mapping[str, InputCut]) -> None:
@@ -121,8 +172,16 @@ def is_kept(
     """
     if TopicLookup(store, clock).head(topic).topic_id != cut.topic_id:
         return False
-    return not is_keyed or any(
-        hold.holder.startswith(_prefix(group)) and _is_at_most(hold.ends, cut.ends)
+    return not is_keyed or _is_held(store, clock, group, topic, cut)
+
+
+def _is_held(
+    store: Store, clock: Clock, group: str, topic: str, cut: InputCut, *, but: str = ""
+) -> bool:
+    return any(
+        hold.holder.startswith(_prefix(group))
+        and hold.holder != but
+        and _is_at_most(hold.ends, cut.ends)
         for hold in read_holds(store, topic, cut.topic_id, clock)
     )
 

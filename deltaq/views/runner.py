@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from deltaq import metrics
@@ -43,7 +44,7 @@ class _Loaded:
     forms: Mapping[str, InputForm]
 
 
-class _Steps:
+class _TickTimer:
     """How long each step of a tick takes."""
 
     def __init__(self, group: str, clock: Clock) -> None:
@@ -92,7 +93,7 @@ class GroupRunner:
             store=store,
             clock=clock,
         )
-        self._context = engine(program)
+        self._open = ExitStack()
         self._engine: ViewEngine | None = None
         self._loaded: _Loaded | None = None
         self._is_compared = False
@@ -138,7 +139,7 @@ class GroupRunner:
         InvalidValue for a row key that does not tell rows apart, what `Inputs.choose` raises,
         Corrupt, Incompatible, Unavailable.
         """
-        last, steps = self._last, _Steps(self._program.group, self._clock)
+        last, steps = self._last, _TickTimer(self._program.group, self._clock)
         cut = self._inputs.choose(last, moves_with_retention=self._moves)
         if last is not None and not self._is_due(last, cut):
             self._holds.follow(last)
@@ -151,6 +152,7 @@ class GroupRunner:
         except InvalidConfig:
             self._check_last()
             raise
+        self._holds.add(before)
         records = {
             view.name: records_of(views.changes(view), number, is_keyed=view.key is not None)
             for view in self._program.views
@@ -178,8 +180,7 @@ class GroupRunner:
             _log.info("inputs of %r have other columns: loading them anew", self._program.group)
             self._forget()
         if self._engine is None:
-            self._context = engine(self._program)
-            self._engine = self._context.__enter__()
+            self._engine = self._open.enter_context(engine(self._program))
         had = {} if self._loaded is None else self._loaded.inputs
         # After an error in the middle the engine would have some of the records already.
         found, self._loaded = self._engine, None
@@ -193,9 +194,8 @@ class GroupRunner:
         return found
 
     def _forget(self) -> None:
-        if self._engine is not None:
-            self._engine, self._loaded, self._is_compared = None, None, False
-            self._context.__exit__(None, None, None)
+        self._engine, self._loaded, self._is_compared = None, None, False
+        self._open.close()
 
     def _prepared(self, views: ViewEngine, last: Tick | None) -> dict[str, ViewOffsets]:
         """Where each view's topic ends; and the engine knows what each view had."""

@@ -14,6 +14,7 @@ from deltaq.cli.table import Column
 from deltaq.units import as_age, as_count, counted
 
 if TYPE_CHECKING:
+    from deltaq.views.modes import Mode
     from deltaq.views.program import ViewProgram
 
 _VERBS = Commands(
@@ -155,6 +156,34 @@ def read_view(
     from deltaq.views.reading import opened  # noqa: PLC0415 - as above
 
     show_rows(session, opened(session.store, session.clock, group, at)[view].to_arrow())
+
+
+@_VERBS.add("explain")
+def explain_views(session: CliSession, group: Group) -> None:
+    """Explain a group of views: by which rules each is kept, and why one is evaluated in full."""
+    from deltaq.views.explaining import explained  # noqa: PLC0415 - as above
+
+    program = _program(session, group)
+    modes: dict[str, Mode] = {view.name: "auto" for view in program.views}
+    found = explained(program, modes, session.store, session.clock)
+    rows = [
+        {
+            "view": of.view,
+            "rules": None if of.refused else [f"{rule} ({about})" for rule, about in of.rules],
+            "in_full": of.refused or None,
+        }
+        for of in found
+    ]
+    columns = [Column("view"), Column("rules", _rules), Column("in_full", _reason, "IN FULL")]
+    session.out.rows(columns, rows)
+
+
+def _rules(found: list[str] | None) -> str:
+    return "none" if found is None else ", ".join(found) or "map"
+
+
+def _reason(found: str | None) -> str:
+    return found or "where that is quicker"
 
 
 @_VERBS.add("check")

@@ -161,14 +161,22 @@ def create(
 def insert(
     connection: Connection, table: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> None:
-    """Add rows to a table.
+    """Add rows to a table."""
+    for source in sources(connection, columns, batches):
+        connection.execute(f"insert into {table} select * from {source}")
 
-    DuckDB gets them in parts, which are made before: it would read them in a thread of its own, and
-    make an error of its own from what reading a topic raises.
+
+def sources(
+    connection: Connection, columns: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[str]:
+    """The rows in parts: for each the name under which statements can read it, until the next.
+
+    The parts are made before: DuckDB would read them in a thread of its own, and make an error of
+    its own from what reading a topic raises.
     """
     for part in _parts(columns, batches):
         with registered(connection, part) as source:
-            connection.execute(f"insert into {table} select * from {source}")
+            yield source
 
 
 def _parts(columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

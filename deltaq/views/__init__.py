@@ -6,7 +6,10 @@ Modules:
 * `group`: a group of views as users see it
 * `query`, `program`: what tells the rows of a view apart, and why its SQL has no single right
   result, as pure functions; the views of a group in their order
-* `engine`, `inputs`: the views by full recompute in DuckDB; the topics that they read, at a cut
+* `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics that they read, at a cut
+* `rules`, `planning`, `incremental`: how rows change with what they are made from; the SQL of a
+  view as rules; such a view at work
+* `modes`, `explaining`: when a view is evaluated by rules, and why not
 * `ticks`, `tables`: what each tick has published; the topics of the views
 * `runner`, `holding`: evaluates and publishes, tick after tick; what maintenance keeps for it
 * `reading`, `following`, `checking`: a cut for readers; the changes of a view; the proof
@@ -16,9 +19,10 @@ Modules:
 from __future__ import annotations
 
 from deltaq.views.checking import ViewMismatch
+from deltaq.views.explaining import ViewRules
 from deltaq.views.following import ViewChange
 from deltaq.views.group import Views
 from deltaq.views.reading import ViewCut, ViewRows
 from deltaq.views.ticks import Tick
 
-__all__ = ["Tick", "ViewChange", "ViewCut", "ViewMismatch", "ViewRows", "Views"]
+__all__ = ["Tick", "ViewChange", "ViewCut", "ViewMismatch", "ViewRows", "ViewRules", "Views"]

@@ -1,30 +1,39 @@
-"""Views by full recompute in DuckDB: the inputs at a cut as tables, the views as tables made from
-them, and what has changed in each since the last tick.
+"""Views in DuckDB: the inputs at a cut as tables, the views made from them in full or kept by
+rules, and what has changed in each since the last tick.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import InvalidConfig, InvalidValue
 from deltaq.tools.duckdb_tables import (
     Connection,
     connected,
     create,
     fetched,
-    insert,
     naming,
     quoted,
     registered,
+    sources,
 )
+from deltaq.views.incremental import NOW, RuledViews, change, described, now
+from deltaq.views.modes import Mode, ViewMode
 from deltaq.views.program import EXTRA, KEY, TICK, WEIGHT, View, ViewProgram
+from deltaq.views.rules import NoRule
 
-_NOW, _BEFORE = "now", "before"
+_log = logging.getLogger("deltaq.views")
+
+_BEFORE = "before"
+"""The schema of DuckDB with what views in full had at the last tick."""
 
 _STORED = {
     "HUGEINT": "DECIMAL(38,0)",
@@ -59,62 +68,95 @@ class ViewChanges:
 
 
 @contextmanager
-def engine(program: ViewProgram) -> Iterator[ViewEngine]:
-    """An engine for a program, with empty inputs. Raises InvalidConfig without DuckDB."""
+def engine(
+    program: ViewProgram,
+    modes: Mapping[str, Mode] | None = None,
+    *,
+    keeps_inputs: bool = True,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Iterator[ViewEngine]:
+    """An engine for a program, with empty inputs. `modes` are those of the views, `full` without.
+    `keeps_inputs`: records will be removed from inputs. Raises InvalidConfig without DuckDB.
+    """
     # With one thread sums of floats have one order, and small ticks are quicker.
     with connected(EXTRA, threads=1) as connection:
         # Times without a zone are those of UTC.
         connection.execute("set TimeZone = 'UTC'")
-        connection.execute(f"create schema {_NOW}; create schema {_BEFORE}")
-        connection.execute(f"set schema = '{_NOW}'")
-        yield ViewEngine(connection, program)
+        connection.execute(f"create schema {NOW}; create schema {_BEFORE}; set schema = '{NOW}'")
+        yield ViewEngine(connection, program, modes or {}, clock, keeps_inputs=keeps_inputs)
 
 
 class ViewEngine:
     """The tables of a program. Not thread-safe.
 
-    Inputs are added to, then `evaluate` makes the views from them; `changes` compares with what
-    `accept` has accepted, or `restore` was given. What DuckDB refuses is InvalidConfig.
+    Inputs are added to, then `evaluate` makes the views from them, in full or by rules; `changes`
+    compares with what `accept` has accepted, or `restore` was given. After an error it is of no
+    more use. What DuckDB refuses is InvalidConfig.
     """
 
-    def __init__(self, connection: Connection, program: ViewProgram) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        program: ViewProgram,
+        modes: Mapping[str, Mode],
+        clock: Clock,
+        *,
+        keeps_inputs: bool,
+    ) -> None:
         self._connection = connection
         self._program = program
+        self._clock = clock
+        self.modes = {view.name: ViewMode(modes.get(view.name, "full")) for view in program.views}
+        self._types: dict[str, dict[str, str]] = {}
         self._stored: dict[str, dict[str, str]] = {}
+        self._keyed: set[str] = set()
+        self._always = set(program.inputs) if keeps_inputs else set[str]()
+        self._rules = RuledViews(connection, program, self._types)
+        self._spent = dict.fromkeys(self.modes, 0.0)
 
     # --- inputs ---
 
-    def create_input(self, name: str, columns: pa.Schema) -> None:
-        """An input with these columns, without rows."""
-        create(self._connection, f"{_NOW}.{quoted(name)}", columns, [])
-
-    def add_rows(
-        self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch], *, is_keyed: bool
-    ) -> None:
-        """Add records to an input, behind those that it has. Of a keyed input, the newest record of
-        each key counts, and none if that is a tombstone.
+    def create_input(self, name: str, columns: pa.Schema, *, is_keyed: bool) -> None:
+        """An input with these columns, without rows. Of a keyed input, the newest record of each
+        key counts, and none if that is a tombstone.
         """
-        table, connection = f"{_NOW}.{quoted(name)}", self._connection
-        if not is_keyed:
-            insert(connection, table, columns, batches)
+        create(self._connection, now(name), columns, [])
+        self._types[name] = described(self._connection, now(name))
+        if is_keyed:
+            self._keyed.add(name)
+            self._always.add(name)
+
+    def add_rows(self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add records to an input, behind those that it has."""
+        if name in self._keyed:
+            self._replace(name, columns, batches)
             return
-        create(connection, "_added", columns, batches, kind="temp table")
+        for source in sources(self._connection, columns, batches):
+            self._rules.note(name, f"select *, 1 from {source}")
+            if not self._rules.is_hidden(name):
+                self._connection.execute(f"insert into {now(name)} from {source}")
+
+    def _replace(self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Put records in the place of those with the same keys."""
+        create(self._connection, "_added", columns, batches, kind="temp table")
+        touched = f"from {now(name)} where _key in (select _key from temp._added)"
         values = [column for column in columns.names if not column.startswith("_")]
         is_there = " or ".join(f"{quoted(column)} is not null" for column in values)
-        connection.execute(f"delete from {table} where _key in (select _key from temp._added)")
-        connection.execute(
-            f"insert into {table} select * from (select * from temp._added qualify row_number() "
-            f"over (partition by _key order by _offset desc) = 1) where {is_there}"
+        self._rules.note(name, f"select *, -1 {touched}")
+        self._connection.execute(f"delete {touched}")
+        self._connection.execute(
+            f"insert into {now(name)} select * from (select * from temp._added qualify row_number()"
+            f" over (partition by _key order by _offset desc) = 1) where {is_there}"
         )
-        connection.execute("drop table temp._added")
+        self._rules.note(name, f"select *, 1 {touched}")
+        self._connection.execute("drop table temp._added")
 
     def remove_before(self, name: str, starts: Sequence[int]) -> None:
         """Remove the records before these offsets, by partition, from an input."""
         for partition, start in enumerate(starts):
-            self._connection.execute(
-                f"delete from {_NOW}.{quoted(name)} where _partition = ? and _offset < ?",
-                [partition, start],
-            )
+            gone = f"from {now(name)} where _partition = {partition} and _offset < {start}"
+            self._rules.note(name, f"select *, -1 {gone}")
+            self._connection.execute(f"delete {gone}")
 
     # --- views ---
 
@@ -123,20 +165,24 @@ class ViewEngine:
         that reads it.
         """
         for view in self._program.views:
-            with naming(f"view {view.name!r}", view.name):
-                self._connection.execute(
-                    f"create or replace {kind} {_NOW}.{quoted(view.name)} as {view.sql}"
-                )
-            if view.name not in self._stored:
-                self._stored[view.name] = self._stored_types(view)
-                self._check_columns(view)
+            with self._timed(view), naming(f"view {view.name!r}", view.name):
+                if self._rules.get(view.name) is None:
+                    self._evaluate_in_full(view, kind)
+                else:
+                    self._rules.evaluate(view.name)
 
-    def _stored_types(self, view: View) -> dict[str, str]:
-        rows = self._connection.execute(f"describe {_NOW}.{quoted(view.name)}").fetchall()
-        return {
-            name: "VARCHAR" if kind.startswith("ENUM") else _STORED.get(kind, kind)
-            for name, kind, *_ in rows
-        }
+    def _evaluate_in_full(self, view: View, kind: str) -> None:
+        self._connection.execute(f"create or replace {kind} {now(view.name)} as {view.sql}")
+        if view.name not in self._types:
+            self._types[view.name] = types = described(self._connection, now(view.name))
+            self._stored[view.name] = {
+                name: "VARCHAR" if of.startswith("ENUM") else _STORED.get(of, of)
+                for name, of in types.items()
+            }
+            self._check_columns(view)
+        if self._rules.is_tracked(view.name):
+            own = _casts(self._types[view.name])
+            self._rules.replace(view.name, f"select {own}, _w from ({self._compared(view)})")
 
     def _check_columns(self, view: View) -> None:
         names = {name.lower() for name in self._stored[view.name]}
@@ -150,49 +196,70 @@ class ViewEngine:
 
     def columns(self, view: str) -> pa.Schema:
         """The columns of a view in its topic, without `tick` and `weight`. After `evaluate`."""
-        return self._table(f"select {self._casts(view)} from {_NOW}.{quoted(view)} limit 0").schema
+        casts = _casts(self._stored[view])
+        return self._table(f"select {casts} from {now(view)} limit 0").schema
 
     def restore(self, view: str, rows: pa.Table) -> None:
         """Take these rows for what a view had at the last tick. After the first `evaluate`."""
         names = ", ".join(map(quoted, self._stored[view]))
         with registered(self._connection, rows) as source:
             self._connection.execute(
-                f"create or replace table {_BEFORE}.{quoted(view)} as "
-                f"select {self._casts(view)} from (select {names} from {source})"
+                f"create or replace table {_before(view)} as "
+                f"select {_casts(self._stored[view])} from (select {names} from {source})"
             )
 
     def changes(self, view: View) -> ViewChanges:
         """What has changed in a view since the last tick. Raises InvalidValue if its key does not
         tell its rows apart.
         """
-        come, gone = self._come_and_gone(view)
+        key = ""
+        with self._timed(view):
+            if view.key is not None:
+                self._check_key(view)
+                key = f", json_array({', '.join(map(quoted, view.key))})::varchar::blob as {KEY}"
+            rows = self._table(f"select *{key} from ({self._changed(view)})")
+        weights = rows.column("_w")
+        rows = rows.drop_columns("_w")
         if view.key is None:
-            return ViewChanges(self._weighed(come), self._weighed(gone))
-        self._check_key(view)
-        key = f"json_array({', '.join(map(quoted, view.key))})::varchar::blob as {KEY}"
-        return ViewChanges(
-            self._table(f"select *, {key} from ({come})"),
-            self._table(f"select *, {key} from ({gone})"),
+            rows = rows.append_column(WEIGHT, pc.abs(weights))
+        return ViewChanges(rows.filter(pc.greater(weights, 0)), rows.filter(pc.less(weights, 0)))
+
+    def _changed(self, view: View) -> str:
+        """The changes of a view in the types of its topic, one row for each distinct one."""
+        if self._rules.get(view.name) is None and not self._rules.is_tracked(view.name):
+            return self._compared(view)
+        casts = _casts(self._stored[view.name])
+        query = f"select {casts}, sum(_w)::bigint as _w from {change(view.name)}"
+        return f"{query} group by all having sum(_w) <> 0"
+
+    def _compared(self, view: View) -> str:
+        """The changes of a view in full, in the types of its topic, one row for each distinct
+        one.
+        """
+        casts = _casts(self._stored[view.name])
+        both = (
+            f"select {casts}, 1 as _w from {now(view.name)} "
+            f"union all select *, -1 from {_before(view.name)}"
         )
+        head = "select * exclude (_w), sum(_w)::bigint as _w"
+        return f"{head} from ({both}) group by all having sum(_w) <> 0"
 
     def differences(self, view: View) -> tuple[pa.Table, pa.Table]:
-        """The rows that a view has now and had not, and those that it had."""
-        come, gone = self._come_and_gone(view)
-        return self._table(come), self._table(gone)
-
-    def _come_and_gone(self, view: View) -> tuple[str, str]:
-        now = f"select {self._casts(view.name)} from {_NOW}.{quoted(view.name)}"
-        before = f"select * from {_BEFORE}.{quoted(view.name)}"
-        return f"({now}) except all ({before})", f"({before}) except all ({now})"
-
-    def _weighed(self, rows: str) -> pa.Table:
-        return self._table(f"select *, count(*) as {WEIGHT} from ({rows}) group by all")
+        """The rows that a view in full has now and had not, and those that it had."""
+        each = f"select _z.* exclude (_w) from ({self._compared(view)}) as _z, range(abs(_z._w))"
+        return self._table(f"{each} where _w > 0"), self._table(f"{each} where _w < 0")
 
     def _check_key(self, view: View) -> None:
         names = ", ".join(map(quoted, view.key or ()))
-        table = f"{_NOW}.{quoted(view.name)}"
-        group = f"group by {names} having count(*) > 1" if names else "having count(*) > 1"
-        twice = self._table(f"select {names or 'count(*)'} from {table} {group} limit 1")
+        ruled = self._rules.get(view.name)
+        if ruled is None:
+            group = f"group by {names} having count(*) > 1" if names else "having count(*) > 1"
+            rows = f"from {now(view.name)} {group}"
+        elif ruled.guard is not None:
+            rows = f"from ({ruled.guard.delta}) where _w > 0 and _n > 1"
+        else:
+            return
+        twice = self._table(f"select {names or 'count(*)'} {rows} limit 1")
         if twice.num_rows:
             shown = dict(zip(view.key or (), twice.to_pylist()[0].values(), strict=False))
             raise InvalidValue(
@@ -201,27 +268,97 @@ class ViewEngine:
                 field=view.name,
             )
 
+    def rules(self, view: str) -> tuple[tuple[str, str], ...]:
+        """The rules that keep a view, each with what it is about; none if it is made in full."""
+        ruled = self._rules.get(view)
+        return () if ruled is None else ruled.plan.described()
+
     def accept(self) -> None:
-        """Take what the views have now for what they had at the last tick."""
+        """Take what the views have now for what they had at the last tick, and choose how each of
+        them is evaluated in the next.
+        """
         for view in self._program.views:
-            self._connection.execute(
-                f"create or replace table {_BEFORE}.{quoted(view.name)} as "
-                f"select {self._casts(view.name)} from {_NOW}.{quoted(view.name)}"
-            )
+            with self._timed(view):
+                ruled = self._rules.get(view.name)
+                if ruled is None:
+                    self._keep(view)
+                else:
+                    ruled.accept(self._rules.live)
+        self._rules.accepted()
+        for name, mode in self.modes.items():
+            mode.spent(self._spent[name])
+            self._spent[name] = 0.0
+        self._choose()
+
+    def _keep(self, view: View) -> None:
+        self._connection.execute(
+            f"create or replace table {_before(view.name)} as "
+            f"select {_casts(self._stored[view.name])} from {now(view.name)}"
+        )
+
+    @contextmanager
+    def _timed(self, view: View) -> Iterator[None]:
+        begun = self._clock.monotonic()
+        yield
+        self._spent[view.name] += self._clock.monotonic() - begun
+
+    def _choose(self) -> None:
+        """Begin and end rules, and forget what nothing reads any more."""
+        for view in self._program.views:
+            mode = self.modes[view.name]
+            is_due = mode.decided()
+            if is_due and not mode.by_rules:
+                self._begin_rules(view)
+            elif mode.by_rules and not is_due:
+                self._end_rules(view)
+        needed = {
+            name
+            for view in self._program.views
+            if not self.modes[view.name].stays_by_rules
+            for name in view.reads
+        }
+        self._rules.keep(needed | self._always)
+
+    def _begin_rules(self, view: View) -> None:
+        mode = self.modes[view.name]
+        try:
+            with naming("", view.name):
+                self._rules.begin(view)
+        except NoRule as error:
+            mode.refused = str(error)
+        except InvalidConfig as error:
+            mode.refused = f"its rules fail{error.error.str()}"
+        if mode.refused:
+            _log.info("view %r is evaluated in full: %s", view.name, mode.refused)
+            return
+        mode.by_rules = True
+        self._connection.execute(f"drop table {_before(view.name)}")
+
+    def _end_rules(self, view: View) -> None:
+        self._rules.end(view)
+        self._connection.execute(f"create table {now(view.name)} as {view.sql}")
+        self._keep(view)
+        if self._rules.is_read(view.name):
+            self._rules.track(view.name)
+        self.modes[view.name].by_rules = False
 
     def create_view_of(self, name: str, rows: pa.Table) -> None:
         """Take these rows for a view, in place of its SQL."""
-        create(self._connection, f"{_NOW}.{quoted(name)}", rows.schema, rows.to_batches())
+        create(self._connection, now(name), rows.schema, rows.to_batches())
 
     def query(self, sql: str) -> pa.Table:
         """The result of a query over the inputs and views."""
         return self._table(sql)
 
-    def _casts(self, view: str) -> str:
-        return ", ".join(
-            f"cast({quoted(name)} as {kind}) as {quoted(name)}"
-            for name, kind in self._stored[view].items()
-        )
-
     def _table(self, sql: str) -> pa.Table:
         return fetched(self._connection, sql)
+
+
+def _before(view: str) -> str:
+    return f"{_BEFORE}.{quoted(view)}"
+
+
+def _casts(types: Mapping[str, str]) -> str:
+    """All columns, cast to these types."""
+    named = ((quoted(name), kind) for name, kind in types.items())
+    return ", ".join(f"cast({name} as {kind}) as {name}" for name, kind in named)

@@ -15,8 +15,10 @@ from deltaq.names import check_id
 from deltaq.root import open_root
 from deltaq.store import Store
 from deltaq.views.checking import ViewMismatch, mismatches
+from deltaq.views.explaining import ViewRules, explained
 from deltaq.views.following import ViewChange, followed
 from deltaq.views.listing import delete
+from deltaq.views.modes import MODES, Mode
 from deltaq.views.program import ViewProgram, ViewQuery, compiled
 from deltaq.views.reading import ViewCut, opened
 from deltaq.views.runner import GroupRunner
@@ -53,6 +55,7 @@ class Views:
             store = open_root(parse_client_config(AdminConfig, conf, {}), clock)
         self._store = store
         self._queries: dict[str, ViewQuery] = {}
+        self._modes: dict[str, Mode] = {}
         self._program: ViewProgram | None = None
 
     @classmethod
@@ -65,9 +68,9 @@ class Views:
         store: Store | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> Views:
-        """The views of a folder: each file `name.sql` is the view `name`. A first line `-- key: a,
-        b` names the columns that tell its rows apart. The group has the name of the folder. Raises
-        InvalidConfig for a folder without such files.
+        """The views of a folder: each file `name.sql` is the view `name`. First lines `-- key: a,
+        b` and `-- mode: full` are `key` and `mode` of `view`. The group has the name of the folder.
+        Raises InvalidConfig for a folder without such files, and as `view`.
         """
         path = Path(folder)
         files = sorted(path.glob("*.sql"))
@@ -76,13 +79,28 @@ class Views:
         views = cls(group or path.resolve().name, root, store=store, clock=clock)
         for file in files:
             text = file.read_text()
-            views.view(file.stem, text, key=_key_in(text))
+            views.view(file.stem, text, **_options_in(text))
         return views
 
-    def view(self, name: str, sql: str, *, key: Sequence[str] | str | None = None) -> None:
+    def view(
+        self,
+        name: str,
+        sql: str,
+        *,
+        key: Sequence[str] | str | None = None,
+        mode: Mode = "auto",
+    ) -> None:
         """Define a view. `key` names the columns that tell its rows apart, if the SQL does not: by
         GROUP BY, by DISTINCT, or by one row for all. A view without any is a changelog.
+
+        `mode` is how it is evaluated: `full`, each time from all rows; `incremental`, by rules from
+        what has changed, where there are rules for its SQL; `auto`, by what takes less time. The
+        result is the same. Raises InvalidConfig.
         """
+        if mode not in MODES:
+            known = ", ".join(MODES)
+            reason = f"the mode of view {name!r} must be one of {known}, not {mode!r}"
+            raise InvalidConfig(reason, key=name)
         if name in self._queries:
             raise InvalidConfig(f"the group {self.group!r} has two views named {name!r}", key=name)
         columns = (key,) if isinstance(key, str) else key
@@ -90,6 +108,7 @@ class Views:
             name, sql.strip().rstrip(";"), None if columns is None else tuple(columns)
         )
         self._queries[name] = query
+        self._modes[name] = mode
         self._program = None
 
     @property
@@ -135,6 +154,7 @@ class Views:
                 queries,
                 self._store,
                 self._clock,
+                modes=self._modes,
                 moves_with_retention=retract_on_retention,
             )
 
@@ -198,6 +218,13 @@ class Views:
         """
         delete(self._store, self._clock, self.group)
 
+    def explain(self) -> list[ViewRules]:
+        """By which rules each view is kept, and why one is evaluated in full, for the present
+        columns of the inputs. Raises InvalidConfig, UnknownTopic, Corrupt, Incompatible,
+        Unavailable.
+        """
+        return explained(self.program, self._modes, self._store, self._clock)
+
     def check(self) -> list[ViewMismatch]:
         """Compare the published views with their SQL over the cut of the last tick, evaluated from
         nothing: the views that differ, none if all are equal. The SQL is that of the tick. Sums of
@@ -206,10 +233,13 @@ class Views:
         return mismatches(self._store, self._clock, self.group)
 
 
-def _key_in(text: str) -> tuple[str, ...] | None:
-    """The columns that the first line of a file names."""
-    first = text.lstrip().partition("\n")[0]
-    mark, _, names = first.partition("key:")
-    if mark.strip() != "--":
-        return None
-    return tuple(name.strip() for name in names.split(",") if name.strip())
+def _options_in(text: str) -> dict[str, Any]:
+    """The options that the first lines of a file name, such as `-- key: account`."""
+    found: dict[str, Any] = {}
+    for line in text.lstrip().splitlines():
+        name, is_option, value = line.removeprefix("--").partition(":")
+        if not line.startswith("--") or not is_option or name.strip() not in ("key", "mode"):
+            break
+        values = [part.strip() for part in value.split(",") if part.strip()]
+        found[name.strip()] = values if name.strip() == "key" else value.strip()
+    return found

@@ -113,9 +113,8 @@ class Inputs:
             if before is None or before.ends != after.ends:
                 columns, batches = rows_of(self._topic(topic_name), _between(before, after))
                 if before is None:
-                    engine.create_input(name, columns)
-                keyed = forms[topic_name].is_keyed
-                engine.add_rows(name, columns, batches, is_keyed=keyed)
+                    engine.create_input(name, columns, is_keyed=forms[topic_name].is_keyed)
+                engine.add_rows(name, columns, batches)
             if before is not None and before.starts != after.starts[: len(before.starts)]:
                 engine.remove_before(name, after.starts)
 

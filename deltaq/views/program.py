@@ -45,12 +45,14 @@ class ViewQuery:
 @dataclass(frozen=True, slots=True)
 class View:
     """A view. `key` are the columns that tell its rows apart, none for a view with one row; None if
-    it has no such columns. `reads` are the views and topics that it reads.
+    it has no such columns. `is_key_of_sql`: the SQL implies that no two rows have the same key.
+    `reads` are the views and topics that it reads.
     """
 
     name: str
     sql: str
     key: tuple[str, ...] | None
+    is_key_of_sql: bool
     reads: tuple[str, ...]
 
 
@@ -111,10 +113,8 @@ def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
         name: tuple(sorted(own.get(table.lower(), table) for table in _tables(query)))
         for name, query in found.items()
     }
-    keys = {
-        query.name: row_key(found[query.name], functions) if query.key is None else query.key
-        for query in queries
-    }
+    of_sql = {name: row_key(query, functions) for name, query in found.items()}
+    keys = {query.name: of_sql[query.name] if query.key is None else query.key for query in queries}
     by_lower = {name.lower(): key for name, key in keys.items() if key is not None}
     for name, query in found.items():
         for reason in why_not(query, functions, by_lower):
@@ -123,9 +123,10 @@ def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
     order = _in_order(
         {name: [table for table in of if table in found] for name, of in reads.items()}
     )
-    return ViewProgram(
-        group, tuple(View(name, sql[name], keys[name], reads[name]) for name in order)
+    views = (
+        View(name, sql[name], keys[name], keys[name] == of_sql[name], reads[name]) for name in order
     )
+    return ViewProgram(group, tuple(views))
 
 
 def _tables(query: object) -> set[str]:

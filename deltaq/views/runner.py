@@ -18,6 +18,7 @@ from deltaq.topic import Topic
 from deltaq.views.engine import ViewEngine, engine
 from deltaq.views.holding import GroupHolds
 from deltaq.views.inputs import ChosenCut, InputForm, Inputs
+from deltaq.views.modes import Mode
 from deltaq.views.program import ViewProgram, ViewQuery, ticks_topic, view_topic
 from deltaq.views.tables import ViewRecords, ViewTopics, records_of, written_after
 from deltaq.views.ticks import KEPT, InputCut, Tick, ViewOffsets, last_tick
@@ -72,9 +73,11 @@ class GroupRunner:
         store: Store,
         clock: Clock,
         *,
+        modes: Mapping[str, Mode],
         moves_with_retention: bool,
     ) -> None:
         self._program = program
+        self._modes = modes
         self._queries = queries
         self._store = store
         self._clock = clock
@@ -161,9 +164,13 @@ class GroupRunner:
         tick = self._tick(number, cut, written_after(before, records))
         self._publish(tick, records)
         steps.ended("publish")
-        views.accept()
-        self._is_compared = True
         self._last, self._published_at = tick, self._clock.monotonic()
+        try:
+            views.accept()
+        except BaseException:
+            self._forget()
+            raise
+        self._is_compared = True
         self._holds.follow(tick)
         return tick
 
@@ -180,7 +187,9 @@ class GroupRunner:
             _log.info("inputs of %r have other columns: loading them anew", self._program.group)
             self._forget()
         if self._engine is None:
-            self._engine = self._open.enter_context(engine(self._program))
+            self._engine = self._open.enter_context(
+                engine(self._program, self._modes, keeps_inputs=self._moves, clock=self._clock)
+            )
         had = {} if self._loaded is None else self._loaded.inputs
         # After an error in the middle the engine would have some of the records already.
         found, self._loaded = self._engine, None

@@ -43,6 +43,10 @@ def test_a_folder_is_run_and_read(deltaq: Shell, folder: Path):
     (before,) = deltaq("views read shops all_of_them --at 1 -o json").json
     assert before == {"total": "8"}
     assert deltaq("views check shops").output == "2 views equal their SQL at tick 2\n"
+    assert deltaq("views explain shops -o json").json == [
+        {"view": "totals", "rules": ["aggregate (shop)"], "in_full": None},
+        {"view": "all_of_them", "rules": ["aggregate (all rows)"], "in_full": None},
+    ]
     query = "select count(*) as n, sum(amount) as s from sales"
     assert deltaq(f"sql --at shops@1 '{query}' -o json").json == [{"n": 2, "s": "8"}]
     assert deltaq(f"sql --at shops '{query}' -o json").json == [{"n": 3, "s": "9"}]

@@ -5,6 +5,7 @@ rows, which a plain Python model keeps.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 from uuid import uuid4
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from deltaq import Producer, Topic
 from deltaq.store import MemoryStore
 from deltaq.views import Views
+from deltaq.views.modes import Mode
 from deltaq.views.runner import GroupRunner
 from tests.depth import depth
 
@@ -79,10 +81,10 @@ NEEDED = {
 }
 
 
-def some_shapes(store: MemoryStore, chosen: list[str]) -> Views:
+def some_shapes(store: MemoryStore, chosen: Mapping[str, Mode]) -> Views:
     views = Views("g", store=store)
     for name in dict.fromkeys([*chosen, *(other for of in chosen for other in NEEDED.get(of, []))]):
-        views.view(name, SHAPES[name])
+        views.view(name, SHAPES[name], mode=chosen.get(name, "incremental"))
     return views
 
 
@@ -108,7 +110,15 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @settings(max_examples=depth(8, 400), suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(st.lists(st.sampled_from(sorted(SHAPES)), min_size=3, max_size=6, unique=True), steps)
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(SHAPES)),
+        st.sampled_from(["incremental", "full"]),
+        min_size=3,
+        max_size=6,
+    ),
+    steps,
+)
 def test_each_tick_equals_the_batch_over_its_cut(chosen, history):
     store = MemoryStore(uuid4().hex)
     conf = {"bootstrap.servers": store.url}
@@ -135,7 +145,12 @@ def test_each_tick_equals_the_batch_over_its_cut(chosen, history):
             if running is not None:
                 running.__exit__()
             running = GroupRunner(
-                views.program, queries, store, views._clock, moves_with_retention=False
+                views.program,
+                queries,
+                store,
+                views._clock,
+                modes=views._modes,
+                moves_with_retention=False,
             ).__enter__()
         running.tick()
         assert running.last is not None

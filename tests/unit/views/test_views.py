@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -68,7 +69,7 @@ def bank(**options: Any) -> Views:
 
 
 def runner(views: Views, **options: Any) -> GroupRunner:
-    given = {"moves_with_retention": False} | options
+    given: dict[str, Any] = {"moves_with_retention": False, "modes": views._modes} | options
     queries = tuple(views._queries.values())
     return GroupRunner(views.program, queries, views._store, views._clock, **given)
 
@@ -399,6 +400,67 @@ def test_sums_of_floats_may_differ_in_the_last_digits():
     assert views.check() == []
 
 
+# --- how views are evaluated ---
+
+
+def test_the_rules_of_views_are_explained():
+    transfers()
+    views = bank()
+    views.view("names", "select account, b from balance where b in (select max(c) from credits)")
+    views.view("plain", "select source, amount from transfers", mode="incremental")
+    views.view("first", "select amount from transfers order by _offset, _partition limit 1")
+    views.view("slow", "select source from transfers", mode="full")
+    assert {found.view: str(found) for found in views.explain()} == {
+        "credits": "credits: by rules where that is quicker: aggregate (target)",
+        "debits": "debits: by rules where that is quicker: aggregate (source)",
+        "balance": "balance: by rules where that is quicker: join (account = account)",
+        "total": "total: by rules where that is quicker: aggregate (all rows)",
+        "names": "names: in full, an aggregate that is no exact sum, over all rows",
+        "plain": "plain: by rules: map",
+        "first": "first: in full, LIMIT",
+        "slow": "slow: in full, as its mode says",
+    }
+
+
+def test_a_key_of_a_view_by_rules_that_does_not_tell_rows_apart_is_refused():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", "select source, amount from transfers", key="source", mode="incremental")
+    with runner(views) as running:
+        transfer((1, 2, 5))
+        running.tick()
+        transfer((2, 2, 5))
+        running.tick()
+        transfer((2, 2, 7))
+        with pytest.raises(InvalidValue, match=r"two rows with this key, .'source': 2"):
+            running.tick()
+    assert sorted(rows(views, "v")) == [(1, 5), (2, 5)]
+
+
+def test_a_runner_goes_on_after_an_engine_that_failed_when_its_tick_was_published(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    transfers()
+    views = bank()
+    with runner(views) as running:
+        transfer((1, 2, 5))
+        with monkeypatch.context() as patch:
+            patch.setattr(ViewEngine, "_choose", Mock(side_effect=InvalidConfig("full", key="x")))
+            with pytest.raises(InvalidConfig):
+                running.tick()
+        transfer((1, 2, 6))
+        tick = running.tick()
+    assert tick is not None
+    assert tick.number == 2
+    assert rows(views, "credits") == [(2, 11)]
+    assert views.check() == []
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(InvalidConfig, match=r"one of auto, incremental, full, not 'fast'"):
+        Views("g", ROOT).view("v", "select 1 as a", mode="fast")  # type: ignore[arg-type]
+
+
 # --- other ways in ---
 
 
@@ -406,7 +468,9 @@ def test_a_folder_of_files_is_a_group(tmp_path: Path):
     transfers()
     folder = tmp_path / "bank"
     folder.mkdir()
-    (folder / "sums.sql").write_text("-- key: account\nselect account, s from raw;\n")
+    (folder / "sums.sql").write_text(
+        "-- mode: incremental\n-- key: account\nselect account, s from raw;\n"
+    )
     (folder / "raw.sql").write_text(
         "select target as account, sum(amount) as s\nfrom transfers group by 1"
     )

@@ -1,0 +1,298 @@
+"""Views that are kept by rules: their statements and their state in DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from deltaq.tools.duckdb_tables import Connection, quoted
+from deltaq.views.program import EXTRA, View, ViewProgram
+from deltaq.views.rules import SCHEMA, NoRule, Relation, RulePlan, StateTable, Zset
+
+NOW, CHANGE = "now", "change"
+"""Schemas of DuckDB: what inputs and views have; and what has changed in them since the last tick,
+with a weight in `_w`.
+"""
+
+MERGE_ROWS = 20_000
+"""Whether to merge a table of state is asked when it has this many rows more than twice those of
+the last time.
+"""
+
+_FLOATS = frozenset({"DOUBLE", "FLOAT"})
+
+
+def now(name: str) -> str:
+    """The table with what an input or view has."""
+    return f"{NOW}.{quoted(name)}"
+
+
+def change(name: str) -> str:
+    """The table with what has changed in an input or view since the last tick."""
+    return f"{CHANGE}.{quoted(name)}"
+
+
+@dataclass(eq=False)
+class RuledView:
+    """The rules of one view at work. `rows` are its rows by the rules of `plan`; `guard` are its
+    keys with their number of rows in `_n`, if the SQL does not imply that each key has one.
+
+    A tick is `evaluate`, which does not change the state, and may be repeated with more changes;
+    then `accept`.
+    """
+
+    connection: Connection
+    plan: RulePlan
+    rows: Zset
+    guard: Zset | None
+    _filled: set[str] = field(default_factory=set)
+    _sizes: dict[str, int] = field(default_factory=dict)
+    _asked: dict[str, int] = field(default_factory=dict)
+
+    def build(self) -> None:
+        """Make the state of the rows that are there."""
+        for state in self.plan.states:
+            self.make(state)
+        for statement in self.plan.statements:
+            branches = " union all ".join(f"({branch.sql})" for branch in statement.branches)
+            _fill(self.connection, statement.name, f"from ({branches}) limit 0")
+
+    def make(self, state: StateTable) -> None:
+        """Make one table of state."""
+        rows = _fill(self.connection, state.name, state.build)
+        self._sizes[state.name] = self._asked[state.name] = rows
+
+    def evaluate(self, live: set[str]) -> None:
+        """Fill the tables of changes; `live` becomes those that have any."""
+        for statement in self.plan.statements:
+            name = statement.name
+            branches = [f"({branch.sql})" for branch in statement.branches if branch.reads & live]
+            if branches:
+                rows = _fill(self.connection, name, " union all ".join(branches))
+                self._filled.add(name)
+                _mark(live, name, rows)
+            elif name in self._filled:
+                _fill(self.connection, name, f"from {name} limit 0")
+                self._filled.remove(name)
+                _mark(live, name, 0)
+
+    def accept(self, live: AbstractSet[str]) -> None:
+        """Add the changes to the state."""
+        for state in self.plan.states:
+            if state.reads & live:
+                rows = _run(self.connection, f"insert into {state.name} {state.change}")
+                self._sizes[state.name] += rows
+        for state in self.plan.states:
+            if self._sizes[state.name] > 2 * self._asked[state.name] + MERGE_ROWS:
+                self._merge(state)
+                self._asked[state.name] = self._sizes[state.name]
+
+    def _merge(self, state: StateTable) -> None:
+        """Merge a table of state if that makes it much smaller."""
+        query = f"select count(*) from {state.name} where {state.superfluous}"
+        if 4 * _run(self.connection, query) >= self._sizes[state.name]:
+            self._sizes[state.name] = _fill(self.connection, state.name, state.merged)
+
+    def drop(self) -> None:
+        """Forget the state."""
+        names = [
+            *(statement.name for statement in self.plan.statements),
+            *(state.name for state in self.plan.states),
+        ]
+        self.connection.execute("".join(f"drop table if exists {name};" for name in names))
+
+
+class RuledViews:
+    """The views of a program that rules keep, and the tables of changes that they read.
+
+    `types` are the columns of inputs and views, with their types in DuckDB. `live` are the tables
+    that have changes. `needed` are the inputs and views of which all rows are kept.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        program: ViewProgram,
+        types: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        connection.execute(f"create schema {CHANGE}; create schema {SCHEMA}")
+        self._connection = connection
+        self._program = program
+        self._types = types
+        self._views: dict[str, RuledView] = {}
+        self._tracked: set[str] = set()
+        self._shown: set[str] = set()
+        self._hidden: set[str] = set()
+        self.live: set[str] = set()
+
+    def get(self, name: str) -> RuledView | None:
+        """The rules of a view; None if it is evaluated in full."""
+        return self._views.get(name)
+
+    def is_tracked(self, name: str) -> bool:
+        """Whether rules read the changes of an input, or of a view that is evaluated in full."""
+        return name in self._tracked
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether only the changes of an input are there."""
+        return name in self._hidden
+
+    # --- a tick ---
+
+    def note(self, name: str, changes: str) -> None:
+        """Add changes of an input, if rules read them."""
+        if name in self._tracked and _run(
+            self._connection, f"insert into {change(name)} {changes}"
+        ):
+            self.live.add(change(name))
+
+    def replace(self, name: str, changes: str) -> None:
+        """Note all changes of a view in full, if rules read them."""
+        if name in self._tracked:
+            rows = _fill(self._connection, change(name), changes)
+            _mark(self.live, change(name), rows)
+
+    def evaluate(self, name: str) -> None:
+        """Apply the rules of a view to what has changed."""
+        ruled = self._views[name]
+        ruled.evaluate(self.live)
+        _mark(self.live, change(name), len(ruled.rows.reads & self.live))
+
+    def accepted(self) -> None:
+        """Forget the changes, which are in the state now."""
+        for name in self._tracked:
+            if change(name) in self.live:
+                self._connection.execute(f"truncate {change(name)}")
+        self.live.clear()
+
+    # --- between ticks ---
+
+    def begin(self, view: View) -> None:
+        """Keep a view by rules from now on. Raises NoRule, and what DuckDB raises."""
+        for name in view.reads:
+            self.track(name)
+        ruled = self._planned(view)
+        self._prove(view, ruled)
+        ruled.build()
+        if view.name in self._tracked:
+            self._tracked.remove(view.name)
+            self._connection.execute(f"drop table {change(view.name)}")
+        self._connection.execute(f"create view {change(view.name)} as {ruled.rows.delta}")
+        self._views[view.name] = ruled
+
+    def end(self, view: View) -> None:
+        """Forget the rules of a view, and its rows."""
+        ruled = self._views.pop(view.name)
+        self._connection.execute(f"drop view {change(view.name)}")
+        self._hide(view.name)
+        self._hidden.discard(view.name)
+        ruled.drop()
+
+    def track(self, name: str) -> None:
+        """Have the changes of an input, or of a view in full, from now on."""
+        if name not in self._views and name not in self._tracked:
+            self._tracked.add(name)
+            empty = f"select *, 1::bigint as _w from {now(name)} limit 0"
+            self._connection.execute(f"create table {change(name)} as {empty}")
+
+    def is_read(self, name: str) -> bool:
+        """Whether rules read it."""
+        return any(name in view.reads for view in self._program.views if view.name in self._views)
+
+    def keep(self, names: AbstractSet[str]) -> None:
+        """Forget the rows of inputs and of ruled views that are not among these."""
+        for name, ruled in self._views.items():
+            if name not in names:
+                self._hide(name)
+            elif name not in self._shown:
+                self._show(name, ruled)
+        for name in self._tracked - names - {view.name for view in self._program.views}:
+            self._hide(name)
+
+    def _show(self, name: str, ruled: RuledView) -> None:
+        """Keep all rows of a ruled view: those of its table, and what the rules change."""
+        rows = self._relation(name).rows
+        state = ruled.plan.state(Zset(rows.columns, rows.delta, rows.batch, ruled.rows.reads))
+        ruled.make(ruled.plan.states[-1])
+        columns = ", ".join(map(quoted, rows.columns))
+        merged = (
+            f"select {columns}, sum(_w)::bigint as _w from (from {state} union all ({rows.delta})) "
+            "group by all having sum(_w) <> 0"
+        )
+        self._connection.execute(f"drop table {now(name)}")
+        self._connection.execute(
+            f"create view {now(name)} as select {columns} from ({merged}) as _z, range(_z._w)"
+        )
+        self._shown.add(name)
+
+    def _hide(self, name: str) -> None:
+        if name not in self._hidden:
+            kind = "view" if name in self._shown else "table"
+            self._connection.execute(f"drop {kind} {now(name)}")
+            self._shown.discard(name)
+            self._hidden.add(name)
+
+    def _planned(self, view: View) -> RuledView:
+        try:
+            from deltaq.views.planning import plan_of  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError:
+            raise NoRule(f"rules need the extra [{EXTRA}]: pip install 'deltaq[{EXTRA}]'") from None
+        relations = {name.lower(): self._relation(name) for name in self._types}
+        types = self._types[view.name]
+        plan, rows = plan_of(view.name, view.sql, types, relations, self._described)
+        guard = None
+        if view.key is not None and not view.is_key_of_sql:
+            keys = [(name, quoted(name)) for name in view.key]
+            guard = plan.aggregate(rows.mapped(keys), view.key, {}, "rows of each key")
+        return RuledView(self._connection, plan, rows, guard)
+
+    def _relation(self, name: str) -> Relation:
+        columns = ", ".join(map(quoted, self._types[name]))
+        delta = f"select {columns}, _w from {change(name)}"
+        batch = f"select {columns}, 1::bigint as _w from {now(name)}"
+        rows = Zset(tuple(self._types[name]), delta, batch, frozenset([change(name)]))
+        return Relation(self._types[name], rows)
+
+    def _described(self, query: str) -> dict[str, str]:
+        return described(self._connection, query)
+
+    def _prove(self, view: View, ruled: RuledView) -> None:
+        """Raise NoRule if the rules have other rows than DuckDB, of what is there now. Floats are
+        left out, whose sums depend on the order.
+        """
+        names = [name for name, kind in self._types[view.name].items() if kind not in _FLOATS]
+        columns = "".join(f"{quoted(name)}, " for name in names)
+        both = (
+            f"select {columns}_w from ({ruled.rows.batch}) "
+            f"union all select {columns}-1 from {now(view.name)}"
+        )
+        group = f"group by {columns[:-2]} " if names else ""
+        differing = f"select 1 from ({both}) {group}having sum(_w) <> 0 limit 1"
+        if self._connection.execute(differing).fetchone() is not None:
+            raise NoRule("sqlglot reads it in another way than DuckDB")
+
+
+def described(connection: Connection, query: str) -> dict[str, str]:
+    """The columns of a query or table with their types."""
+    rows = connection.execute(f"describe {query}").fetchall()
+    return {name: kind for name, kind, *_ in rows}
+
+
+def _mark(live: set[str], table: str, rows: int) -> None:
+    """Note whether a table has changes."""
+    if rows:
+        live.add(table)
+    else:
+        live.discard(table)
+
+
+def _fill(connection: Connection, name: str, query: str) -> int:
+    """Give a table these rows only; their number."""
+    return _run(connection, f"create or replace table {name} as {query}")
+
+
+def _run(connection: Connection, statement: str) -> int:
+    """The number that a statement returns, such as that of the rows that it has written."""
+    (found,) = connection.execute(statement).fetchone() or (0,)
+    return int(found)

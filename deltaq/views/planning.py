@@ -1,0 +1,603 @@
+"""The SQL of a view as rules. sqlglot, which is known only here, reads it and names its columns;
+what has no rule is refused with a reason, and such a view is made in full.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import TypeAlias
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.qualify import qualify
+
+from deltaq.tools.duckdb_tables import quoted
+from deltaq.views.rules import NoRule, Relation, RulePlan, Zset, union
+
+_DIALECT = "duckdb"
+
+_INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "BOOLEAN"}) | {
+    f"U{kind}" for kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+}
+"""Types whose sums are exact in a HUGEINT."""
+
+_OF_VALUES = (exp.Min, exp.Max)
+"""Aggregates for which it does not matter how often a value is there."""
+
+_TAKEN = frozenset({"_w", "_n", "_l", "_r", "_nl", "_nr"})
+"""Columns that rules add."""
+
+Types: TypeAlias = Callable[[str], Mapping[str, str]]
+"""The columns of a query, with their types as DuckDB names them."""
+
+
+def plan_of(
+    name: str, sql: str, columns: Mapping[str, str], relations: Mapping[str, Relation], types: Types
+) -> tuple[RulePlan, Zset]:
+    """The rules of a view and its rows, in the `columns` that DuckDB says it has. `relations` are
+    by name, in lower case. Raises NoRule.
+    """
+    schema: dict[str, object] = {table: dict(of.types) for table, of in relations.items()}
+    try:
+        tree = qualify(parse_one(sql, dialect=_DIALECT), schema=schema, dialect=_DIALECT)
+    except SqlglotError as error:
+        raise NoRule(f"sqlglot does not read it: {str(error).splitlines()[0]}") from None
+    planner = _Planner(RulePlan(name), types)
+    found = planner.query(tree, {table: of.rows for table, of in relations.items()})
+    if len(found.columns) != len(columns):
+        raise NoRule("sqlglot reads other columns than DuckDB")
+    pairs = zip(columns.items(), found.columns, strict=True)
+    rows = found.mapped([(out, f"cast({quoted(own)} as {kind})") for (out, kind), own in pairs])
+    return planner.plan, rows
+
+
+@dataclass(eq=False)
+class _Planner:
+    """Adds rules to `plan`. `columns` are the names of the columns that queries use, which have
+    names of their own in rules.
+    """
+
+    plan: RulePlan
+    types: Types
+    columns: list[str] = field(default_factory=list)
+
+    # --- queries ---
+
+    def query(self, tree: exp.Expr, tables: Mapping[str, Zset]) -> Zset:
+        with_ = tree.args.get("with_")
+        if with_ is not None:
+            if with_.args.get("recursive"):
+                raise NoRule("WITH RECURSIVE")
+            for cte in with_.expressions:
+                tables = {**tables, cte.alias.lower(): self.query(cte.this, tables)}
+        if isinstance(tree, exp.Subquery):
+            return self.query(tree.this, tables)
+        if tree.args.get("limit") or tree.args.get("offset"):
+            raise NoRule("LIMIT")
+        if isinstance(tree, exp.SetOperation):
+            return self._set_operation(tree, tables)
+        if isinstance(tree, exp.Select):
+            return self._select(tree, tables)
+        raise NoRule(_name(tree))
+
+    def _set_operation(self, tree: exp.SetOperation, tables: Mapping[str, Zset]) -> Zset:
+        if tree.args.get("by_name"):
+            raise NoRule("BY NAME")
+        left, right = self.query(tree.left, tables), self.query(tree.right, tables)
+        is_distinct, columns = bool(tree.args.get("distinct")), left.columns
+        if isinstance(tree, exp.Union):
+            both = union(left, right)
+            return self._distinct(both) if is_distinct else both
+        own = [(name, quoted(name)) for name in columns]
+        marked = union(
+            left.mapped([*own, ("_l", "1"), ("_r", "0")]),
+            right.mapped([*((n, quoted(n)) for n in right.columns), ("_l", "0"), ("_r", "1")]),
+        )
+        sides = {"_nl": "_l", "_nr": "_r"}
+        counted = self.plan.aggregate(marked, columns, sides, "rows of both sides")
+        if isinstance(tree, exp.Intersect):
+            weight = "(_nl > 0 and _nr > 0)::int" if is_distinct else "least(_nl, _nr)"
+        else:
+            weight = "(_nl > 0 and _nr = 0)::int" if is_distinct else "greatest(_nl - _nr, 0)"
+        return counted.weighed(f"_w * {weight}", columns)
+
+    def _distinct(self, rows: Zset) -> Zset:
+        counted = self.plan.aggregate(rows, rows.columns, {}, "distinct rows")
+        return counted.weighed("_w", rows.columns)
+
+    def _select(self, tree: exp.Select, tables: Mapping[str, Zset]) -> Zset:
+        _refuse(tree)
+        scope = _Scope(self.columns)
+        rows, pending = self._from(tree, tables, scope)
+        rows = self._filtered(rows, pending, tables, scope)
+        outputs = [(item.alias_or_name, scope.flat(item.unalias())) for item in tree.expressions]
+        having, group = _this(tree, "having", scope), tree.args.get("group")
+        everything = [item for _, item in outputs] + ([having] if having is not None else [])
+        windows = [found for item in everything for found in item.find_all(exp.Window)]
+        if group is not None or (_aggregates(everything) and not windows):
+            if windows:
+                raise NoRule("a window function over an aggregate")
+            rows, change = self._grouped(rows, _groups(tree, outputs, scope), everything)
+            outputs = [(name, change(item)) for name, item in outputs]
+            conditions = [] if having is None else [_text(change(having))]
+            found = rows.mapped([(name, _text(item)) for name, item in outputs], conditions)
+        elif windows or tree.args.get("qualify"):
+            found = self._windows(rows, outputs, windows, _this(tree, "qualify", scope))
+        else:
+            found = rows.mapped([(name, _text(item)) for name, item in outputs])
+        return self._distinct(found) if tree.args.get("distinct") else found
+
+    # --- FROM and WHERE ---
+
+    def _from(
+        self, tree: exp.Select, tables: Mapping[str, Zset], scope: _Scope
+    ) -> tuple[Zset, list[exp.Expr]]:
+        """The joined tables, and the conditions of WHERE that are still to be applied."""
+        joins = tree.args.get("joins") or []
+        _collect(tree, joins, scope)
+        rows = self._side(tree.args["from_"].this, tables, scope)
+        where = tree.args.get("where")
+        pending = [scope.flat(item) for item in _conjuncts(where and where.this)]
+        kinds = [_kind(join) for join in joins]
+        for number, (join, kind) in enumerate(zip(joins, kinds, strict=True)):
+            right = self._side(join.this, tables, scope)
+            conditions = [scope.flat(item) for item in _conjuncts(join.args.get("on"))]
+            # FROM a, b WHERE a.x = b.x, if no later join brings rows that WHERE has to see.
+            if kind == "INNER" and not {"RIGHT", "FULL"} & {*kinds[number:]}:
+                known = {*rows.columns, *right.columns}
+                now = [item for item in pending if not _is_nested(item) and _names(item) <= known]
+                pending = [item for item in pending if item not in now]
+                conditions += now
+            rows = self._joined(rows, right, kind, conditions)
+        return rows, pending
+
+    def _side(self, item: exp.Expr, tables: Mapping[str, Zset], scope: _Scope) -> Zset:
+        """What stands in FROM, with the columns that the query uses."""
+        if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
+            found = tables.get(item.name.lower())
+            if found is None or item.args.get("sample") or item.args.get("pivots"):
+                raise NoRule(f"FROM {item.sql(dialect=_DIALECT)}")
+        elif isinstance(item, exp.Subquery) and not item.args.get("pivots"):
+            found = self.query(item.this, tables)
+        else:
+            raise NoRule(f"FROM {_name(item)}")
+        by_name = {column.lower(): column for column in found.columns}
+        used = scope.of(item.alias_or_name)
+        if not used.keys() <= by_name.keys():
+            raise NoRule("a column that sqlglot does not know")
+        return found.mapped([(flat, quoted(by_name[name])) for name, flat in used.items()])
+
+    def _joined(self, left: Zset, right: Zset, kind: str, conditions: Sequence[exp.Expr]) -> Zset:
+        if kind == "RIGHT":
+            return self._joined(right, left, "LEFT", conditions)
+        condition = " and ".join(f"({_text(item)})" for item in conditions) or "true"
+        note = " and ".join(self._shown(_text(item)) for item in conditions) or "all pairs"
+        if kind == "INNER":
+            return self.plan.join(left, right, condition, note)
+        keys = _equal_sides(conditions, left, right)
+        if not keys:
+            raise NoRule(f"{kind} JOIN without an equality of both sides")
+        if kind == "ANTI":
+            return self.plan.anti(left, right, keys, condition, note)
+        found = self.plan.join(left, right, condition, note)
+        alone = self.plan.anti(left, right, keys, condition, note)
+        found = union(found, _widened(alone, found.columns))
+        if kind == "FULL":
+            swapped = [(b, a) for a, b in keys]
+            alone = self.plan.anti(right, left, swapped, condition, note)
+            found = union(found, _widened(alone, found.columns))
+        return found
+
+    def _filtered(
+        self,
+        rows: Zset,
+        conditions: Sequence[exp.Expr],
+        tables: Mapping[str, Zset],
+        scope: _Scope,
+    ) -> Zset:
+        plain = [item for item in conditions if not _is_nested(item)]
+        if plain:
+            own = [(name, quoted(name)) for name in rows.columns]
+            rows = rows.mapped(own, [_text(item) for item in plain])
+        for item in conditions:
+            if _is_nested(item):
+                rows = self._semi_joined(rows, item, tables, scope)
+        return rows
+
+    def _semi_joined(
+        self, rows: Zset, condition: exp.Expr, tables: Mapping[str, Zset], scope: _Scope
+    ) -> Zset:
+        """EXISTS, NOT EXISTS and IN: a join with the distinct keys of the inner query."""
+        is_not = isinstance(condition, exp.Not)
+        inner = condition.this if is_not else condition
+        if isinstance(inner, exp.In) and inner.args.get("query") and not is_not:
+            if _is_nested(inner.this):
+                raise NoRule("a query in an expression")
+            found = self.query(inner.args["query"].unnest(), tables)
+            pairs = [(_text(scope.flat(inner.this)), found.columns[0])]
+        elif isinstance(inner, exp.Exists):
+            found, pairs = self._correlated(inner.this, tables, scope)
+        else:
+            raise NoRule("a query in an expression")
+        names = [f"_x{len(self.plan.statements)}_{n}" for n in range(len(pairs))]
+        keys = found.mapped(
+            [(new, quoted(old)) for new, (_, old) in zip(names, pairs, strict=True)],
+            [f"{quoted(old)} is not null" for _, old in pairs],
+        )
+        distinct = self._distinct(keys)
+        matched = [(sql, new) for new, (sql, _) in zip(names, pairs, strict=True)]
+        on = " and ".join(f"({sql}) = {new}" for sql, new in matched)
+        note = ", ".join(self._shown(sql) for sql, _ in pairs)
+        if is_not:
+            return self.plan.anti(rows, distinct, matched, on, note)
+        own = [(name, quoted(name)) for name in rows.columns]
+        return self.plan.join(rows, distinct, on, note).mapped(own)
+
+    def _correlated(
+        self, tree: exp.Expr, tables: Mapping[str, Zset], scope: _Scope
+    ) -> tuple[Zset, list[tuple[str, str]]]:
+        """The inner query of an EXISTS, with a column for each key, and what outside equals it."""
+        special = ("group", "having", "with_", "qualify")
+        if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in special):
+            raise NoRule("EXISTS of this form")
+        from_, joins = tree.args.get("from_"), tree.args.get("joins") or []
+        if _aggregates(tree.expressions) or from_ is None:
+            raise NoRule("EXISTS of this form")
+        inside = {item.alias_or_name for item in [from_.this, *(join.this for join in joins)]}
+        own, pairs = [], []
+        where = tree.args.get("where")
+        for item in _conjuncts(where and where.this):
+            outer = {c.table for c in item.find_all(exp.Column)} - inside
+            if not outer:
+                own.append(item)
+            else:
+                pairs.append(_outer_and_inner(item, inside))
+        if not pairs:
+            raise NoRule("EXISTS that is not tied to the outer query")
+        copy = tree.copy()
+        copy.set("expressions", [exp.alias_(b.copy(), f"k{n}") for n, (_, b) in enumerate(pairs)])
+        copy.set("where", exp.Where(this=exp.and_(*own)) if own else None)
+        copy.set("distinct", None)
+        found = self.query(copy, tables)
+        return found, [(_text(scope.flat(a)), f"k{n}") for n, (a, _) in enumerate(pairs)]
+
+    # --- GROUP BY and windows ---
+
+    def _grouped(
+        self, rows: Zset, groups: Sequence[exp.Expr], items: Sequence[exp.Expr]
+    ) -> tuple[Zset, Callable[[exp.Expr], exp.Expr]]:
+        """The groups, and how an expression over rows becomes one over groups."""
+        keys = {_text(item): f"_g{number}" for number, item in enumerate(groups)}
+        calls = {_text(call): call for item in items for call in _calls(item)}
+        named = [(name, sql) for sql, name in keys.items()]
+        sums = _sums(calls, partial(self._type, rows))
+        if sums is not None:
+            source = rows.mapped([*named, *((name, sql) for name, sql in sums.columns.items())])
+            own = {name: quoted(name) for name in sums.columns}
+            note = ", ".join(map(self._shown, keys)) or "all rows"
+            found = self.plan.aggregate(source, list(keys.values()), own, note)
+            results = sums.results
+        elif not keys:
+            raise NoRule("an aggregate that is no exact sum, over all rows")
+        else:
+            used = {name for call in calls.values() for name in _names(call)}
+            source = rows.mapped([*named, *((n, quoted(n)) for n in rows.columns if n in used)])
+            results = {sql: f"_r{number}" for number, sql in enumerate(calls)}
+            found = self._aggregated_anew(source, keys, calls, results)
+        known = {**{sql: quoted(name) for sql, name in keys.items()}, **results}
+        return found, partial(_replaced, known=known)
+
+    def _aggregated_anew(
+        self,
+        source: Zset,
+        keys: Mapping[str, str],
+        calls: Mapping[str, exp.Expr],
+        results: Mapping[str, str],
+    ) -> Zset:
+        names = list(keys.values())
+        if all(_is_of_values(call) for call in calls.values()):
+            source = self._distinct(source)
+        head = ", ".join([*names, *(f"{sql} as {name}" for sql, name in results.items())])
+        return self.plan.anew(
+            source,
+            names,
+            [*names, *results.values()],
+            lambda rows: f"select {head} from {rows} group by {', '.join(names)}",
+            ", ".join(map(self._shown, calls)),
+        )
+
+    def _shown(self, sql: str) -> str:
+        """An expression with the names that its columns have in queries."""
+        return re.sub(r'"_c(\d+)"', lambda found: self.columns[int(found[1])], sql)
+
+    def _type(self, rows: Zset, sql: str) -> str:
+        return self.types(f"select {sql} as x from ({rows.batch})")["x"]
+
+    def _windows(
+        self,
+        rows: Zset,
+        outputs: Sequence[tuple[str, exp.Expr]],
+        windows: Sequence[exp.Window],
+        qualify_: exp.Expr | None,
+    ) -> Zset:
+        found = [*windows, *(qualify_.find_all(exp.Window) if qualify_ is not None else ())]
+        parts = [
+            {_text(item): item for item in window.args.get("partition_by") or []}
+            for window in found
+        ]
+        shared = reduce(lambda a, b: {k: v for k, v in a.items() if k in b}, parts)
+        if not shared:
+            raise NoRule("a window function over all rows")
+        own = [(name, quoted(name)) for name in rows.columns]
+        keys = [f"_p{number}" for number in range(len(shared))]
+        source = rows.mapped([*own, *zip(keys, shared, strict=True)])
+        head = ", ".join(f"{_text(item)} as {quoted(name)}" for name, item in outputs)
+        tail = "" if qualify_ is None else f" qualify {_text(qualify_)}"
+        return self.plan.anew(
+            source,
+            keys,
+            [name for name, _ in outputs],
+            lambda given: f"select {head} from {given}{tail}",
+            "windows by " + ", ".join(map(self._shown, shared)),
+        )
+
+
+# --- names ---
+
+
+@dataclass(eq=False)
+class _Scope:
+    """The columns that a query uses of the tables in its FROM, each with a name of its own."""
+
+    columns: list[str]
+    names: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def use(self, column: exp.Column) -> None:
+        if not column.table or column.args.get("db"):
+            raise NoRule(f"a column of no table: {_text(column)}")
+        key = column.table, column.name.lower()
+        if key not in self.names:
+            self.names[key] = f"_c{len(self.columns)}"
+            self.columns.append(column.name)
+
+    def of(self, table: str) -> dict[str, str]:
+        """The columns of a table by their own names."""
+        return {name: flat for (owner, name), flat in self.names.items() if owner == table}
+
+    def flat(self, tree: exp.Expr) -> exp.Expr:
+        """An expression over these names. One with a query in it stays as it is."""
+        if _is_nested(tree):
+            return tree
+
+        def change(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column) or not node.table:
+                return node
+            flat = self.names[node.table, node.name.lower()]
+            return exp.column(exp.to_identifier(flat, quoted=True))
+
+        return tree.transform(change)
+
+
+def _collect(tree: exp.Select, joins: Sequence[exp.Join], scope: _Scope) -> None:
+    """Note the columns that a query uses, also in queries that are nested in its conditions."""
+    tables = {item.alias_or_name for item in (tree.args["from_"].this, *(j.this for j in joins))}
+    parts = [*tree.expressions, *(join.args.get("on") for join in joins)]
+    parts += [tree.args.get(name) for name in ("where", "having", "group", "qualify")]
+    for part in parts:
+        for column in part.find_all(exp.Column) if part is not None else ():
+            if column.table in tables:
+                scope.use(column)
+            elif not _is_within_query(column, part):
+                raise NoRule("a column of an outer query")
+
+
+def _is_within_query(node: exp.Expr, top: exp.Expr) -> bool:
+    found: exp.Expr | None = node
+    while found is not None and found is not top:
+        if isinstance(found, exp.Query):
+            return True
+        found = found.parent
+    return isinstance(top, exp.Query)
+
+
+# --- parts of SQL ---
+
+
+def _text(tree: exp.Expr) -> str:
+    return tree.sql(dialect=_DIALECT)
+
+
+def _name(tree: exp.Expr) -> str:
+    return tree.key.upper()
+
+
+def _refuse(tree: exp.Select) -> None:
+    """Raise NoRule for parts of a SELECT that have none."""
+    for name in ("laterals", "sample", "pivots", "windows", "connect", "into", "match"):
+        if tree.args.get(name):
+            raise NoRule(name.upper())
+    distinct = tree.args.get("distinct")
+    if distinct is not None and distinct.args.get("on"):
+        raise NoRule("DISTINCT ON")
+    for item in tree.expressions:
+        if item.alias_or_name.lower() in _TAKEN:
+            raise NoRule(f"a column named {item.alias_or_name!r}")
+    if tree.args.get("from_") is None:
+        raise NoRule("a SELECT without FROM")
+    group = tree.args.get("group")
+    if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
+        raise NoRule("GROUPING SETS")
+    outside = [*tree.expressions, tree.args.get("having"), tree.args.get("qualify"), group]
+    if any(_is_nested(part) for part in outside if part is not None):
+        raise NoRule("a query in an expression")
+    if any(part.find(exp.Unnest, exp.Explode) for part in tree.expressions):
+        raise NoRule("UNNEST")
+
+
+def _this(tree: exp.Select, name: str, scope: _Scope) -> exp.Expr | None:
+    found = tree.args.get(name)
+    return None if found is None else scope.flat(found.this)
+
+
+def _conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
+    if tree is None:
+        return []
+    tree = tree.unnest() if isinstance(tree, exp.Paren) else tree
+    return (
+        [*_conjuncts(tree.left), *_conjuncts(tree.right)] if isinstance(tree, exp.And) else [tree]
+    )
+
+
+def _is_nested(tree: exp.Expr) -> bool:
+    return tree.find(exp.Query) is not None
+
+
+def _names(tree: exp.Expr) -> set[str]:
+    return {column.name for column in tree.find_all(exp.Column)}
+
+
+def _kind(join: exp.Join) -> str:
+    if join.args.get("using") or join.method:
+        raise NoRule(f"{join.method or 'USING'} JOIN")
+    side, kind = (join.side or "").upper(), (join.kind or "").upper()
+    if kind in ("", "INNER", "OUTER", "CROSS"):
+        return side or "INNER"
+    if kind == "ANTI":
+        return kind
+    raise NoRule(f"{kind} JOIN")
+
+
+def _equal_sides(conditions: Iterable[exp.Expr], left: Zset, right: Zset) -> list[tuple[str, str]]:
+    """The expressions of both sides that conditions hold equal."""
+    found = []
+    for item in conditions:
+        if isinstance(item, exp.EQ):
+            a, b = _names(item.left), _names(item.right)
+            if a and b and a <= {*left.columns} and b <= {*right.columns}:
+                found.append((_text(item.left), _text(item.right)))
+            elif a and b and b <= {*left.columns} and a <= {*right.columns}:
+                found.append((_text(item.right), _text(item.left)))
+    return found
+
+
+def _outer_and_inner(item: exp.Expr, inside: set[str]) -> tuple[exp.Expr, exp.Expr]:
+    """The sides of an equality between the outer query and one that is nested in it."""
+    if isinstance(item, exp.EQ) and not _is_nested(item):
+        sides = [
+            (side, {c.table for c in side.find_all(exp.Column)}) for side in item.unnest_operands()
+        ]
+        for (a, of_a), (b, of_b) in (sides, sides[::-1]):
+            if of_a and of_b and of_b <= inside and not of_a & inside:
+                return a, b
+    raise NoRule("EXISTS that is tied to the outer query by more than equalities")
+
+
+def _widened(rows: Zset, columns: Sequence[str]) -> Zset:
+    """The rows with null in the columns that they do not have."""
+    own = set(rows.columns)
+    return rows.mapped([(name, quoted(name) if name in own else "null") for name in columns])
+
+
+def _groups(
+    tree: exp.Select, outputs: Sequence[tuple[str, exp.Expr]], scope: _Scope
+) -> list[exp.Expr]:
+    group = tree.args.get("group")
+    if group is None:
+        return []
+    if group.args.get("all"):
+        return [item for _, item in outputs if not _aggregates([item])]
+    return [scope.flat(item) for item in group.expressions]
+
+
+# --- aggregates ---
+
+
+def _aggregates(items: Iterable[exp.Expr]) -> bool:
+    return any(next(_calls(item), None) is not None for item in items)
+
+
+def _calls(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """The outermost aggregates of an expression, with their FILTER and ORDER BY, outside of
+    windows and nested queries.
+    """
+    if isinstance(tree, (exp.Window, exp.Query)):
+        return
+    if isinstance(tree, (exp.Filter, exp.WithinGroup, exp.AggFunc)):
+        yield tree
+        return
+    for child in tree.iter_expressions():
+        yield from _calls(child)
+
+
+def _is_of_values(call: exp.Expr) -> bool:
+    return isinstance(call, _OF_VALUES) or isinstance(call.this, exp.Distinct)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Exact sums: expressions over rows by name, and what each call is of them."""
+
+    columns: dict[str, str]
+    results: dict[str, str]
+
+
+def _sums(calls: Mapping[str, exp.Expr], type_of: Callable[[str], str]) -> _Sums | None:
+    """The calls as exact sums; None if one of them is none."""
+    found = _Sums({}, {})
+    for number, (text, call) in enumerate(calls.items()):
+        condition = call.expression.this if isinstance(call, exp.Filter) else None
+        bare = call.this if condition is not None else call
+        value = _summed_value(bare)
+        if value is None:
+            return None
+        if condition is not None:
+            value = f"case when {_text(condition)} then {value} end"
+        count, total = f"_count{number}", f"_sum{number}"
+        found.columns[count] = f"(({value}) is not null)::int"
+        if isinstance(bare, exp.Count):
+            found.results[text] = f"{count}::bigint"
+            continue
+        exact = _exact(type_of(value))
+        if exact is None:
+            return None
+        found.columns[total] = f"coalesce(cast({value} as {exact}), 0)"
+        result = _average(total, count, exact) if isinstance(bare, exp.Avg) else total
+        found.results[text] = f"case when {count} > 0 then {result} end"
+    return found
+
+
+def _summed_value(call: exp.Expr) -> str | None:
+    """What a SUM, COUNT or AVG is over; None for another aggregate."""
+    if not isinstance(call, (exp.Sum, exp.Count, exp.Avg)) or call.args.get("expressions"):
+        return None
+    if isinstance(call.this, (exp.Distinct, exp.Order)):
+        return None
+    is_star = call.this is None or isinstance(call.this, exp.Star)
+    return "1" if is_star else _text(call.this)
+
+
+def _exact(kind: str) -> str | None:
+    """The type in which sums over a type are exact; None if there is none."""
+    if kind.startswith("DECIMAL"):
+        return f"DECIMAL(38,{kind[kind.index(',') + 1 : -1].strip()})"
+    return "HUGEINT" if kind in _INTEGERS else None
+
+
+def _average(total: str, count: str, exact: str) -> str:
+    """The average as DuckDB has it: decimals are divided as integers."""
+    scale = int(exact[exact.index(",") + 1 : -1]) if exact.startswith("DECIMAL") else 0
+    unit = 10**scale
+    return f"cast(cast({total} * {unit} as hugeint) as double) / ({count} * {unit})"
+
+
+def _replaced(tree: exp.Expr, known: Mapping[str, str]) -> exp.Expr:
+    """An expression with what is known in the place of its parts."""
+
+    def change(node: exp.Expr) -> exp.Expr:
+        found = known.get(_text(node))
+        return node if found is None else parse_one(found, dialect=_DIALECT)
+
+    return tree.transform(change)

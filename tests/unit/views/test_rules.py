@@ -1,0 +1,484 @@
+"""Views of drawn SQL over drawn histories, kept by rules: after each tick they have the rows that
+DuckDB finds by the same SQL over all records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+from unittest.mock import patch
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deltaq.views import incremental
+from deltaq.views.engine import ViewEngine, engine
+from deltaq.views.modes import Mode, ViewMode
+from deltaq.views.program import ViewProgram, ViewQuery, compiled
+from tests.depth import depth
+
+PLACE = [("_partition", pa.int32()), ("_offset", pa.int64()), ("_key", pa.binary())]
+EVENTS = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("s", pa.string()),
+        ("n", pa.int32()),
+        ("x", pa.float64()),
+        ("d", pa.decimal128(8, 2)),
+        *PLACE,
+    ]
+)
+PEOPLE = pa.schema([("id", pa.int64()), ("city", pa.string()), ("age", pa.int32()), *PLACE])
+KINDS = {
+    "events": {"k": "int", "s": "text", "n": "int", "x": "float", "d": "decimal"},
+    "people": {"id": "int", "city": "text", "age": "int"},
+}
+
+# --- histories ---
+
+small = st.one_of(st.none(), st.integers(0, 3))
+events = st.fixed_dictionaries(
+    {
+        "k": small,
+        "s": st.sampled_from([None, "a", "b"]),
+        "n": small,
+        # Sums of these are exact in any order.
+        "x": st.sampled_from([None, 0.5, 1.25, -2.0]),
+        "d": st.sampled_from([None, Decimal("0.10"), Decimal("2.25"), Decimal("-1.00")]),
+    }
+)
+people = st.tuples(
+    st.integers(0, 3),
+    st.none() | st.fixed_dictionaries({"city": st.sampled_from("uv"), "age": small}),
+)
+"""A person, or a tombstone."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What comes, what retention removes, and whether it is published."""
+
+    events: list[dict[str, Any]]
+    people: list[tuple[int, dict[str, Any] | None]]
+    removed: int
+    is_published: bool
+
+
+steps = st.lists(
+    st.builds(
+        Step,
+        st.lists(events, max_size=5),
+        st.lists(people, max_size=3),
+        st.sampled_from([0, 0, 0, 1, 3]),
+        st.sampled_from([True, True, True, False]),
+    ),
+    min_size=2,
+    max_size=6,
+)
+
+
+# --- SQL ---
+
+
+@dataclass
+class Query:
+    """A query and the kinds of its columns, which are named c0, c1 ..."""
+
+    sql: str
+    kinds: list[str]
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The kinds by name."""
+        return {f"c{number}": kind for number, kind in enumerate(self.kinds)}
+
+
+def drawn_value(draw: st.DrawFn, columns: Mapping[str, str], kind: str) -> str | None:
+    """An expression of a kind over columns, if there is one."""
+    own = sorted(name for name, of in columns.items() if of == kind)
+    if kind == "int" and own:
+        one, other = draw(st.sampled_from(own)), draw(st.sampled_from(own))
+        forms = ["{a}", "{a}", "{a} + {b}", "coalesce({a}, 7)", "case when {a} > 1 then {b} end"]
+        return draw(st.sampled_from(forms)).format(a=one, b=other)
+    if kind == "text" and own:
+        forms = ["{a}", "{a}", "upper({a})", "{a} || 'z'"]
+        return draw(st.sampled_from(forms)).format(a=draw(st.sampled_from(own)))
+    return draw(st.sampled_from(own)) if own else None
+
+
+def drawn_condition(draw: st.DrawFn, columns: Mapping[str, str]) -> str:
+    ints = sorted(name for name, of in columns.items() if of == "int")
+    texts = sorted(name for name, of in columns.items() if of == "text")
+    forms = [f"{name} is not null" for name in columns]
+    forms += [f"{name} {op} {n}" for name in ints for op in (">", "<>", "<=") for n in (0, 1, 2)]
+    forms += [f"{name} in ('a', 'u')" for name in texts]
+    forms += [f"({a} < {b} or {b} is null)" for a in ints for b in ints if a != b]
+    return draw(st.sampled_from(forms))
+
+
+AGGREGATES = {
+    "int": ["sum({v})", "count({v})", "min({v})", "max({v})", "count(distinct {v})", "avg({v})"],
+    "text": ["count({v})", "min({v})", "string_agg({v}, ',' order by {v})"],
+    "float": ["sum({v})", "avg({v})", "max({v})"],
+    "decimal": ["sum({v})", "avg({v})", "count(distinct {v})"],
+}
+RESULTS = {"sum": "same", "min": "same", "max": "same", "count": "int", "avg": "float"}
+
+
+def drawn_aggregate(draw: st.DrawFn, columns: Mapping[str, str]) -> tuple[str, str]:
+    if draw(st.integers(0, 3)) == 0:
+        return "count(*)", "int"
+    name = draw(st.sampled_from(sorted(columns)))
+    form = draw(st.sampled_from(AGGREGATES[columns[name]]))
+    kind = RESULTS.get(form.partition("(")[0], "text")
+    text = form.format(v=name)
+    if draw(st.integers(0, 4)) == 0:
+        text += f" filter (where {drawn_condition(draw, columns)})"
+    return text, columns[name] if kind == "same" else kind
+
+
+def drawn_from(
+    draw: st.DrawFn, tables: Mapping[str, Mapping[str, str]], deep: int
+) -> tuple[str, dict[str, str], str]:
+    """What stands in FROM, its columns by the names with which they are read, and a condition."""
+    first, columns = drawn_item(draw, tables, "a", deep)
+    if draw(st.integers(0, 2)) == 0:
+        return first, columns, ""
+    second, others = drawn_item(draw, tables, "b", deep)
+    kind = draw(st.sampled_from(["join", "join", "left join", "right join", "full join", ","]))
+    pairs = [(a, b) for a, x in columns.items() for b, y in others.items() if x == y != "float"]
+    both = {**columns, **others}
+    if not pairs:
+        return f"{first} cross join {second}", both, ""
+    a, b = draw(st.sampled_from(pairs))
+    condition = f"{a} = {b}"
+    if draw(st.integers(0, 3)) == 0:
+        condition += f" and {drawn_condition(draw, both)}"
+    if kind == ",":
+        return f"{first}, {second}", both, condition
+    return f"{first} {kind} {second} on {condition}", both, ""
+
+
+def drawn_item(
+    draw: st.DrawFn, tables: Mapping[str, Mapping[str, str]], alias: str, deep: int
+) -> tuple[str, dict[str, str]]:
+    if deep > 0 and draw(st.integers(0, 3)) == 0:
+        inner = drawn_query(draw, tables, deep - 1)
+        return f"({inner.sql}) as {alias}", {f"{alias}.{n}": k for n, k in inner.columns.items()}
+    name = draw(st.sampled_from(sorted(tables)))
+    return f"{name} as {alias}", {f"{alias}.{n}": kind for n, kind in tables[name].items()}
+
+
+def drawn_semi_join(
+    draw: st.DrawFn, columns: Mapping[str, str], tables: Mapping[str, Mapping[str, str]]
+) -> str:
+    """A condition with a query in it."""
+    name = draw(st.sampled_from(sorted(tables)))
+    pairs = [(a, b) for a, x in columns.items() for b, y in tables[name].items() if x == y]
+    if not pairs:
+        return "true"
+    a, b = draw(st.sampled_from(pairs))
+    own = {f"i.{column}": kind for column, kind in tables[name].items()}
+    inner = drawn_condition(draw, own)
+    forms = [
+        f"{a} in (select {b} from {name} as i where {inner})",
+        f"exists (select 1 from {name} as i where i.{b} = {a} and {inner})",
+        f"not exists (select 1 from {name} as i where i.{b} = {a} and {inner})",
+    ]
+    return draw(st.sampled_from(forms))
+
+
+def drawn_select(draw: st.DrawFn, tables: Mapping[str, Mapping[str, str]], deep: int) -> Query:
+    source, columns, tied = drawn_from(draw, tables, deep)
+    conditions = [tied] if tied else []
+    if draw(st.integers(0, 2)) == 0:
+        conditions.append(drawn_condition(draw, columns))
+    if draw(st.integers(0, 4)) == 0:
+        conditions.append(drawn_semi_join(draw, columns, tables))
+    tail = f" from {source}" + (f" where {' and '.join(conditions)}" if conditions else "")
+    form = draw(st.sampled_from(["rows", "rows", "groups", "groups", "all", "windows"]))
+    outputs: list[tuple[str, str]] = []
+    for _ in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(["int", "text", "decimal", "float"]))
+        value = drawn_value(draw, columns, kind)
+        if value is not None:
+            outputs.append((value, kind))
+    if not outputs:
+        outputs = [drawn_any(draw, columns)]
+    if form == "groups":
+        groups = ", ".join(str(number + 1) for number in range(len(outputs)))
+        tail += f" group by {groups}"
+        if draw(st.integers(0, 3)) == 0:
+            tail += " having count(*) > 1"
+        outputs += [drawn_aggregate(draw, columns) for _ in range(draw(st.integers(0, 2)))]
+    elif form == "all":
+        outputs = [drawn_aggregate(draw, columns) for _ in range(draw(st.integers(1, 2)))]
+    elif form == "windows":
+        value, by = drawn_any(draw, columns)[0], drawn_any(draw, columns)[0]
+        outputs.append((f"count(*) over (partition by {by} order by {value})", "int"))
+    distinct = "distinct " if form == "rows" and draw(st.integers(0, 3)) == 0 else ""
+    listed = ", ".join(f"{sql} as c{number}" for number, (sql, _) in enumerate(outputs))
+    return Query(f"select {distinct}{listed}{tail}", [kind for _, kind in outputs])
+
+
+def drawn_any(draw: st.DrawFn, columns: Mapping[str, str]) -> tuple[str, str]:
+    name = draw(st.sampled_from(sorted(columns)))
+    return name, columns[name]
+
+
+def drawn_query(draw: st.DrawFn, tables: Mapping[str, Mapping[str, str]], deep: int) -> Query:
+    form = draw(st.sampled_from(["select"] * 5 + ["set", "with"])) if deep else "select"
+    first = drawn_select(draw, tables, deep)
+    if form == "set":
+        word = draw(st.sampled_from(["union", "intersect", "except"]))
+        suffix = draw(st.sampled_from(["", " all"]))
+        second = drawn_select(draw, tables, 0)
+        if second.kinds == first.kinds:
+            return Query(f"{first.sql} {word}{suffix} {second.sql}", first.kinds)
+        return Query(f"{first.sql} {word}{suffix} {first.sql}", first.kinds)
+    if form == "with":
+        outer = drawn_select(draw, {"w": first.columns}, 0)
+        return Query(f"with w as ({first.sql}) {outer.sql}", outer.kinds)
+    return first
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> list[ViewQuery]:
+    """Views over topics and over each other."""
+    tables: dict[str, Mapping[str, str]] = dict(KINDS)
+    views = []
+    for number in range(draw(st.integers(1, 3))):
+        query = drawn_query(draw, tables, 1)
+        views.append(ViewQuery(f"v{number}", query.sql))
+        tables[f"v{number}"] = query.columns
+    return views
+
+
+# --- comparison ---
+
+
+@dataclass
+class World:
+    """The records that came, and what a reader of the views has seen."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    people: dict[int, dict[str, Any]] = field(default_factory=dict)
+    offset: int = 0
+    seen: dict[str, Counter[tuple[Any, ...]]] = field(default_factory=dict)
+
+    def take(self, step: Step, found: ViewEngine) -> None:
+        """Give a step to the engine."""
+        rows = [row | self._place() for row in step.events]
+        self.events += rows
+        if rows:
+            found.add_rows("events", EVENTS, pa.Table.from_pylist(rows, EVENTS).to_batches())
+        records = []
+        for number, person in step.people:
+            self.people.pop(number, None)
+            if person is not None:
+                self.people[number] = {"id": number} | person
+            value = {"id": None, "city": None, "age": None} if person is None else {"id": number}
+            records.append(value | (person or {}) | self._place(str(number).encode()))
+        if records:
+            found.add_rows("people", PEOPLE, pa.Table.from_pylist(records, PEOPLE).to_batches())
+        if step.removed:
+            start = self.events[step.removed]["_offset"] if step.removed < len(self.events) else 0
+            self.events = [row for row in self.events if row["_offset"] >= start]
+            found.remove_before("events", [start])
+
+    def _place(self, key: bytes | None = None) -> dict[str, Any]:
+        self.offset += 1
+        return {"_partition": 0, "_offset": self.offset, "_key": key}
+
+    def publish(self, program: ViewProgram, found: ViewEngine) -> None:
+        """Publish what has changed."""
+        for view in program.views:
+            changes, rows = found.changes(view), self.seen.setdefault(view.name, Counter())
+            for row in map(plain, changes.come.to_pylist()):
+                rows[row[1]] += row[0]
+            for row in map(plain, changes.gone.to_pylist()):
+                rows[row[1]] -= row[0]
+            assert all(weight >= 0 for weight in rows.values()), view
+
+    def expected(self, program: ViewProgram) -> dict[str, Counter[tuple[Any, ...]]]:
+        """All views by DuckDB, each as a view over the others."""
+        with duckdb.connect() as connection:
+            connection.register("e", pa.Table.from_pylist(self.events, EVENTS))
+            connection.register("p", pa.Table.from_pylist([*self.people.values()], PEOPLE))
+            connection.execute("create table events as from e; create table people as from p")
+            for view in program.views:
+                connection.execute(f"create view {view.name} as {view.sql}")
+            return {
+                view.name: Counter(
+                    plain(row)[1]
+                    for row in connection.execute(f"from {view.name}").to_arrow_table().to_pylist()
+                )
+                for view in program.views
+            }
+
+
+def plain(row: dict[str, Any]) -> tuple[int, tuple[Any, ...]]:
+    """The weight of a row, and its values in a form of which equal ones are equal."""
+    weight = row.pop("weight", 1)
+    row.pop("_key", None)
+    return weight, tuple(float(v) if isinstance(v, Decimal) else v for v in row.values())
+
+
+def run(
+    views: Sequence[ViewQuery],
+    history: Sequence[Step],
+    modes: Mapping[str, Mode],
+    choices: Iterator[bool] | None = None,
+) -> dict[str, ViewMode]:
+    """Keep the views over a history and compare them in each tick. `choices` are those of views in
+    the mode `auto`, in the place of measured times.
+    """
+    program, world = compiled("g", views), World()
+    is_removed = any(step.removed for step in history)
+
+    def decided(mode: ViewMode) -> bool:
+        if mode.wanted == "auto" and not mode.refused:
+            assert choices is not None
+            return next(choices)
+        return mode.wanted == "incremental" and not mode.refused
+
+    with (
+        engine(program, modes, keeps_inputs=is_removed) as found,
+        patch.object(ViewMode, "decided", decided),
+    ):
+        found.create_input("events", EVENTS, is_keyed=False)
+        found.create_input("people", PEOPLE, is_keyed=True)
+        is_first = True
+        for step in history:
+            world.take(step, found)
+            found.evaluate()
+            if is_first:
+                for view in program.views:
+                    found.restore(view.name, found.columns(view.name).empty_table())
+                is_first = False
+            if step.is_published:
+                world.publish(program, found)
+                found.accept()
+                expected = world.expected(program)
+                for view in program.views:
+                    assert +world.seen[view.name] == +expected[view.name], view.sql
+        return found.modes
+
+
+@pytest.fixture(autouse=True)
+def merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of state are merged after a few rows."""
+    monkeypatch.setattr(incremental, "MERGE_ROWS", 3)
+
+
+@settings(
+    max_examples=depth(25, 4000),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    deadline=None,
+)
+@given(programs(), steps, st.data())
+def test_rules_give_what_the_sql_gives(
+    views: list[ViewQuery], history: list[Step], data: st.DataObject
+):
+    modes: dict[str, Mode] = {
+        view.name: data.draw(st.sampled_from(["incremental", "incremental", "auto", "full"]))
+        for view in views
+    }
+
+    def choices() -> Iterator[bool]:
+        while True:
+            yield data.draw(st.booleans())
+
+    run(views, history, modes, choices())
+
+
+# --- which SQL has rules ---
+
+
+def explained(sql: str, key: str | None = None) -> ViewMode:
+    """The mode of a view over some history, in which it is right."""
+    history = [
+        Step([{"k": 1, "s": "a", "n": 2, "x": 0.5, "d": Decimal("1.00")}] * 2, [], 0, True),
+        Step([], [(1, {"city": "u", "age": 2}), (2, {"city": "v", "age": 0})], 0, True),
+        Step([{"k": 2, "s": None, "n": 0, "x": None, "d": None}], [(1, None)], 0, True),
+    ]
+    given = None if key is None else (key,)
+    return run([ViewQuery("v", sql, given)], history, {"v": "incremental"})["v"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select k, n + 1 as m from events where s = 'a'",
+        "select e.k, p.city from events e join people p on e.k = p.id and e.n < p.age",
+        "select e.k, p.city from events e, people p where e.k = p.id",
+        "select k, city from events join (select id as k, city from people) using (k)",
+        "select e.k, p.city from events e cross join people p",
+        "select k from events natural join (select id as k from people)",
+        "select e.k from events e anti join people p on e.k = p.id",
+        "select s, sum(n) as a, avg(d) as b, count(n) filter (n > 1) as c from events group by 1",
+        "select s, k, sum(x) as t from events group by all having count(*) > 1",
+        "select count(*) as n from events",
+        "select s, max(n) as m, count(distinct k) as c from events group by s",
+        "select distinct s from events",
+        "select k from events union select id from people",
+        "select k from events intersect all select id from people",
+        "select k from events except select id from people",
+        "with w as (select k from events) select a.k from w a join w b on a.k = b.k",
+        "select k, row_number() over (partition by s order by k, _partition, _offset) as r from events",  # noqa: E501
+        "select k, s from events qualify rank() over (partition by s order by k) = 1",
+        "select k from events where k in (select k from events where n > 1)",
+        "select k from events e where exists (select 1 from people where id = e.k)",
+        "select k from events e where not exists (select 1 from people p where p.id = e.k)",
+    ],
+)
+def test_these_forms_of_sql_have_rules(sql: str):
+    mode = explained(sql)
+    assert mode.by_rules, mode.refused
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("select k, n from events order by k, _partition, _offset limit 2", "LIMIT"),
+        ("select k from events where k not in (select id from people)", "a query in an expression"),
+        ("select k, (select max(id) from people) as m from events", "a query in an expression"),
+        ("select max(n) as m from events", "no exact sum, over all rows"),
+        ("select sum(x) as m from events", "no exact sum, over all rows"),
+        ("select k, s, count(*) as n from events group by rollup (k, s)", "GROUPING SETS"),
+        ("select distinct on (k) k, s from events order by k, _partition, _offset", "DISTINCT ON"),
+        (
+            "select k, row_number() over (order by k, _partition, _offset) as r from events",
+            "over all rows",
+        ),
+        ("select sum(sum(n)) over () as t from events group by k", "window function over an agg"),
+        ("select e.k from events e left join people p on e.k < p.id", "without an equality"),
+        ("select k from events asof join people on k >= id", "ASOF JOIN"),
+        ("select unnest([k, n]) as u from events", "UNNEST"),
+        ("select r.range as r from events, range(3) as r", "FROM"),
+        (
+            "with recursive t as (select 1 as a union select a + 1 from t where a < 3) from t",
+            "RECUR",
+        ),
+        ("select _w as m from (select k as _w from events)", "a column named '_w'"),
+        ("select s, entropy(n) as h from events group by s", "its rules fail"),
+        (
+            "select k from events e where exists (select 1 from people p where p.id < e.k)",
+            "more than equalities",
+        ),
+        (
+            "select k from events e where exists (select max(id) from people p where p.id = e.k)",
+            "EXISTS of this form",
+        ),
+    ],
+)
+def test_what_has_no_rules_is_evaluated_in_full_with_a_reason(sql: str, reason: str):
+    mode = explained(sql)
+    assert not mode.by_rules
+    assert reason in mode.refused

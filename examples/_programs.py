@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +20,15 @@ from deltaq import KafkaError, Message
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 STOP_S = 20.0
+
+DEAD_S = 3.0
+"""How long a program that is started again stays dead, in seconds, so that a page can show it."""
+
+LOG_SHOWN = 4_000
+"""How much of its log is printed then, in characters."""
+
+FAILURES_MAX = 3
+"""How often such a program may end by itself before it has come up, until the demo gives up."""
 
 
 class Program:
@@ -96,6 +106,73 @@ class Program:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_S)
         self.kill()  # also its children, if it has left some
+
+
+class RestartedProgram:
+    """A program that is started again `dead_s` seconds after its death, by default three. It has
+    come up when it prints the line `ready`.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        name: str,
+        folder: Path,
+        *arguments: str,
+        ready: str,
+        dead_s: float | None = None,
+    ) -> None:
+        self._module = module
+        self._name = name
+        self._folder = folder
+        self._arguments = arguments
+        self._ready = ready
+        self._dead_s = DEAD_S if dead_s is None else dead_s
+        self._failures = 0
+        self.kills = 0
+        self._start()
+
+    def _start(self) -> None:
+        self.program = Program(self._module, self._name, self._folder, *self._arguments)
+        self.state = "starting"
+        self._since = time.monotonic()
+
+    @property
+    def for_s(self) -> float:
+        """How long it has been in its state."""
+        return time.monotonic() - self._since
+
+    def _enter(self, state: str) -> None:
+        self.state, self._since = state, time.monotonic()
+
+    def kill(self) -> None:
+        """Kill it. Does nothing while it is dead."""
+        if self.state != "dead" and self.program.state == "running":
+            self.program.kill()
+            self._enter("dead")
+            self.kills += 1
+
+    def watch(self) -> list[str]:
+        """Start it again if it is dead. Returns the lines that it has printed.
+
+        Raises SystemExit with the log if it ends by itself again and again.
+        """
+        if self.state == "dead":
+            if self.for_s >= self._dead_s:
+                self._start()
+            return []
+        lines = self.program.new_lines()
+        if self.state == "starting" and self._ready in lines:
+            self._failures = 0
+            self._enter("running")
+        if self.program.state != "running":
+            self._failures += self.program.state != "killed"
+            self.program.kill()  # also its children, and our end of its standard input
+            self._enter("dead")
+            if self._failures == FAILURES_MAX:
+                log = self.program.log.read_text(errors="replace")
+                raise SystemExit(f"the {self._name} failed:\n{log[-LOG_SHOWN:]}")
+        return lines
 
 
 def stop_all(programs: Sequence[Program]) -> None:

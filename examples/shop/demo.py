@@ -18,7 +18,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from examples._programs import Program, on_stop, own_root, parser_of, stop_all
+from examples._page import LivePage
+from examples._programs import (
+    Program,
+    RestartedProgram,
+    on_stop,
+    own_root,
+    parser_of,
+    stop_all,
+)
 from examples.shop.board import Board, BoardFollower
 from examples.shop.check import COMPARISONS, BatchCheck, TopicVerdict
 from examples.shop.checkpoint import newest_batch, read_until
@@ -32,11 +40,11 @@ from examples.shop.layout import (
     ShopClock,
     create_topics,
 )
-from examples.shop.processes import Pipeline
 from examples.shop.queries import DuckDb, Freshness, ask_all
-from examples.shop.server import ShopPage
 
 T = TypeVar("T")
+
+PAGE = Path(__file__).parent / "page"
 
 REFRESH_S, TICK_S = 1.0, 0.25
 CHECK_EVERY_S, ASK_EVERY_S = 2.0, 5.0
@@ -95,7 +103,18 @@ class Shop:
             str(ENDLESS),
             *(() if seed is None else ("--seed", str(seed))),
         )
-        self.pipeline = Pipeline(folder, root, "--checkpoints", str(self._checkpoints), *pace)
+        self.pipeline = RestartedProgram(
+            "shop.pipeline",
+            "pipeline",
+            folder,
+            "--until-eof",
+            "--root",
+            root,
+            "--checkpoints",
+            str(self._checkpoints),
+            *pace,
+            ready=f"reading {root}",
+        )
         self.generators = [
             Program(
                 "shop.generator", name, folder, *arguments, "--until-eof", "--root", root, *pace
@@ -199,7 +218,7 @@ def shown(verdicts: list[TopicVerdict]) -> dict[str, object]:
 
 
 def run(
-    shop: Shop, page: ShopPage, kill: threading.Event, stopping: threading.Event, seconds: float
+    shop: Shop, page: LivePage, kill: threading.Event, stopping: threading.Event, seconds: float
 ) -> None:
     """Refresh the page until the time is over or `stopping` is set."""
     end_at = time.monotonic() + seconds
@@ -249,7 +268,7 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deltaq-shop-")))
         root = own_root(str(Path(args.root or folder).absolute()), "shop")
-        page = stack.enter_context(closing(ShopPage(args.port, kill.set)))
+        page = stack.enter_context(closing(LivePage(PAGE, args.port, kill.set)))
         print(
             f"{page.url}\ntopics in {root}; Spark takes half a minute to start; Ctrl-C ends the "
             "shop",

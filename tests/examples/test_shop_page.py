@@ -21,13 +21,13 @@ from typing import Any
 
 import pytest
 
-from examples.shop import processes
+from examples import _programs
+from examples._page import LivePage
+from examples._programs import FAILURES_MAX, RestartedProgram
 from examples.shop.board import Board
 from examples.shop.check import COMPARISONS, TopicVerdict
-from examples.shop.demo import report, shown
+from examples.shop.demo import PAGE, report, shown
 from examples.shop.layout import DEAD_LETTERS, ENRICHED, PURCHASES, RUNNING_TOTALS, WINDOWS, topics
-from examples.shop.processes import FAILURES_MAX, Pipeline
-from examples.shop.server import ShopPage
 from tests.children import NEED_NUMPY
 from tests.examples.browser import open_tab
 from tests.examples.replica_harness import REPOSITORY, until
@@ -68,7 +68,7 @@ def hostile_state() -> dict[str, Any]:
     }
 
 
-def asked(page: ShopPage, method: str, path: str, **headers: str) -> int:
+def asked(page: LivePage, method: str, path: str, **headers: str) -> int:
     """The status of an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", page.server_port, timeout=30)
     with closing(connection):
@@ -78,7 +78,7 @@ def asked(page: ShopPage, method: str, path: str, **headers: str) -> int:
 
 def test_only_the_page_itself_can_kill_the_pipeline() -> None:
     killed = threading.Event()
-    with closing(ShopPage(0, killed.set)) as page:
+    with closing(LivePage(PAGE, 0, killed.set)) as page:
         here = f"127.0.0.1:{page.server_port}"
         assert asked(page, "POST", "/kill") == 403
         assert asked(page, "POST", "/kill", Origin="http://evil.example") == 403
@@ -92,7 +92,7 @@ def test_only_the_page_itself_can_kill_the_pipeline() -> None:
 
 
 def test_the_server_serves_three_files_and_to_no_other_host() -> None:
-    with closing(ShopPage(0, lambda: None)) as page:
+    with closing(LivePage(PAGE, 0, lambda: None)) as page:
         assert {asked(page, "GET", path) for path in ("/", "/page.css", "/page.js")} == {200}
         assert {
             asked(page, "GET", path) for path in ("/demo.py", "/../demo.py", "/page/page.css")
@@ -108,8 +108,8 @@ def test_a_pipeline_that_never_comes_up_ends_the_demo_with_its_log(
     program.write_text("#!/bin/sh\necho no Java >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    monkeypatch.setattr(processes, "DEAD_S", 0.0)
-    pipeline = Pipeline(tmp_path, "root")
+    monkeypatch.setattr(_programs, "DEAD_S", 0.0)
+    pipeline = RestartedProgram("shop.pipeline", "pipeline", tmp_path, ready="up")
 
     with pytest.raises(SystemExit) as end:
         until(lambda: pipeline.watch() and False, "the end of the demo")
@@ -120,7 +120,7 @@ def test_a_pipeline_that_never_comes_up_ends_the_demo_with_its_log(
 
 @pytest.mark.chromium
 def test_hostile_text_is_shown_as_text() -> None:
-    with closing(ShopPage(0, lambda: None)) as page, open_tab() as tab:
+    with closing(LivePage(PAGE, 0, lambda: None)) as page, open_tab() as tab:
         page.publish(hostile_state())
         tab.open(page.url)
         tab.until("document.querySelector('#verdict.differs')")

@@ -1,5 +1,5 @@
-"""The page of the shop on loopback: three files, a stream of server-sent events, and a button that
-kills.
+"""The live page of a demo on loopback: three files, a stream of server-sent events, and a button
+that kills.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
 
-FILES: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "/": ("index.html", "text/html"),
-        "/page.css": ("page.css", "text/css"),
-        "/page.js": ("page.js", "text/javascript"),
-    }
+KINDS: Mapping[str, str] = MappingProxyType(
+    {"/": "text/html", "/page.css": "text/css", "/page.js": "text/javascript"}
 )
+"""The files that there are, by their addresses."""
+
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:"
 )
@@ -29,16 +27,21 @@ value.
 KEEP_ALIVE_S = 15.0
 
 
-class ShopPage(ThreadingHTTPServer):
-    """Serves the page on loopback. `publish` sends a state to all browsers; `kill` is called by the
-    button.
+class LivePage(ThreadingHTTPServer):
+    """Serves a page on loopback: `index.html` and `page.js` of `folder`, in the style of all demos.
+    `publish` sends a state to all browsers; `kill` is called by the button.
     """
 
     daemon_threads = True
 
-    def __init__(self, port: int, kill: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, port: int, kill: Callable[[], None]) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.kill = kill
+        self.files = {
+            "/": folder / "index.html",
+            "/page.css": Path(__file__).with_name("_page.css"),
+            "/page.js": folder / "page.js",
+        }
         self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
         self._changed = threading.Condition()
         self._state = ""
@@ -75,7 +78,7 @@ class ShopPage(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: ShopPage
+    server: LivePage
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:  # the name is given
@@ -83,9 +86,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.FORBIDDEN)
         elif self.path == "/events":
             self._send_events()
-        elif self.path in FILES:
-            name, kind = FILES[self.path]
-            self._answer(HTTPStatus.OK, (Path(__file__).parent / "page" / name).read_bytes(), kind)
+        elif self.path in KINDS:
+            file = self.server.files[self.path]
+            self._answer(HTTPStatus.OK, file.read_bytes(), KINDS[self.path])
         else:
             self._answer(HTTPStatus.NOT_FOUND)
 

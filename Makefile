@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio replicas shop transfers examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest test-python only-pytest crash docs site bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka side-by-side
+.PHONY: help demo demo-minio replicas shop transfers bank examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest test-python only-pytest crash docs site bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka side-by-side
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -45,6 +45,9 @@ shop: $(INSTALLED) ## Run tills that sell and Spark that adds up, on a page with
 
 transfers: $(INSTALLED) ## Move money between two topics in transactions that are killed, on a page that shows the sum; ARGS="--seconds 60"
 	@$(PY) examples/transfers.py --seconds 20 $(ARGS)
+
+bank: $(INSTALLED) ## Run a bank whose total is zero, beside a naive consumer, on a page that kills the runner; ARGS="--seconds 60"
+	@$(PY) -m examples.bank.demo $(ARGS)
 
 minio: $(INSTALLED) servers ## Run MinIO until Ctrl-C and print its address, for tests of your own
 	@$(PY) -m tests.servers.minio

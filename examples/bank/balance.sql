@@ -1,0 +1,2 @@
+-- key: account
+SELECT account, credits - debits AS balance FROM credits JOIN debits USING (account)

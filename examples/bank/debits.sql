@@ -1,0 +1,1 @@
+SELECT from_account AS account, sum(amount) AS debits FROM transactions GROUP BY 1

@@ -1,0 +1,1 @@
+SELECT sum(balance) AS total FROM balance

@@ -734,9 +734,22 @@ LIMITS = {
             "A value that is decoded, or a row that is shown",
         ),
         LimitRow("console.messages.READ_S", "s", "Time after which a page shows what it has found"),
-        LimitRow("console.app.READING_MAX", "", "Pages of messages that are read at the same time"),
         LimitRow(
-            "console.app.WAITING_MAX", "", "Pages of messages that are read, or wait for that"
+            "console.app.READING_MAX",
+            "",
+            "Pages that read, such as messages and views, at the same time",
+        ),
+        LimitRow("console.app.WAITING_MAX", "", "Pages that read, or wait for that"),
+        LimitRow("console.view_groups.ROWS_MAX", "", "Rows of a view on one page"),
+        LimitRow(
+            "console.view_groups.DIFFERENCES_MAX",
+            "",
+            "Rows on one page that a view lacks, or has too much, of each",
+        ),
+        LimitRow(
+            "console.view_groups.STORED_BYTES_MAX",
+            "bytes",
+            "Stored size of the topics that a page of views reads for rows, or for a check",
         ),
         LimitRow("console.decoding.VALUE_S", "s", "Time to decode one value with a schema"),
         LimitRow(

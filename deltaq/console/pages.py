@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from deltaq.admin import ConfigResource, ResourceType
 from deltaq.config import TOPIC_SETTINGS
 from deltaq.console.charts import chart
+from deltaq.console.graphs import view_graph
 from deltaq.console.messages import MESSAGES_MAX, Row, Wanted, find
 from deltaq.console.view import GroupPage, TopicPage
+from deltaq.console.view_groups import proof, rows_of, state_of, views_of
+from deltaq.console.view_groups import survey as survey_views
 from deltaq.console.visits import Page, Root, Visit
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic
 from deltaq.maintenance.report import FAILURES
@@ -18,6 +21,9 @@ from deltaq.tools.positions import parse_place
 from deltaq.tools.prices import REQUEST_KINDS
 from deltaq.tools.transactions import DECIDED, OPEN, survey
 from deltaq.units import as_count, as_rate
+from deltaq.views.program import view_topic
+from deltaq.views.reading import opened, program_of
+from deltaq.views.ticks import last_tick
 
 PATTERN_CHARS = 200
 """Longest regular expression of a search."""
@@ -170,6 +176,55 @@ def transactions(visit: Visit) -> Page:
     return Page("transactions.html", values)
 
 
+def view_groups(visit: Visit) -> Page:
+    """The groups of views, and how far each is."""
+    found = survey_views(visit.root.store, visit.root.clock)
+    return Page("view_groups.html", {"found": found, "now_ms": visit.root.clock.time_ms()})
+
+
+def view_group(visit: Visit) -> Page:
+    """A group of views: its graph, and the rows of one."""
+    return _view_group(visit, is_checked=False)
+
+
+def view_check(visit: Visit) -> Page:
+    """The same with the proof that its views equal their SQL."""
+    return _view_group(visit, is_checked=True)
+
+
+def _view_group(visit: Visit, *, is_checked: bool) -> Page:
+    store, clock, name = visit.root.store, visit.root.clock, visit.names["group"]
+    tick = last_tick(store, name, clock)
+    if tick is None:
+        reason = f"there is no group of views {name!r} with a tick"
+        raise KafkaException(KafkaError(KafkaError.GROUP_ID_NOT_FOUND, reason))
+    cut = opened(store, clock, name, tick.number)
+    values: dict[str, object] = {
+        "group": state_of(store, clock, name, cut.published),
+        "now_ms": clock.time_ms(),
+        "views": [],
+        "graph": None,
+        "selected": visit.given.get("view", ""),
+        "rows": None,
+        "mismatches": None,
+        "problem": "",
+    }
+    sizes = {topic.name: topic.bytes for topic in visit.view().topics.values()}
+    topics = [view_topic(name, view) for view in cut.views]
+    try:
+        views = views_of(program_of(store, clock, name, cut.published), cut.published)
+        values |= {"views": views, "graph": view_graph({view.name: view.reads for view in views})}
+        if values["selected"]:
+            stored = sizes.get(view_topic(name, visit.given["view"]), 0)
+            values["rows"] = rows_of(cut, visit.given["view"], stored)
+        if is_checked:
+            stored = sum(sizes.get(topic, 0) for topic in (*topics, *cut.published.inputs))
+            values["mismatches"] = proof(cut, stored)
+    except InvalidConfig as error:  # without the extra, or too large
+        values["problem"] = error.error.str()
+    return Page("view_group.html", values)
+
+
 def cost(visit: Visit) -> Page:
     """Requests a second and dollars a day, estimated from rates."""
     view = visit.view()
@@ -190,13 +245,16 @@ PAGES: Mapping[str, Callable[[Visit], Page]] = {
     "/topics/{topic}/messages": messages,
     "/groups": groups,
     "/groups/{group}": group,
+    "/views": view_groups,
+    "/views/{group}": view_group,
+    "/views/{group}/check": view_check,
     "/transactions": transactions,
     "/maintenance": maintenance,
     "/cost": cost,
 }
 """The pages of a root by their addresses below it."""
 
-SLOW = (messages, transactions, maintenance)
+SLOW = (messages, view_groups, view_group, view_check, transactions, maintenance)
 """The pages that read more than a view, and take memory and time for it."""
 
 LIVE: Mapping[str, Callable[[Visit], Page]] = {

@@ -15,7 +15,7 @@ from deltaq.clock import Clock
 from deltaq.store import Store
 from deltaq.views.engine import ViewEngine
 from deltaq.views.program import View
-from deltaq.views.reading import opened
+from deltaq.views.reading import ViewCut, opened
 
 _DIGITS = 12
 """Significant digits in which floats are equal: the sum of floats depends on their order."""
@@ -35,7 +35,11 @@ class ViewMismatch:
 
 def mismatches(store: Store, clock: Clock, group: str) -> list[ViewMismatch]:
     """The views that differ from their SQL; the SQL is that of the last tick."""
-    found = opened(store, clock, group, None)
+    return mismatches_at(opened(store, clock, group, None))
+
+
+def mismatches_at(found: ViewCut) -> list[ViewMismatch]:
+    """The same at a cut. Raises as `Views.check`."""
     with found.at_cut() as (engine, program):
         engine.evaluate(kind="view")
         published = {view.name: found[view.name].to_arrow() for view in program.views}

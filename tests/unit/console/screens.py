@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from deltaq import Consumer, Producer, Topic
+from deltaq.views import Views
 from tests.examples.browser import Tab, open_tab
 from tests.unit.console.conftest import TOKEN, made, served
 
@@ -25,6 +26,7 @@ SCREENS = (
     "topic",
     "messages",
     "group",
+    "views",
     "maintenance",
     "cost",
     "change",
@@ -54,6 +56,13 @@ def fill(root: str) -> None:
             producer.produce("page-views", b"/drinks/%d" % number, key=b"%d" % (number % 97))
             if number % 10 == 0:
                 producer.flush()
+    views = Views("drinks", root)
+    views.view("sales", "SELECT item, sum(cents) AS cents, count(*) AS n FROM payments GROUP BY 1")
+    views.view("total", "SELECT sum(cents) AS cents FROM sales")
+    views.view(
+        "shares", "SELECT item, sales.cents / total.cents AS share FROM sales, total", key="item"
+    )
+    views.run(until="now")
 
 
 @contextmanager
@@ -125,6 +134,7 @@ def take(tab: Tab, url: str, folder: Path, points: int) -> None:
         "document.querySelectorAll('.messages tbody tr').length == 10",
     )
     picture("group", "/groups/fraud-check", charted)
+    picture("views", "/views/drinks/check?view=sales", "document.querySelector('.notice.equal')")
     picture("maintenance", "/maintenance", "document.querySelector('.lines, .muted')", height=620)
     picture("cost", "/cost", charted)
     tab.open(f"{url}/sign-in")

@@ -47,6 +47,7 @@ from benchmarks.throughput import ThroughputPlan, measure_speeds
 from benchmarks.trace import FULL_TRACE, QUICK_TRACE, measure_trace
 from benchmarks.transaction_latency import measure_latency_of_transactions
 from benchmarks.transactions import TransactionPlan, measure_transactions
+from benchmarks.views import ViewPlan, measure_views
 from deltaq.store import open_store
 
 _YOUNG = Life(100, 0.1)
@@ -97,6 +98,11 @@ SUITES: dict[str, Suite[Any]] = {
         versions=kafka_versions,
     ),
     "transaction-latency": Suite(300, 30, measure_latency_of_transactions),
+    "views": Suite(
+        ViewPlan((1_000_000, 10_000_000), 1_000, 100_000, ticks=20, ages=50),
+        ViewPlan((20_000, 100_000), 1_000, 20_000, ticks=3, ages=3),
+        measure_views,
+    ),
     "spark": Suite(
         FULL_SPARK,
         QUICK_SPARK,

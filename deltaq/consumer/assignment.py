@@ -182,6 +182,15 @@ class Assignment:
         position = self._position((topic, partition))
         return None if position is None else position[1]
 
+    def topic_ids(self) -> dict[Key, str]:
+        """As `topic_id`, for each partition that has returned a record."""
+        positions = ((key, of.position) for key, of in self.progress().items())
+        return {
+            key: position[1]
+            for key, position in positions
+            if position is not None and position[1] is not None
+        }
+
     def _position(self, key: Key) -> Position | None:
         held = self._held.get(key)
         return None if held is None else self._accepted.positions().get(id(held), held.position)

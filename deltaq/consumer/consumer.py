@@ -28,7 +28,7 @@ from deltaq.consumer.reconciliation import RebalanceCallback, no_callback, rebal
 from deltaq.consumer.subscription import SubscriptionState
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.groups.log import GroupLog
-from deltaq.groups.membership import group_metadata
+from deltaq.groups.membership import MembershipMetadata
 from deltaq.groups.rebalance import strategies
 from deltaq.groups.session import GroupView
 from deltaq.groups.state import NO_MEMBER
@@ -523,9 +523,13 @@ class Consumer(Generic[K, V]):
     def consumer_group_metadata(self) -> bytes:
         """Opaque bytes that identify this membership, in librdkafka's layout: the member and
         generation on whose behalf messages were returned, even if the group has gone on since.
+
+        The ids of the topics of these messages follow: offsets sent with the bytes do not count for
+        a topic that was created again since.
         """
         self._calls.check_open()
-        return group_metadata(self._group, self._state.identity())
+        topic_ids = {} if self._reader is None else self._reader.held.topic_ids()
+        return MembershipMetadata(self._group, self._state.identity(), topic_ids).to_bytes()
 
     def _unsent(self) -> list[TopicPartition]:
         """For a transaction: see `Assignment.unsent`."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from deltaq import metrics, names
 from deltaq.clock import Thread
@@ -29,6 +30,7 @@ from deltaq.errors import (
 from deltaq.groups.heartbeat import SessionExpired
 from deltaq.groups.session import GroupView, MemberSettings, MemberTopics
 from deltaq.groups.state import NO_MEMBER, Key, MemberIdentity
+from deltaq.serde.json_text import compact_json, strict_json
 
 _log = logging.getLogger("deltaq.groups")
 
@@ -46,37 +48,67 @@ to join.
 _METADATA_MARK = b"CGMDv2:"
 
 
-def group_metadata(group: str, identity: MemberIdentity | None) -> bytes:
-    """Opaque bytes that identify a membership, in librdkafka's layout; `identity` is None for a
-    non-member.
+@dataclass(frozen=True, slots=True)
+class MembershipMetadata:
+    """What `Consumer.consumer_group_metadata` says. `identity`: on whose behalf offsets are
+    committed; None for a consumer that is no member. `topic_ids` of partitions are those of the
+    messages that the consumer returned last: an offset of a topic that was deleted must not count
+    for a later topic of its name.
     """
-    of = NO_MEMBER if identity is None else identity
-    texts = b"".join(text.encode() + b"\0" for text in (group, of.member_id))
-    instance = b"\x01" if of.instance_id is None else b"\0" + of.instance_id.encode() + b"\0"
-    return _METADATA_MARK + struct.pack("<i", of.generation) + texts + instance
 
+    group: str
+    identity: MemberIdentity | None
+    topic_ids: Mapping[Key, str] = field(default_factory=dict)
 
-def parse_group_metadata(metadata: object) -> tuple[str, MemberIdentity | None]:
-    """The group, and on whose behalf a consumer commits, from what `group_metadata` returned; None
-    for a consumer that is no member. Raises TypeError, and InvalidConfig for other bytes.
-    """
-    if not isinstance(metadata, bytes):
-        raise TypeError(
-            f"expected what Consumer.consumer_group_metadata returns, not {type(metadata).__name__}"
-        )
-    head, body = metadata[: len(_METADATA_MARK) + 4], metadata[len(_METADATA_MARK) + 4 :]
-    group, *rest = body.split(b"\0")
-    if not head.startswith(_METADATA_MARK) or len(head) < len(_METADATA_MARK) + 4 or not rest:
-        raise InvalidConfig(
-            "these bytes are not what Consumer.consumer_group_metadata returns",
-            key="group_metadata",
-            code=KafkaError._BAD_MSG,
-        )
-    (generation,) = struct.unpack("<i", head[len(_METADATA_MARK) :])
-    member_id, *instance = (text.decode() for text in rest)
-    instance_id = instance[1] if len(instance) > 1 else None
-    identity = MemberIdentity(member_id, generation, instance_id) if member_id else None
-    return names.check_group(group.decode()), identity
+    def to_bytes(self) -> bytes:
+        """Opaque bytes in librdkafka's layout, with the topic ids behind it, if there are any."""
+        of = NO_MEMBER if self.identity is None else self.identity
+        texts = b"".join(text.encode() + b"\0" for text in (self.group, of.member_id))
+        instance = b"\x01" if of.instance_id is None else b"\0" + of.instance_id.encode() + b"\0"
+        ids: dict[str, dict[str, list[int]]] = {}
+        for (topic, partition), topic_id in self.topic_ids.items():
+            ids.setdefault(topic, {}).setdefault(topic_id, []).append(partition)
+        behind = compact_json(ids).encode() if ids else b""
+        return _METADATA_MARK + struct.pack("<i", of.generation) + texts + instance + behind
+
+    @classmethod
+    def parse(cls, metadata: object) -> MembershipMetadata:
+        """From the bytes. Raises TypeError, and InvalidConfig for other bytes."""
+        if not isinstance(metadata, bytes):
+            raise TypeError(
+                f"expected what Consumer.consumer_group_metadata returns, not "
+                f"{type(metadata).__name__}"
+            )
+        try:
+            found = cls._parsed(metadata)
+        except (ValueError, TypeError, AttributeError, struct.error) as error:
+            raise InvalidConfig(
+                "these bytes are not what Consumer.consumer_group_metadata returns",
+                key="group_metadata",
+                code=KafkaError._BAD_MSG,
+            ) from error
+        names.check_group(found.group)
+        return found
+
+    @classmethod
+    def _parsed(cls, metadata: bytes) -> MembershipMetadata:
+        start = len(_METADATA_MARK) + 4
+        if not metadata.startswith(_METADATA_MARK):
+            raise ValueError("they begin with another mark")
+        (generation,) = struct.unpack("<i", metadata[len(_METADATA_MARK) : start])
+        group, member_id, rest = (text.decode() for text in metadata[start:].split(b"\0", 2))
+        instance_id, behind = None, rest[1:]
+        if not rest.startswith("\x01"):
+            _, instance_id, behind = rest.split("\0", 2)
+        ids: Any = strict_json(behind or "{}")
+        identity = MemberIdentity(member_id, generation, instance_id) if member_id else None
+        topic_ids = {
+            (topic, int(partition)): str(topic_id)
+            for topic, of_topic in ids.items()
+            for topic_id, partitions in of_topic.items()
+            for partition in partitions
+        }
+        return cls(group, identity, topic_ids)
 
 
 @dataclass(slots=True, eq=False)

@@ -29,8 +29,9 @@ from deltaq.errors import (
     UnknownTopic,
 )
 from deltaq.groups.log import GroupLog
-from deltaq.groups.membership import parse_group_metadata
+from deltaq.groups.membership import MembershipMetadata
 from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.state import Key
 from deltaq.groups.transaction_offsets import TransactionOffsets
 from deltaq.message import TopicPartition
 from deltaq.names import TransactionKey
@@ -223,7 +224,8 @@ class Transactions:
     ) -> None:
         """`Producer.send_offsets_to_transaction`."""
         offsets = [position for position in _positions(positions) if position.offset >= 0]
-        group, identity = parse_group_metadata(group_metadata)
+        metadata = MembershipMetadata.parse(group_metadata)
+        group, topic_ids = metadata.group, metadata.topic_ids
         self._check_state(State.IN_TRANSACTION)
         if not offsets:
             return
@@ -233,8 +235,8 @@ class Transactions:
         self._unsent.add(group)
 
         def send() -> None:
-            located = tuple(self._located(position) for position in offsets)
-            sent = TransactionOffsets(self._staging.transaction, identity, located)
+            located = tuple(self._located(position, topic_ids) for position in offsets)
+            sent = TransactionOffsets(self._staging.transaction, metadata.identity, located)
             self._group_log(group).send_offsets(sent, deadline)
 
         try:
@@ -247,9 +249,10 @@ class Transactions:
             self._must_abort(error)
         self._unsent.discard(group)
 
-    def _located(self, position: TopicPartition) -> CommittedOffset:
-        """The position with the id of its topic. Raises KafkaException (UNKNOWN_TOPIC_OR_PART) for
-        a partition that does not exist, Unavailable, Corrupt, Incompatible.
+    def _located(self, position: TopicPartition, topic_ids: Mapping[Key, str]) -> CommittedOffset:
+        """The position with the id of its topic: the one that the consumer has read, or else the
+        present one. Raises KafkaException (UNKNOWN_TOPIC_OR_PART) for a partition that does not
+        exist, Unavailable, Corrupt, Incompatible.
         """
         try:
             # A consumer of this process has read the records, and the topic's log with them.
@@ -260,9 +263,9 @@ class Transactions:
         except (UnknownTopic, InvalidConfig) as error:
             code = KafkaError.UNKNOWN_TOPIC_OR_PART
             raise KafkaException(KafkaError(code, error.error.str())) from None
-        return CommittedOffset(
-            position.topic, head.topic_id, position.partition, position.offset, position.metadata
-        )
+        topic, partition = key = position.topic, position.partition
+        topic_id = topic_ids.get(key, head.topic_id)
+        return CommittedOffset(topic, topic_id, partition, position.offset, position.metadata)
 
     @_call("commit_transaction")
     def commit(self, timeout: float | None) -> None:

@@ -12,7 +12,7 @@ import pytest
 from deltaq import Consumer, OutcomeUnknown, Producer
 from deltaq.errors import Fenced
 from deltaq.groups.log import GroupLog
-from deltaq.groups.membership import group_metadata
+from deltaq.groups.membership import MembershipMetadata
 from deltaq.maintenance.orphan_files import OrphanFileRemover
 from deltaq.maintenance.run import TRANSACTIONAL_ID_EXPIRATION_MS
 from deltaq.maintenance.settings import MaintenanceSettings
@@ -180,7 +180,8 @@ def accepts_offsets_of_a_former_owner(patch: pytest.MonkeyPatch) -> None:
 def sends_offsets_as_the_newest_member(patch: pytest.MonkeyPatch) -> None:
     def newest(self):
         view = self._view()
-        return group_metadata(self._group, None if view is None else view.identity)
+        identity = None if view is None else view.identity
+        return MembershipMetadata(self._group, identity).to_bytes()
 
     patch.setattr(Consumer, "consumer_group_metadata", newest)
 

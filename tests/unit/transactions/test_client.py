@@ -629,6 +629,21 @@ def test_records_that_are_read_again_are_not_in_two_transactions(clients: Client
     producer.abort_transaction()
 
 
+@pytest.mark.fault("R8")
+def test_an_offset_of_a_topic_that_was_created_again_does_not_count_for_it(clients: Clients):
+    """The records of the later topic would be skipped."""
+    filled(clients, 3)
+    producer, consumer = clients.ready(), clients.consumer()
+    consumer.assign([TopicPartition("in", 0)])
+    drain(consumer, 2)
+    Topic("in", store=clients.store).delete()
+    filled(clients, 3)
+    with producer.transaction(consumer=consumer):
+        producer.produce("out", b"0")
+    assert clients.values("out") == [b"0"]
+    assert consumer.committed([TopicPartition("in", 0)])[0].offset == -1001
+
+
 def test_bytes_that_are_no_group_metadata_are_refused(clients: Clients):
     producer = clients.ready()
     producer.begin_transaction()

@@ -53,7 +53,7 @@ def list_transactions(session: CliSession) -> None:
         columns.append(Column("error"))
     session.out.rows(columns, rows)
     for files in found.left_files:
-        session.out.note(f"{_files(files)} belong to a transaction that has ended")
+        session.out.note(f"of transactions that have ended: {_files(files)}")
     if found.errors:
         fail(f"{len(found.errors)} of {len(rows)} transactional ids cannot be read")
 
@@ -112,9 +112,9 @@ def describe_transaction(session: CliSession, transactional_id: Id) -> None:
             "topic": files.topic,
             "files": files.files,
             "bytes": files.bytes,
-            "epoch": files.transaction.epoch,
-            "number": files.transaction.number,
-            "open": of.head.is_open(files.transaction),
+            "epoch": None if files.transaction is None else files.transaction.epoch,
+            "number": None if files.transaction is None else files.transaction.number,
+            "open": files.transaction is not None,
         }
         for files in of.staged
     ]
@@ -188,7 +188,7 @@ def abort_transaction(session: CliSession, transactional_id: Id, yes: Yes = Fals
 def _effect(of: TransactionalId) -> str:
     """What an abort does, in one line."""
     parts = [f"publish a transaction to {_names(list(of.missing))}"] if of.missing else []
-    parts += [f"drop {_files(files)}" for files in of.staged if of.head.is_open(files.transaction)]
+    parts += [f"drop {_files(files)}" for files in of.staged if files.transaction is not None]
     parts += [f"drop pending offsets of group {held.group}" for held in of.pending]
     client = f"client {of.head.client_id}" if of.head.client_id else "its client"
     return "; ".join([*parts, f"fence the producer of epoch {of.head.epoch} ({client})"])

@@ -37,11 +37,12 @@ EXPIRED = "expired"
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
     """The files of one transaction in one topic that neither the topic nor a decision names.
-    `oldest_ms` is the time of the first one.
+    `oldest_ms` is the time of the first one. `transaction` is None for all that have ended: merged
+    files of committed ones stay for a while, so their number has no bound.
     """
 
     topic: str
-    transaction: TransactionKey
+    transaction: TransactionKey | None
     files: int
     bytes: int
     oldest_ms: int
@@ -96,7 +97,7 @@ class TransactionalId:
     @property
     def began_ms(self) -> int | None:
         """When its open transaction began, as far as it has written; None without one."""
-        times = [of.oldest_ms for of in self.staged if self.head.is_open(of.transaction)]
+        times = [of.oldest_ms for of in self.staged if of.transaction is not None]
         sent = (of.pending for of in self.pending)
         times += [of.time_ms for of in sent if self.head.is_open(of.transaction)]
         return min(times, default=None)
@@ -140,10 +141,9 @@ class TransactionSurvey:
 
     @property
     def left_files(self) -> list[StagedFiles]:
-        """The files of transactions that have ended, in no topic."""
-        staged = ((of.head, files) for of in self.ids for files in of.staged)
-        ended = [files for head, files in staged if not head.is_open(files.transaction)]
-        return [*ended, *self.strays]
+        """The files of transactions that have ended, in no topic: one entry for each topic."""
+        staged = (files for of in self.ids for files in of.staged)
+        return _summed([*(of for of in staged if of.transaction is None), *self.strays])
 
 
 def survey(store: Store, clock: Clock, wanted: Collection[str] | None = None) -> TransactionSurvey:
@@ -167,7 +167,8 @@ def survey(store: Store, clock: Clock, wanted: Collection[str] | None = None) ->
             missing = [] if decision is None else Publisher.of(log, store, clock).missing(decision)
         except KafkaException as error:
             return error
-        return TransactionalId(name, head, missing, pending.get(name, ()), staged.get(name, ()))
+        files = _summed(staged.get(name, ()), head)
+        return TransactionalId(name, head, missing, pending.get(name, ()), files)
 
     parts = list(zip(logs, heads, strict=True))
     answers = dict(zip(found, in_parallel_if_remote(store, clock, described, parts), strict=True))
@@ -206,13 +207,13 @@ def _staged(
     """By id, the staged files that neither their topics nor decisions name."""
     only = None if wanted is None or len(wanted) != 1 else next(iter(wanted))
 
-    def of_topic(topic: str) -> list[StagedFiles]:
+    def of_topic(topic: str) -> list[tuple[TransactionKey, StagedFiles]]:
         return list(_staged_in(store, clock, topic, only, decided))
 
     found: dict[str, list[StagedFiles]] = {}
     for of_one in in_parallel_if_remote(store, clock, of_topic, topic_names(store)):
-        for files in of_one:
-            found.setdefault(files.transaction.transactional_id, []).append(files)
+        for transaction, files in of_one:
+            found.setdefault(transaction.transactional_id, []).append(files)
     return found
 
 
@@ -222,7 +223,7 @@ def _staged_in(
     topic: str,
     only: str | None,
     decided: Collection[tuple[str, str]],
-) -> Iterator[StagedFiles]:
+) -> Iterator[tuple[TransactionKey, StagedFiles]]:
     folder = names.topic_folder(topic)
     prefix = names.staged_files_folder(folder, only)
     listed = reading(lambda: list(store.list(prefix)))
@@ -243,7 +244,19 @@ def _staged_in(
             found.setdefault(transaction, []).append((entry.size, entry.modified_ms))
     for transaction, files in sorted(found.items()):
         size, oldest_ms = sum(size for size, _ in files), min(time_ms for _, time_ms in files)
-        yield StagedFiles(topic, transaction, len(files), size, oldest_ms)
+        yield transaction, StagedFiles(topic, transaction, len(files), size, oldest_ms)
+
+
+def _summed(files: Iterable[StagedFiles], head: TransactionHead | None = None) -> list[StagedFiles]:
+    """The files of the transactions that are open by the `head`, and of each topic the others."""
+    found: dict[tuple[str, TransactionKey | None], StagedFiles] = {}
+    for of in files:
+        is_open = head is not None and of.transaction is not None and head.is_open(of.transaction)
+        key = of.topic, of.transaction if is_open else None
+        before = found.get(key, StagedFiles(*key, 0, 0, of.oldest_ms))
+        oldest_ms = min(before.oldest_ms, of.oldest_ms)
+        found[key] = StagedFiles(*key, before.files + of.files, before.bytes + of.bytes, oldest_ms)
+    return list(found.values())
 
 
 def _pending(store: Store, clock: Clock) -> dict[str, list[GroupOffsets]]:

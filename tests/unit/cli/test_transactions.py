@@ -113,8 +113,25 @@ def test_open_files_are_described_and_those_of_ended_transactions_noted(open_one
     assert listed.errors == ""
     assert open_one.deltaq("transactions abort t --yes").status == 0
     listed = open_one.deltaq("transactions list")
-    assert "in topic orders belong to a transaction that has ended" in listed.errors
+    assert listed.errors.startswith("deltaq: of transactions that have ended: 1 file with ")
     assert state(open_one.deltaq) == ("idle", 1)
+
+
+def test_files_of_ended_transactions_are_summed_by_topic(open_one: Transactor):
+    """Merged files of committed ones are among them: one line for each would hide all others."""
+    for _ in range(3):  # the newest decision names the file of the last one
+        open_one.begin()
+        open_one.producer.commit_transaction()
+    open_one.deltaq("topics delete orders --yes")
+    open_one.deltaq("topics create orders")
+    open_one.begin()
+    listed = open_one.deltaq("transactions list")
+    assert re.fullmatch(
+        r"deltaq: of trans.* ended: 2 files with .* in topic orders\n", listed.errors
+    )
+    staged = open_one.deltaq("transactions describe t -o json").json["staged"]
+    about = [(files["files"], files["number"], files["open"]) for files in staged]
+    assert sorted(about, key=str) == [(1, 4, True), (2, None, False)]
 
 
 def test_an_abort_shows_what_it_does_and_fences_the_producer(open_one: Transactor):

@@ -73,9 +73,10 @@ class Assignment:
         self._to_set: dict[Key, Position | None] = {}
         self._paused: set[Key] = set()  # also partitions that are not assigned now
         self._had: set[str] = set()  # topics of which a partition was ever assigned
-        # For transactions: where each partition was when its offset was sent last, and partitions
-        # that were removed when they were further.
+        # For transactions: where each partition was when its offset was sent last; where `seek` has
+        # moved those that were further; and partitions that were removed when they were further.
         self._sent: dict[Key, Position] = {}
+        self._moved: dict[Key, int] = {}
         self._unsent: set[Key] = set()
 
     # --- which partitions ---
@@ -200,9 +201,14 @@ class Assignment:
         were not sent.
         """
         for key in keys:
-            position = self._position(key)
-            if position is not None and position != self._sent.get(key):
+            if self._is_unsent(key):
                 self._unsent.add(key)
+            self._moved.pop(key, None)
+
+    def _is_unsent(self, key: Key) -> bool:
+        """Whether a partition has returned messages whose offsets were not sent."""
+        position = self._position(key)
+        return key in self._moved or (position is not None and position != self._sent.get(key))
 
     def unsent(self) -> list[TopicPartition]:
         """The partitions that were removed after they had returned messages whose offsets were not
@@ -210,13 +216,26 @@ class Assignment:
         """
         return [TopicPartition(*key) for key in sorted(self._unsent)]
 
+    def to_send(self) -> list[TopicPartition]:
+        """For each partition the offset to send to a transaction: after the last message that it
+        has returned, or what `seek` was given since, perhaps an OFFSET_ constant; OFFSET_INVALID if
+        there is nothing to send.
+        """
+        at = {key: of.position for key, of in self.progress().items()}
+        return [
+            TopicPartition(
+                *key, self._moved.get(key, OFFSET_INVALID) if position is None else position[0]
+            )
+            for key, position in sorted(at.items())
+        ]
+
     def mark_sent(self) -> None:
         """Note that the offsets of all messages returned so far were sent, or that the messages
         will be returned again.
         """
         positions = ((key, self._position(key)) for key in self._held)
         self._sent = {key: position for key, position in positions if position is not None}
-        self._unsent = set()
+        self._moved, self._unsent = {}, set()
 
     def progress(self) -> dict[Key, HeldProgress]:
         """How far the application has come in each partition. For any thread; does no I/O."""
@@ -272,6 +291,9 @@ class Assignment:
         old = self._held.get(key)
         if old is None:
             raise WrongState(f"seek: {topic}[{partition}] is not assigned to this consumer")
+        # Else a transaction would commit the output of these messages without their offsets.
+        if self._is_unsent(key):
+            self._moved[key] = offset
         # A new object: messages taken before the seek must not move the position after it.
         stored = self._stored(old, self._accepted.positions())
         self._start(key, offset, TopicPartitionState(-1, old.assigned_at, None, stored, old.paused))

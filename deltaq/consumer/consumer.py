@@ -536,6 +536,10 @@ class Consumer(Generic[K, V]):
         self._calls.check_open()
         return [] if self._reader is None else self._reader.held.unsent()
 
+    def _to_send(self) -> list[TopicPartition]:
+        """For a transaction: see `Assignment.to_send`."""
+        return [] if self._reader is None else self._reader.held.to_send()
+
     def _mark_sent(self) -> None:
         """For a transaction: see `Assignment.mark_sent`."""
         if self._reader is not None:

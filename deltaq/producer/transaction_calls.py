@@ -9,13 +9,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
-from deltaq.message import OFFSET_STORED, TopicPartition
+from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, TopicPartition
 
 if TYPE_CHECKING:
     from deltaq.producer.transactions import Transactions
 
 
 _log = logging.getLogger("deltaq.transactions")
+
+_NOT_KNOWN = {OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED}
 
 
 class TransactionConsumer(Protocol):
@@ -24,10 +26,10 @@ class TransactionConsumer(Protocol):
     @property
     def commits_automatically(self) -> bool: ...
     def assignment(self) -> list[TopicPartition]: ...
-    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]: ...
     def consumer_group_metadata(self) -> bytes: ...
     def seek(self, partition: TopicPartition) -> None: ...
     def _unsent(self) -> list[TopicPartition]: ...
+    def _to_send(self) -> list[TopicPartition]: ...
     def _mark_sent(self) -> None: ...
 
 
@@ -93,9 +95,10 @@ class TransactionCalls:
         aborts if an exception leaves it.
 
         With a `consumer` the commit includes its positions: the offsets after the last messages
-        that it has returned. After an abort it continues at its committed offsets, as after a
-        restart. An error that requires an abort is raised after the abort. Raises InvalidConfig for
-        a consumer with `enable.auto.commit`: it could commit offsets whose transaction is aborted.
+        that it has returned, or those at which it goes on after `seek`. After an abort it continues
+        at its committed offsets, as after a restart. An error that requires an abort is raised
+        after the abort. Raises InvalidConfig for a consumer with `enable.auto.commit`: it could
+        commit offsets whose transaction is aborted.
         """
         if consumer is not None and consumer.commits_automatically:
             raise InvalidConfig(
@@ -129,8 +132,11 @@ class TransactionBlock:
         self._producer = producer  # a producer that is dropped would lose what is queued
         self._transactions = transactions
         self._consumer = consumer
+        self._moved_before: set[tuple[TopicPartition, int]] = set()
 
     def __enter__(self) -> None:
+        if self._consumer is not None:
+            self._moved_before = {(of, of.offset) for of in self._consumer._to_send()}
         self._transactions.begin()
 
     def __exit__(
@@ -165,9 +171,17 @@ class TransactionBlock:
             reason = f"{lost} was taken away after messages of it: the transaction was aborted"
             error = KafkaError(KafkaError.ILLEGAL_GENERATION, reason, txn_requires_abort=True)
             raise KafkaException(error)
-        held = consumer.position(consumer.assignment())
+        wanted = consumer._to_send()
+        for of in wanted:
+            # Before the block, such a seek may be of a program that began to read anew.
+            if of.offset in _NOT_KNOWN and (of, of.offset) not in self._moved_before:
+                reason = (
+                    f"{of.topic}[{of.partition}] was moved by seek after messages of it, to an "
+                    "offset that is not known: the transaction was aborted"
+                )
+                raise KafkaException(KafkaError(KafkaError._STATE, reason, txn_requires_abort=True))
         try:
-            self._transactions.send_offsets(held, consumer.consumer_group_metadata(), -1)
+            self._transactions.send_offsets(wanted, consumer.consumer_group_metadata(), -1)
         except KafkaException as failure:
             about = failure.error
             if not about.retriable():

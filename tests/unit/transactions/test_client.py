@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deltaq import (
+    OFFSET_BEGINNING,
     OFFSET_STORED,
     Consumer,
     InvalidConfig,
@@ -443,6 +444,31 @@ def test_after_an_exception_the_consumer_goes_on_at_its_committed_offsets(client
         fails_inside(producer, consumer)
     assert [message.value() for message in drain(consumer, 1)] == [b"3"]
     assert clients.values("out") == [b"0", b"1", b"2"]
+
+
+def test_a_block_sends_the_offset_to_which_the_consumer_was_moved(clients: Clients):
+    """After a message that fails, for instance. The output of those before it is committed."""
+    filled(clients, 5)
+    producer, consumer = clients.ready(), clients.consumer()
+    consumer.assign([TopicPartition("in", 0)])
+    messages = drain(consumer, 3)
+    with producer.transaction(consumer=consumer):
+        producer.produce("out", messages[0].value())
+        consumer.seek(TopicPartition("in", 0, 1))
+    assert consumer.committed([TopicPartition("in", 0)])[0].offset == 1
+    assert [message.value() for message in drain(consumer, 1)] == [b"1"]
+    with (
+        pytest.raises(KafkaException, match="moved by seek") as raised,
+        producer.transaction(consumer=consumer),
+    ):
+        consumer.seek(TopicPartition("in", 0, OFFSET_BEGINNING))
+    assert raised.value.error.txn_requires_abort()
+    assert [message.value() for message in drain(consumer, 1)] == [b"1"]
+    consumer.seek(TopicPartition("in", 0, OFFSET_BEGINNING))
+    with producer.transaction(consumer=consumer):
+        producer.produce("out", b"1")
+    assert clients.values("out") == [b"0", b"1"]
+    assert [message.value() for message in drain(consumer, 1)] == [b"0"]
 
 
 def test_a_consumer_that_commits_by_itself_is_refused(clients: Clients):

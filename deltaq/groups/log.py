@@ -254,11 +254,16 @@ class GroupLog:
     # --- the offsets of transactions ---
 
     def send_offsets(
-        self, sent: TransactionOffsets, deadline: float, *, wait: bool = False
+        self,
+        sent: TransactionOffsets,
+        deadline: float,
+        *,
+        wait: bool = False,
+        is_first: bool = False,
     ) -> None:
         """Write offsets of a transaction as pending. Raises Fenced as `commit` does, and for a
         producer that was replaced; else what `DeltaLog.commit` raises. `wait` as for `commit`. May
-        be repeated.
+        be repeated. `is_first` as for `sent_actions`.
         """
         self._sync_topics(sent.offsets)
         with self._lock:
@@ -269,7 +274,8 @@ class GroupLog:
 
             def actions(state: TableState, now: int) -> list[Action]:
                 first = self._admitted(state, sent.identity, sent.keys, dead, now)
-                changes = sent_actions(self._transaction_offsets(state), sent, now)
+                pending = self._transaction_offsets(state)
+                changes = sent_actions(pending, sent, now, is_first=is_first)
                 return [*first, *changes] if changes else []
 
             try:

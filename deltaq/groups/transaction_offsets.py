@@ -57,17 +57,24 @@ def transaction_offsets(state: TableState, path: str) -> dict[str, TransactionOf
 
 
 def sent_actions(
-    pending: Mapping[str, TransactionOffsets], sent: TransactionOffsets, now_ms: int
+    pending: Mapping[str, TransactionOffsets],
+    sent: TransactionOffsets,
+    now_ms: int,
+    *,
+    is_first: bool = False,
 ) -> list[Action]:
     """Add offsets to a transaction; later ones replace earlier ones of the same partition. Those of
     an earlier transaction of the id, which has ended, are dropped. Raises Fenced if there are some
     of a later one.
+
+    `is_first`: the transaction has sent none yet. If there are some, its id had another log before,
+    which was removed, and began with the same epochs and numbers: they are dropped, too.
     """
     transaction = sent.transaction
     before = pending.get(transaction.transactional_id)
     if before is not None and before.transaction > transaction:
         raise fenced(transaction.transactional_id)
-    if before is not None and before.transaction == transaction:
+    if before is not None and before.transaction == transaction and not is_first:
         merged = {offset.app_id: offset for offset in (*before.offsets, *sent.offsets)}
         sent = TransactionOffsets(
             transaction,

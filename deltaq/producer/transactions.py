@@ -157,6 +157,7 @@ class Transactions:
         self._begun_at = 0.0
         self._sent: set[str] = set()  # the groups to which the transaction has sent offsets
         self._unsent: set[str] = set()  # those of them for which the last call has not ended
+        self._pinned: set[str] = set()  # those of them that may have the offsets in their log
         self._decision: Decision | None = None  # of `DECIDED`
 
     @property
@@ -208,7 +209,7 @@ class Transactions:
         """`Producer.begin_transaction`."""
         self._check_state(State.READY)
         before = self._staging.transaction
-        self._sent, self._unsent = set(), set()
+        self._sent, self._unsent, self._pinned = set(), set(), set()
         self._decision = None
         self._failure = None
         self._begun_at = self._clock.uptime()
@@ -237,7 +238,14 @@ class Transactions:
         def send() -> None:
             located = tuple(self._located(position, topic_ids) for position in offsets)
             sent = TransactionOffsets(self._staging.transaction, metadata.identity, located)
-            self._group_log(group).send_offsets(sent, deadline)
+            is_first = group not in self._pinned
+            self._pinned.add(group)
+            try:
+                self._group_log(group).send_offsets(sent, deadline, is_first=is_first)
+            except Unavailable:
+                if is_first:
+                    self._pinned.discard(group)  # nothing was written
+                raise
 
         try:
             self._repeated(send, deadline, f"sending offsets to group {group!r}")

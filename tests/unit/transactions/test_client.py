@@ -670,6 +670,24 @@ def test_an_offset_of_a_topic_that_was_created_again_does_not_count_for_it(clien
     assert consumer.committed([TopicPartition("in", 0)])[0].offset == -1001
 
 
+@pytest.mark.fault("T2")
+def test_offsets_of_an_id_whose_log_was_removed_are_not_committed(clients: Clients):
+    """The next log begins with the same epoch and number. An operator may remove a damaged one."""
+    Topic("in", partitions=3, store=clients.store).create()
+    metadata, root = clients.consumer().consumer_group_metadata(), clients.store.inner
+    killed = clients.ready()
+    killed.begin_transaction()
+    killed.send_offsets_to_transaction([TopicPartition("in", 0, 5)], metadata)
+    for entry in list(root.list("transactions/")):
+        root.delete(entry.key)
+    producer = clients.ready()
+    with producer.transaction():
+        for partition in (1, 2):
+            producer.send_offsets_to_transaction([TopicPartition("in", partition, 1)], metadata)
+    found = clients.consumer().committed([TopicPartition("in", number) for number in range(3)])
+    assert [place.offset for place in found] == [-1001, 1, 1]
+
+
 def test_bytes_that_are_no_group_metadata_are_refused(clients: Clients):
     producer = clients.ready()
     producer.begin_transaction()

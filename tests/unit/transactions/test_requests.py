@@ -63,8 +63,8 @@ def has_partitions(consumer: Consumer) -> bool:
     return bool(consumer.assignment())
 
 
-@pytest.mark.parametrize(("topics", "groups"), [(1, 0), (1, 1), (2, 1), (4, 1), (3, 2)])
-def test_a_transaction_takes_three_requests_and_one_for_each_topic_and_group(topics, groups):
+@pytest.mark.parametrize(("topics", "groups"), [(1, 0), (1, 1), (4, 1), (3, 2), (1, 3)])
+def test_a_transaction_takes_one_request_one_for_each_topic_and_two_for_each_group(topics, groups):
     """Beside the upload of each topic's records."""
     store = CountedStore()
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0}
@@ -95,7 +95,7 @@ def test_a_transaction_takes_three_requests_and_one_for_each_topic_and_group(top
         transact()
         assert store.counts["put topics"] == topics
         beside = store.counts.total() - topics
-        assert beside <= 3 + topics + groups, store.counts
+        assert beside == 1 + topics + 2 * groups, store.counts
 
 
 def test_a_transaction_without_messages_and_offsets_takes_no_request():

@@ -104,7 +104,11 @@ def resolve_files(
 def _end(store: Store, transaction: TransactionKey, clock: Clock, deadline: float) -> None:
     log = TransactionLog(store, transaction.transactional_id, clock)
     head = log.abort(transaction, deadline)
-    if head is not None and is_of_query(transaction.transactional_id):
+    # An ordinary producer may have such an id. Its decisions name no application.
+    of_producer = (
+        head is not None and head.decision is not None and head.decision.application is None
+    )
+    if head is not None and is_of_query(transaction.transactional_id) and not of_producer:
         # A driver may be about to commit files of an earlier number under the next one. It finds
         # that number taken, and then that the topic holds these files for removed.
         following = transaction._replace(epoch=head.epoch, number=head.number + 1)

@@ -178,6 +178,18 @@ def test_a_damaged_log_keeps_only_the_files_of_its_own_transactions(clients: Cli
     assert len(kept) == 1
 
 
+def test_files_of_an_ended_transaction_do_not_end_the_next_one(clients: Clients):
+    """Of a Spark query they do, but this is a producer with such an id. Merged files are such."""
+    producer, inner = clients.ready("spark-etl"), clients.store.inner
+    with producer.transaction():
+        producer.produce("a", b"1")
+    paths = [key.removeprefix("topics/a/") for key in clients.staged()]
+    with producer.transaction():
+        producer.produce("a", b"2")
+        assert not resolve_files(inner, paths, 1e9, SYSTEM_CLOCK, SYSTEM_CLOCK.monotonic() + 10)
+    assert clients.values("a") == [b"1", b"2"]
+
+
 def test_a_block_waits_for_the_end_of_a_cancelled_one(clients: Clients):
     async def main() -> None:
         conf = {"bootstrap.servers": "memory://unused", "transactional.id": "t"}

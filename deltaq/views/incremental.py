@@ -73,8 +73,7 @@ class RuledView:
                 self._filled.add(name)
                 _mark(live, name, rows)
             elif name in self._filled:
-                _fill(self.connection, name, f"from {name} limit 0")
-                self._filled.remove(name)
+                self._empty(name)
                 _mark(live, name, 0)
 
     def accept(self, live: AbstractSet[str]) -> None:
@@ -87,6 +86,15 @@ class RuledView:
             if self._sizes[state.name] > 2 * self._asked[state.name] + MERGE_ROWS:
                 self._merge(state)
                 self._asked[state.name] = self._sizes[state.name]
+
+    def forget_changes(self) -> None:
+        """Empty the tables of changes, which else the next `evaluate` does."""
+        for name in [*self._filled]:
+            self._empty(name)
+
+    def _empty(self, name: str) -> None:
+        _fill(self.connection, name, f"from {name} limit 0")
+        self._filled.remove(name)
 
     def _merge(self, state: StateTable) -> None:
         """Merge a table of state if that makes it much smaller."""
@@ -170,6 +178,7 @@ class RuledViews:
 
     def begin(self, view: View) -> None:
         """Keep a view by rules from now on. Raises NoRule, and what DuckDB raises."""
+        self._forget_changes()
         for name in view.reads:
             self.track(name)
         ruled = self._planned(view)
@@ -183,6 +192,7 @@ class RuledViews:
 
     def end(self, view: View) -> None:
         """Forget the rules of a view, and its rows."""
+        self._forget_changes()
         ruled = self._views.pop(view.name)
         self._connection.execute(f"drop view {change(view.name)}")
         self._hide(view.name)
@@ -232,6 +242,13 @@ class RuledViews:
             self._connection.execute(f"drop {kind} {now(name)}")
             self._shown.discard(name)
             self._hidden.add(name)
+
+    def _forget_changes(self) -> None:
+        """Else a view that is shown would have the changes of this tick twice: they are in its
+        state already.
+        """
+        for ruled in self._views.values():
+            ruled.forget_changes()
 
     def _planned(self, view: View) -> RuledView:
         try:

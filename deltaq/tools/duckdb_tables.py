@@ -39,7 +39,8 @@ def connected(extra: str = "sql", *, threads: int | None = None) -> Iterator[Con
     """A connection to a database of its own in memory. DuckDB writes to disk what does not fit, and
     uses all processors unless `threads` says how many.
 
-    What DuckDB raises within it becomes InvalidConfig, and so does a missing DuckDB.
+    What DuckDB raises within it becomes InvalidConfig, and so do a missing DuckDB and SQL that is
+    nested too deeply.
     """
     try:
         import duckdb  # noqa: PLC0415 - an extra
@@ -53,6 +54,8 @@ def connected(extra: str = "sql", *, threads: int | None = None) -> Iterator[Con
             yield connection
         except duckdb.Error as error:
             raise InvalidConfig(f"DuckDB: {error}", key="sql") from None
+        except RecursionError:
+            raise InvalidConfig("the SQL is nested too deeply: split it", key="sql") from None
 
 
 @contextmanager

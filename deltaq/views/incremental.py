@@ -181,12 +181,15 @@ class RuledViews:
         self._forget_changes()
         for name in view.reads:
             self.track(name)
-        ruled = self._planned(view)
-        self._prove(view, ruled)
-        ruled.build()
+        try:
+            ruled = self._planned(view)
+            self._prove(view, ruled)
+            ruled.build()
+        except BaseException:
+            self._untrack_unread()
+            raise
         if view.name in self._tracked:
-            self._tracked.remove(view.name)
-            self._connection.execute(f"drop table {change(view.name)}")
+            self._untrack(view.name)
         self._connection.execute(f"create view {change(view.name)} as {ruled.rows.delta}")
         self._views[view.name] = ruled
 
@@ -198,6 +201,7 @@ class RuledViews:
         self._hide(view.name)
         self._hidden.discard(view.name)
         ruled.drop()
+        self._untrack_unread()
 
     def track(self, name: str) -> None:
         """Have the changes of an input, or of a view in full, from now on."""
@@ -205,6 +209,15 @@ class RuledViews:
             self._tracked.add(name)
             empty = f"select *, 1::bigint as _w from {now(name)} limit 0"
             self._connection.execute(f"create table {change(name)} as {empty}")
+
+    def _untrack_unread(self) -> None:
+        for name in [*self._tracked]:
+            if not self.is_read(name):
+                self._untrack(name)
+
+    def _untrack(self, name: str) -> None:
+        self._tracked.remove(name)
+        self._connection.execute(f"drop table {change(name)}")
 
     def is_read(self, name: str) -> bool:
         """Whether rules read it."""
@@ -257,7 +270,10 @@ class RuledViews:
             raise NoRule(f"rules need the extra [{EXTRA}]: pip install 'deltaq[{EXTRA}]'") from None
         relations = {name.lower(): self._relation(name) for name in self._types}
         types = self._types[view.name]
-        plan, rows = plan_of(view.name, view.sql, types, relations, self._described)
+        try:
+            plan, rows = plan_of(view.name, view.sql, types, relations, self._described)
+        except RecursionError:
+            raise NoRule("it is nested too deeply") from None
         guard = None
         if view.key is not None and not view.is_key_of_sql:
             keys = [(name, quoted(name)) for name in view.key]

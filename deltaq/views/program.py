@@ -108,17 +108,19 @@ def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
     with connected(EXTRA, threads=1) as connection:
         functions = _functions(connection)
         found = {query.name: _parsed_view(connection, query) for query in queries}
-    own = {name.lower(): name for name in found}
-    reads = {
-        name: tuple(sorted(own.get(table.lower(), table) for table in _tables(query)))
-        for name, query in found.items()
-    }
-    of_sql = {name: row_key(query, functions) for name, query in found.items()}
-    keys = {query.name: of_sql[query.name] if query.key is None else query.key for query in queries}
-    by_lower = {name.lower(): key for name, key in keys.items() if key is not None}
-    for name, query in found.items():
-        for reason in why_not(query, functions, by_lower):
-            raise InvalidConfig(f"view {name!r} {reason}", key=name)
+        own = {name.lower(): name for name in found}
+        reads = {
+            name: tuple(sorted(own.get(table.lower(), table) for table in _tables(query)))
+            for name, query in found.items()
+        }
+        of_sql = {name: row_key(query, functions) for name, query in found.items()}
+        keys = {
+            query.name: of_sql[query.name] if query.key is None else query.key for query in queries
+        }
+        by_lower = {name.lower(): key for name, key in keys.items() if key is not None}
+        for name, query in found.items():
+            for reason in why_not(query, functions, by_lower):
+                raise InvalidConfig(f"view {name!r} {reason}", key=name)
     sql = {query.name: query.sql for query in queries}
     order = _in_order(
         {name: [table for table in of if table in found] for name, of in reads.items()}

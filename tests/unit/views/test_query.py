@@ -157,3 +157,8 @@ def test_the_digest_changes_with_the_sql_and_the_key():
         len({digest("select a from t"), digest("select b from t"), digest("select a from t", "a")})
         == 3
     )
+
+
+def test_sql_that_is_nested_too_deeply_is_refused():
+    with pytest.raises(InvalidConfig, match="nested too deeply"):
+        program(f"select {' + '.join(['n'] * 700)} as total from orders")

@@ -510,3 +510,9 @@ def test_what_has_no_rules_is_evaluated_in_full_with_a_reason(sql: str, reason: 
     mode = explained(sql)
     assert not mode.by_rules
     assert reason in mode.refused
+
+
+def test_what_is_nested_too_deeply_is_evaluated_in_full():
+    mode = explained(f"select {'(' * 150}n{')' * 150} as m from events")
+    assert not mode.by_rules
+    assert mode.refused == "it is nested too deeply"

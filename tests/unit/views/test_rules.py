@@ -329,7 +329,10 @@ class World:
             return {
                 view.name: Counter(
                     plain(row)[1]
-                    for row in connection.execute(f"from {view.name}").to_arrow_table().to_pylist()
+                    for row in connection.execute(f"from {view.name}")
+                    .arrow()
+                    .read_all()
+                    .to_pylist()
                 )
                 for view in program.views
             }

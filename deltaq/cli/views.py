@@ -102,7 +102,7 @@ def _names(found: list[str] | None) -> str:
 def describe_views(session: CliSession, group: Group) -> None:
     """Describe a group of views: what each view reads, its rows, and the offsets of the inputs."""
     from deltaq.views.listing import lags  # noqa: PLC0415 - as above
-    from deltaq.views.program import view_topic  # noqa: PLC0415 - as above
+    from deltaq.views.program import key_text, view_topic  # noqa: PLC0415 - as above
     from deltaq.views.reading import opened, program_of  # noqa: PLC0415 - as above
 
     cut = opened(session.store, session.clock, group, None)
@@ -130,19 +130,13 @@ def describe_views(session: CliSession, group: Group) -> None:
         [("group", group), ("tick", str(cut.tick)), ("age", as_age(int(cut.age * 1000)))]
     )
     session.out.line()
-    columns = [Column("view"), Column("topic"), Column("key", _key), Column("reads", _names)]
+    columns = [Column("view"), Column("topic"), Column("key", key_text), Column("reads", _names)]
     session.out.rows(columns, views)
     session.out.line()
     session.out.rows(
         [Column("input"), Column("partition"), Column("offset", as_count), Column("lag", as_count)],
         inputs,
     )
-
-
-def _key(columns: list[str] | None) -> str:
-    if columns is None:
-        return "none: a changelog"
-    return ", ".join(columns) or "one row"
 
 
 @_VERBS.add("read")

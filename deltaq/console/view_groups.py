@@ -15,7 +15,7 @@ from deltaq.tools.duckdb_tables import topic_of
 from deltaq.units import as_size, as_text
 from deltaq.views.checking import mismatches_at
 from deltaq.views.listing import groups, lags
-from deltaq.views.program import ViewProgram, view_topic
+from deltaq.views.program import ViewProgram, key_text, view_topic
 from deltaq.views.reading import ViewCut
 from deltaq.views.ticks import Tick, last_tick
 
@@ -133,18 +133,12 @@ def views_of(program: ViewProgram, tick: Tick) -> list[ShownView]:
         ShownView(
             view.name,
             view_topic(program.group, view.name),
-            _key(view.key),
+            key_text(view.key),
             [topics.get(name, name) for name in view.reads],
             view.sql,
         )
         for view in program.views
     ]
-
-
-def _key(columns: Sequence[str] | None) -> str:
-    if columns is None:
-        return "none: a changelog"
-    return ", ".join(columns) or "one row"
 
 
 def rows_of(cut: ViewCut, name: str, stored: int) -> ShownRows:

@@ -115,7 +115,7 @@ class RuledViews:
     """The views of a program that rules keep, and the tables of changes that they read.
 
     `types` are the columns of inputs and views, with their types in DuckDB. `live` are the tables
-    that have changes. `needed` are the inputs and views of which all rows are kept.
+    that have changes.
     """
 
     def __init__(

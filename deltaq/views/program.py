@@ -86,6 +86,13 @@ class ViewProgram:
         )
 
 
+def key_text(columns: Sequence[str] | None) -> str:
+    """What tells the rows of a view apart, for people."""
+    if columns is None:
+        return "none: a changelog"
+    return ", ".join(columns) or "one row"
+
+
 def ticks_topic(group: str) -> str:
     """The topic with what each tick of a group has published."""
     return f"{group}.ticks"

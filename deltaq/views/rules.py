@@ -48,11 +48,6 @@ class Zset:
     def _linear(self, columns: Sequence[str], query: Callable[[str], str]) -> Zset:
         return Zset(tuple(columns), query(self.delta), query(self.batch), self.reads)
 
-    def changes(self, outputs: str) -> str:
-        """The query for the changes, one row for each distinct one, in other columns."""
-        query = f"select {outputs}, sum(_w)::bigint as _w from ({self.delta})"
-        return f"{query} group by all having sum(_w) <> 0"
-
 
 @dataclass(frozen=True, slots=True)
 class Relation:

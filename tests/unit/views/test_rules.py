@@ -516,6 +516,23 @@ def test_what_has_no_rules_is_evaluated_in_full_with_a_reason(sql: str, reason: 
     assert reason in mode.refused
 
 
+def test_rules_that_cannot_begin_or_have_ended_leave_no_changes_to_note():
+    sql = {"v0": "select city as c0 from people", "v1": "select max(n) as c0 from events"}
+    program = compiled("g", [ViewQuery(name, text) for name, text in sql.items()])
+    with engine(program, {"v0": "auto", "v1": "incremental"}) as found:
+        found.create_input("events", EVENTS, is_keyed=False)
+        found.create_input("people", PEOPLE, is_keyed=True)
+        for by_rules in (True, False):
+            found.evaluate()
+            for view in program.views:
+                if by_rules:
+                    found.restore(view.name, found.columns(view.name).empty_table())
+            with patch.object(ViewMode, "decided", lambda mode: by_rules and not mode.refused):  # noqa: B023
+                found.accept()
+            assert found._rules.is_tracked("people") == by_rules
+            assert not found._rules.is_tracked("events")
+
+
 def test_what_is_nested_too_deeply_is_evaluated_in_full():
     mode = explained(f"select {'(' * 150}n{')' * 150} as m from events")
     assert not mode.by_rules

@@ -71,8 +71,30 @@ def naming(what: str, key: str) -> Iterator[None]:
 
 def fetched(connection: Connection, query: str) -> pa.Table:
     """The result of a query as Arrow."""
-    # A connection of DuckDB 1.4 has no `to_arrow_table`.
-    return connection.execute(query).arrow().read_all()
+    return streamed(connection, query).read_all()
+
+
+def streamed(connection: Connection, query: str) -> pa.RecordBatchReader:
+    """The result of a query as Arrow, in parts. The connection is used until they are read."""
+    # A connection of DuckDB 1.4 has no `to_arrow_reader`.
+    return connection.execute(query).arrow()
+
+
+def number_of(connection: Connection, statement: str) -> int:
+    """The number that a statement returns, such as that of the rows that it has written."""
+    (found,) = connection.execute(statement).fetchone() or (0,)
+    return int(found)
+
+
+def filled(connection: Connection, table: str, query: str) -> int:
+    """Give a table these rows only; their number. `table` is its name as SQL takes it."""
+    return number_of(connection, f"create or replace table {table} as {query}")
+
+
+def described(connection: Connection, query: str) -> dict[str, str]:
+    """The columns of a query or table with their types."""
+    rows = connection.execute(f"describe {query}").fetchall()
+    return {name: kind for name, kind, *_ in rows}
 
 
 def parsed(connection: Connection, query: str) -> dict[str, Any]:
@@ -196,13 +218,13 @@ def _parts(columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 @contextmanager
-def registered(connection: Connection, rows: pa.Table) -> Iterator[str]:
+def registered(connection: Connection, rows: pa.Table, name: str = _SOURCE) -> Iterator[str]:
     """The name under which statements can read these rows."""
-    connection.register(_SOURCE, rows)
+    connection.register(name, rows)
     try:
-        yield _SOURCE
+        yield name
     finally:
-        connection.unregister(_SOURCE)
+        connection.unregister(name)
 
 
 def _with_decoded(batch: pa.RecordBatch, decoder: RegistryDecoder) -> pa.RecordBatch:

@@ -19,16 +19,18 @@ from deltaq.tools.duckdb_tables import (
     Connection,
     connected,
     create,
+    described,
     fetched,
     naming,
     quoted,
     registered,
     sources,
 )
-from deltaq.views.incremental import NOW, RuledViews, change, described, now
+from deltaq.views.incremental import NOW, RuledViews, change, now
 from deltaq.views.modes import Mode, ViewMode
 from deltaq.views.program import EXTRA, KEY, TICK, WEIGHT, View, ViewProgram
 from deltaq.views.rules import NoRule
+from deltaq.views.runs import RunFolder
 
 _log = logging.getLogger("deltaq.views")
 
@@ -79,11 +81,11 @@ def engine(
     `keeps_inputs`: records will be removed from inputs. Raises InvalidConfig without DuckDB.
     """
     # With one thread sums of floats have one order, and small ticks are quicker.
-    with connected(EXTRA, threads=1) as connection:
+    with connected(EXTRA, threads=1) as connection, RunFolder() as runs:
         # Times without a zone are those of UTC.
         connection.execute("set TimeZone = 'UTC'")
         connection.execute(f"create schema {NOW}; create schema {_BEFORE}; set schema = '{NOW}'")
-        yield ViewEngine(connection, program, modes or {}, clock, keeps_inputs=keeps_inputs)
+        yield ViewEngine(connection, program, modes or {}, runs, clock, keeps_inputs=keeps_inputs)
 
 
 class ViewEngine:
@@ -99,6 +101,7 @@ class ViewEngine:
         connection: Connection,
         program: ViewProgram,
         modes: Mapping[str, Mode],
+        runs: RunFolder,
         clock: Clock,
         *,
         keeps_inputs: bool,
@@ -111,7 +114,7 @@ class ViewEngine:
         self._stored: dict[str, dict[str, str]] = {}
         self._keyed: set[str] = set()
         self._always = set(program.inputs) if keeps_inputs else set[str]()
-        self._rules = RuledViews(connection, program, self._types)
+        self._rules = RuledViews(connection, program, self._types, runs)
         self._spent = dict.fromkeys(self.modes, 0.0)
 
     # --- inputs ---

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import count
 
-from deltaq.tools.duckdb_tables import Connection, quoted
+from deltaq.tools.duckdb_tables import Connection, described, filled, number_of, quoted
 from deltaq.views.program import EXTRA, View, ViewProgram
-from deltaq.views.rules import SCHEMA, NoRule, Relation, RulePlan, StateTable, Zset
+from deltaq.views.rules import SCHEMA, Branch, NoRule, Relation, RulePlan, StateTable, Zset
+from deltaq.views.runs import RunFolder
+from deltaq.views.state import StateRows
 
 NOW, CHANGE = "now", "change"
 """Schemas of DuckDB: what inputs and views have; and what has changed in them since the last tick,
 with a weight in `_w`.
-"""
-
-MERGE_ROWS = 20_000
-"""Whether to merge a table of state is asked when it has this many rows more than twice those of
-the last time.
 """
 
 _FLOATS = frozenset({"DOUBLE", "FLOAT"})
@@ -43,49 +42,64 @@ class RuledView:
     """
 
     connection: Connection
+    folder: RunFolder
     plan: RulePlan
     rows: Zset
     guard: Zset | None
+    _states: dict[str, StateRows] = field(default_factory=dict)
     _filled: set[str] = field(default_factory=set)
-    _sizes: dict[str, int] = field(default_factory=dict)
-    _asked: dict[str, int] = field(default_factory=dict)
 
     def build(self) -> None:
         """Make the state of the rows that are there."""
-        for state in self.plan.states:
-            self.make(state)
+        for table in self.plan.states:
+            self._build(table)
         for statement in self.plan.statements:
-            branches = " union all ".join(f"({branch.sql})" for branch in statement.branches)
-            _fill(self.connection, statement.name, f"from ({branches}) limit 0")
+            branches = " union all ".join(
+                f"({branch.sql(*(lookup.state for lookup in branch.lookups))})"
+                for branch in statement.branches
+            )
+            filled(self.connection, statement.name, f"from ({branches}) limit 0")
 
-    def make(self, state: StateTable) -> None:
-        """Make one table of state."""
-        rows = _fill(self.connection, state.name, state.build)
-        self._sizes[state.name] = self._asked[state.name] = rows
+    def _build(self, table: StateTable) -> None:
+        self._states[table.name] = StateRows(self.connection, table, self.folder)
+        self._states[table.name].build()
+
+    def keep_all(self, rows: Zset) -> str:
+        """Make a table of state with all rows of the view; its name."""
+        name = self.plan.state(rows)
+        self._build(self.plan.states[-1])
+        return name
 
     def evaluate(self, live: set[str]) -> None:
         """Fill the tables of changes; `live` becomes those that have any."""
         for statement in self.plan.statements:
             name = statement.name
-            branches = [f"({branch.sql})" for branch in statement.branches if branch.reads & live]
+            branches = [branch for branch in statement.branches if branch.reads & live]
             if branches:
-                rows = _fill(self.connection, name, " union all ".join(branches))
+                rows = self._fill(name, branches)
                 self._filled.add(name)
                 _mark(live, name, rows)
             elif name in self._filled:
                 self._empty(name)
                 _mark(live, name, 0)
 
+    def _fill(self, name: str, branches: Sequence[Branch]) -> int:
+        with ExitStack() as open_:
+            numbers = count()
+            queries = []
+            for branch in branches:
+                found = (
+                    self._states[lookup.state].found(lookup, f"_found_{next(numbers)}")
+                    for lookup in branch.lookups
+                )
+                queries.append(f"({branch.sql(*map(open_.enter_context, found))})")
+            return filled(self.connection, name, " union all ".join(queries))
+
     def accept(self, live: AbstractSet[str]) -> None:
         """Add the changes to the state."""
-        for state in self.plan.states:
-            if state.reads & live:
-                rows = _run(self.connection, f"insert into {state.name} {state.change}")
-                self._sizes[state.name] += rows
-        for state in self.plan.states:
-            if self._sizes[state.name] > 2 * self._asked[state.name] + MERGE_ROWS:
-                self._merge(state)
-                self._asked[state.name] = self._sizes[state.name]
+        for rows in self._states.values():
+            if rows.table.reads & live:
+                rows.grow()
 
     def forget_changes(self) -> None:
         """Empty the tables of changes, which else the next `evaluate` does."""
@@ -93,22 +107,15 @@ class RuledView:
             self._empty(name)
 
     def _empty(self, name: str) -> None:
-        _fill(self.connection, name, f"from {name} limit 0")
+        filled(self.connection, name, f"from {name} limit 0")
         self._filled.remove(name)
-
-    def _merge(self, state: StateTable) -> None:
-        """Merge a table of state if that makes it much smaller."""
-        query = f"select count(*) from {state.name} where {state.superfluous}"
-        if 4 * _run(self.connection, query) >= self._sizes[state.name]:
-            self._sizes[state.name] = _fill(self.connection, state.name, state.merged)
 
     def drop(self) -> None:
         """Forget the state."""
-        names = [
-            *(statement.name for statement in self.plan.statements),
-            *(state.name for state in self.plan.states),
-        ]
-        self.connection.execute("".join(f"drop table if exists {name};" for name in names))
+        tables = (f"drop table if exists {statement.name};" for statement in self.plan.statements)
+        self.connection.execute("".join(tables))
+        for rows in self._states.values():
+            rows.drop()
 
 
 class RuledViews:
@@ -123,9 +130,11 @@ class RuledViews:
         connection: Connection,
         program: ViewProgram,
         types: Mapping[str, Mapping[str, str]],
+        folder: RunFolder,
     ) -> None:
         connection.execute(f"create schema {CHANGE}; create schema {SCHEMA}")
         self._connection = connection
+        self._folder = folder
         self._program = program
         self._types = types
         self._views: dict[str, RuledView] = {}
@@ -150,7 +159,7 @@ class RuledViews:
 
     def note(self, name: str, changes: str) -> None:
         """Add changes of an input, if rules read them."""
-        if name in self._tracked and _run(
+        if name in self._tracked and number_of(
             self._connection, f"insert into {change(name)} {changes}"
         ):
             self.live.add(change(name))
@@ -158,7 +167,7 @@ class RuledViews:
     def replace(self, name: str, changes: str) -> None:
         """Note all changes of a view in full, if rules read them."""
         if name in self._tracked:
-            rows = _fill(self._connection, change(name), changes)
+            rows = filled(self._connection, change(name), changes)
             _mark(self.live, change(name), rows)
 
     def evaluate(self, name: str) -> None:
@@ -236,8 +245,7 @@ class RuledViews:
     def _show(self, name: str, ruled: RuledView) -> None:
         """Keep all rows of a ruled view: those of its table, and what the rules change."""
         rows = self._relation(name).rows
-        state = ruled.plan.state(Zset(rows.columns, rows.delta, rows.batch, ruled.rows.reads))
-        ruled.make(ruled.plan.states[-1])
+        state = ruled.keep_all(Zset(rows.columns, rows.delta, rows.batch, ruled.rows.reads))
         columns = ", ".join(map(quoted, rows.columns))
         merged = (
             f"select {columns}, sum(_w)::bigint as _w from (from {state} union all ({rows.delta})) "
@@ -278,7 +286,7 @@ class RuledViews:
         if view.key is not None and not view.is_key_of_sql:
             keys = [(name, quoted(name)) for name in view.key]
             guard = plan.aggregate(rows.mapped(keys), view.key, {}, "rows of each key")
-        return RuledView(self._connection, plan, rows, guard)
+        return RuledView(self._connection, self._folder, plan, rows, guard)
 
     def _relation(self, name: str) -> Relation:
         columns = ", ".join(map(quoted, self._types[name]))
@@ -306,26 +314,9 @@ class RuledViews:
             raise NoRule("sqlglot reads it in another way than DuckDB")
 
 
-def described(connection: Connection, query: str) -> dict[str, str]:
-    """The columns of a query or table with their types."""
-    rows = connection.execute(f"describe {query}").fetchall()
-    return {name: kind for name, kind, *_ in rows}
-
-
 def _mark(live: set[str], table: str, rows: int) -> None:
     """Note whether a table has changes."""
     if rows:
         live.add(table)
     else:
         live.discard(table)
-
-
-def _fill(connection: Connection, name: str, query: str) -> int:
-    """Give a table these rows only; their number."""
-    return _run(connection, f"create or replace table {name} as {query}")
-
-
-def _run(connection: Connection, statement: str) -> int:
-    """The number that a statement returns, such as that of the rows that it has written."""
-    (found,) = connection.execute(statement).fetchone() or (0,)
-    return int(found)

@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
 from deltaq.tools.duckdb_tables import quoted
-from deltaq.views.rules import NoRule, Relation, RulePlan, Zset, union
+from deltaq.views.rules import EqualSides, NoRule, Relation, RulePlan, Zset, union
 
 _DIALECT = "duckdb"
 
@@ -27,7 +27,7 @@ _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "B
 _OF_VALUES = (exp.Min, exp.Max)
 """Aggregates for which it does not matter how often a value is there."""
 
-_TAKEN = frozenset({"_w", "_n", "_l", "_r", "_nl", "_nr"})
+_TAKEN = frozenset({"_w", "_n", "_l", "_r", "_nl", "_nr", "_h"})
 """Columns that rules add."""
 
 Types: TypeAlias = Callable[[str], Mapping[str, str]]
@@ -175,18 +175,18 @@ class _Planner:
             return self._joined(right, left, "LEFT", conditions)
         condition = " and ".join(f"({_text(item)})" for item in conditions) or "true"
         note = " and ".join(self._shown(_text(item)) for item in conditions) or "all pairs"
+        keys = self._keys(left, right, _equal_sides(conditions, left, right))
         if kind == "INNER":
-            return self.plan.join(left, right, condition, note)
-        keys = _equal_sides(conditions, left, right)
+            return self.plan.join(left, right, keys, condition, note)
         if not keys:
             raise NoRule(f"{kind} JOIN without an equality of both sides")
         if kind == "ANTI":
             return self.plan.anti(left, right, keys, condition, note)
-        found = self.plan.join(left, right, condition, note)
+        found = self.plan.join(left, right, keys, condition, note)
         alone = self.plan.anti(left, right, keys, condition, note)
         found = union(found, _widened(alone, found.columns))
         if kind == "FULL":
-            swapped = [(b, a) for a, b in keys]
+            swapped = [EqualSides(key.right, key.left, key.is_hashed) for key in keys]
             alone = self.plan.anti(right, left, swapped, condition, note)
             found = union(found, _widened(alone, found.columns))
         return found
@@ -231,10 +231,11 @@ class _Planner:
         matched = [(sql, new) for new, (sql, _) in zip(names, pairs, strict=True)]
         on = " and ".join(f"({sql}) = {new}" for sql, new in matched)
         note = ", ".join(self._shown(sql) for sql, _ in pairs)
+        sides = self._keys(rows, distinct, matched)
         if is_not:
-            return self.plan.anti(rows, distinct, matched, on, note)
+            return self.plan.anti(rows, distinct, sides, on, note)
         own = [(name, quoted(name)) for name in rows.columns]
-        return self.plan.join(rows, distinct, on, note).mapped(own)
+        return self.plan.join(rows, distinct, sides, on, note).mapped(own)
 
     def _correlated(
         self, tree: exp.Expr, tables: Mapping[str, Zset], scope: _Scope
@@ -312,6 +313,14 @@ class _Planner:
     def _shown(self, sql: str) -> str:
         """An expression with the names that its columns have in queries."""
         return re.sub(r'"_c(\d+)"', lambda found: self.columns[int(found[1])], sql)
+
+    def _keys(self, left: Zset, right: Zset, pairs: Iterable[tuple[str, str]]) -> list[EqualSides]:
+        """Expressions that a join compares, and whether rows can be found by their hashes."""
+        found = []
+        for a, b in pairs:
+            kinds = {self._type(left, a), self._type(right, b)}
+            found.append(EqualSides(a, b, is_hashed=len(kinds) == 1 or kinds <= _INTEGERS))
+        return found
 
     def _type(self, rows: Zset, sql: str) -> str:
         return self.types(f"select {sql} as x from ({rows.batch})")["x"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from deltaq.tools.duckdb_tables import quoted
 
@@ -57,16 +58,40 @@ class Relation:
     rows: Zset
 
 
+@dataclass(frozen=True, slots=True)
+class EqualSides:
+    """Expressions over the rows of the left and of the right side that are equal in each pair.
+    `is_hashed`: values that are equal have one hash, once they are cast to one of the types.
+    """
+
+    left: str
+    right: str
+    is_hashed: bool
+
+
 class NoRule(Exception):
     """What has no rule, for people."""
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
-    """A query of a statement, which has rows only if one of the tables of `reads` has changes."""
+class Lookup:
+    """The rows of a table of state that a branch needs: those with the keys that are `asked` for,
+    by queries, each with the expressions of the key over its rows.
+    """
 
-    sql: str
+    state: str
+    asked: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A query of a statement, which has rows only if one of the tables of `reads` has changes.
+    `sql` gets what stands in FROM for each of the lookups.
+    """
+
+    sql: Callable[..., str]
     reads: frozenset[str]
+    lookups: tuple[Lookup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +109,17 @@ class Statement:
 @dataclass(frozen=True, slots=True)
 class StateTable:
     """A table of state: made by `build`, and grown by `change` at the end of a tick in which one of
-    `reads` has changes. `merged` is the same state in fewer rows, worth it where one of them is
-    `superfluous`.
+    `reads` has changes. `merged` is what some of its rows are in fewer, worth it where one of them
+    is `superfluous`. Rules find rows by `key`, expressions; without one they need all.
     """
 
     name: str
     build: str
     change: str
     reads: frozenset[str]
-    merged: str
+    merged: Callable[[str], str]
     superfluous: str
+    key: tuple[str, ...]
 
 
 @dataclass(eq=False)
@@ -106,12 +132,15 @@ class RulePlan:
     statements: list[Statement] = field(default_factory=list)
     states: list[StateTable] = field(default_factory=list)
 
-    def join(self, left: Zset, right: Zset, condition: str, note: str) -> Zset:
-        """The pairs for which a condition holds; no column is on both sides.
+    def join(
+        self, left: Zset, right: Zset, keys: Sequence[EqualSides], condition: str, note: str
+    ) -> Zset:
+        """The pairs for which a condition holds; no column is on both sides. `keys` are equal
+        wherever it holds.
 
         d(L x R) = dL x (R + dR) + L x dR.
         """
-        of_left, of_right = self.state(left), self.state(right)
+        lefts, rights = _hashed(keys)
         columns = left.columns + right.columns
 
         def pairs(of_left: str, of_right: str) -> str:
@@ -121,46 +150,65 @@ class RulePlan:
             )
 
         branches = (
-            Branch(pairs(left.delta, f"from {of_right} union all ({right.delta})"), left.reads),
-            Branch(pairs(f"from {of_left}", right.delta), right.reads),
+            Branch(
+                lambda old: pairs(left.delta, f"from {old} union all ({right.delta})"),
+                left.reads,
+                (Lookup(self.state(right, rights), ((left.delta, lefts),)),),
+            ),
+            Branch(
+                lambda old: pairs(f"from {old}", right.delta),
+                right.reads,
+                (Lookup(self.state(left, lefts), ((right.delta, rights),)),),
+            ),
         )
         name = self._statement("join", branches, note)
         return _of_table(name, columns, pairs(left.batch, right.batch))
 
     def anti(
-        self, left: Zset, right: Zset, keys: Sequence[tuple[str, str]], condition: str, note: str
+        self, left: Zset, right: Zset, keys: Sequence[EqualSides], condition: str, note: str
     ) -> Zset:
-        """The rows on the left without a partner. `keys` are pairs of expressions, one for each
-        side, that are equal wherever the condition holds.
+        """The rows on the left without a partner. `keys`, of which there is one, are equal wherever
+        the condition holds.
 
         A new row on the left is linear. An old one can change only where the right has changes with
         its key: it goes as it was, and comes as it is.
         """
-        of_left, of_right = self.state(left), self.state(right)
         names = [f"_k{number}" for number in range(len(keys))]
-        lefts, rights = [a for a, _ in keys], [b for _, b in keys]
-        right_keys = _keys(right.delta, rights, names)
-        touched = (
-            f"from {of_right} semi join ({_keys(left.delta, lefts, names)} union all {right_keys}) "
-            f"on {_equal(rights, names)}"
-        )
+        left_keys = _keys(left.delta, [key.left for key in keys], names)
+        right_keys = _keys(right.delta, [key.right for key in keys], names)
+        of_left_is_key = _equal([key.left for key in keys], names)
+        of_right_is_key = _equal([key.right for key in keys], names)
         head = _listed(left.columns)
 
         def alone(rows: str, others: str, weight: str = "_w") -> str:
             partner = f"select 1 from {others} where {condition}"
             return f"select {head}{weight} as _w from {rows} where not exists ({partner})"
 
-        sql = (
-            f"with _before as materialized ({_merged(right.columns, touched)}), "
-            "_after as materialized ("
-            + _merged(right.columns, f"from _before union all ({right.delta})")
-            + f"), _old as materialized (from {of_left} semi join ({right_keys}) "
-            f"on {_equal(lefts, names)}) "
-            + alone(f"({left.delta})", "_after")
-            + f" union all {alone('_old', '_after')} union all {alone('_old', '_before', '-_w')}"
-        )
+        def changes(of_left: str, of_right: str) -> str:
+            touched = (
+                f"from {of_right} semi join ({left_keys} union all {right_keys}) "
+                f"on {of_right_is_key}"
+            )
+            return (
+                f"with _before as materialized ({_merged(right.columns, touched)}), "
+                "_after as materialized ("
+                + _merged(right.columns, f"from _before union all ({right.delta})")
+                + f"), _old as materialized (from {of_left} semi join ({right_keys}) "
+                f"on {of_left_is_key}) "
+                f"{alone(f'({left.delta})', '_after')} "
+                f"union all {alone('_old', '_after')} union all {alone('_old', '_before', '-_w')}"
+            )
+
         there = f"({_merged(right.columns, right.batch)})"
-        branch = Branch(sql, left.reads | right.reads)
+        lefts, rights = _hashed(keys)
+        branch = Branch(
+            changes,
+            left.reads | right.reads,
+            (
+                Lookup(self.state(left, lefts), ((right.delta, rights),)),
+                Lookup(self.state(right, rights), ((left.delta, lefts), (right.delta, rights))),
+            ),
+        )
         name = self._statement("anti join", (branch,), note)
         return _of_table(name, left.columns, alone(f"({left.batch})", there))
 
@@ -173,7 +221,7 @@ class RulePlan:
         names = ["_n", *sums]
         head, group = _listed(keys), _grouped(keys)
 
-        def partial(rows: str) -> str:
+        def sums_in(rows: str) -> str:
             sums_of = "".join(f", coalesce(sum(({x}) * _w), 0) as {n}" for n, x in sums.items())
             count = "coalesce(sum(_w), 0)::bigint as _n"
             return f"select {head}{count}{sums_of} from ({rows}){group}"
@@ -186,24 +234,33 @@ class RulePlan:
             *(f"coalesce(_o.{name}, 0) as _old{name}" for name in names),
             *(f"coalesce(_o.{name}, 0) + _p.{name} as _new{name}" for name in names),
         ]
-        sql = (
-            f"with _p as materialized ({partial(source.delta)}), "
-            f"_o as materialized (select {head}{again} from {state}{matched}{group}) "
-            f"select {_listed(keys, '_p.')}{', '.join(values)} "
-            f"from _p left join _o on {_same(keys, '_p', '_o')}"
-        )
-        branch = Branch(sql, source.reads)
+
+        def groups(of_state: str) -> str:
+            return (
+                f"with _p as materialized ({sums_in(source.delta)}), "
+                f"_o as materialized (select {head}{again} from {of_state}{matched}{group}) "
+                f"select {_listed(keys, '_p.')}{', '.join(values)} "
+                f"from _p left join _o on {_same(keys, '_p', '_o')}"
+            )
+
+        own = tuple(map(quoted, keys))
+        branch = Branch(groups, source.reads, (Lookup(state, ((source.delta, own),)),))
         changes = self._statement("aggregate", (branch,), note)
         grown = ", ".join(f"_new{name} - _old{name} as {name}" for name in names)
+        # A part of the state may have no row left of a group, and yet a sum.
+        is_left = " or ".join(f"sum({name}) <> 0" for name in names)
         self.states.append(
             StateTable(
                 state,
-                build=partial(source.batch),
+                build=sums_in(source.batch),
                 change=f"select {head}{grown} from {changes}",
                 reads=frozenset([changes]),
-                merged=f"select {head}{again} from {state}{group}"
-                + (" having sum(_n) <> 0" if keys else ""),
+                merged=lambda rows: (
+                    f"select {head}{again} from ({rows}){group}"
+                    + (f" having {is_left}" if keys else "")
+                ),
                 superfluous="true",
+                key=own,
             )
         )
 
@@ -216,7 +273,7 @@ class RulePlan:
         return Zset(
             columns,
             delta=f"{rows('_old', -1)} union all {rows('_new', 1)}",
-            batch=f"select {_listed(columns)}1 as _w from ({partial(source.batch)}){there}",
+            batch=f"select {_listed(columns)}1 as _w from ({sums_in(source.batch)}){there}",
             reads=frozenset([changes]),
         )
 
@@ -231,22 +288,25 @@ class RulePlan:
         """The result of a query over the rows of each group with the same keys, made anew for the
         groups that have changes. `query` gets the rows, as a table in FROM.
         """
-        state, own = self.state(source), source.columns
-        touched = f"from {state} as _t semi join _k on {_same(keys, '_t', '_k')}"
-        head = _listed(columns)
+        own, head = source.columns, _listed(columns)
+        key = tuple(map(quoted, keys))
 
         def result(merged_rows: str, weight: int) -> str:
             each = f"(select {_listed(own)[:-2]} from {merged_rows} as _z, range(_z._w))"
             return f"select {head}{weight} as _w from ({query(each)})"
 
-        sql = (
-            f"with _d as materialized ({_merged(own, source.delta)}), "
-            f"_k as materialized (select distinct {_listed(keys)[:-2]} from _d), "
-            f"_before as materialized ({_merged(own, touched)}), "
-            f"_after as materialized ({_merged(own, 'from _before union all (from _d)')}) "
-            f"{result('_after', 1)} union all {result('_before', -1)}"
-        )
-        branch = Branch(sql, source.reads)
+        def changes(of_state: str) -> str:
+            touched = f"from {of_state} as _t semi join _k on {_same(keys, '_t', '_k')}"
+            return (
+                f"with _d as materialized ({_merged(own, source.delta)}), "
+                f"_k as materialized (select distinct {_listed(keys)[:-2]} from _d), "
+                f"_before as materialized ({_merged(own, touched)}), "
+                f"_after as materialized ({_merged(own, 'from _before union all (from _d)')}) "
+                f"{result('_after', 1)} union all {result('_before', -1)}"
+            )
+
+        lookup = Lookup(self.state(source, key), ((source.delta, key),))
+        branch = Branch(changes, source.reads, (lookup,))
         name = self._statement("groups anew", (branch,), note)
         return _of_table(name, columns, result(f"({_merged(own, source.batch)})", 1))
 
@@ -254,11 +314,14 @@ class RulePlan:
         """The rules, each with what it is about, for people."""
         return tuple((statement.rule, statement.note) for statement in self.statements)
 
-    def state(self, of: Zset) -> str:
-        """The name of a table of state with all rows."""
+    def state(self, of: Zset, key: tuple[str, ...] = ()) -> str:
+        """The name of a table of state with all rows, found by these expressions."""
+        for known in self.states:
+            if (known.build, known.change, known.key) == (of.batch, of.delta, key):
+                return known.name
         name = self._name("state")
-        merged = _merged(of.columns, f"from {name}")
-        self.states.append(StateTable(name, of.batch, of.delta, of.reads, merged, "_w < 0"))
+        merged = partial(_merged, of.columns)
+        self.states.append(StateTable(name, of.batch, of.delta, of.reads, merged, "_w < 0", key))
         return name
 
     def _statement(self, rule: str, branches: tuple[Branch, ...], note: str) -> str:
@@ -288,6 +351,12 @@ def _of_table(name: str, columns: Sequence[str], batch: str) -> Zset:
     """What a statement has put into its table."""
     delta = f"select {_listed(columns)}_w from {name}"
     return Zset(tuple(columns), delta, batch, frozenset([name]))
+
+
+def _hashed(keys: Iterable[EqualSides]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The expressions of both sides by which rows are found."""
+    found = [key for key in keys if key.is_hashed]
+    return tuple(key.left for key in found), tuple(key.right for key in found)
 
 
 def _listed(columns: Iterable[str], prefix: str = "") -> str:

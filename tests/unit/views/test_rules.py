@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deltaq.views import incremental
+from deltaq.views import runs, state
 from deltaq.views.engine import ViewEngine, engine
 from deltaq.views.modes import Mode, ViewMode
 from deltaq.views.program import ViewProgram, ViewQuery, compiled
@@ -386,15 +386,27 @@ def run(
         return found.modes
 
 
-@pytest.fixture(autouse=True)
-def merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables of state are merged after a few rows."""
-    monkeypatch.setattr(incremental, "MERGE_ROWS", 3)
+@pytest.fixture(autouse=True, params=["tables", "runs"])
+def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """State is merged, or sealed and its runs merged, after a few rows."""
+    if request.param == "tables":
+        monkeypatch.setattr(state, "MERGE_ROWS", 3)
+        return
+    monkeypatch.setattr(state, "SEAL_ROWS", 4)
+    monkeypatch.setattr(state, "RUNS", 2)
+    monkeypatch.setattr(state, "PART_ROWS", 3)
+    monkeypatch.setattr(state, "_PER_ROW", 1)
+    monkeypatch.setattr(runs, "BLOCK_ROWS", 2)
 
 
 @settings(
     max_examples=depth(25, 4000),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        # The sizes are the same for each history.
+        HealthCheck.function_scoped_fixture,
+    ],
     deadline=None,
 )
 @given(programs(), steps, st.data())

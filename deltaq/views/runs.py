@@ -1,0 +1,194 @@
+"""Sorted runs: rows in files that never change, found by the hash of their key.
+
+A run has two files. One has the hashes, sorted; the other has the rows in the same order, as Arrow.
+Both are mapped into memory, so the operating system keeps there what is used and what fits. To find
+the rows of some keys costs the same in a large run as in a small one, but for what is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Hashes = npt.NDArray[np.uint64]
+
+HASH = "_h"
+"""The last column of rows that are written: the hash of their key."""
+
+BLOCK_ROWS = 65_536
+"""Rows of a file of rows that are one piece of Arrow, at most."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortedRun:
+    """Rows by the hash of their key. `starts` are the numbers of the first rows of the blocks."""
+
+    rows_path: Path
+    hashes_path: Path
+    schema: pa.Schema
+    hashes: Hashes
+    blocks: tuple[pa.RecordBatch, ...]
+    starts: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    @property
+    def size(self) -> int:
+        """The bytes of both files."""
+        return self.rows_path.stat().st_size + self.hashes_path.stat().st_size
+
+    @classmethod
+    def opened(cls, rows_path: Path, hashes_path: Path) -> SortedRun:
+        """The run in these files. Raises OSError, and pa.ArrowInvalid for damaged files."""
+        with pa.ipc.open_file(pa.memory_map(str(rows_path))) as reader:
+            schema = reader.schema
+            blocks = tuple(reader.get_batch(n) for n in range(reader.num_record_batches))
+        lengths = [block.num_rows for block in blocks]
+        hashes: Hashes = np.asarray(
+            np.memmap(hashes_path, np.uint64, "r") if sum(lengths) else np.empty(0, np.uint64)
+        )
+        if len(hashes) != sum(lengths):
+            raise pa.ArrowInvalid(f"{rows_path} has {sum(lengths)} rows and {len(hashes)} hashes")
+        starts = np.concatenate(([0], np.cumsum(lengths)))[:-1].astype(np.int64)
+        return cls(rows_path, hashes_path, schema, hashes, blocks, starts)
+
+    def found(self, wanted: Hashes) -> pa.Table:
+        """The rows whose hash is one of these, which are sorted, each once."""
+        lefts = np.searchsorted(self.hashes, wanted, "left")
+        lengths = np.searchsorted(self.hashes, wanted, "right") - lefts
+        lefts, lengths = lefts[lengths > 0], lengths[lengths > 0]
+        # The numbers of the rows: for each hash as many as it has, one after the other.
+        before = np.cumsum(lengths) - lengths
+        numbers = np.repeat(lefts - before, lengths) + np.arange(lengths.sum())
+        return pa.Table.from_batches(list(self._taken(numbers)), self.schema)
+
+    def _taken(self, numbers: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        """The rows with these numbers, which are sorted."""
+        borders = np.searchsorted(numbers, self.starts[1:])
+        for block, start, part in zip(
+            self.blocks, self.starts, np.split(numbers, borders), strict=True
+        ):
+            if len(part):
+                yield block.take(pa.array(part - start))
+
+    def between(self, start: int, end: int) -> pa.Table:
+        """The rows with numbers from `start` to before `end`, and their hashes."""
+        parts = []
+        for block, first in zip(self.blocks, self.starts.tolist(), strict=True):
+            low, high = max(start - first, 0), min(end - first, block.num_rows)
+            if low < high:
+                parts.append(block.slice(low, high - low))
+        rows = pa.Table.from_batches(parts, self.schema)
+        return rows.append_column(HASH, pa.array(self.hashes[start:end]))
+
+    def remove(self) -> None:
+        """Remove its files. What was found in them stays readable."""
+        self.rows_path.unlink()
+        self.hashes_path.unlink()
+
+
+class RunWriter:
+    """Writes a run. Rows are added in the order of their hashes, in `HASH`, their last column."""
+
+    def __init__(self, rows_path: Path, hashes_path: Path, schema: pa.Schema) -> None:
+        self._paths = rows_path, hashes_path
+        self._rows = pa.ipc.new_file(str(rows_path), schema.remove(len(schema) - 1))
+        self._hashes = hashes_path.open("wb")
+
+    def add(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add rows. Raises OSError if there is no room."""
+        for batch in batches:
+            last = batch.num_columns - 1
+            self._hashes.write(batch.column(last).to_numpy().data)
+            rows = batch.remove_column(last)
+            for start in range(0, rows.num_rows, BLOCK_ROWS):
+                self._rows.write_batch(rows.slice(start, BLOCK_ROWS))
+
+    def close(self) -> None:
+        """End the files."""
+        self._rows.close()
+        self._hashes.close()
+
+    def run(self) -> SortedRun:
+        """The run, after `close`."""
+        return SortedRun.opened(*self._paths)
+
+
+class RunFolder:
+    """A temporary folder with the runs of one engine, made when there is a first run. `parent` is
+    where; None for the system's folder for such files. Use it as a context manager.
+    """
+
+    def __init__(self, parent: Path | None = None) -> None:
+        self._parent = parent
+        self._path: Path | None = None
+        self._numbers = count()
+        self._open = ExitStack()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def writer(self, schema: pa.Schema) -> RunWriter:
+        """A new run for rows with these columns, `HASH` the last one. Raises OSError."""
+        writer = RunWriter(*self.paths(), schema)
+        self._open.callback(writer.close)
+        return writer
+
+    def paths(self) -> tuple[Path, Path]:
+        """The paths of a new run. Raises OSError."""
+        if self._path is None:
+            made = TemporaryDirectory(prefix="deltaq-views-", dir=self._parent)
+            self._path = Path(self._open.enter_context(made))
+        number = next(self._numbers)
+        return self._path / f"{number}.rows", self._path / f"{number}.hashes"
+
+
+@dataclass(eq=False)
+class RunMerge:
+    """A merge of runs in parts: each part has the rows whose hashes lie in one range, so that rows
+    with the same key are in one part.
+    """
+
+    runs: Sequence[SortedRun]
+    _at: list[int]
+
+    @classmethod
+    def of(cls, runs: Sequence[SortedRun]) -> RunMerge:
+        """A merge that has not begun."""
+        return cls(tuple(runs), [0] * len(runs))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no part is left."""
+        return all(at == len(run) for at, run in zip(self._at, self.runs, strict=True))
+
+    def part(self, rows: int) -> pa.Table:
+        """The next part: about so many rows, more if one hash has more."""
+        ends = self._ends(rows)
+        tables = [
+            run.between(at, end) for run, at, end in zip(self.runs, self._at, ends, strict=True)
+        ]
+        self._at = ends
+        return pa.concat_tables(tables)
+
+    def _ends(self, rows: int) -> list[int]:
+        # The run with the most rows left decides where the part ends.
+        left = [len(run) - at for run, at in zip(self.runs, self._at, strict=True)]
+        longest = max(range(len(left)), key=left.__getitem__)
+        run, at = self.runs[longest], self._at[longest] + max(1, rows // len(self.runs))
+        if at >= len(run):
+            return [len(run) for run in self.runs]
+        last = run.hashes[at - 1]
+        return [int(np.searchsorted(run.hashes, last, "right")) for run in self.runs]

@@ -1,0 +1,196 @@
+"""The state of rules: rows that rules add to and find by key.
+
+New rows are in a table of DuckDB, which each use reads as a whole. When they have become many, they
+are sealed: sorted by the hash of their key and written as a run (`runs.py`). Of the runs a rule
+gets only what may have the keys that it asks for; its SQL compares the keys themselves. So the cost
+of a tick follows the change, not the state. As in a log-structured merge tree, four runs of about
+one size are merged to one, a part in each tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import log
+
+import pyarrow as pa
+
+from deltaq.tools.duckdb_tables import (
+    Connection,
+    described,
+    fetched,
+    filled,
+    number_of,
+    registered,
+    streamed,
+)
+from deltaq.views.rules import Lookup, StateTable
+from deltaq.views.runs import HASH, Hashes, RunFolder, RunMerge, RunWriter, SortedRun
+
+SEAL_ROWS = 100_000
+"""Rows of a table that are sealed."""
+
+RUNS = 4
+"""Runs of one size that are merged."""
+
+MERGE_ROWS = 20_000
+"""Whether to merge the rows of a table is asked when it has this many more than twice those of the
+last time.
+"""
+
+PART_ROWS = 32_768
+"""Rows of runs that are merged in a tick, at least."""
+
+_PER_ROW = 16
+"""Rows of runs that are merged for each row of a tick: more than those that one row is in, merge
+after merge.
+"""
+
+
+@dataclass(eq=False)
+class StateRows:
+    """The rows of one table of state. Not thread-safe."""
+
+    connection: Connection
+    table: StateTable
+    folder: RunFolder
+    runs: list[SortedRun] = field(default_factory=list)
+    _merge: RunMerge | None = None
+    _writer: RunWriter | None = None
+    _rows: int = 0
+    _asked: int = 0
+    _keys: tuple[str, ...] = ()
+
+    def build(self) -> None:
+        """Make the rows that are there."""
+        self._rows = self._asked = filled(self.connection, self.table.name, self.table.build)
+        self._keys = self._key_types()
+        if self._is_full():
+            self._seal()
+
+    def _key_types(self) -> tuple[str, ...]:
+        """The types of the key. What is asked for is cast to them: equal values of other types have
+        other hashes.
+        """
+        if not self.table.key:
+            return ()
+        keys = ", ".join(f"{sql} as k{n}" for n, sql in enumerate(self.table.key))
+        return tuple(described(self.connection, f"select {keys} from {self.table.name}").values())
+
+    def grow(self) -> None:
+        """Add the changes of a tick."""
+        added = number_of(self.connection, f"insert into {self.table.name} {self.table.change}")
+        self._rows += added
+        if self._is_full():
+            self._seal()
+        elif self._rows > 2 * self._asked + MERGE_ROWS:
+            self._shrink()
+        self._merge_runs(max(PART_ROWS, _PER_ROW * added))
+
+    def _is_full(self) -> bool:
+        return bool(self.table.key) and self._rows >= SEAL_ROWS
+
+    def _shrink(self) -> None:
+        """Merge the rows of the table if that makes it much smaller."""
+        table = self.table
+        query = f"select count(*) from {table.name} where {table.superfluous}"
+        if 4 * number_of(self.connection, query) >= self._rows:
+            merged = table.merged(f"from {table.name}")
+            self._rows = filled(self.connection, table.name, merged)
+        self._asked = self._rows
+
+    def _seal(self) -> None:
+        """Write the rows of the table as a run."""
+        query = self._sorted(self.table.merged(f"from {self.table.name}"))
+        rows = streamed(self.connection, query)
+        writer = self.folder.writer(rows.schema)
+        try:
+            writer.add(rows)
+        finally:
+            writer.close()
+        self.connection.execute(f"truncate {self.table.name}")
+        self._rows = self._asked = 0
+        self._keep(writer.run())
+
+    def _sorted(self, query: str) -> str:
+        """The rows of a query, in the order of their hashes, which are the last column."""
+        keys = ", ".join(self.table.key)
+        return f"select *, hash({keys}) as {HASH} from ({query}) order by {HASH}"
+
+    def _keep(self, run: SortedRun) -> None:
+        if len(run):
+            self.runs.append(run)
+        else:
+            run.remove()
+
+    # --- what rules find ---
+
+    @contextmanager
+    def found(self, lookup: Lookup, name: str) -> Iterator[str]:
+        """What may have the keys of a lookup: a table for FROM, which must not outlive the block.
+        `name` is free for its use.
+        """
+        if not self.runs:
+            yield self.table.name
+            return
+        wanted = self._hashes(lookup)
+        rows = pa.concat_tables(run.found(wanted) for run in self.runs)
+        with registered(self.connection, rows, name) as found:
+            yield f"(from {self.table.name} union all from {found})"
+
+    def _hashes(self, lookup: Lookup) -> Hashes:
+        """The hashes of the keys that a lookup asks for, sorted."""
+        queries = []
+        for query, key in lookup.asked:
+            casts = (f"try_cast({sql} as {of})" for sql, of in zip(key, self._keys, strict=True))
+            queries.append(f"select hash({', '.join(casts)}) as h from ({query})")
+        query = f"select distinct h from ({' union all '.join(queries)}) order by h"
+        hashes: Hashes = fetched(self.connection, query).column("h").to_numpy()
+        return hashes
+
+    # --- merging ---
+
+    def _merge_runs(self, rows: int) -> None:
+        """Merge runs, so many of their rows at most."""
+        while rows > 0:
+            if self._merge is None:
+                chosen = due(self.runs)
+                if not chosen:
+                    return
+                self._merge = RunMerge.of(chosen)
+            part = self._merge.part(min(rows, PART_ROWS))
+            rows -= part.num_rows
+            self._merge_part(self._merge, part)
+
+    def _merge_part(self, merge: RunMerge, part: pa.Table) -> None:
+        with registered(self.connection, part) as source:
+            query = self.table.merged(f"from (select * exclude ({HASH}) from {source})")
+            merged = fetched(self.connection, self._sorted(query))
+        if self._writer is None:
+            self._writer = self.folder.writer(merged.schema)
+        self._writer.add(merged.to_batches())
+        if merge.is_done:
+            self._writer.close()
+            self.runs = [run for run in self.runs if run not in merge.runs]
+            self._keep(self._writer.run())
+            for run in merge.runs:
+                run.remove()
+            self._merge = self._writer = None
+
+    def drop(self) -> None:
+        """Forget all rows."""
+        self.connection.execute(f"drop table if exists {self.table.name}")
+        if self._writer is not None:
+            self._writer.close()
+            self._writer.run().remove()
+        for run in self.runs:
+            run.remove()
+
+
+def due(runs: Sequence[SortedRun]) -> list[SortedRun]:
+    """The runs that are to be merged: the smallest of those of which there are enough."""
+    levels: dict[int, list[SortedRun]] = {}
+    for run in runs:
+        levels.setdefault(int(log(max(len(run) / SEAL_ROWS, 1), RUNS) + 0.5), []).append(run)
+    return next((levels[n] for n in sorted(levels) if len(levels[n]) >= RUNS), [])

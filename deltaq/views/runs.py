@@ -29,7 +29,9 @@ BLOCK_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedRun:
-    """Rows by the hash of their key. `starts` are the numbers of the first rows of the blocks."""
+    """Rows by the hash of their key, one at least. `starts` are the numbers of the first rows of
+    the blocks.
+    """
 
     rows_path: Path
     hashes_path: Path
@@ -53,9 +55,7 @@ class SortedRun:
             schema = reader.schema
             blocks = tuple(reader.get_batch(n) for n in range(reader.num_record_batches))
         lengths = [block.num_rows for block in blocks]
-        hashes: Hashes = np.asarray(
-            np.memmap(hashes_path, np.uint64, "r") if sum(lengths) else np.empty(0, np.uint64)
-        )
+        hashes: Hashes = np.asarray(np.memmap(hashes_path, np.uint64, "r"))
         if len(hashes) != sum(lengths):
             raise pa.ArrowInvalid(f"{rows_path} has {sum(lengths)} rows and {len(hashes)} hashes")
         starts = np.concatenate(([0], np.cumsum(lengths)))[:-1].astype(np.int64)
@@ -118,9 +118,18 @@ class RunWriter:
         self._rows.close()
         self._hashes.close()
 
-    def run(self) -> SortedRun:
-        """The run, after `close`."""
-        return SortedRun.opened(*self._paths)
+    def remove(self) -> None:
+        """Remove the files."""
+        self.close()
+        for path in self._paths:
+            path.unlink()
+
+    def runs(self) -> list[SortedRun]:
+        """The run; none if it has no row. After `close`."""
+        if self._paths[1].stat().st_size:
+            return [SortedRun.opened(*self._paths)]
+        self.remove()
+        return []
 
 
 class RunFolder:

@@ -111,18 +111,12 @@ class StateRows:
             writer.close()
         self.connection.execute(f"truncate {self.table.name}")
         self._rows = self._asked = 0
-        self._keep(writer.run())
+        self.runs += writer.runs()
 
     def _sorted(self, query: str) -> str:
         """The rows of a query, in the order of their hashes, which are the last column."""
         keys = ", ".join(self.table.key)
         return f"select *, hash({keys}) as {HASH} from ({query}) order by {HASH}"
-
-    def _keep(self, run: SortedRun) -> None:
-        if len(run):
-            self.runs.append(run)
-        else:
-            run.remove()
 
     # --- what rules find ---
 
@@ -173,7 +167,7 @@ class StateRows:
         if merge.is_done:
             self._writer.close()
             self.runs = [run for run in self.runs if run not in merge.runs]
-            self._keep(self._writer.run())
+            self.runs += self._writer.runs()
             for run in merge.runs:
                 run.remove()
             self._merge = self._writer = None
@@ -182,8 +176,7 @@ class StateRows:
         """Forget all rows."""
         self.connection.execute(f"drop table if exists {self.table.name}")
         if self._writer is not None:
-            self._writer.close()
-            self._writer.run().remove()
+            self._writer.remove()
         for run in self.runs:
             run.remove()
 

@@ -23,7 +23,7 @@ Hashes = npt.NDArray[np.uint64]
 HASH = "_h"
 """The last column of rows that are written: the hash of their key."""
 
-BLOCK_ROWS = 65_536
+BLOCK_ROWS = 1_000_000
 """Rows of a file of rows that are one piece of Arrow, at most."""
 
 
@@ -103,18 +103,26 @@ class RunWriter:
         self._paths = rows_path, hashes_path
         self._rows = pa.ipc.new_file(str(rows_path), schema.remove(len(schema) - 1))
         self._hashes = hashes_path.open("wb")
+        self._waiting: list[pa.RecordBatch] = []
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Add rows. Raises OSError if there is no room."""
         for batch in batches:
             last = batch.num_columns - 1
             self._hashes.write(batch.column(last).to_numpy().data)
-            rows = batch.remove_column(last)
+            self._waiting.append(batch.remove_column(last))
+            if sum(rows.num_rows for rows in self._waiting) >= BLOCK_ROWS:
+                self._write()
+
+    def _write(self) -> None:
+        # Pieces that are few are quicker to read.
+        for rows in pa.Table.from_batches(self._waiting).combine_chunks().to_batches():
             for start in range(0, rows.num_rows, BLOCK_ROWS):
                 self._rows.write_batch(rows.slice(start, BLOCK_ROWS))
+        self._waiting.clear()
 
     def close(self) -> None:
-        """End the files."""
+        """End the files, without rows that `runs` has not written."""
         self._rows.close()
         self._hashes.close()
 
@@ -125,7 +133,10 @@ class RunWriter:
             path.unlink()
 
     def runs(self) -> list[SortedRun]:
-        """The run; none if it has no row. After `close`."""
+        """The run, to which nothing is added any more; none if it has no row. Raises OSError."""
+        if self._waiting:
+            self._write()
+        self.close()
         if self._paths[1].stat().st_size:
             return [SortedRun.opened(*self._paths)]
         self.remove()

@@ -42,6 +42,9 @@ last time.
 PART_ROWS = 32_768
 """Rows of runs that are merged in a tick, at least."""
 
+MOST_ROWS = 500_000
+"""Rows of runs that are merged by one statement, at most."""
+
 _PER_ROW = 16
 """Rows of runs that are merged for each row of a tick: more than those that one row is in, merge
 after merge.
@@ -105,10 +108,7 @@ class StateRows:
         query = self._sorted(self.table.merged(f"from {self.table.name}"))
         rows = streamed(self.connection, query)
         writer = self.folder.writer(rows.schema)
-        try:
-            writer.add(rows)
-        finally:
-            writer.close()
+        writer.add(rows)
         self.connection.execute(f"truncate {self.table.name}")
         self._rows = self._asked = 0
         self.runs += writer.runs()
@@ -129,7 +129,8 @@ class StateRows:
             yield self.table.name
             return
         wanted = self._hashes(lookup)
-        rows = pa.concat_tables(run.found(wanted) for run in self.runs)
+        # DuckDB takes long for many small pieces.
+        rows = pa.concat_tables(run.found(wanted) for run in self.runs).combine_chunks()
         with registered(self.connection, rows, name) as found:
             yield f"(from {self.table.name} union all from {found})"
 
@@ -153,7 +154,7 @@ class StateRows:
                 if not chosen:
                     return
                 self._merge = RunMerge.of(chosen)
-            part = self._merge.part(min(rows, PART_ROWS))
+            part = self._merge.part(min(rows, MOST_ROWS))
             rows -= part.num_rows
             self._merge_part(self._merge, part)
 
@@ -165,7 +166,6 @@ class StateRows:
             self._writer = self.folder.writer(merged.schema)
         self._writer.add(merged.to_batches())
         if merge.is_done:
-            self._writer.close()
             self.runs = [run for run in self.runs if run not in merge.runs]
             self.runs += self._writer.runs()
             for run in merge.runs:

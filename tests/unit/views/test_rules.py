@@ -395,6 +395,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(state, "SEAL_ROWS", 4)
     monkeypatch.setattr(state, "RUNS", 2)
     monkeypatch.setattr(state, "PART_ROWS", 3)
+    monkeypatch.setattr(state, "MOST_ROWS", 3)
     monkeypatch.setattr(state, "_PER_ROW", 1)
     monkeypatch.setattr(runs, "BLOCK_ROWS", 2)
 

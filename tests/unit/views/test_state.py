@@ -40,6 +40,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """State is sealed, and runs are merged, after a few rows."""
     monkeypatch.setattr(state, "SEAL_ROWS", 4)
     monkeypatch.setattr(state, "PART_ROWS", 3)
+    monkeypatch.setattr(state, "MOST_ROWS", 3)
     monkeypatch.setattr(state, "_PER_ROW", 1)
     monkeypatch.setattr(runs, "BLOCK_ROWS", 3)
 
@@ -190,7 +191,6 @@ def a_run(folder: RunFolder, hashes: Sequence[int], rows_at_once: int) -> Sorted
     table = pa.table({"v": [f"{h}-{n}" for n, h in enumerate(hashes)], HASH: hashes}, schema)
     writer = folder.writer(schema)
     writer.add(table.to_batches(max_chunksize=rows_at_once))
-    writer.close()
     return writer.runs()[0]
 
 

@@ -218,13 +218,13 @@ def _parts(columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 @contextmanager
-def registered(connection: Connection, rows: pa.Table, name: str = _SOURCE) -> Iterator[str]:
+def registered(connection: Connection, rows: pa.Table) -> Iterator[str]:
     """The name under which statements can read these rows."""
-    connection.register(name, rows)
+    connection.register(_SOURCE, rows)
     try:
-        yield name
+        yield _SOURCE
     finally:
-        connection.unregister(name)
+        connection.unregister(_SOURCE)
 
 
 def _with_decoded(batch: pa.RecordBatch, decoder: RegistryDecoder) -> pa.RecordBatch:

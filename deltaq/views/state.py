@@ -129,10 +129,14 @@ class StateRows:
             yield self.table.name
             return
         wanted = self._hashes(lookup)
-        # DuckDB takes long for many small pieces.
+        # DuckDB takes long for many small pieces, and cannot filter Arrow by what it knows of a join.
         rows = pa.concat_tables(run.found(wanted) for run in self.runs).combine_chunks()
-        with registered(self.connection, rows, name) as found:
-            yield f"(from {self.table.name} union all from {found})"
+        with registered(self.connection, rows) as source:
+            self.connection.execute(f"create temp table {name} as from {source}")
+        try:
+            yield f"(from {self.table.name} union all from temp.{name})"
+        finally:
+            self.connection.execute(f"drop table temp.{name}")
 
     def _hashes(self, lookup: Lookup) -> Hashes:
         """The hashes of the keys that a lookup asks for, sorted."""

@@ -9,7 +9,7 @@ one size are merged to one, a part in each tick.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import log
@@ -22,6 +22,7 @@ from deltaq.tools.duckdb_tables import (
     fetched,
     filled,
     number_of,
+    quoted,
     registered,
     streamed,
 )
@@ -50,6 +51,14 @@ _PER_ROW = 16
 after merge.
 """
 
+_AFTER_ARROW = {
+    "HUGEINT": "DECIMAL(38,0)",
+    "UHUGEINT": "DECIMAL(38,0)",
+    "UUID": "VARCHAR",
+    "JSON": "VARCHAR",
+}
+"""What types of DuckDB become in Arrow that can be cast back."""
+
 
 @dataclass(eq=False)
 class StateRows:
@@ -63,14 +72,28 @@ class StateRows:
     _writer: RunWriter | None = None
     _rows: int = 0
     _asked: int = 0
+    _types: Mapping[str, str] = field(default_factory=dict)
     _keys: tuple[str, ...] = ()
+    is_storable: bool = False
+    """Whether its rows are the same after they were Arrow."""
 
     def build(self) -> None:
         """Make the rows that are there."""
         self._rows = self._asked = filled(self.connection, self.table.name, self.table.build)
+        self._types = described(self.connection, self.table.name)
+        self.is_storable = self._is_storable()
         self._keys = self._key_types()
         if self._is_full():
             self._seal()
+
+    def _is_storable(self) -> bool:
+        rows = fetched(self.connection, f"from {self.table.name} limit 0")
+        with registered(self.connection, rows) as source:
+            back = described(self.connection, source)
+        return all(
+            own == other or _of_arrow(own) == other
+            for own, other in zip(self._types.values(), back.values(), strict=True)
+        )
 
     def _key_types(self) -> tuple[str, ...]:
         """The types of the key. What is asked for is cast to them: equal values of other types have
@@ -80,6 +103,13 @@ class StateRows:
             return ()
         keys = ", ".join(f"{sql} as k{n}" for n, sql in enumerate(self.table.key))
         return tuple(described(self.connection, f"select {keys} from {self.table.name}").values())
+
+    def _typed(self, source: str) -> str:
+        """The rows of a table of Arrow in their types."""
+        casts = (
+            f"cast({quoted(name)} as {of}) as {quoted(name)}" for name, of in self._types.items()
+        )
+        return f"select {', '.join(casts)} from {source}"
 
     def grow(self) -> None:
         """Add the changes of a tick."""
@@ -92,7 +122,7 @@ class StateRows:
         self._merge_runs(max(PART_ROWS, _PER_ROW * added))
 
     def _is_full(self) -> bool:
-        return bool(self.table.key) and self._rows >= SEAL_ROWS
+        return bool(self.table.key) and self.is_storable and self._rows >= SEAL_ROWS
 
     def _shrink(self) -> None:
         """Merge the rows of the table if that makes it much smaller."""
@@ -129,10 +159,10 @@ class StateRows:
             yield self.table.name
             return
         wanted = self._hashes(lookup)
-        # DuckDB takes long for many small pieces, and cannot filter Arrow by what it knows of a join.
+        # DuckDB takes long for many small pieces, and cannot apply all of its filters to Arrow.
         rows = pa.concat_tables(run.found(wanted) for run in self.runs).combine_chunks()
         with registered(self.connection, rows) as source:
-            self.connection.execute(f"create temp table {name} as from {source}")
+            self.connection.execute(f"create temp table {name} as {self._typed(source)}")
         try:
             yield f"(from {self.table.name} union all from temp.{name})"
         finally:
@@ -164,7 +194,7 @@ class StateRows:
 
     def _merge_part(self, merge: RunMerge, part: pa.Table) -> None:
         with registered(self.connection, part) as source:
-            query = self.table.merged(f"from (select * exclude ({HASH}) from {source})")
+            query = self.table.merged(self._typed(source))
             merged = fetched(self.connection, self._sorted(query))
         if self._writer is None:
             self._writer = self.folder.writer(merged.schema)
@@ -183,6 +213,11 @@ class StateRows:
             self._writer.remove()
         for run in self.runs:
             run.remove()
+
+
+def _of_arrow(kind: str) -> str:
+    """What a type of DuckDB is after Arrow, if it can be cast back without a loss."""
+    return "VARCHAR" if kind.startswith("ENUM") else _AFTER_ARROW.get(kind, "")
 
 
 def due(runs: Sequence[SortedRun]) -> list[SortedRun]:

@@ -173,6 +173,40 @@ def test_equal_numbers_of_other_types_are_found(tmp_path: Path):
             assert fetched(found.rows.connection, f"from {name}").column("k").to_pylist() == [2]
 
 
+@pytest.mark.parametrize(
+    ("kind", "values", "is_sealed"),
+    [
+        ("hugeint", ["-12345678901234567890123456789", "7"], True),
+        ("uuid", ["'5898bb7a-1f1e-439a-9098-cd76c8c5f14a'", "null"], True),
+        ("enum('x', 'y')", ["'x'", "'y'"], True),
+        ("timestamp_ns", ["'2020-01-01 00:00:00.123456789'", "null"], True),
+        ("struct(a integer)[]", ["[{'a': 1}, null]", "[]"], True),
+        ("time with time zone", ["'12:00:00+02'", "'12:00:00+03'"], False),
+        ("bit", ["'101'", "'11'"], False),
+    ],
+)
+def test_values_are_found_as_they_were_whatever_their_type(
+    tmp_path: Path, kind: str, values: list[str], is_sealed: bool
+):
+    table = StateTable(
+        f"{SCHEMA}.s",
+        build=f"select {values[0]}::{kind} as k, 1::bigint as _w limit 0",
+        change=f"select {values[0]}::{kind}, 5 union all select {values[1]}::{kind}, 6",
+        reads=frozenset(["came"]),
+        merged=lambda rows: f"from ({rows})",
+        superfluous="false",
+        key=("k",),
+    )
+    with kept(table, tmp_path) as found:
+        found.rows.grow()
+        found.rows.grow()
+        assert bool(found.rows.runs) == is_sealed
+        asked = Lookup(table.name, ((f"select {values[0]}::{kind} as x", ("x",)),))
+        with found.rows.found(asked, "_found") as name:
+            query = f"select sum(_w)::int as w from {name} where k = {values[0]}::{kind}"
+            assert fetched(found.rows.connection, query).to_pylist() == [{"w": 10}]
+
+
 def test_state_that_is_dropped_leaves_nothing(tmp_path: Path):
     with kept(of_rows(), tmp_path) as found:
         for number in range(9):

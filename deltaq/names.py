@@ -233,6 +233,13 @@ def hold_holder(key: str) -> str | None:
     return holder if holder != name and is_name(holder) else None
 
 
+def view_state_folder(topic: str) -> str:
+    """`topics/<topic>/_deltaq/view_state/`, the folder of the checkpoint of a group of views. The
+    topic is that of its ticks.
+    """
+    return f"{topic_folder(topic)}{_OURS}view_state/"
+
+
 def orphan_scans_folder(table_folder: str) -> str:
     """`<table_folder>_deltaq/unreferenced/`, the folder of the orphan scans: lists of files to be
     removed.

@@ -5,7 +5,7 @@ rules, and what has changed in each since the last tick.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -26,7 +26,7 @@ from deltaq.tools.duckdb_tables import (
     registered,
     sources,
 )
-from deltaq.views.incremental import NOW, RuledViews, change, now
+from deltaq.views.incremental import NOW, Read, RuledViews, SavedView, StoredView, change, now
 from deltaq.views.modes import Mode, ViewMode
 from deltaq.views.program import EXTRA, KEY, TICK, WEIGHT, View, ViewProgram
 from deltaq.views.rules import NoRule
@@ -81,7 +81,7 @@ def engine(
     `keeps_inputs`: records will be removed from inputs. Raises InvalidConfig without DuckDB.
     """
     # With one thread sums of floats have one order, and small ticks are quicker.
-    with connected(EXTRA, threads=1) as connection, RunFolder() as runs:
+    with connected(EXTRA, threads=1) as connection, RunFolder(clock) as runs:
         # Times without a zone are those of UTC.
         connection.execute("set TimeZone = 'UTC'")
         connection.execute(f"create schema {NOW}; create schema {_BEFORE}; set schema = '{NOW}'")
@@ -133,6 +133,8 @@ class ViewEngine:
         """Add records to an input, behind those that it has."""
         if name in self._keyed:
             self._replace(name, columns, batches)
+            return
+        if self._rules.is_hidden(name) and not self._rules.is_noting:
             return
         for source in sources(self._connection, columns, batches):
             self._rules.note(name, f"select *, 1 from {source}")
@@ -276,6 +278,38 @@ class ViewEngine:
         ruled = self._rules.get(view)
         return () if ruled is None else ruled.plan.described()
 
+    # --- checkpoints ---
+
+    def saved(self) -> dict[str, SavedView]:
+        """The state of the views that stay with their rules."""
+        return self._rules.saved({name for name, mode in self.modes.items() if mode.stays_by_rules})
+
+    def resume(self, views: Mapping[str, StoredView], read: Read, fill: Callable[[], None]) -> bool:
+        """Go on from the state of views, in an engine whose inputs have no rows. `fill` adds to the
+        inputs what they had when the state was saved; of those that only rules read nothing is
+        kept. False if the state is of no use, and the engine is not either. Raises what `read` and
+        `fill` raise.
+        """
+        for view in self._program.views:
+            self._evaluate_in_full(view, "table")
+            self._keep(view)
+        for view in self._program.views:
+            if view.name in views and self.modes[view.name].may_resume:
+                self._begin_rules(view)
+                self.modes[view.name].resume()
+        self._hide_unneeded()
+        if not self._rules.restore(views, read):
+            return False
+        self._rules.is_noting = False
+        fill()
+        self._rules.is_noting = True
+        for view in self._program.views:
+            if not self.modes[view.name].by_rules:
+                self._evaluate_in_full(view, "table")
+                self._keep(view)
+        self._rules.accepted()
+        return True
+
     def accept(self) -> None:
         """Take what the views have now for what they had at the last tick, and choose how each of
         them is evaluated in the next.
@@ -314,6 +348,9 @@ class ViewEngine:
                 self._begin_rules(view)
             elif mode.by_rules and not is_due:
                 self._end_rules(view)
+        self._hide_unneeded()
+
+    def _hide_unneeded(self) -> None:
         needed = {
             name
             for view in self._program.views

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TypeAlias
 
+import pyarrow as pa
+
+from deltaq.serde.json_text import compact_json
 from deltaq.tools.duckdb_tables import Connection, described, filled, number_of, quoted
 from deltaq.views.program import EXTRA, View, ViewProgram
 from deltaq.views.rules import SCHEMA, Branch, NoRule, Relation, RulePlan, StateTable, Zset
 from deltaq.views.runs import RunFolder
-from deltaq.views.state import StateRows
+from deltaq.views.state import SavedRows, StateRows, StoredRows
 
 NOW, CHANGE = "now", "change"
 """Schemas of DuckDB: what inputs and views have; and what has changed in them since the last tick,
@@ -20,6 +25,10 @@ with a weight in `_w`.
 """
 
 _FLOATS = frozenset({"DOUBLE", "FLOAT"})
+
+
+Read: TypeAlias = Callable[[str], pa.Table | None]
+"""Reads the rows of an object."""
 
 
 def now(name: str) -> str:
@@ -30,6 +39,22 @@ def now(name: str) -> str:
 def change(name: str) -> str:
     """The table with what has changed in an input or view since the last tick."""
     return f"{CHANGE}.{quoted(name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedView:
+    """The state of a view: its tables by name. `rules` is the digest of what they hold."""
+
+    rules: str
+    tables: Mapping[str, SavedRows]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredView:
+    """Such a state in objects."""
+
+    rules: str
+    tables: Mapping[str, StoredRows]
 
 
 @dataclass(eq=False)
@@ -67,7 +92,8 @@ class RuledView:
     def keep_all(self, rows: Zset) -> str:
         """Make a table of state with all rows of the view; its name."""
         name = self.plan.state(rows)
-        self._build(self.plan.states[-1])
+        if name not in self._states:
+            self._build(self.plan.states[-1])
         return name
 
     def evaluate(self, live: set[str]) -> None:
@@ -100,6 +126,28 @@ class RuledView:
         for rows in self._states.values():
             if rows.table.reads & live:
                 rows.grow()
+
+    def saved(self) -> SavedView | None:
+        """The state, if it can be stored."""
+        if all(rows.is_storable for rows in self._states.values()):
+            tables = {name: rows.saved() for name, rows in self._states.items()}
+            return SavedView(self.digest(), tables)
+        return None
+
+    def digest(self) -> str:
+        """What names the rules: state is of use only for those that made it."""
+        said = [
+            [of.name, of.build, of.change, of.merged(""), *of.key, *rows.types.items()]
+            for of, rows in zip(self.plan.states, self._states.values(), strict=True)
+        ]
+        version = self.connection.execute("select version()").fetchone()
+        text = compact_json([version, said])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def restore(self, stored: StoredView, read: Read) -> None:
+        """Take a state for the present one. Raises what `read` raises."""
+        for name, rows in self._states.items():
+            rows.restore(stored.tables[name], read)
 
     def forget_changes(self) -> None:
         """Empty the tables of changes, which else the next `evaluate` does."""
@@ -142,6 +190,8 @@ class RuledViews:
         self._shown: set[str] = set()
         self._hidden: set[str] = set()
         self.live: set[str] = set()
+        self.is_noting = True
+        """Whether rows that are added to inputs are changes."""
 
     def get(self, name: str) -> RuledView | None:
         """The rules of a view; None if it is evaluated in full."""
@@ -159,9 +209,9 @@ class RuledViews:
 
     def note(self, name: str, changes: str) -> None:
         """Add changes of an input, if rules read them."""
-        if name in self._tracked and number_of(
-            self._connection, f"insert into {change(name)} {changes}"
-        ):
+        if not (self.is_noting and name in self._tracked):
+            return
+        if number_of(self._connection, f"insert into {change(name)} {changes}"):
             self.live.add(change(name))
 
     def replace(self, name: str, changes: str) -> None:
@@ -231,6 +281,23 @@ class RuledViews:
     def is_read(self, name: str) -> bool:
         """Whether rules read it."""
         return any(name in view.reads for view in self._program.views if view.name in self._views)
+
+    def saved(self, names: AbstractSet[str]) -> dict[str, SavedView]:
+        """The state of those of these views that can be stored."""
+        found = ((name, self._views[name].saved()) for name in sorted(names & self._views.keys()))
+        return {name: saved for name, saved in found if saved is not None}
+
+    def restore(self, views: Mapping[str, StoredView], read: Read) -> bool:
+        """Take states for those of these views, which have no rows; False if one of them is not of
+        its rules. Raises what `read` raises.
+        """
+        for name, stored in views.items():
+            ruled = self._views.get(name)
+            if ruled is None or ruled.digest() != stored.rules:
+                return False
+        for name, stored in views.items():
+            self._views[name].restore(stored, read)
+        return True
 
     def keep(self, names: AbstractSet[str]) -> None:
         """Forget the rows of inputs and of ruled views that are not among these."""

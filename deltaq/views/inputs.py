@@ -100,6 +100,12 @@ class Inputs:
         """The present forms of the topics. Raises UnknownTopic, Corrupt, Unavailable."""
         return {name: InputForm.of(self._topic(name).describe()) for name in self.topics.values()}
 
+    def create(self, engine: ViewEngine, forms: Mapping[str, InputForm]) -> None:
+        """Create the inputs without rows. Raises Corrupt, Unavailable."""
+        for name, topic in self.topics.items():
+            columns, _ = rows_of(self._topic(topic), {})
+            engine.create_input(name, columns, is_keyed=forms[topic].is_keyed)
+
     def load(
         self,
         engine: ViewEngine,

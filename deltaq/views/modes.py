@@ -38,6 +38,15 @@ class ViewMode:
         """Whether it stays with rules, so that nothing is needed any more for a full evaluation."""
         return self.by_rules and (self.wanted == "incremental" or len(self._trial) >= TRIAL_TICKS)
 
+    @property
+    def may_resume(self) -> bool:
+        """Whether it may go on by rules that an earlier runner had."""
+        return self.wanted != "full"
+
+    def resume(self) -> None:
+        """It goes on by rules, which have had their trial."""
+        self._trial = [0.0] * TRIAL_TICKS
+
     def spent(self, seconds: float) -> None:
         """A tick of the view has taken so long."""
         if not self.by_rules:

@@ -7,14 +7,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deltaq import metrics
 from deltaq.clock import Clock
-from deltaq.errors import Fenced, InvalidConfig
+from deltaq.errors import Fenced, InvalidConfig, Unavailable
 from deltaq.producer import Producer
 from deltaq.store import Store
 from deltaq.topic import Topic
+from deltaq.views.checkpoints import Checkpoints, RowsMissing
 from deltaq.views.engine import ViewEngine, engine
 from deltaq.views.holding import GroupHolds
 from deltaq.views.inputs import ChosenCut, InputForm, Inputs
@@ -103,6 +104,7 @@ class GroupRunner:
         self._last: Tick | None = None
         self._published_at = clock.monotonic()
         self._holds = GroupHolds(store, clock, program.group, moves_with_retention)
+        self._checkpoints = Checkpoints(store, clock, program.group)
 
     def __enter__(self) -> GroupRunner:
         try:
@@ -123,8 +125,11 @@ class GroupRunner:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
+            # Not after an error: another runner may have taken over.
+            if kind is None or issubclass(kind, KeyboardInterrupt):
+                self._save()
             self._forget()
         finally:
             self._producer.close()
@@ -172,7 +177,18 @@ class GroupRunner:
             raise
         self._is_compared = True
         self._holds.follow(tick)
+        if self._checkpoints.is_due(tick):
+            self._save()
         return tick
+
+    def _save(self) -> None:
+        """Write a checkpoint. Without it a new runner takes longer."""
+        if self._engine is None or self._last is None:
+            return
+        try:
+            self._checkpoints.save(self._last, self._engine.saved())
+        except Unavailable as error:
+            _log.warning("no checkpoint of %r: %s", self._program.group, error.error.str())
 
     def _is_due(self, last: Tick, cut: ChosenCut) -> bool:
         is_idle = self._clock.monotonic() - self._published_at < IDLE_S
@@ -186,13 +202,10 @@ class GroupRunner:
         if self._loaded is not None and self._loaded.forms != cut.forms:
             _log.info("inputs of %r have other columns: loading them anew", self._program.group)
             self._forget()
-        if self._engine is None:
-            self._engine = self._open.enter_context(
-                engine(self._program, self._modes, keeps_inputs=self._moves, clock=self._clock)
-            )
+        found = self._engine or self._resumed(cut) or self._opened()
         had = {} if self._loaded is None else self._loaded.inputs
         # After an error in the middle the engine would have some of the records already.
-        found, self._loaded = self._engine, None
+        self._engine, self._loaded = found, None
         try:
             self._inputs.load(found, had, cut.inputs, cut.forms)
             found.evaluate()
@@ -201,6 +214,45 @@ class GroupRunner:
             raise
         self._loaded = _Loaded(cut.inputs, cut.forms)
         return found
+
+    def _opened(self) -> ViewEngine:
+        return self._open.enter_context(
+            engine(self._program, self._modes, keeps_inputs=self._moves, clock=self._clock)
+        )
+
+    def _resumed(self, cut: ChosenCut) -> ViewEngine | None:
+        """An engine with the last tick, from a checkpoint; None without one that can be used."""
+        last = self._last
+        if last is None or last.program != self._program.digest:
+            return None
+        found = self._checkpoints.last(last)
+        if found is None or any(
+            at.starts != cut.inputs[topic].starts[: len(at.starts)]
+            for topic, at in found[0].inputs.items()
+        ):
+            return None
+        at, checkpoint = found
+        views, inputs = self._opened(), self._inputs
+        nothing = {topic: replace(of, ends=of.starts) for topic, of in at.inputs.items()}
+        try:
+            inputs.create(views, cut.forms)
+            if views.resume(
+                checkpoint.views,
+                self._checkpoints.rows,
+                lambda: inputs.load(views, nothing, at.inputs, cut.forms),
+            ):
+                inputs.load(views, at.inputs, last.inputs, cut.forms)
+                views.evaluate()
+                views.accept()
+                self._loaded, self._is_compared = _Loaded(last.inputs, cut.forms), True
+                return views
+        except (RowsMissing, InvalidConfig) as error:
+            _log.warning("the checkpoint of %r is not used: %s", self._program.group, error)
+        except BaseException:
+            self._forget()
+            raise
+        self._forget()
+        return None
 
     def _forget(self) -> None:
         self._engine, self._loaded, self._is_compared = None, None, False

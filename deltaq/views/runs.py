@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from deltaq.clock import Clock
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -44,9 +45,9 @@ class SortedRun:
         return len(self.hashes)
 
     @property
-    def size(self) -> int:
-        """The bytes of both files."""
-        return self.rows_path.stat().st_size + self.hashes_path.stat().st_size
+    def name(self) -> str:
+        """What tells it apart from all others."""
+        return self.rows_path.stem
 
     @classmethod
     def opened(cls, rows_path: Path, hashes_path: Path) -> SortedRun:
@@ -89,6 +90,12 @@ class SortedRun:
                 parts.append(block.slice(low, high - low))
         rows = pa.Table.from_batches(parts, self.schema)
         return rows.append_column(HASH, pa.array(self.hashes[start:end]))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows, with their hashes."""
+        for block, start in zip(self.blocks, self.starts.tolist(), strict=True):
+            hashes = pa.array(self.hashes[start : start + block.num_rows])
+            yield block.append_column(HASH, hashes)
 
     def remove(self) -> None:
         """Remove its files. What was found in them stays readable."""
@@ -148,10 +155,10 @@ class RunFolder:
     where; None for the system's folder for such files. Use it as a context manager.
     """
 
-    def __init__(self, parent: Path | None = None) -> None:
+    def __init__(self, clock: Clock, parent: Path | None = None) -> None:
+        self._clock = clock
         self._parent = parent
         self._path: Path | None = None
-        self._numbers = count()
         self._open = ExitStack()
 
     def __enter__(self) -> RunFolder:
@@ -160,19 +167,17 @@ class RunFolder:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def writer(self, schema: pa.Schema) -> RunWriter:
-        """A new run for rows with these columns, `HASH` the last one. Raises OSError."""
-        writer = RunWriter(*self.paths(), schema)
-        self._open.callback(writer.close)
-        return writer
-
-    def paths(self) -> tuple[Path, Path]:
-        """The paths of a new run. Raises OSError."""
+    def writer(self, schema: pa.Schema, name: str = "") -> RunWriter:
+        """A new run for rows with these columns, `HASH` the last one; by default with a name of its
+        own. Raises OSError.
+        """
         if self._path is None:
             made = TemporaryDirectory(prefix="deltaq-views-", dir=self._parent)
             self._path = Path(self._open.enter_context(made))
-        number = next(self._numbers)
-        return self._path / f"{number}.rows", self._path / f"{number}.hashes"
+        name = name or self._clock.unique_id()
+        writer = RunWriter(self._path / f"{name}.rows", self._path / f"{name}.hashes", schema)
+        self._open.callback(writer.close)
+        return writer
 
 
 @dataclass(eq=False)

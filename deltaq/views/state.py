@@ -9,7 +9,7 @@ one size are merged to one, a part in each tick.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import log
@@ -60,9 +60,29 @@ _AFTER_ARROW = {
 """What types of DuckDB become in Arrow that can be cast back."""
 
 
+@dataclass(frozen=True, slots=True)
+class SavedRows:
+    """The rows of a table of state at one moment: those in runs, and the others."""
+
+    runs: tuple[SortedRun, ...]
+    recent: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """The names of the objects that have such rows: of each run, and of the others ("" without
+    any).
+    """
+
+    runs: tuple[str, ...]
+    recent: str
+
+
 @dataclass(eq=False)
 class StateRows:
-    """The rows of one table of state. Not thread-safe."""
+    """The rows of one table of state. `types` are its columns, with their types in DuckDB;
+    `is_storable`: its rows are the same after they were Arrow. Not thread-safe.
+    """
 
     connection: Connection
     table: StateTable
@@ -72,15 +92,14 @@ class StateRows:
     _writer: RunWriter | None = None
     _rows: int = 0
     _asked: int = 0
-    _types: Mapping[str, str] = field(default_factory=dict)
-    _keys: tuple[str, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
     is_storable: bool = False
-    """Whether its rows are the same after they were Arrow."""
+    _keys: tuple[str, ...] = ()
 
     def build(self) -> None:
         """Make the rows that are there."""
         self._rows = self._asked = filled(self.connection, self.table.name, self.table.build)
-        self._types = described(self.connection, self.table.name)
+        self.types = described(self.connection, self.table.name)
         self.is_storable = self._is_storable()
         self._keys = self._key_types()
         if self._is_full():
@@ -92,7 +111,7 @@ class StateRows:
             back = described(self.connection, source)
         return all(
             own == other or _of_arrow(own) == other
-            for own, other in zip(self._types.values(), back.values(), strict=True)
+            for own, other in zip(self.types.values(), back.values(), strict=True)
         )
 
     def _key_types(self) -> tuple[str, ...]:
@@ -107,7 +126,7 @@ class StateRows:
     def _typed(self, source: str) -> str:
         """The rows of a table of Arrow in their types."""
         casts = (
-            f"cast({quoted(name)} as {of}) as {quoted(name)}" for name, of in self._types.items()
+            f"cast({quoted(name)} as {of}) as {quoted(name)}" for name, of in self.types.items()
         )
         return f"select {', '.join(casts)} from {source}"
 
@@ -205,6 +224,30 @@ class StateRows:
             for run in merge.runs:
                 run.remove()
             self._merge = self._writer = None
+
+    # --- checkpoints ---
+
+    def saved(self) -> SavedRows:
+        """The rows."""
+        recent = fetched(self.connection, f"from {self.table.name}")
+        return SavedRows(tuple(self.runs), recent)
+
+    def restore(self, stored: StoredRows, read: Callable[[str], pa.Table | None]) -> None:
+        """Take these rows in the place of those that there are, which are in no run. Raises what
+        `read` raises.
+        """
+        self.connection.execute(f"truncate {self.table.name}")
+        recent = read(stored.recent)
+        if recent is not None:
+            with registered(self.connection, recent) as source:
+                query = f"insert into {self.table.name} {self._typed(source)}"
+                self._rows = self._asked = number_of(self.connection, query)
+        for name in stored.runs:
+            rows = read(name)
+            if rows is not None:
+                writer = self.folder.writer(rows.schema, name)
+                writer.add(rows.to_batches())
+                self.runs += writer.runs()
 
     def drop(self) -> None:
         """Forget all rows."""

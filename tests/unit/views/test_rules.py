@@ -426,6 +426,42 @@ def test_rules_give_what_the_sql_gives(
     run(views, history, modes, choices())
 
 
+def an_event(k: int, n: int) -> dict[str, Any]:
+    return {"k": k, "s": "ab"[k % 2], "n": n, "x": 0.5, "d": Decimal(f"{n}.00")}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select e.k, e.n, p.city from events e join people p on e.k = p.id",
+        "select e.k, e.n, p.city from events e left join people p on e.k = p.id",
+        "select e.k, e.n, p.city from events e full join people p on e.k = p.id and e.n > p.age",
+        "select e.k, e.n from events e where not exists (select 1 from people p where p.id = e.k)",
+        "select e.k, e.n from events e where e.k in (select id from people)",
+        # Equal values of different types, of which some have one hash.
+        "select e.k, p.id from events e join people p on e.k = p.age",
+        "select e.k, p.id from events e left join people p on e.d = p.age",
+        "select e.k, p.id from events e left join people p on e.x * 2 = p.age",
+        "select e.k, p.id from events e join people p on '0' || e.k = p.age",
+        "select e.k, p.id from events e join people p on e.k = p.age and '0' || e.n = p.id",
+        "select s, max(n) as m, count(distinct k) as c from events group by s",
+    ],
+)
+def test_rules_find_what_lies_in_runs(sql: str):
+    history = [
+        Step([], [], 0, True),
+        Step([an_event(k, k % 3) for k in range(8)], [], 0, True),
+        Step([], [(k, {"city": "ab"[k % 2], "age": k % 4}) for k in range(2, 10)], 0, True),
+        # New rows on the left, with partners that have been there for long.
+        Step([an_event(k, 2) for k in (1, 3, 9, 11)], [], 0, True),
+        # New rows, other ones and none in the place of old ones, on the right.
+        Step([], [(0, {"city": "a", "age": 1}), (4, {"city": "b", "age": 0}), (5, None)], 0, True),
+        Step([an_event(0, 1)], [(9, None), (11, {"city": "b", "age": 3})], 0, True),
+        Step([], [], 2, True),
+    ]
+    assert run([ViewQuery("v", sql)], history, {"v": "incremental"})["v"].by_rules
+
+
 @pytest.mark.parametrize("auto", ["v0", "v1"])
 def test_a_view_goes_back_to_full_beside_one_by_rules_that_it_reads_or_is_read_by(auto: str):
     views = [

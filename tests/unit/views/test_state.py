@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from deltaq.clock import SYSTEM_CLOCK
 from deltaq.tools.duckdb_tables import fetched, registered
 from deltaq.views import runs, state
 from deltaq.views.rules import SCHEMA, Lookup, RulePlan, StateTable, Zset
@@ -80,7 +81,7 @@ def put(connection: duckdb.DuckDBPyConnection, came: Sequence[Change]) -> None:
 
 @contextmanager
 def kept(table: StateTable, folder: Path) -> Iterator[Kept]:
-    with duckdb.connect() as connection, RunFolder(folder) as of_runs:
+    with duckdb.connect() as connection, RunFolder(SYSTEM_CLOCK, folder) as of_runs:
         connection.execute(f"create schema {SCHEMA}")
         put(connection, [])
         found = Kept(StateRows(connection, table, of_runs))
@@ -236,7 +237,7 @@ sorted_hashes = st.lists(st.integers(0, 12), min_size=1, max_size=40).map(sorted
 def test_a_run_has_the_rows_of_each_hash(
     tmp_path: Path, hashes: list[int], at_once: int, wanted: set[int]
 ):
-    with RunFolder(tmp_path) as folder:
+    with RunFolder(SYSTEM_CLOCK, tmp_path) as folder:
         run = a_run(folder, hashes, at_once)
         found = run.found(np.array(sorted(wanted), np.uint64)).column("v").to_pylist()
         assert found == [f"{h}-{n}" for n, h in enumerate(hashes) if h in wanted]
@@ -247,7 +248,7 @@ def test_a_run_has_the_rows_of_each_hash(
 def test_a_merge_has_all_rows_once_and_each_hash_in_one_part(
     tmp_path: Path, several: list[list[int]], rows: int
 ):
-    with RunFolder(tmp_path) as folder:
+    with RunFolder(SYSTEM_CLOCK, tmp_path) as folder:
         merge = RunMerge.of([a_run(folder, hashes, 5) for hashes in several])
         parts = []
         while not merge.is_done:
@@ -261,7 +262,7 @@ def test_a_merge_has_all_rows_once_and_each_hash_in_one_part(
 
 
 def test_runs_are_merged_from_the_smallest_size_of_which_there_are_enough(tmp_path: Path):
-    with RunFolder(tmp_path) as folder:
+    with RunFolder(SYSTEM_CLOCK, tmp_path) as folder:
         small, large = (
             [a_run(folder, [*range(length)], 9) for _ in range(4)] for length in (4, 17)
         )
@@ -272,7 +273,7 @@ def test_runs_are_merged_from_the_smallest_size_of_which_there_are_enough(tmp_pa
 
 
 def test_a_damaged_run_is_refused(tmp_path: Path):
-    with RunFolder(tmp_path) as folder:
+    with RunFolder(SYSTEM_CLOCK, tmp_path) as folder:
         run = a_run(folder, [1, 2, 3], 9)
         run.hashes_path.write_bytes(run.hashes_path.read_bytes()[:8])
         with pytest.raises(pa.ArrowInvalid, match="3 rows and 1 hashes"):

@@ -1,0 +1,207 @@
+"""Checkpoints of a group of views: the state of its rules at a tick, as objects beside the ticks.
+
+A new runner takes the last one, adds what lies between its tick and the last one, and goes on. Runs
+never change, so a checkpoint uploads only those that are new. One object names all others, and is
+replaced when they are there; what it does not name is removed.
+
+A checkpoint saves time only: without one that can be used, a runner makes the state anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from deltaq import names
+from deltaq.clock import Clock
+from deltaq.delta.store_errors import raising_unavailable
+from deltaq.serde.json_text import compact_json, strict_json
+from deltaq.store import ObjectMissing, ObjectTooLarge, Store
+from deltaq.views.incremental import SavedView, StoredView
+from deltaq.views.program import ticks_topic
+from deltaq.views.runs import SortedRun
+from deltaq.views.state import StoredRows
+from deltaq.views.ticks import Tick, last_tick, tick_at
+
+_log = logging.getLogger("deltaq.views")
+
+CHECKPOINT_S = 60.0
+"""Seconds between two checkpoints."""
+
+_FORMAT = 1
+
+_LIST_BYTES_MAX = 16 * 1024 * 1024
+"""A larger object names no checkpoint. A table of state takes some 100 bytes in it, and each of its
+runs 40.
+"""
+
+
+class RowsMissing(Exception):
+    """An object of a checkpoint is not there any more, or is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateCheckpoint:
+    """The state of rules after `tick`, by view."""
+
+    tick: int
+    views: Mapping[str, StoredView]
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """The objects of its runs."""
+        tables = (of for view in self.views.values() for of in view.tables.values())
+        return frozenset(name for of in tables for name in of.runs)
+
+    @property
+    def objects(self) -> frozenset[str]:
+        """All of its objects."""
+        tables = (of for view in self.views.values() for of in view.tables.values())
+        return self.runs | {of.recent for of in tables}
+
+    def value(self) -> bytes:
+        """The object that names all others, JSON."""
+        views = {
+            name: {
+                "rules": view.rules,
+                "tables": {
+                    table: {"runs": of.runs, "recent": of.recent}
+                    for table, of in view.tables.items()
+                },
+            }
+            for name, view in self.views.items()
+        }
+        return compact_json({"format": _FORMAT, "tick": self.tick, "views": views}).encode()
+
+
+def checkpoint_of(value: bytes) -> StateCheckpoint:
+    """The checkpoint of such an object. Raises ValueError, KeyError, TypeError, AttributeError."""
+    body: Any = strict_json(value.decode())
+    if body["format"] != _FORMAT:
+        raise ValueError(f"format {body['format']!r:.40} is not {_FORMAT}")
+    views = {
+        str(name): StoredView(
+            str(view["rules"]),
+            {
+                str(table): StoredRows(tuple(map(str, of["runs"])), str(of["recent"]))
+                for table, of in view["tables"].items()
+            },
+        )
+        for name, view in body["views"].items()
+    }
+    return StateCheckpoint(int(body["tick"]), views)
+
+
+class Checkpoints:
+    """The checkpoints of a group, for one runner. Not thread-safe."""
+
+    def __init__(self, store: Store, clock: Clock, group: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._group = group
+        self._folder = names.view_state_folder(ticks_topic(group))
+        self._runs: frozenset[str] = frozenset()  # those that are stored
+        self._tick = 0
+        self._written_at = clock.monotonic()
+
+    # --- writing ---
+
+    def is_due(self, tick: Tick) -> bool:
+        """Whether it is time for one."""
+        waited_s = self._clock.monotonic() - self._written_at
+        return tick.number > self._tick and waited_s >= CHECKPOINT_S
+
+    def save(self, tick: Tick, views: Mapping[str, SavedView]) -> None:
+        """Write the state after a tick. Raises Unavailable."""
+        self._written_at = self._clock.monotonic()
+        if not views or tick.number == self._tick:
+            return
+        with raising_unavailable():
+            stored = {name: self._stored(view) for name, view in views.items()}
+            checkpoint = StateCheckpoint(tick.number, stored)
+            self._store.put(self._list_key, checkpoint.value())
+            self._tick, self._runs = tick.number, checkpoint.runs
+            self._remove_others(checkpoint)
+
+    def _stored(self, view: SavedView) -> StoredView:
+        tables = {
+            name: StoredRows(
+                tuple(map(self._stored_run, of.runs)),
+                self._put(self._clock.unique_id(), of.recent.to_batches()),
+            )
+            for name, of in view.tables.items()
+        }
+        return StoredView(view.rules, tables)
+
+    def _stored_run(self, run: SortedRun) -> str:
+        """The object of a run, which may be there from an earlier checkpoint."""
+        return run.name if run.name in self._runs else self._put(run.name, run.batches())
+
+    def _put(self, name: str, batches: Iterable[pa.RecordBatch]) -> str:
+        """Write rows as an object; its name, "" without any."""
+        sink, writer = pa.BufferOutputStream(), None
+        for batch in batches:
+            if writer is None:
+                options = pa.ipc.IpcWriteOptions(compression="zstd")
+                writer = pa.ipc.new_stream(sink, batch.schema, options=options)
+            writer.write_batch(batch)
+        if writer is None:
+            return ""
+        writer.close()
+        self._store.put(self._key(name), memoryview(sink.getvalue()))
+        return name
+
+    def _remove_others(self, checkpoint: StateCheckpoint) -> None:
+        """Remove objects that the checkpoint does not name. A runner that another one has replaced
+        removes nothing: they may be those of the other.
+        """
+        last = last_tick(self._store, self._group, self._clock)
+        if last is None or last.number != checkpoint.tick:
+            return
+        kept = {self._list_key, *map(self._key, checkpoint.objects)}
+        for entry in self._store.list(self._folder):
+            if entry.key not in kept:
+                self._store.delete(entry.key)
+
+    # --- reading ---
+
+    def last(self, tick: Tick) -> tuple[Tick, StateCheckpoint] | None:
+        """The last checkpoint, and the tick that it is of, if a runner can go on from it to `tick`.
+        Raises Corrupt, Incompatible, Unavailable.
+        """
+        with raising_unavailable():
+            try:
+                found = checkpoint_of(self._store.get(self._list_key, _LIST_BYTES_MAX))
+            except ObjectMissing:
+                return None
+            except (ObjectTooLarge, ValueError, KeyError, TypeError, AttributeError) as error:
+                _log.warning("the checkpoint of %r is not used: %s", self._group, error)
+                return None
+        if found.tick > tick.number:
+            return None
+        at = tick_at(self._store, self._group, self._clock, found.tick)
+        if at is None or at.program != tick.program:
+            return None
+        self._tick, self._runs = found.tick, found.runs
+        return at, found
+
+    def rows(self, name: str) -> pa.Table | None:
+        """The rows of an object; None for "". Raises RowsMissing, Unavailable."""
+        if not name:
+            return None
+        with raising_unavailable():
+            try:
+                return pa.ipc.open_stream(self._store.get(self._key(name))).read_all()
+            except (ObjectMissing, pa.ArrowInvalid) as error:
+                raise RowsMissing(str(error)) from error
+
+    @property
+    def _list_key(self) -> str:
+        return f"{self._folder}checkpoint.json"
+
+    def _key(self, name: str) -> str:
+        return f"{self._folder}{name}.arrow"

@@ -1,0 +1,209 @@
+"""Checkpoints: a new runner goes on from the state that an earlier one has saved."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from deltaq import Producer, Topic
+from deltaq.errors import Unavailable
+from deltaq.names import view_state_folder
+from deltaq.store import MemoryStore, forget_memory_store, open_store
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from deltaq.views import Views, inputs, runs, state
+from deltaq.views.checkpoints import CHECKPOINT_S, checkpoint_of
+from deltaq.views.modes import Mode
+from deltaq.views.runner import GroupRunner
+from deltaq.views.ticks import ticks_topic
+
+ROOT = "memory://checkpoints"
+ORDERS = pa.schema([("id", pa.int64()), ("item", pa.string()), ("amount", pa.int64())])
+SQL = {
+    "totals": "select item, count(*) as n, sum(amount) as total from orders group by item",
+    "priced": (
+        "select o.id, o.amount * p.price as due from orders o left join prices p on o.item = p.item"
+    ),
+    "ranked": "select item, total from totals order by total desc, item limit 2",
+    "unsold": "select item from prices p where not exists "
+    "(select 1 from orders o where o.item = p.item)",
+}
+FOLDER = view_state_folder(ticks_topic("shop"))
+
+
+@pytest.fixture(autouse=True)
+def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(state, "SEAL_ROWS", 5)
+    monkeypatch.setattr(state, "PART_ROWS", 3)
+    monkeypatch.setattr(runs, "BLOCK_ROWS", 3)
+    yield
+    forget_memory_store("checkpoints")
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return open_store(ROOT)
+
+
+class Shop:
+    """The topics of a shop, and what its views must have."""
+
+    def __init__(self) -> None:
+        self.orders: list[tuple[int, str, int]] = []
+        self.prices: dict[str, int] = {}
+        Topic("orders", ORDERS, bootstrap_servers=ROOT, partitions=2).create()
+        Topic(
+            "prices",
+            pa.schema([("item", pa.string()), ("price", pa.int64())]),
+            config={"cleanup.policy": "compact"},
+            bootstrap_servers=ROOT,
+        ).create()
+
+    def order(self, *items: str) -> None:
+        with Producer(bootstrap_servers=ROOT) as producer:
+            for item in items:
+                row = len(self.orders), item, 1 + len(self.orders) % 3
+                self.orders.append(row)
+                producer.produce("orders", dict(zip(ORDERS.names, row, strict=True)))
+
+    def price(self, **prices: int | None) -> None:
+        with Producer(bootstrap_servers=ROOT) as producer:
+            for item, price in prices.items():
+                value = None if price is None else {"item": item, "price": price}
+                producer.produce("prices", value, item)
+                self.prices.pop(item, None)
+                if price is not None:
+                    self.prices[item] = price
+
+    def expected(self) -> dict[str, Counter[tuple[Any, ...]]]:
+        """The rows of all views."""
+        totals = {
+            item: [amount for _, of, amount in self.orders if of == item]
+            for item in {item for _, item, _ in self.orders}
+        }
+        best = sorted(totals, key=lambda item: (-sum(totals[item]), item))[:2]
+        due = [
+            (number, None if item not in self.prices else amount * self.prices[item])
+            for number, item, amount in self.orders
+        ]
+        return {
+            "totals": Counter((item, len(of), sum(of)) for item, of in totals.items()),
+            "priced": Counter(due),
+            "ranked": Counter((item, sum(totals[item])) for item in best),
+            "unsold": Counter((item,) for item in self.prices if item not in totals),
+        }
+
+
+def views(mode: Mode = "incremental", **options: Any) -> Views:
+    found = Views("shop", **({"root": ROOT} | options))
+    for name, sql in SQL.items():
+        found.view(name, sql, mode=mode)
+    return found
+
+
+def read(found: Views) -> dict[str, Counter[tuple[Any, ...]]]:
+    cut = found.read()
+    return {
+        name: Counter(tuple(row.values()) for row in cut[name].to_arrow().to_pylist())
+        for name in SQL
+    }
+
+
+@pytest.fixture
+def shop() -> Shop:
+    """A shop whose views have a checkpoint at tick 1."""
+    shop = Shop()
+    shop.price(apple=2, pear=3, plum=5, fig=1, kiwi=4, lime=6)
+    shop.order(*("apple", "pear") * 6)
+    views().run(until="now")
+    return shop
+
+
+@pytest.fixture
+def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[int, tuple[int, int]]]]:
+    """What runners read of inputs: the topics, and by partition the offsets."""
+    found = []
+    read_rows = inputs.rows_of
+
+    def rows_of(topic: Topic, wanted: dict[int, tuple[int, int]]) -> Any:
+        columns, batches = read_rows(topic, wanted)
+
+        def noted() -> Iterator[pa.RecordBatch]:
+            found.append((topic.name, wanted))
+            yield from batches
+
+        return columns, noted()
+
+    monkeypatch.setattr(inputs, "rows_of", rows_of)
+    return found
+
+
+def test_a_new_runner_reads_only_what_lies_behind_the_checkpoint(
+    shop: Shop, ranges: list[tuple[str, dict[int, tuple[int, int]]]]
+):
+    for number in range(4):
+        shop.order("plum", "apple")
+        shop.price(pear=number, fig=None if number % 2 else 9)
+        before = {p: end for p, end in views().read().offsets["orders"].items()}
+        ranges.clear()
+        views().run(until="now")
+        assert read(views()) == shop.expected()
+        taken = [wanted for topic, wanted in ranges if topic == "orders"]
+        # `ranked` is in full, but reads the rows of a view by rules only.
+        assert [{p: start for p, (start, _) in one.items()} for one in taken] == [
+            {p: before[p] for p in taken[0]}
+        ]
+    assert views().check() == []
+
+
+def test_what_was_published_after_the_checkpoint_is_made_up_for(
+    shop: Shop, ranges: list[tuple[str, dict[int, tuple[int, int]]]]
+):
+    at_checkpoint = views().read().offsets["orders"]
+    with runner() as killed:
+        for item in ("plum", "lime", "kiwi"):
+            shop.order(item, item)
+            shop.price(**{item: 7})
+            killed.tick()
+        killed._checkpoints.save = lambda *_: None  # type: ignore[method-assign]
+    ranges.clear()
+    with runner() as successor:
+        assert successor.tick() is None
+        shop.order("fig")
+        assert successor.tick() is not None
+    starts = [start for topic, one in ranges for start, _ in one.values() if topic == "orders"]
+    assert min(starts) >= min(at_checkpoint.values())
+    assert read(views()) == shop.expected()
+    assert views().check() == []
+
+
+def runner(found: Views | None = None) -> GroupRunner:
+    found = found or views()
+    return GroupRunner(
+        found.program,
+        tuple(found._queries.values()),
+        found._store,
+        found._clock,
+        modes=found._modes,
+        moves_with_retention=False,
+    )
+
+
+def stored(store: MemoryStore) -> set[str]:
+    return {entry.key.removeprefix(FOLDER) for entry in store.list(FOLDER)}
+
+
+def test_a_checkpoint_uploads_new_runs_only_and_removes_what_it_does_not_name(
+    shop: Shop, store: MemoryStore
+):
+    first = checkpoint_of(store.get(f"{FOLDER}checkpoint.json"))
+    shop.order("plum")
+    with runner() as second:
+        second.tick()
+        found = {path: name for path, name in second._checkpoints._runs.items()}
+        second._save()
+    assert found == {}

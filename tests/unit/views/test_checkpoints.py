@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from deltaq import Producer, Topic
-from deltaq.errors import Unavailable
 from deltaq.names import view_state_folder
 from deltaq.store import MemoryStore, forget_memory_store, open_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
@@ -148,7 +147,7 @@ def test_a_new_runner_reads_only_what_lies_behind_the_checkpoint(
     for number in range(4):
         shop.order("plum", "apple")
         shop.price(pear=number, fig=None if number % 2 else 9)
-        before = {p: end for p, end in views().read().offsets["orders"].items()}
+        before = views().read().offsets["orders"]
         ranges.clear()
         views().run(until="now")
         assert read(views()) == shop.expected()
@@ -200,10 +199,105 @@ def stored(store: MemoryStore) -> set[str]:
 def test_a_checkpoint_uploads_new_runs_only_and_removes_what_it_does_not_name(
     shop: Shop, store: MemoryStore
 ):
-    first = checkpoint_of(store.get(f"{FOLDER}checkpoint.json"))
+    before, first = stored(store), checkpoint_of(store.get(f"{FOLDER}checkpoint.json"))
+    assert first.runs
+    store.put(f"{FOLDER}of-a-killed-runner.arrow", b"")
     shop.order("plum")
-    with runner() as second:
-        second.tick()
-        found = {path: name for path, name in second._checkpoints._runs.items()}
-        second._save()
-    assert found == {}
+    views().run(until="now")
+    second = checkpoint_of(store.get(f"{FOLDER}checkpoint.json"))
+    assert second.runs == first.runs
+    named = {f"{name}.arrow" for name in second.objects if name} | {"checkpoint.json"}
+    assert stored(store) == named != before
+
+
+def test_a_runner_that_was_replaced_removes_nothing(shop: Shop, store: MemoryStore):
+    shop.order("plum")
+    with runner() as replaced:
+        replaced.tick()
+        shop.order("plum")
+        views().run(until="now")
+        ours = stored(store)
+        replaced._save()
+    assert ours - {"checkpoint.json"} <= stored(store)
+    shop.order("plum")
+    views().run(until="now")
+    assert read(views()) == shop.expected()
+
+
+def test_checkpoints_are_written_each_minute_and_not_without_a_tick(shop: Shop, store: MemoryStore):
+    clock = ManualClock()
+    found = views(clock=clock)
+    numbers = []
+    with runner(found) as running:
+        for seconds in (CHECKPOINT_S / 2, CHECKPOINT_S / 2, CHECKPOINT_S / 2, CHECKPOINT_S):
+            clock.advance(seconds)
+            shop.order("plum")
+            running.tick()
+            numbers.append(checkpoint_of(store.get(f"{FOLDER}checkpoint.json")).tick)
+        clock.advance(CHECKPOINT_S)
+        assert running.tick() is None
+    assert numbers == [1, 3, 3, 5]
+    assert checkpoint_of(store.get(f"{FOLDER}checkpoint.json")).tick == 5
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda store, key: store.delete(key),
+        lambda store, key: store.put(key, store.get(key)[:100]),
+        lambda store, key: store.put(key, b"no rows"),
+    ],
+    ids=["gone", "cut", "other bytes"],
+)
+@pytest.mark.parametrize("what", ["run", "recent", "list"])
+def test_a_checkpoint_that_is_damaged_is_not_used(
+    shop: Shop, store: MemoryStore, damage: Any, what: str
+):
+    found = checkpoint_of(store.get(f"{FOLDER}checkpoint.json"))
+    some = {"run": min(found.runs), "recent": max(found.objects - found.runs), "list": ""}[what]
+    damage(store, f"{FOLDER}{some}.arrow" if some else f"{FOLDER}checkpoint.json")
+    shop.order("plum")
+    views().run(until="now")
+    assert read(views()) == shop.expected()
+    assert checkpoint_of(store.get(f"{FOLDER}checkpoint.json")).tick == 2
+
+
+def test_a_checkpoint_of_another_program_or_of_other_types_is_not_used(
+    shop: Shop, ranges: list[tuple[str, dict[int, tuple[int, int]]]]
+):
+    changed = Views("shop", ROOT)
+    for name, sql in SQL.items():
+        changed.view(name, f"{sql} --", mode="incremental")
+    shop.order("plum")
+    changed.run(until="now")
+    assert read(changed) == shop.expected()
+    assert (0, 12) in {
+        (sum(s for s, _ in one.values()), sum(e for _, e in one.values()) - 1)
+        for topic, one in ranges
+        if topic == "orders"
+    }
+    Topic("orders", ORDERS.append(pa.field("note", pa.string())), bootstrap_servers=ROOT).evolve()
+    shop.order("plum")
+    changed.run(until="now")
+    assert read(changed) == shop.expected()
+
+
+def test_views_that_are_in_full_now_are_not_kept_by_rules(shop: Shop):
+    shop.order("plum")
+    views("full").run(until="now")
+    assert read(views()) == shop.expected()
+    shop.order("pear")
+    views().run(until="now")
+    assert read(views()) == shop.expected()
+
+
+def test_a_store_that_takes_no_checkpoint_stops_no_tick(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+):
+    faulty = FaultyStore(open_store(ROOT))
+    faulty.add(Rule("put", f"{FOLDER}*", Fault.refused(), times=None))
+    shop.order("plum")
+    with caplog.at_level(logging.WARNING, "deltaq.views"):
+        views(root=None, store=faulty).run(until="now")
+    assert "no checkpoint of 'shop'" in caplog.text
+    assert read(views()) == shop.expected()

@@ -340,6 +340,9 @@ class RuledViews:
 
     def _planned(self, view: View) -> RuledView:
         try:
+            # State that has become large needs it.
+            import numpy  # noqa: F401, PLC0415 - an extra
+
             from deltaq.views.planning import plan_of  # noqa: PLC0415 - an extra
         except ModuleNotFoundError:
             raise NoRule(f"rules need the extra [{EXTRA}]: pip install 'deltaq[{EXTRA}]'") from None

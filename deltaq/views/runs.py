@@ -12,14 +12,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from deltaq.clock import Clock
 
-Hashes = npt.NDArray[np.uint64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Hashes: TypeAlias = "npt.NDArray[np.uint64]"
+Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 HASH = "_h"
 """The last column of rows that are written: the hash of their key."""
@@ -39,7 +43,7 @@ class SortedRun:
     schema: pa.Schema
     hashes: Hashes
     blocks: tuple[pa.RecordBatch, ...]
-    starts: npt.NDArray[np.int64]
+    starts: Numbers
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -52,6 +56,8 @@ class SortedRun:
     @classmethod
     def opened(cls, rows_path: Path, hashes_path: Path) -> SortedRun:
         """The run in these files. Raises OSError, and pa.ArrowInvalid for damaged files."""
+        import numpy as np  # noqa: PLC0415 - an extra
+
         with pa.ipc.open_file(pa.memory_map(str(rows_path))) as reader:
             schema = reader.schema
             blocks = tuple(reader.get_batch(n) for n in range(reader.num_record_batches))
@@ -64,6 +70,8 @@ class SortedRun:
 
     def found(self, wanted: Hashes) -> pa.Table:
         """The rows whose hash is one of these, which are sorted, each once."""
+        import numpy as np  # noqa: PLC0415 - an extra
+
         lefts = np.searchsorted(self.hashes, wanted, "left")
         lengths = np.searchsorted(self.hashes, wanted, "right") - lefts
         lefts, lengths = lefts[lengths > 0], lengths[lengths > 0]
@@ -72,8 +80,10 @@ class SortedRun:
         numbers = np.repeat(lefts - before, lengths) + np.arange(lengths.sum())
         return pa.Table.from_batches(list(self._taken(numbers)), self.schema)
 
-    def _taken(self, numbers: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    def _taken(self, numbers: Numbers) -> Iterator[pa.RecordBatch]:
         """The rows with these numbers, which are sorted."""
+        import numpy as np  # noqa: PLC0415 - an extra
+
         borders = np.searchsorted(numbers, self.starts[1:])
         for block, start, part in zip(
             self.blocks, self.starts, np.split(numbers, borders), strict=True
@@ -216,4 +226,4 @@ class RunMerge:
         if at >= len(run):
             return [len(run) for run in self.runs]
         last = run.hashes[at - 1]
-        return [int(np.searchsorted(run.hashes, last, "right")) for run in self.runs]
+        return [int(run.hashes.searchsorted(last, "right")) for run in self.runs]

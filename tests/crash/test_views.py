@@ -6,6 +6,7 @@ beside each other: ticks have no gap, each one is right, and a reader has seen n
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from deltaq.clock import SYSTEM_CLOCK
 from deltaq.store import open_store
 from deltaq.views import Views
 from deltaq.views.ticks import last_tick, ticks_from
+from tests.children import NEED_NUMPY
 from tests.crash.test_group_soak import new_seed, rounds
 from tests.crash.test_transactions import in_background
 from tests.servers.minio import MinioServer
@@ -53,6 +55,17 @@ _ROOT_FOLDER = Path(__file__).resolve().parents[2]
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
+SMALL_STATE = """
+from deltaq.cli import main
+from deltaq.views import checkpoints, state
+
+checkpoints.CHECKPOINT_S = 0.2
+state.SEAL_ROWS = 8
+raise SystemExit(main())
+"""
+"""The command line with runs and checkpoints after a few rows and ticks."""
+
+
 @dataclass
 class RunnerProcess:
     """`deltaq views run`, as a process."""
@@ -63,10 +76,11 @@ class RunnerProcess:
     @classmethod
     def start(cls, root: str, folder: Path, number: int) -> RunnerProcess:
         log = folder / f"runner-{number}.log"
-        command = [sys.executable, "-m", "deltaq.cli", "--root", root]
+        command = [sys.executable, "-c", SMALL_STATE, "--root", root]
         command += ["views", "run", str(folder / "bank"), "--every", "0.05"]
         with log.open("wb") as file:
-            return cls(log, subprocess.Popen(command, stderr=file, cwd=_ROOT_FOLDER))
+            env = os.environ | NEED_NUMPY
+            return cls(log, subprocess.Popen(command, stderr=file, cwd=_ROOT_FOLDER, env=env))
 
     def ends_as_fenced(self) -> None:
         """It finds that another one has taken over, and ends."""

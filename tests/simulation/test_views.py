@@ -13,7 +13,7 @@ import pytest
 
 from deltaq import Producer, Topic
 from deltaq.errors import InvalidConfig
-from deltaq.views import Views
+from deltaq.views import Views, state
 from tests.depth import depth
 from tests.simulator.network import CrashPoint
 from tests.simulator.world import Machine, World
@@ -44,6 +44,13 @@ class Seen:
         found = cut.offsets["transfers"][0], rows
         if self.ticks.setdefault(cut.tick, found) != found:
             self.problems.append(f"tick {cut.tick} was {self.ticks[cut.tick]} and is {found}")
+
+
+@pytest.fixture(autouse=True)
+def sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State is sealed after a few rows, so that checkpoints have runs."""
+    monkeypatch.setattr(state, "SEAL_ROWS", 2)
+    monkeypatch.setattr(state, "RUNS", 2)
 
 
 def bank(machine: Machine) -> Views:
@@ -146,6 +153,7 @@ def test_each_tick_is_right():
 def test_a_runner_that_dies_at_any_write_neither_skips_nor_repeats_a_tick(after: bool):
     writes = story().writes
     assert any("transactions/views.bank" in key for _, _, key in writes)
+    assert any("view_state/checkpoint.json" in key for _, _, key in writes)
     for number, operation, key in writes[:: depth(5, 1)]:
         seen = story(CrashPoint("runner", number, after))
         where = f"{'after' if after else 'before'} operation {number}, {operation} {key}"

@@ -47,6 +47,14 @@ def run_views(
             "--retract-on-retention", help="Records that retention removes leave the views, too."
         ),
     ] = False,
+    memory: Annotated[
+        str | None,
+        Option("--memory", metavar="SIZE", help="Memory for DuckDB, such as 4GB; more is on disk."),
+    ] = None,
+    state_dir: Annotated[
+        Path | None,
+        Option("--state-dir", metavar="FOLDER", help="Where state is that is on disk."),
+    ] = None,
 ) -> None:
     """Publish the views of a folder while their topics change, until Ctrl-C.
 
@@ -56,7 +64,13 @@ def run_views(
     from deltaq.views import Views  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     views = Views.from_folder(folder, group=group, store=session.store, clock=session.clock)
-    tick = views.run(every=every, until="now" if once else None, retract_on_retention=retract)
+    tick = views.run(
+        every=every,
+        until="now" if once else None,
+        retract_on_retention=retract,
+        memory=memory,
+        state_dir=state_dir,
+    )
     if tick is not None:
         session.out.done(f"group {views.group} is at tick {tick.number}")
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -69,19 +70,41 @@ class ViewChanges:
     gone: pa.Table
 
 
+@dataclass(frozen=True, slots=True)
+class StateLimits:
+    """Where an engine keeps what does not fit into memory: `memory` as DuckDB takes it, such as
+    "4GB", and a folder. None: what DuckDB and the system choose.
+    """
+
+    memory: str | None = None
+    folder: Path | None = None
+
+    def set(self, connection: Connection) -> None:
+        """Have DuckDB keep them. Raises InvalidConfig."""
+        if self.memory is not None:
+            with naming(f"memory={self.memory!r}", "memory"):
+                connection.execute("set memory_limit = $1", [self.memory])
+        if self.folder is not None:
+            connection.execute("set temp_directory = $1", [str(self.folder)])
+
+
 @contextmanager
 def engine(
     program: ViewProgram,
     modes: Mapping[str, Mode] | None = None,
     *,
     keeps_inputs: bool = True,
+    limits: StateLimits | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[ViewEngine]:
     """An engine for a program, with empty inputs. `modes` are those of the views, `full` without.
-    `keeps_inputs`: records will be removed from inputs. Raises InvalidConfig without DuckDB.
+    `keeps_inputs`: records will be removed from inputs. Raises InvalidConfig without DuckDB, and
+    for limits that it refuses.
     """
+    limits = limits or StateLimits()
     # With one thread sums of floats have one order, and small ticks are quicker.
-    with connected(EXTRA, threads=1) as connection, RunFolder(clock) as runs:
+    with connected(EXTRA, threads=1) as connection, RunFolder(clock, limits.folder) as runs:
+        limits.set(connection)
         # Times without a zone are those of UTC.
         connection.execute("set TimeZone = 'UTC'")
         connection.execute(f"create schema {NOW}; create schema {_BEFORE}; set schema = '{NOW}'")

@@ -15,6 +15,7 @@ from deltaq.names import check_id
 from deltaq.root import open_root
 from deltaq.store import Store
 from deltaq.views.checking import ViewMismatch, mismatches
+from deltaq.views.engine import StateLimits
 from deltaq.views.explaining import ViewRules, explained
 from deltaq.views.following import ViewChange, followed
 from deltaq.views.listing import delete
@@ -130,6 +131,8 @@ class Views:
         every: float = 1.0,
         until: Literal["now"] | None = None,
         retract_on_retention: bool = False,
+        memory: str | None = None,
+        state_dir: str | Path | None = None,
     ) -> Tick | None:
         """Publish a tick each `every` seconds while inputs change, until Ctrl-C; with
         `until="now"`, one tick, and return the last one. A store that does not answer is tried
@@ -137,6 +140,11 @@ class Views:
 
         Retention of an input is no change of it: the views keep what its records have contributed.
         With `retract_on_retention` they lose it.
+
+        What does not fit into `memory`, such as "4GB", is in files of the folder `state_dir` while
+        the runner runs; by default four fifths of the machine's memory, and the system's folder for
+        temporary files. A runner that has no room there ends with an error, and has published
+        nothing of the tick.
 
         Raises Fenced if another runner of the group has taken over, InvalidConfig for SQL that
         DuckDB refuses and a table that does not exist, InvalidValue for a row key that does not
@@ -146,6 +154,10 @@ class Views:
         """
         if every <= 0:
             raise InvalidConfig(f"every must be more than 0 seconds, not {every}", key="every")
+        folder = None if state_dir is None else Path(state_dir)
+        if folder is not None and not folder.is_dir():
+            raise InvalidConfig(f"state_dir is no folder: {folder}", key="state_dir")
+        limits = StateLimits(memory, folder)
         program, queries = self.program, tuple(self._queries.values())
 
         def runner() -> GroupRunner:
@@ -156,6 +168,7 @@ class Views:
                 self._clock,
                 modes=self._modes,
                 moves_with_retention=retract_on_retention,
+                limits=limits,
             )
 
         if until == "now":

@@ -16,7 +16,7 @@ from deltaq.producer import Producer
 from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.views.checkpoints import Checkpoints, RowsMissing
-from deltaq.views.engine import ViewEngine, engine
+from deltaq.views.engine import StateLimits, ViewEngine, engine
 from deltaq.views.holding import GroupHolds
 from deltaq.views.inputs import ChosenCut, InputForm, Inputs
 from deltaq.views.modes import Mode
@@ -76,6 +76,7 @@ class GroupRunner:
         *,
         modes: Mapping[str, Mode],
         moves_with_retention: bool,
+        limits: StateLimits | None = None,
     ) -> None:
         self._program = program
         self._modes = modes
@@ -83,6 +84,7 @@ class GroupRunner:
         self._store = store
         self._clock = clock
         self._moves = moves_with_retention
+        self._limits = limits
         self._topics = ViewTopics.of(store, clock)
         self._inputs = Inputs.of(program, store, clock)
         self._producer = Producer(
@@ -125,7 +127,7 @@ class GroupRunner:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
         try:
             # Not after an error: another runner may have taken over.
             if kind is None or issubclass(kind, KeyboardInterrupt):
@@ -217,7 +219,13 @@ class GroupRunner:
 
     def _opened(self) -> ViewEngine:
         return self._open.enter_context(
-            engine(self._program, self._modes, keeps_inputs=self._moves, clock=self._clock)
+            engine(
+                self._program,
+                self._modes,
+                keeps_inputs=self._moves,
+                limits=self._limits,
+                clock=self._clock,
+            )
         )
 
     def _resumed(self, cut: ChosenCut) -> ViewEngine | None:

@@ -8,7 +8,7 @@ the rows of some keys costs the same in a large run as in a small one, but for w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from deltaq.clock import Clock
+from deltaq.errors import InvalidConfig
 
 if TYPE_CHECKING:
     import numpy as np
@@ -123,13 +124,14 @@ class RunWriter:
         self._waiting: list[pa.RecordBatch] = []
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Add rows. Raises OSError if there is no room."""
-        for batch in batches:
-            last = batch.num_columns - 1
-            self._hashes.write(batch.column(last).to_numpy().data)
-            self._waiting.append(batch.remove_column(last))
-            if sum(rows.num_rows for rows in self._waiting) >= BLOCK_ROWS:
-                self._write()
+        """Add rows. Raises InvalidConfig if there is no room."""
+        with _needing_room():
+            for batch in batches:
+                last = batch.num_columns - 1
+                self._hashes.write(batch.column(last).to_numpy().data)
+                self._waiting.append(batch.remove_column(last))
+                if sum(rows.num_rows for rows in self._waiting) >= BLOCK_ROWS:
+                    self._write()
 
     def _write(self) -> None:
         # Pieces that are few are quicker to read.
@@ -150,10 +152,13 @@ class RunWriter:
             path.unlink()
 
     def runs(self) -> list[SortedRun]:
-        """The run, to which nothing is added any more; none if it has no row. Raises OSError."""
-        if self._waiting:
-            self._write()
-        self.close()
+        """The run, to which nothing is added any more; none if it has no row. Raises
+        InvalidConfig if there is no room.
+        """
+        with _needing_room():
+            if self._waiting:
+                self._write()
+            self.close()
         if self._paths[1].stat().st_size:
             return [SortedRun.opened(*self._paths)]
         self.remove()
@@ -179,15 +184,26 @@ class RunFolder:
 
     def writer(self, schema: pa.Schema, name: str = "") -> RunWriter:
         """A new run for rows with these columns, `HASH` the last one; by default with a name of its
-        own. Raises OSError.
+        own. Raises InvalidConfig if there is no room.
         """
-        if self._path is None:
-            made = TemporaryDirectory(prefix="deltaq-views-", dir=self._parent)
-            self._path = Path(self._open.enter_context(made))
-        name = name or self._clock.unique_id()
-        writer = RunWriter(self._path / f"{name}.rows", self._path / f"{name}.hashes", schema)
+        with _needing_room():
+            if self._path is None:
+                made = TemporaryDirectory(prefix="deltaq-views-", dir=self._parent)
+                self._path = Path(self._open.enter_context(made))
+            name = name or self._clock.unique_id()
+            writer = RunWriter(self._path / f"{name}.rows", self._path / f"{name}.hashes", schema)
         self._open.callback(writer.close)
         return writer
+
+
+@contextmanager
+def _needing_room() -> Iterator[None]:
+    """An OSError within it, such as that of a full disk, becomes InvalidConfig."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"the state of views cannot be written: {error}: give another state_dir"
+        raise InvalidConfig(reason, key="state_dir") from error
 
 
 @dataclass(eq=False)

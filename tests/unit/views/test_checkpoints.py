@@ -5,20 +5,25 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from deltaq import Producer, Topic
+from deltaq.errors import InvalidConfig
 from deltaq.names import view_state_folder
-from deltaq.store import MemoryStore, forget_memory_store, open_store
+from deltaq.store import Store, forget_memory_store, open_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from deltaq.tools import duckdb_tables
 from deltaq.views import Views, inputs, runs, state
 from deltaq.views.checkpoints import CHECKPOINT_S, checkpoint_of
+from deltaq.views.engine import StateLimits, engine
 from deltaq.views.modes import Mode
+from deltaq.views.program import ticks_topic
 from deltaq.views.runner import GroupRunner
-from deltaq.views.ticks import ticks_topic
+from deltaq.views.runs import RunFolder
 
 ROOT = "memory://checkpoints"
 ORDERS = pa.schema([("id", pa.int64()), ("item", pa.string()), ("amount", pa.int64())])
@@ -44,7 +49,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def store() -> MemoryStore:
+def store() -> Store:
     return open_store(ROOT)
 
 
@@ -126,7 +131,7 @@ def shop() -> Shop:
 def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[int, tuple[int, int]]]]:
     """What runners read of inputs: the topics, and by partition the offsets."""
     found = []
-    read_rows = inputs.rows_of
+    read_rows = duckdb_tables.rows_of
 
     def rows_of(topic: Topic, wanted: dict[int, tuple[int, int]]) -> Any:
         columns, batches = read_rows(topic, wanted)
@@ -192,12 +197,12 @@ def runner(found: Views | None = None) -> GroupRunner:
     )
 
 
-def stored(store: MemoryStore) -> set[str]:
+def stored(store: Store) -> set[str]:
     return {entry.key.removeprefix(FOLDER) for entry in store.list(FOLDER)}
 
 
 def test_a_checkpoint_uploads_new_runs_only_and_removes_what_it_does_not_name(
-    shop: Shop, store: MemoryStore
+    shop: Shop, store: Store
 ):
     before, first = stored(store), checkpoint_of(store.get(f"{FOLDER}checkpoint.json"))
     assert first.runs
@@ -210,7 +215,7 @@ def test_a_checkpoint_uploads_new_runs_only_and_removes_what_it_does_not_name(
     assert stored(store) == named != before
 
 
-def test_a_runner_that_was_replaced_removes_nothing(shop: Shop, store: MemoryStore):
+def test_a_runner_that_was_replaced_removes_nothing(shop: Shop, store: Store):
     shop.order("plum")
     with runner() as replaced:
         replaced.tick()
@@ -224,7 +229,7 @@ def test_a_runner_that_was_replaced_removes_nothing(shop: Shop, store: MemorySto
     assert read(views()) == shop.expected()
 
 
-def test_checkpoints_are_written_each_minute_and_not_without_a_tick(shop: Shop, store: MemoryStore):
+def test_checkpoints_are_written_each_minute_and_not_without_a_tick(shop: Shop, store: Store):
     clock = ManualClock()
     found = views(clock=clock)
     numbers = []
@@ -250,9 +255,7 @@ def test_checkpoints_are_written_each_minute_and_not_without_a_tick(shop: Shop, 
     ids=["gone", "cut", "other bytes"],
 )
 @pytest.mark.parametrize("what", ["run", "recent", "list"])
-def test_a_checkpoint_that_is_damaged_is_not_used(
-    shop: Shop, store: MemoryStore, damage: Any, what: str
-):
+def test_a_checkpoint_that_is_damaged_is_not_used(shop: Shop, store: Store, damage: Any, what: str):
     found = checkpoint_of(store.get(f"{FOLDER}checkpoint.json"))
     some = {"run": min(found.runs), "recent": max(found.objects - found.runs), "list": ""}[what]
     damage(store, f"{FOLDER}{some}.arrow" if some else f"{FOLDER}checkpoint.json")
@@ -301,3 +304,40 @@ def test_a_store_that_takes_no_checkpoint_stops_no_tick(
         views(root=None, store=faulty).run(until="now")
     assert "no checkpoint of 'shop'" in caplog.text
     assert read(views()) == shop.expected()
+
+
+# --- limits ---
+
+
+def test_memory_and_the_folder_of_state_are_those_of_the_runner(shop: Shop, tmp_path: Path):
+    limits = StateLimits("64MB", tmp_path)
+    with engine(views().program, limits=limits) as found:
+        settings = "select current_setting('memory_limit'), current_setting('temp_directory')"
+        assert [*found.query(settings).to_pylist()[0].values()] == ["61.0 MiB", str(tmp_path)]
+    folders = set[Path]()
+    made = RunFolder.writer
+
+    def writer(self: RunFolder, *args: Any) -> Any:
+        folders.update(path for path in tmp_path.iterdir())
+        return made(self, *args)
+
+    shop.order(*["plum"] * 9)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RunFolder, "writer", writer)
+        views().run(until="now", memory="64MB", state_dir=tmp_path)
+    assert [folder.name.startswith("deltaq-views-") for folder in folders] == [True]
+    assert not [*tmp_path.iterdir()]
+    assert read(views()) == shop.expected()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"memory": "plenty"}, "memory='plenty': DuckDB"),
+        ({"state_dir": "/dev/null"}, "state_dir is no folder: /dev/null"),
+    ],
+)
+def test_limits_that_cannot_be_kept_are_refused(shop: Shop, options: Any, reason: str):
+    shop.order("plum")
+    with pytest.raises(InvalidConfig, match=reason):
+        views().run(until="now", **options)

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deltaq.clock import SYSTEM_CLOCK
+from deltaq.errors import InvalidConfig
 from deltaq.tools.duckdb_tables import fetched, registered
 from deltaq.views import runs, state
 from deltaq.views.rules import SCHEMA, Lookup, RulePlan, StateTable, Zset
@@ -221,10 +222,13 @@ def test_state_that_is_dropped_leaves_nothing(tmp_path: Path):
 # --- runs ---
 
 
+SCHEMA_OF_RUNS = pa.schema([("v", pa.string()), (HASH, pa.uint64())])
+
+
 def a_run(folder: RunFolder, hashes: Sequence[int], rows_at_once: int) -> SortedRun:
-    schema = pa.schema([("v", pa.string()), (HASH, pa.uint64())])
-    table = pa.table({"v": [f"{h}-{n}" for n, h in enumerate(hashes)], HASH: hashes}, schema)
-    writer = folder.writer(schema)
+    values = [f"{h}-{n}" for n, h in enumerate(hashes)]
+    table = pa.table({"v": values, HASH: hashes}, SCHEMA_OF_RUNS)
+    writer = folder.writer(SCHEMA_OF_RUNS)
     writer.add(table.to_batches(max_chunksize=rows_at_once))
     return writer.runs()[0]
 
@@ -278,3 +282,20 @@ def test_a_damaged_run_is_refused(tmp_path: Path):
         run.hashes_path.write_bytes(run.hashes_path.read_bytes()[:8])
         with pytest.raises(pa.ArrowInvalid, match="3 rows and 1 hashes"):
             SortedRun.opened(run.rows_path, run.hashes_path)
+
+
+def test_a_folder_without_room_is_named(tmp_path: Path):
+    with (
+        RunFolder(SYSTEM_CLOCK, tmp_path / "missing") as folder,
+        pytest.raises(InvalidConfig, match=r"missing.*: give another state_dir"),
+    ):
+        a_run(folder, [1], 9)
+    with RunFolder(SYSTEM_CLOCK, tmp_path) as folder:
+        writer = folder.writer(SCHEMA_OF_RUNS)
+        writer._hashes.close()
+        with (
+            Path("/dev/full").open("wb", buffering=0) as full,
+            pytest.raises(InvalidConfig, match="No space left on device: give another state_dir"),
+        ):
+            writer._hashes = full  # type: ignore[assignment]
+            writer.add(pa.table({"v": ["a"], HASH: [1]}, SCHEMA_OF_RUNS).to_batches())

@@ -233,11 +233,11 @@ def hold_holder(key: str) -> str | None:
     return holder if holder != name and is_name(holder) else None
 
 
-def view_state_folder(topic: str) -> str:
-    """`topics/<topic>/_deltaq/view_state/`, the folder of the checkpoint of a group of views. The
-    topic is that of its ticks.
+def view_state_folder(table_folder: str) -> str:
+    """`<table_folder>_deltaq/view_state/`, the folder of the checkpoint of a group of views, in the
+    topic of its ticks.
     """
-    return f"{topic_folder(topic)}{_OURS}view_state/"
+    return f"{table_folder}{_OURS}view_state/"
 
 
 def orphan_scans_folder(table_folder: str) -> str:

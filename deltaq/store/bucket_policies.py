@@ -22,6 +22,7 @@ from deltaq.names import (
     TRANSACTIONS_FOLDER,
     holds_folder,
     last_checkpoint,
+    view_state_folder,
 )
 from deltaq.store.probe import PROBE_FOLDER
 
@@ -60,7 +61,7 @@ def role_policies(
     ]
     pointer = last_checkpoint(f"*/{LOG_FOLDER}")
     schemas = SCHEMAS_FOLDER + LOG_FOLDER
-    holds = holds_folder(f"{TOPICS_FOLDER}*/")
+    holds, view_states = (of(f"{TOPICS_FOLDER}*/") for of in (holds_folder, view_state_folder))
     statements: dict[Role, list[Document]] = {
         "reader": [
             *every,
@@ -95,8 +96,11 @@ def role_policies(
                 f"{TRANSACTIONS_FOLDER}*/{LOG_FOLDER}*.checkpoint.parquet",
                 f"{TRANSACTIONS_FOLDER}{pointer}",
             ),
-            # A program that publishes results of topics holds what it needs to verify them.
-            place.allow("HoldTopics", _WRITE + _DELETE, f"{holds}*.json"),
+            # A program that publishes results of topics holds what it needs to verify them, and
+            # saves its state.
+            place.allow(
+                "PublishViews", _WRITE + _DELETE + _PARTS, f"{holds}*.json", f"{view_states}*"
+            ),
             # Serializers register the schemas of what a producer writes, unless
             # `auto.register.schemas` is False.
             place.allow("RegisterSchemas", _WRITE, f"{schemas}*.json", creates=True),

@@ -103,7 +103,7 @@ class Checkpoints:
         self._store = store
         self._clock = clock
         self._group = group
-        self._folder = names.view_state_folder(ticks_topic(group))
+        self._folder = names.view_state_folder(names.topic_folder(ticks_topic(group)))
         self._runs: frozenset[str] = frozenset()  # those that are stored
         self._tick = 0
         self._written_at = clock.monotonic()

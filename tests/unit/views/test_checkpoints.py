@@ -13,7 +13,7 @@ import pytest
 
 from deltaq import Producer, Topic
 from deltaq.errors import InvalidConfig
-from deltaq.names import view_state_folder
+from deltaq.names import topic_folder, view_state_folder
 from deltaq.store import Store, forget_memory_store, open_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.tools import duckdb_tables
@@ -36,7 +36,7 @@ SQL = {
     "unsold": "select item from prices p where not exists "
     "(select 1 from orders o where o.item = p.item)",
 }
-FOLDER = view_state_folder(ticks_topic("shop"))
+FOLDER = view_state_folder(topic_folder(ticks_topic("shop")))
 
 
 @pytest.fixture(autouse=True)

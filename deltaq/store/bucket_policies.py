@@ -98,9 +98,8 @@ def role_policies(
             ),
             # A program that publishes results of topics holds what it needs to verify them, and
             # saves its state.
-            place.allow(
-                "PublishViews", _WRITE + _DELETE + _PARTS, f"{holds}*.json", f"{view_states}*"
-            ),
+            place.allow("HoldTopics", _WRITE + _DELETE, f"{holds}*.json"),
+            place.allow("SaveState", _WRITE + _DELETE + _PARTS, f"{view_states}*"),
             # Serializers register the schemas of what a producer writes, unless
             # `auto.register.schemas` is False.
             place.allow("RegisterSchemas", _WRITE, f"{schemas}*.json", creates=True),

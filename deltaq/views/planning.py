@@ -5,7 +5,7 @@ what has no rule is refused with a reason, and such a view is made in full.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TypeAlias
@@ -19,9 +19,13 @@ from deltaq.views.rules import EqualSides, NoRule, Relation, RulePlan, Zset, uni
 
 _DIALECT = "duckdb"
 
-_INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "BOOLEAN"}) | {
-    f"U{kind}" for kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
-}
+_SIGNED = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
+
+_INTEGERS = (
+    _SIGNED
+    | {"HUGEINT", "BOOLEAN"}
+    | {f"U{kind}" for kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")}
+)
 """Types whose sums are exact in a HUGEINT."""
 
 _OF_VALUES = (exp.Min, exp.Max)
@@ -319,7 +323,7 @@ class _Planner:
         found = []
         for a, b in pairs:
             kinds = {self._type(left, a), self._type(right, b)}
-            found.append(EqualSides(a, b, is_hashed=len(kinds) == 1 or kinds <= _INTEGERS))
+            found.append(EqualSides(a, b, is_hashed=len(kinds) == 1 or _are_exact(kinds)))
         return found
 
     def _type(self, rows: Zset, sql: str) -> str:
@@ -593,6 +597,13 @@ def _exact(kind: str) -> str | None:
     if kind.startswith("DECIMAL"):
         return f"DECIMAL(38,{kind[kind.index(',') + 1 : -1].strip()})"
     return "HUGEINT" if kind in _INTEGERS else None
+
+
+def _are_exact(kinds: Collection[str]) -> bool:
+    """Whether equal numbers of these types stay equal when they are cast to one of them."""
+    return _INTEGERS.issuperset(kinds) or all(
+        kind in _SIGNED or kind.startswith("DECIMAL") for kind in kinds
+    )
 
 
 def _average(total: str, count: str, exact: str) -> str:

@@ -35,12 +35,13 @@ ID_CHECKPOINT = "transactions/till/_delta_log/00000000000000000100.checkpoint.pa
 ID_POINTER = "transactions/till/_delta_log/_last_checkpoint"
 STAGED_FILE = "topics/orders/staged/till/0-1-0192aa.parquet"
 HOLD = "topics/orders/_deltaq/holds/views.json"
+VIEW_STATE = "topics/shop.ticks/_deltaq/view_state/checkpoint.json"
 PROBE = "_deltaq/probe/1"
 CLOCK = "_deltaq/clock"
 CLAIM = "_deltaq/maintenance/00000000000000000001"
 ALL = {
     LOG_ENTRY, CHECKPOINT, POINTER, DATA_FILE, SHARED_FILE, LOG_START, GROUP_ENTRY, GROUP_CHECKPOINT, GROUP_POINTER,  # noqa: E501
-    HEARTBEAT, ID_ENTRY, ID_CHECKPOINT, ID_POINTER, STAGED_FILE, HOLD, PROBE, CLOCK, CLAIM,
+    HEARTBEAT, ID_ENTRY, ID_CHECKPOINT, ID_POINTER, STAGED_FILE, HOLD, VIEW_STATE, PROBE, CLOCK, CLAIM,
 }  # fmt: skip
 
 
@@ -107,10 +108,12 @@ def test_a_producer_writes_topics_and_deletes_no_data(dialect: Dialect) -> None:
     writes = keys_allowed(policy("producer", dialect), "s3:PutObject", if_none_match="*")
     files = {DATA_FILE, SHARED_FILE, STAGED_FILE}
     of_ids = {ID_ENTRY, ID_CHECKPOINT, ID_POINTER}
-    assert writes == {LOG_ENTRY, CHECKPOINT, POINTER, HOLD, PROBE} | files | of_ids
-    assert keys_allowed(policy("producer", dialect), "s3:DeleteObject") == {HOLD, PROBE}
+    of_views = {HOLD, VIEW_STATE}
+    assert writes == {LOG_ENTRY, CHECKPOINT, POINTER, PROBE} | files | of_ids | of_views
+    assert keys_allowed(policy("producer", dialect), "s3:DeleteObject") == {PROBE} | of_views
     assert keys_allowed(policy("producer", dialect), "s3:AbortMultipartUpload") == {
         CHECKPOINT,
+        VIEW_STATE,
         *files,
     }
 

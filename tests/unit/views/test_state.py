@@ -165,12 +165,12 @@ def test_rows_that_cancel_each_other_leave_no_run(tmp_path: Path):
         assert found.found("from {rows}") == []
 
 
-def test_equal_numbers_of_other_types_are_found(tmp_path: Path):
+@pytest.mark.parametrize("kind", ["tinyint", "hugeint", "decimal(9, 2)"])
+def test_equal_numbers_of_other_types_are_found(tmp_path: Path, kind: str):
     with kept(of_rows(), tmp_path) as found:
         found.take([(1, "a", 1), (2, "a", 1), (3, "a", 1), (4, "a", 1)])
-        lookup = Lookup(
-            found.rows.table.name, (("select 2::tinyint as x union all select null", ("x",)),)
-        )
+        query = f"select 2::{kind} as x union all select null"
+        lookup = Lookup(found.rows.table.name, ((query, ("x",)),))
         with found.rows.found(lookup, "_found") as name:
             assert fetched(found.rows.connection, f"from {name}").column("k").to_pylist() == [2]
 
@@ -296,5 +296,5 @@ def test_a_folder_without_room_is_named(tmp_path: Path):
         rows = pa.table({"v": ["a"], HASH: [1]}, SCHEMA_OF_RUNS).to_batches()
         with Path("/dev/full").open("wb", buffering=0) as full:
             writer._hashes = full  # type: ignore[assignment]
-            with pytest.raises(InvalidConfig, match="No space left.*: give another state_dir"):
+            with pytest.raises(InvalidConfig, match=r"No space left.*: give another state_dir"):
                 writer.add(rows)

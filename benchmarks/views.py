@@ -38,6 +38,9 @@ PAIRED = {
 }
 """A view with all rows on both sides of a join."""
 
+AGAIN = {"again": "select a.id, b.amount from transfers a join transfers b on a.id = b.id"}
+"""A join whose new rows have keys that have been there for long, anywhere among the others."""
+
 _WARM_UP = 5
 """Messages before the first age: they wait for the start of the runner."""
 
@@ -128,6 +131,10 @@ class CostOfViews:
             yield at_most(f"{views}: {most:,} rows next to {least:,}", 1.3, grown, " times")
             cheaper = small[views, "full", most].cpu_ms / by_rules
             yield at_least(f"{views}: full next to rules at {most:,} rows", 20, cheaper, " times")
+        again = small["again", "incremental", most].cpu_ms / 2
+        yield at_most(
+            f"{bank.rows:,} old keys over {most:,} rows, a side of a join", 10, again, " ms"
+        )
         large = max(self.ticks, key=lambda of: of.rows)
         speed = large.rows / large.cpu_ms * 1000
         yield at_least(f"bank, rows a CPU second at {large.rows:,} a tick", 1_000_000, speed)
@@ -143,6 +150,8 @@ def measure_views(plan: ViewPlan, place: Place) -> Iterator[CostOfViews]:
             for mode in modes:
                 place.report(f"{views} {mode} over {state:,} rows")
                 found.append(_ticks(views, sql, mode, state, plan.tick_rows, plan.ticks))
+        place.report(f"again over {state:,} rows")
+        found.append(_ticks("again", AGAIN, "incremental", state, plan.tick_rows, plan.ticks))
     place.report(f"ticks of {plan.large_rows:,} rows")
     found.append(_ticks("bank", BANK, "incremental", plan.states[0], plan.large_rows, plan.ticks))
     place.report("the age of a view")
@@ -162,7 +171,7 @@ def _ticks(views: str, sql: dict[str, str], mode: Mode, state: int, rows: int, c
             found.restore(view.name, found.columns(view.name).empty_table())
         bank = _publish(program, found, {})
         for _ in range(count):
-            given = drawn.next(rows)
+            given = drawn.again(rows) if sql is AGAIN else drawn.next(rows)
             begun = process_time()
             found.add_rows("transfers", _RECORDS, given.to_batches())
             found.evaluate()
@@ -201,6 +210,11 @@ class _Transfers:
         zeros = np.zeros(count, dtype=np.int32)
         arrays = [number, source, target, amount, zeros, number]
         return pa.table([pa.array(array) for array in arrays], schema=_RECORDS)
+
+    def again(self, count: int) -> pa.Table:
+        """So many more, with the ids of earlier ones."""
+        ids = pa.array(self._random.integers(0, self._count, count))
+        return self.next(count).set_column(0, "id", ids)
 
     def bank(self) -> dict[object, int]:
         """The balance of each account."""

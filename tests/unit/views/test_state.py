@@ -209,6 +209,13 @@ def test_values_are_found_as_they_were_whatever_their_type(
             assert fetched(found.rows.connection, query).to_pylist() == [{"w": 10}]
 
 
+def test_rules_share_rows_that_they_find_by_the_same_key():
+    plan = RulePlan("v")
+    names = [plan.state(SOURCE, key) for key in (("k",), ("v",), ("k",), ())]
+    assert names[0] == names[2]
+    assert len({*names}) == len(plan.states) == 3
+
+
 def test_state_that_is_dropped_leaves_nothing(tmp_path: Path):
     with kept(of_rows(), tmp_path) as found:
         for number in range(9):

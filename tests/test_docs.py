@@ -120,11 +120,14 @@ import is imported once.
 """
 
 
+_NUMERIC = ("deltaq.spark", "deltaq.views")
+
+
 def _run(programs: Mapping[Path, str], folder: Path, runner: str = RUNNER) -> None:
     """Run the programs of pages one after the other in `folder`; fail with their output if one fails."""  # noqa: E501
-    needs = (
-        NEED_NUMPY if any("deltaq.spark" in program for program in programs.values()) else {}
-    )  # pyspark imports it
+    # pyspark imports it, and views by rules need it.
+    is_needed = any(name in text for text in programs.values() for name in _NUMERIC)
+    needs = NEED_NUMPY if is_needed else {}
     answer = subprocess.run(
         [sys.executable, "-W", "error", "-c", runner],
         input=json.dumps([(str(page), program) for page, program in programs.items()]),

@@ -85,6 +85,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "deltaq/schema_registry/json_validators.py",
     ),
     "duckdb": ("deltaq/tools/duckdb_tables.py",),
+    "numpy": ("deltaq/views/runs.py",),
     "sqlglot": ("deltaq/views/planning.py",),
     "openpyxl": ("deltaq/tools/spreadsheets.py",),
     "polars": ("deltaq/tools/frames.py",),

@@ -9,6 +9,8 @@ Modules:
 * `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics that they read, at a cut
 * `rules`, `planning`, `incremental`: how rows change with what they are made from; the SQL of a
   view as rules; such a view at work
+* `state`, `runs`: the rows that rules find by key: new ones in a table, old ones in sorted files
+* `checkpoints`: such state in the root, from which a new runner goes on
 * `modes`, `explaining`: when a view is evaluated by rules, and why not
 * `ticks`, `tables`: what each tick has published; the topics of the views
 * `runner`, `holding`: evaluates and publishes, tick after tick; what maintenance keeps for it

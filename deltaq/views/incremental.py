@@ -16,7 +16,7 @@ from deltaq.serde.json_text import compact_json
 from deltaq.tools.duckdb_tables import Connection, described, filled, number_of, quoted
 from deltaq.views.program import EXTRA, View, ViewProgram
 from deltaq.views.rules import SCHEMA, Branch, NoRule, Relation, RulePlan, StateTable, Zset
-from deltaq.views.runs import RunFolder
+from deltaq.views.runs import RunFolder, check_numpy
 from deltaq.views.state import SavedRows, StateRows, StoredRows
 
 NOW, CHANGE = "now", "change"
@@ -340,10 +340,9 @@ class RuledViews:
 
     def _planned(self, view: View) -> RuledView:
         try:
-            # State that has become large needs it.
-            import numpy  # noqa: F401, PLC0415 - an extra
-
             from deltaq.views.planning import plan_of  # noqa: PLC0415 - an extra
+
+            check_numpy()  # state that has become large needs it
         except ModuleNotFoundError:
             raise NoRule(f"rules need the extra [{EXTRA}]: pip install 'deltaq[{EXTRA}]'") from None
         relations = {name.lower(): self._relation(name) for name in self._types}

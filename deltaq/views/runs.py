@@ -196,6 +196,11 @@ class RunFolder:
         return writer
 
 
+def check_numpy() -> None:
+    """Raises ModuleNotFoundError if runs cannot be read, for want of numpy."""
+    import numpy  # noqa: F401, PLC0415 - an extra
+
+
 @contextmanager
 def _needing_room() -> Iterator[None]:
     """An OSError within it, such as that of a full disk, becomes InvalidConfig."""

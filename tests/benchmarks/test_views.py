@@ -21,6 +21,7 @@ def test_targets_compare_states_and_modes():
         for views in ("bank", "pairs")
         for mode, state, cpu_ms in taken
     ]
+    small.append(Ticks("again", "incremental", 10_000_000, 1_000, 18.0, is_right=True))
     large = Ticks("bank", "incremental", 1_000_000, 100_000, 50.0, is_right=True)
     found = CostOfViews((*small, large), (80.0, 100.0, 400.0))
     assert found.is_clean
@@ -30,6 +31,7 @@ def test_targets_compare_states_and_modes():
         ("28.57 times", True),
         ("1.40 times", False),
         ("28.57 times", True),
+        ("9.00 ms", True),
         ("2,000,000", True),
         ("100.00 ms", True),
     ]
@@ -42,5 +44,5 @@ def test_each_mode_has_the_balances_of_all_transfers(tmp_path):
     plan = ViewPlan((50, 500), 20, 200, ticks=3, ages=2)
     (found,) = measure_views(plan, Place(str(tmp_path), "", lambda line: None))
     assert found.is_clean
-    assert len(found.ticks) == 9
+    assert len(found.ticks) == 11
     assert len(found.ages_ms) == 2

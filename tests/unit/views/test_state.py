@@ -48,7 +48,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @dataclass
-class Kept:
+class ModelledRows:
     """Rows of state, and the lines that a model has of them."""
 
     rows: StateRows
@@ -81,11 +81,11 @@ def put(connection: duckdb.DuckDBPyConnection, came: Sequence[Change]) -> None:
 
 
 @contextmanager
-def kept(table: StateTable, folder: Path) -> Iterator[Kept]:
+def kept(table: StateTable, folder: Path) -> Iterator[ModelledRows]:
     with duckdb.connect() as connection, RunFolder(SYSTEM_CLOCK, folder) as of_runs:
         connection.execute(f"create schema {SCHEMA}")
         put(connection, [])
-        found = Kept(StateRows(connection, table, of_runs))
+        found = ModelledRows(StateRows(connection, table, of_runs))
         found.rows.build()
         yield found
 

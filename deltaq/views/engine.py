@@ -137,7 +137,7 @@ class ViewEngine:
         self._stored: dict[str, dict[str, str]] = {}
         self._keyed: set[str] = set()
         self._always = set(program.inputs) if keeps_inputs else set[str]()
-        self._rules = RuledViews(connection, program, self._types, runs)
+        self._rules = RuledViews(connection, program, self._types, self._keyed, runs)
         self._spent = dict.fromkeys(self.modes, 0.0)
 
     # --- inputs ---
@@ -150,7 +150,6 @@ class ViewEngine:
         self._types[name] = described(self._connection, now(name))
         if is_keyed:
             self._keyed.add(name)
-            self._always.add(name)
 
     def add_rows(self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Add records to an input, behind those that it has."""
@@ -167,16 +166,20 @@ class ViewEngine:
     def _replace(self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Put records in the place of those with the same keys."""
         create(self._connection, "_added", columns, batches, kind="temp table")
-        touched = f"from {now(name)} where _key in (select _key from temp._added)"
         values = [column for column in columns.names if not column.startswith("_")]
         is_there = " or ".join(f"{quoted(column)} is not null" for column in values)
-        self._rules.note(name, f"select *, -1 {touched}")
-        self._connection.execute(f"delete {touched}")
-        self._connection.execute(
-            f"insert into {now(name)} select * from (select * from temp._added qualify row_number()"
-            f" over (partition by _key order by _offset desc) = 1) where {is_there}"
+        newest = (
+            "select * from (select * from temp._added qualify row_number() over (partition by _key "
+            f"order by _offset desc) = 1) where {is_there}"
         )
-        self._rules.note(name, f"select *, 1 {touched}")
+        if self._rules.is_hidden(name):
+            self._rules.replace_newest(name, "temp._added", newest)
+        else:
+            touched = f"from {now(name)} where _key in (select _key from temp._added)"
+            self._rules.note(name, f"select *, -1 {touched}")
+            self._connection.execute(f"delete {touched}")
+            self._connection.execute(f"insert into {now(name)} {newest}")
+            self._rules.note(name, f"select *, 1 {touched}")
         self._connection.execute("drop table temp._added")
 
     def remove_before(self, name: str, starts: Sequence[int]) -> None:
@@ -308,7 +311,7 @@ class ViewEngine:
         return self._rules.saved({name for name, mode in self.modes.items() if mode.stays_by_rules})
 
     def resume(self, views: Mapping[str, StoredView], read: Read, fill: Callable[[], None]) -> bool:
-        """Go on from the state of views, in an engine whose inputs have no rows. `fill` adds to the
+        """Go on from a state, in an engine whose inputs have no rows. `fill` adds to the
         inputs what they had when the state was saved; of those that only rules read nothing is
         kept. False if the state is of no use, and the engine is not either. Raises what `read` and
         `fill` raise.

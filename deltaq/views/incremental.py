@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltaq.serde.json_text import compact_json
 from deltaq.tools.duckdb_tables import Connection, described, filled, number_of, quoted
 from deltaq.views.program import EXTRA, View, ViewProgram
-from deltaq.views.rules import SCHEMA, Branch, NoRule, Relation, RulePlan, StateTable, Zset
+from deltaq.views.rules import SCHEMA, Branch, Lookup, NoRule, Relation, RulePlan, StateTable, Zset
 from deltaq.views.runs import RunFolder, check_numpy
 from deltaq.views.state import SavedRows, StateRows, StoredRows
 
@@ -43,7 +43,9 @@ def change(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SavedView:
-    """The state of a view: its tables by name. `rules` is the digest of what they hold."""
+    """The state of a view or keyed input: its tables by name. `rules` is the digest of what they
+    hold.
+    """
 
     rules: str
     tables: Mapping[str, SavedRows]
@@ -63,7 +65,7 @@ class RuledView:
     keys with their number of rows in `_n`, if the SQL does not imply that each key has one.
 
     A tick is `evaluate`, which does not change the state, and may be repeated with more changes;
-    then `accept`.
+    then `accept`. `states` are its tables of state by name.
     """
 
     connection: Connection
@@ -71,7 +73,7 @@ class RuledView:
     plan: RulePlan
     rows: Zset
     guard: Zset | None
-    _states: dict[str, StateRows] = field(default_factory=dict)
+    states: dict[str, StateRows] = field(default_factory=dict)
     _filled: set[str] = field(default_factory=set)
 
     def build(self) -> None:
@@ -86,13 +88,13 @@ class RuledView:
             filled(self.connection, statement.name, f"from ({branches}) limit 0")
 
     def _build(self, table: StateTable) -> None:
-        self._states[table.name] = StateRows(self.connection, table, self.folder)
-        self._states[table.name].build()
+        self.states[table.name] = StateRows(self.connection, table, self.folder)
+        self.states[table.name].build()
 
     def keep_all(self, rows: Zset) -> str:
         """Make a table of state with all rows of the view; its name."""
         name = self.plan.state(rows)
-        if name not in self._states:
+        if name not in self.states:
             self._build(self.plan.states[-1])
         return name
 
@@ -115,7 +117,7 @@ class RuledView:
             queries = []
             for branch in branches:
                 found = (
-                    self._states[lookup.state].found(lookup, f"_found_{next(numbers)}")
+                    self.states[lookup.state].found(lookup, f"_found_{next(numbers)}")
                     for lookup in branch.lookups
                 )
                 queries.append(f"({branch.sql(*map(open_.enter_context, found))})")
@@ -123,31 +125,9 @@ class RuledView:
 
     def accept(self, live: AbstractSet[str]) -> None:
         """Add the changes to the state."""
-        for rows in self._states.values():
+        for rows in self.states.values():
             if rows.table.reads & live:
                 rows.grow()
-
-    def saved(self) -> SavedView | None:
-        """The state, if it can be stored."""
-        if all(rows.is_storable for rows in self._states.values()):
-            tables = {name: rows.saved() for name, rows in self._states.items()}
-            return SavedView(self.digest(), tables)
-        return None
-
-    def digest(self) -> str:
-        """What names the rules: state is of use only for those that made it."""
-        said = [
-            [of.name, of.build, of.change, of.merged(""), *of.key, *rows.types.items()]
-            for of, rows in zip(self.plan.states, self._states.values(), strict=True)
-        ]
-        version = self.connection.execute("select version()").fetchone()
-        text = compact_json([version, said])
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-    def restore(self, stored: StoredView, read: Read) -> None:
-        """Take a state for the present one. Raises what `read` raises."""
-        for name, rows in self._states.items():
-            rows.restore(stored.tables[name], read)
 
     def forget_changes(self) -> None:
         """Empty the tables of changes, which else the next `evaluate` does."""
@@ -162,15 +142,15 @@ class RuledView:
         """Forget the state."""
         tables = (f"drop table if exists {statement.name};" for statement in self.plan.statements)
         self.connection.execute("".join(tables))
-        for rows in self._states.values():
+        for rows in self.states.values():
             rows.drop()
 
 
 class RuledViews:
     """The views of a program that rules keep, and the tables of changes that they read.
 
-    `types` are the columns of inputs and views, with their types in DuckDB. `live` are the tables
-    that have changes.
+    `types` are the columns of inputs and views, with their types in DuckDB; `keyed` are the inputs
+    of which the newest record of each key counts. `live` are the tables that have changes.
     """
 
     def __init__(
@@ -178,10 +158,12 @@ class RuledViews:
         connection: Connection,
         program: ViewProgram,
         types: Mapping[str, Mapping[str, str]],
+        keyed: AbstractSet[str],
         folder: RunFolder,
     ) -> None:
         connection.execute(f"create schema {CHANGE}; create schema {SCHEMA}")
         self._connection = connection
+        self._keyed = keyed
         self._folder = folder
         self._program = program
         self._types = types
@@ -189,6 +171,8 @@ class RuledViews:
         self._tracked: set[str] = set()
         self._shown: set[str] = set()
         self._hidden: set[str] = set()
+        self._newest: dict[str, StateRows] = {}
+        """The rows of keyed inputs that only rules read."""
         self.live: set[str] = set()
         self.is_noting = True
         """Whether rows that are added to inputs are changes."""
@@ -202,7 +186,7 @@ class RuledViews:
         return name in self._tracked
 
     def is_hidden(self, name: str) -> bool:
-        """Whether only the changes of an input are there."""
+        """Whether only the changes of an input are there, and of a keyed one the rows as state."""
         return name in self._hidden
 
     # --- a tick ---
@@ -213,6 +197,22 @@ class RuledViews:
             return
         if number_of(self._connection, f"insert into {change(name)} {changes}"):
             self.live.add(change(name))
+
+    def replace_newest(self, name: str, added: str, newest: str) -> None:
+        """Note what records change in a keyed input of which only the changes are there. `added` is
+        the table with them, `newest` a query of those that count now.
+        """
+        if not self.is_noting:
+            return
+        columns = ", ".join(map(quoted, self._types[name]))
+        rows = self._newest[name]
+        lookup = Lookup(rows.table.name, ((f"from {added}", rows.table.key),))
+        with rows.found(lookup, "_found") as found:
+            # Some of them may have come since the last tick that was published.
+            both = f"select {columns}, _w from {found} union all from {change(name)}"
+            mine = f"from ({both}) where _key in (select _key from {added})"
+            gone = f"select {columns}, -_w from ({rows.table.merged(mine)})"
+            self.note(name, f"{gone} union all select *, 1 from ({newest})")
 
     def replace(self, name: str, changes: str) -> None:
         """Note all changes of a view in full, if rules read them."""
@@ -228,6 +228,9 @@ class RuledViews:
 
     def accepted(self) -> None:
         """Forget the changes, which are in the state now."""
+        for rows in self._newest.values():
+            if rows.table.reads & self.live:
+                rows.grow()
         for name in self._tracked:
             if change(name) in self.live:
                 self._connection.execute(f"truncate {change(name)}")
@@ -283,21 +286,45 @@ class RuledViews:
         return any(name in view.reads for view in self._program.views if view.name in self._views)
 
     def saved(self, names: AbstractSet[str]) -> dict[str, SavedView]:
-        """The state of those of these views that can be stored."""
-        found = ((name, self._views[name].saved()) for name in sorted(names & self._views.keys()))
-        return {name: saved for name, saved in found if saved is not None}
+        """The state of those of these views, and of keyed inputs, that can be stored, by name."""
+        return {
+            name: SavedView(
+                self._digest(tables), {table: rows.saved() for table, rows in tables.items()}
+            )
+            for name, tables in self._tables().items()
+            if (name in names or name in self._newest)
+            and all(rows.is_storable for rows in tables.values())
+        }
 
-    def restore(self, views: Mapping[str, StoredView], read: Read) -> bool:
-        """Take states for those of these views, which have no rows; False if one of them is not of
-        its rules. Raises what `read` raises.
+    def restore(self, stored: Mapping[str, StoredView], read: Read) -> bool:
+        """Take stored states for those of all views and keyed inputs, which have no rows; False if
+        one of them is not there, or not of the same rules. Raises what `read` raises.
         """
-        for name, stored in views.items():
-            ruled = self._views.get(name)
-            if ruled is None or ruled.digest() != stored.rules:
-                return False
-        for name, stored in views.items():
-            self._views[name].restore(stored, read)
+        tables = self._tables()
+        if not tables.keys() <= stored.keys() or any(
+            self._digest(of) != stored[name].rules for name, of in tables.items()
+        ):
+            return False
+        for name, of in tables.items():
+            for table, rows in of.items():
+                rows.restore(stored[name].tables[table], read)
         return True
+
+    def _tables(self) -> dict[str, dict[str, StateRows]]:
+        """All tables of state, by what they are of."""
+        inputs = {name: {rows.table.name: rows} for name, rows in self._newest.items()}
+        return inputs | {name: ruled.states for name, ruled in self._views.items()}
+
+    def _digest(self, tables: Mapping[str, StateRows]) -> str:
+        """What names the rules: state is of use only for those that made it."""
+        said = [
+            [of.name, of.build, of.change, of.merged(""), *of.key, *rows.types.items()]
+            for rows in tables.values()
+            for of in (rows.table,)
+        ]
+        version = self._connection.execute("select version()").fetchone()
+        text = compact_json([version, said])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def keep(self, names: AbstractSet[str]) -> None:
         """Forget the rows of inputs and of ruled views that are not among these."""
@@ -326,10 +353,20 @@ class RuledViews:
 
     def _hide(self, name: str) -> None:
         if name not in self._hidden:
+            if name in self._keyed:
+                self._newest[name] = self._newest_rows(name)
             kind = "view" if name in self._shown else "table"
             self._connection.execute(f"drop {kind} {now(name)}")
             self._shown.discard(name)
             self._hidden.add(name)
+
+    def _newest_rows(self, name: str) -> StateRows:
+        rows = self._relation(name).rows
+        plan = RulePlan(f"_{len(self._newest)}")  # no view has such a name
+        plan.state(rows, ("_key",))
+        found = StateRows(self._connection, plan.states[0], self._folder)
+        found.build()
+        return found
 
     def _forget_changes(self) -> None:
         """Else a view that is shown would have the changes of this tick twice: they are in its

@@ -153,10 +153,10 @@ class ViewEngine:
 
     def add_rows(self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Add records to an input, behind those that it has."""
+        if self._rules.is_hidden(name) and not self._rules.is_noting:
+            return  # they are in the state
         if name in self._keyed:
             self._replace(name, columns, batches)
-            return
-        if self._rules.is_hidden(name) and not self._rules.is_noting:
             return
         for source in sources(self._connection, columns, batches):
             self._rules.note(name, f"select *, 1 from {source}")

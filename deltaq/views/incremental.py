@@ -202,8 +202,6 @@ class RuledViews:
         """Note what records change in a keyed input of which only the changes are there. `added` is
         the table with them, `newest` a query of those that count now.
         """
-        if not self.is_noting:
-            return
         columns = ", ".join(map(quoted, self._types[name]))
         rows = self._newest[name]
         lookup = Lookup(rows.table.name, ((f"from {added}", rows.table.key),))

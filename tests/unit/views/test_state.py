@@ -165,6 +165,18 @@ def test_rows_that_cancel_each_other_leave_no_run(tmp_path: Path):
         assert found.found("from {rows}") == []
 
 
+def test_a_table_without_a_key_keeps_no_rows_that_cancel_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(state, "MERGE_ROWS", 3)
+    with kept(replace(of_rows(), key=()), tmp_path) as found:
+        for _ in range(20):
+            found.take([(1, "a", 1), (1, "a", -1), (2, "a", 1)])
+        rows = fetched(found.rows.connection, f"from {found.rows.table.name}")
+        assert rows.num_rows < 12
+        assert found.found("select k, sum(_w)::int as w from {rows} group by 1", [2]) == [(2, 20)]
+
+
 @pytest.mark.parametrize("kind", ["tinyint", "hugeint", "decimal(9, 2)"])
 def test_equal_numbers_of_other_types_are_found(tmp_path: Path, kind: str):
     with kept(of_rows(), tmp_path) as found:

@@ -33,6 +33,7 @@ SQL = {
         "select o.id, o.amount * p.price as due from orders o left join prices p on o.item = p.item"
     ),
     "ranked": "select item, total from totals order by total desc, item limit 2",
+    "best": "select r.item, r.total * p.price as worth from ranked r join prices p using (item)",
     "unsold": "select item from prices p where not exists "
     "(select 1 from orders o where o.item = p.item)",
 }
@@ -98,6 +99,11 @@ class Shop:
             "totals": Counter((item, len(of), sum(of)) for item, of in totals.items()),
             "priced": Counter(due),
             "ranked": Counter((item, sum(totals[item])) for item in best),
+            "best": Counter(
+                (item, sum(totals[item]) * self.prices[item])
+                for item in best
+                if item in self.prices
+            ),
             "unsold": Counter((item,) for item in self.prices if item not in totals),
         }
 

@@ -400,6 +400,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(runs, "BLOCK_ROWS", 2)
 
 
+@pytest.mark.timeout(depth(120, 7200))
 @settings(
     max_examples=depth(25, 4000),
     suppress_health_check=[

@@ -111,6 +111,7 @@ checked = settings(
 )
 
 
+@pytest.mark.timeout(depth(120, 3600))
 @checked
 @given(ticks)
 def test_rows_are_found_by_their_keys(tmp_path: Path, history: list[list[Change]]):
@@ -124,6 +125,7 @@ def test_rows_are_found_by_their_keys(tmp_path: Path, history: list[list[Change]
             )
 
 
+@pytest.mark.timeout(depth(120, 3600))
 @checked
 @given(ticks)
 def test_sums_are_found_by_their_keys(tmp_path: Path, history: list[list[Change]]):

@@ -333,7 +333,6 @@ class ViewEngine:
             if not self.modes[view.name].by_rules:
                 self._evaluate_in_full(view, "table")
                 self._keep(view)
-        self._rules.accepted()
         return True
 
     def accept(self) -> None:

@@ -1,0 +1,140 @@
+"""The simulation notices defects of runners of views: each mutation of deltaq fails the checks at
+some write after which a runner dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from deltaq.views.checkpoints import Checkpoints
+from deltaq.views.engine import ViewEngine
+from deltaq.views.incremental import RuledViews
+from deltaq.views.inputs import Inputs
+from deltaq.views.runner import GroupRunner
+from deltaq.views.tables import ViewTopics
+from tests.depth import third
+from tests.simulation.test_views import Seen, sizes, story
+from tests.simulator.network import CrashPoint
+
+__all__ = ["sizes"]
+
+CRASHES_MAX = 60
+"""Writes of a runner in a story, about."""
+
+
+def publishes_its_tick_apart_from_its_rows(patch: pytest.MonkeyPatch) -> None:
+    publish = GroupRunner._publish
+
+    def apart(self: GroupRunner, tick: Any, records: Any) -> None:
+        publish(self, replace(tick, number=tick.number), {})
+        publish(self, tick, records)
+
+    patch.setattr(GroupRunner, "_publish", apart)
+
+
+def forgets_what_was_published(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ViewTopics, "content", lambda self, *_: None)
+    restore = ViewEngine.restore
+
+    def nothing(self: ViewEngine, view: str, rows: Any) -> None:
+        restore(self, view, self.columns(view).empty_table())
+
+    patch.setattr(ViewEngine, "restore", nothing)
+
+
+def takes_the_state_of_a_checkpoint_for_that_of_the_last_tick(patch: pytest.MonkeyPatch) -> None:
+    last = Checkpoints.last
+
+    def as_of_the_tick(self: Checkpoints, tick: Any) -> Any:
+        found = last(self, tick)
+        return None if found is None else (tick, found[1])
+
+    patch.setattr(Checkpoints, "last", as_of_the_tick)
+
+
+def counts_what_a_checkpoint_has_once_more(patch: pytest.MonkeyPatch) -> None:
+    note = RuledViews.note
+
+    def always(self: RuledViews, name: str, changes: str) -> None:
+        was, self.is_noting = self.is_noting, True
+        note(self, name, changes)
+        self.is_noting = was
+
+    patch.setattr(RuledViews, "note", always)
+
+
+def saves_state_before_it_is_published(patch: pytest.MonkeyPatch) -> None:
+    publish = GroupRunner._publish
+
+    def early(self: GroupRunner, tick: Any, records: Any) -> None:
+        assert self._engine is not None
+        self._engine.accept()
+        if self._last is not None:
+            self._checkpoints._tick = 0
+            self._checkpoints.save(self._last, self._engine.saved())
+        publish(self, tick, records)
+
+    patch.setattr(GroupRunner, "_publish", early)
+
+
+def loads_half_of_what_has_come(patch: pytest.MonkeyPatch) -> None:
+    load = Inputs.load
+
+    def half(self: Inputs, engine: Any, had: Any, wanted: Any, forms: Any) -> None:
+        less = {
+            name: replace(cut, ends=tuple(end - (end > 2) for end in cut.ends))
+            for name, cut in wanted.items()
+        }
+        load(self, engine, had, less, forms)
+
+    patch.setattr(Inputs, "load", half)
+
+
+MUTATIONS: list[tuple[Callable[[pytest.MonkeyPatch], None], int, bool]] = [
+    (publishes_its_tick_apart_from_its_rows, 20, False),
+    (forgets_what_was_published, 20, False),
+    (takes_the_state_of_a_checkpoint_for_that_of_the_last_tick, 30, False),
+    (counts_what_a_checkpoint_has_once_more, 30, False),
+    (saves_state_before_it_is_published, 30, False),
+    (loads_half_of_what_has_come, 1, False),
+]
+"""Each with the crash that noticed it last, which is tried first."""
+
+
+def problems(crash: CrashPoint) -> list[str]:
+    """What is wrong in a story."""
+    try:
+        seen: Seen = story(crash)
+    except Exception as error:  # noqa: BLE001 - a runner or a reader that fails has noticed it
+        return [str(error)]
+    return seen.problems
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("mutation", "number", "after"),
+    third(MUTATIONS),
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_mutation_is_noticed(
+    mutation: Callable[[pytest.MonkeyPatch], None],
+    number: int,
+    after: bool,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    with monkeypatch.context() as patch:
+        mutation(patch)
+        crashes = [CrashPoint("runner", number, after)]
+        crashes += [
+            CrashPoint("runner", n, is_after)
+            for n in range(1, CRASHES_MAX)
+            for is_after in (False, True)
+        ]
+        noticed = next((crash for crash in crashes if problems(crash)), None)
+    assert noticed is not None
+    print(f"{mutation.__name__} was noticed at {noticed}")
+    assert not problems(noticed)

@@ -146,6 +146,7 @@ class _Planner:
         where = tree.args.get("where")
         pending = [scope.flat(item) for item in _conjuncts(where and where.this)]
         kinds = [_kind(join) for join in joins]
+        _refuse_comma(joins, kinds)
         for number, (join, kind) in enumerate(zip(joins, kinds, strict=True)):
             right = self._side(join.this, tables, scope)
             conditions = [scope.flat(item) for item in _conjuncts(join.args.get("on"))]
@@ -481,6 +482,15 @@ def _kind(join: exp.Join) -> str:
     if kind == "ANTI":
         return kind
     raise NoRule(f"{kind} JOIN")
+
+
+def _refuse_comma(joins: Sequence[exp.Join], kinds: Sequence[str]) -> None:
+    """Raise NoRule where a comma, which binds less than JOIN, stands before an outer join that adds
+    rows on the right: joins are taken from left to right.
+    """
+    commas = [number for number, join in enumerate(joins) if not (join.kind or join.args.get("on"))]
+    if commas and {"RIGHT", "FULL"} & {*kinds[commas[0] :]}:
+        raise NoRule("a comma in FROM before a RIGHT or FULL JOIN")
 
 
 def _equal_sides(conditions: Iterable[exp.Expr], left: Zset, right: Zset) -> list[tuple[str, str]]:

@@ -541,6 +541,10 @@ def test_these_forms_of_sql_have_rules(sql: str):
         ),
         ("select sum(sum(n)) over () as t from events group by k", "window function over an agg"),
         ("select e.k from events e left join people p on e.k < p.id", "without an equality"),
+        (
+            "select p.id, q.id as i from people p, events e right join people q on e.k = q.id",
+            "a comma in FROM before a RIGHT or FULL JOIN",
+        ),
         ("select k from events asof join people on k >= id", "ASOF JOIN"),
         ("select unnest([k, n]) as u from events", "UNNEST"),
         ("select r.range as r from events, range(3) as r", "FROM"),
